@@ -1,0 +1,55 @@
+"""Types of fields, one tree per kind: for decoding, strategic merge, server-side apply, OpenAPI.
+
+Built by ``types`` for built-in kinds and by ``crd`` from structural schemas.  Pure data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """The type of one field.
+
+    ``type`` is one of object, map, list, string, integer, number, boolean, any, int-or-string,
+    quantity, time, microtime, bytes.  ``object`` has ``fields``; ``map`` and ``list`` have
+    ``items``.  ``list_type`` is atomic, set or map (server-side apply); ``merge_key`` is the
+    strategic merge key of a list of objects ("" for replaced lists; lists of scalars that merge
+    have ``patch_strategy`` "merge" and no key).  ``map_type`` "atomic" makes an object one value.
+    ``preserve_unknown`` keeps fields that are not named.  ``ref`` is the name of a built-in type.
+    Fields are resolved lazily since some types are recursive (JSONSchemaProps).
+    """
+
+    type: str
+    items: Node | None = None
+    list_type: str = "atomic"
+    list_map_keys: tuple[str, ...] = ()
+    merge_key: str = ""
+    patch_strategy: frozenset[str] = frozenset()
+    map_type: str = "granular"
+    preserve_unknown: bool = False
+    is_required: bool = False
+    ref: str = ""
+    go_type: str = ""
+    description: str = ""
+    format: str = ""
+    _fields: dict[str, Node] | None = None
+    _resolve: Callable[[], dict[str, Node]] | None = field(default=None, repr=False)
+
+    @property
+    def fields(self) -> dict[str, Node]:
+        """The named fields of an object type."""
+        if self._fields is None:
+            self._fields = self._resolve() if self._resolve is not None else {}
+        return self._fields
+
+    def child(self, key: str) -> Node:
+        """The type below a key; ANY when it is not known."""
+        if self.type == "map" and self.items is not None:
+            return self.items
+        return self.fields.get(key, ANY)
+
+
+ANY = Node("any", preserve_unknown=True)
