@@ -1,0 +1,75 @@
+"""The one place that reads the time.
+
+Handed to controller, worker and command line; the core (fluxjob ... scheduler) takes integer
+seconds as arguments instead and never sees a clock. Tests hand over ``ManualClock``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the edges may ask of time."""
+
+    def now_s(self) -> int:
+        """Whole seconds since the epoch."""
+
+    def monotonic_s(self) -> float:
+        """Seconds that never step back: for time-outs and durations."""
+
+    async def sleep(self, delay_s: float) -> None:
+        """Wait for ``delay_s`` seconds of this clock."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_s(self) -> int:
+        """Whole seconds since the epoch."""
+        return int(time.time())
+
+    def monotonic_s(self) -> float:
+        """Seconds that never step back."""
+        return time.monotonic()
+
+    async def sleep(self, delay_s: float) -> None:
+        """Wait for ``delay_s`` seconds."""
+        await asyncio.sleep(delay_s)
+
+
+class ManualClock:
+    """A clock that only moves when told; ``sleep`` moves it."""
+
+    def __init__(self, at_s: int = 1_700_000_000) -> None:
+        self._at_s = float(at_s)
+
+    def now_s(self) -> int:
+        """Whole seconds since the epoch."""
+        return int(self._at_s)
+
+    def monotonic_s(self) -> float:
+        """The same time; it never steps back by itself."""
+        return self._at_s
+
+    def advance(self, delta_s: float) -> None:
+        """Move the clock forward by ``delta_s`` seconds."""
+        self._at_s += delta_s
+
+    async def sleep(self, delay_s: float) -> None:
+        """Advance at once and let others run."""
+        self.advance(delay_s)
+        await asyncio.sleep(0)
+
+
+def to_rfc3339(at_s: int) -> str:
+    """Write epoch seconds as Kubernetes writes times: ``2026-01-02T03:04:05Z``."""
+    return datetime.fromtimestamp(at_s, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def from_rfc3339(text: str) -> int:
+    """Read a Kubernetes time (fractions are dropped) as epoch seconds."""
+    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())

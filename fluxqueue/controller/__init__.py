@@ -1,0 +1,1 @@
+"""The controller: sees the cluster, writes rows and defers tasks. It never matches."""

@@ -1,0 +1,132 @@
+"""The one exception tree. Every layer raises from here; this module imports nothing of ours.
+
+::
+
+    FluxQueueError
+    ├── InvalidInput            the user must change something; never retried
+    │   ├── InvalidJobspec      a jobspec or a Kubernetes object that cannot become one
+    │   ├── InvalidGraph        JGF, GRUG or node data that is no containment graph
+    │   └── InvalidSettings     configuration: environment, flags, kubeconfig
+    ├── MatchError              outcomes of a match; two of them, never confused
+    │   ├── InsufficientResources   busy now, try later        (Fluxion: EBUSY)
+    │   └── Unsatisfiable           can never fit as it is     (Fluxion: ENODEV)
+    ├── Transient               the same call may succeed later; callers retry with back-off
+    │   ├── DatabaseUnavailable
+    │   └── ApiUnavailable      connection refused, reset, 429, 5xx (``retry_after_s``)
+    ├── ApiError                the API server refused (``code``, ``reason``, ``body``)
+    │   ├── NotFound
+    │   ├── Conflict            409: read again, then decide again
+    │   ├── Invalid             422: the request contradicts the object's present state
+    │   └── Gone                410: the watch is too old, list again
+    ├── LostLeadership          this process no longer holds the term; nothing was committed
+    └── IllegalTransition       a state change that docs/state-machine.md does not have
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class FluxQueueError(Exception):
+    """Root of all errors raised on purpose; ``is_retryable`` says whether time alone can mend it."""
+
+    is_retryable = False
+
+
+class InvalidInput(FluxQueueError):
+    """Input that its author must change.
+
+    Parameters: ``where`` names the field or place (``spec.template.spec...``, ``line 3``),
+    ``value`` is what stood there, ``hint`` is the way out.
+    """
+
+    def __init__(
+        self, message: str, *, where: str = "", value: object = None, hint: str = ""
+    ) -> None:
+        self.message, self.where, self.value, self.hint = message, where, value, hint
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{place}{self.message}{hint}"
+
+
+class InvalidJobspec(InvalidInput):
+    """A jobspec, or a Kubernetes object that cannot become one."""
+
+
+class InvalidGraph(InvalidInput):
+    """A resource graph document that is not a containment tree."""
+
+
+class InvalidSettings(InvalidInput):
+    """Configuration that cannot be used."""
+
+
+class MatchError(FluxQueueError):
+    """A match that did not succeed; ``reason`` is a sentence for the user."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class InsufficientResources(MatchError):
+    """Busy now: the same request can succeed when something ends (EBUSY)."""
+
+    is_retryable = True
+
+
+class Unsatisfiable(MatchError):
+    """Never possible on this graph as it is (ENODEV)."""
+
+
+class Transient(FluxQueueError):
+    """The same call may succeed later."""
+
+    is_retryable = True
+
+
+class DatabaseUnavailable(Transient):
+    """Postgres cannot be reached or broke the connection."""
+
+
+class ApiUnavailable(Transient):
+    """The API server cannot be reached, is overloaded or failed internally."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class ApiError(FluxQueueError):
+    """The API server answered with a refusal; ``body`` is its Status object."""
+
+    def __init__(self, code: int, reason: str, message: str, body: dict[str, Any]) -> None:
+        self.code, self.reason, self.body = code, reason, body
+        super().__init__(f"{code} {reason}: {message}")
+
+
+class NotFound(ApiError):
+    """404."""
+
+
+class Conflict(ApiError):
+    """409: AlreadyExists or a stale resourceVersion; ``reason`` tells which."""
+
+
+class Invalid(ApiError):
+    """422: refused by validation, an immutable field or a JSON Patch ``test``."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion is too old for a watch."""
+
+
+class LostLeadership(FluxQueueError):
+    """The term has moved on; the transaction was rolled back."""
+
+
+class IllegalTransition(FluxQueueError):
+    """A state change outside the transition table."""

@@ -1,0 +1,146 @@
+"""How a released workload is followed: which pod holds which slot, and when slots go back.
+
+One pure function, ``follow``, called by the worker's ``ungate`` and ``cleanup`` tasks with what the
+rows say. It never looks at an event, only at the present facts, so any number of repeats and any
+order of observations give the same end.
+
+The rules (design: life of a batch workload, steps 6 to 8):
+
+- A slot is *held* by one pod from its assignment until that pod is terminal or gone. A pod that
+  is only being deleted still holds its slot: its containers still run.
+- A failed pod's slot returns to its own workload; the replacement takes it.
+- A slot the workload can no longer use is returned to the cluster at once.
+- The allocation ends when the workload has ended (or is deleted) *and* every slot is unheld.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fluxqueue.fluxjob.states import FluxJobState
+
+
+class SlotState(StrEnum):
+    """A slot of a live allocation."""
+
+    FREE = "free"
+    HELD = "held"
+    RETURNED = "returned"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One place of an allocation: ``number`` counts from 0 within it."""
+
+    number: int
+    node: str
+    state: SlotState = SlotState.FREE
+    pod_uid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodFact:
+    """One pod of ours as last seen. ``index`` is the completion index of an Indexed BatchJob."""
+
+    uid: str
+    name: str
+    phase: str
+    is_gated: bool
+    is_terminating: bool = False
+    node: str | None = None
+    index: int | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.phase in {"Succeeded", "Failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFact:
+    """The workload object as last seen.
+
+    ``wanted`` is how many pods it may still run at once (parallelism, bounded by the completions
+    left); ``result`` is set when it has reported its end; ``is_deleting`` when it is gone or going.
+    """
+
+    wanted: int
+    result: FluxJobState | None = None
+    is_deleting: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it will never want another pod."""
+        return self.result is not None or self.is_deleting
+
+
+@dataclass(frozen=True, slots=True)
+class FollowDecision:
+    """What must change: slots by number, pods by uid, and perhaps the state."""
+
+    assign: tuple[tuple[int, str], ...] = ()
+    free: tuple[int, ...] = ()
+    give_back: tuple[int, ...] = ()
+    state: FluxJobState | None = None
+    is_ended: bool = False
+
+
+def follow(
+    state: FluxJobState, workload: WorkloadFact, pods: Sequence[PodFact], slots: Sequence[Slot]
+) -> FollowDecision:
+    """Decide what follows from the present facts of one allocated workload.
+
+    Parameters
+    ----------
+    state : the FluxJob's present state (Allocated or Running).
+    workload : the workload as last seen.
+    pods : its pods as last seen; a pod that is gone is simply absent.
+    slots : all slots of its live allocation.
+    """
+    live = {pod.uid: pod for pod in pods if not pod.is_terminal}
+    held = {s.number: s.pod_uid for s in slots if s.pod_uid in live and s.state is SlotState.HELD}
+    freed = tuple(s.number for s in slots if s.state is SlotState.HELD and s.number not in held)
+    if workload.is_over and not held:
+        gone = tuple(s.number for s in slots if s.state is not SlotState.RETURNED)
+        return FollowDecision(free=freed, give_back=gone, state=_end(workload), is_ended=True)
+    open_slots = [
+        s.number for s in slots if s.state is not SlotState.RETURNED and s.number not in held
+    ]
+    assign = [] if workload.is_over else _assign(live, set(held.values()), open_slots, len(slots))
+    taken = {number for number, _ in assign}
+    spare = [number for number in open_slots if number not in taken]
+    wanted = 0 if workload.is_over else workload.wanted
+    keep = max(0, wanted - len(held) - len(assign))
+    started = state is FluxJobState.ALLOCATED and any(p.phase == "Running" for p in pods)
+    return FollowDecision(
+        assign=tuple(assign),
+        free=tuple(n for n in freed if n not in taken),
+        give_back=tuple(spare[keep:]),
+        state=FluxJobState.RUNNING if started else None,
+    )
+
+
+def _end(workload: WorkloadFact) -> FluxJobState:
+    return workload.result or FluxJobState.CANCELLED
+
+
+def _assign(
+    live: dict[str, PodFact], holders: set[str | None], open_slots: list[int], width: int
+) -> list[tuple[int, str]]:
+    """Give open slots to gated pods without one: an index gets its own slot where that is open."""
+    waiting = sorted(
+        (p for p in live.values() if p.is_gated and not p.is_terminating and p.uid not in holders),
+        key=lambda p: (p.index if p.index is not None else -1, p.name),
+    )
+    remaining = list(open_slots)
+    chosen: list[tuple[int, str]] = []
+    for pod in waiting:
+        if not remaining:
+            break
+        own = pod.index % width if pod.index is not None else -1
+        number = own if own in remaining else remaining[0]
+        remaining.remove(number)
+        chosen.append((number, pod.uid))
+    return chosen

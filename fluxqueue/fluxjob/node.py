@@ -1,0 +1,69 @@
+"""A node as the matcher sees it, and what others use of it.
+
+Made by ``workload.nodes`` from Node and Pod objects, stored in ``nodes`` and ``foreign_usage``,
+compiled into arrays by ``graph``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.fluxjob.request import Taint
+
+NAME_KEY = "metadata.name"
+"""The key under which a node's name stands among its labels (Kubernetes' matchFields)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFact:
+    """One node: what it can hold, how it is labelled, and whether it takes pods.
+
+    ``capacity`` is the node's *allocatable*, resource name -> base units (millicores, bytes,
+    units). ``is_up`` is Ready and not being deleted; ``is_schedulable`` is not cordoned.
+    """
+
+    name: str
+    uid: str
+    capacity: Mapping[str, int]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    is_up: bool = True
+    is_schedulable: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the stored form; ``from_json`` is its inverse."""
+        return {
+            "name": self.name,
+            "uid": self.uid,
+            "capacity": dict(self.capacity),
+            "labels": dict(self.labels),
+            "taints": [[t.key, t.value, t.effect] for t in self.taints],
+            "up": self.is_up,
+            "schedulable": self.is_schedulable,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> NodeFact:
+        """Read the stored form back."""
+        return cls(
+            name=data["name"],
+            uid=data["uid"],
+            capacity={k: int(v) for k, v in data["capacity"].items()},
+            labels=dict(data.get("labels", {})),
+            taints=tuple(Taint(*t) for t in data.get("taints", ())),
+            is_up=bool(data.get("up", True)),
+            is_schedulable=bool(data.get("schedulable", True)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignPod:
+    """A pod bound to a node that is not ours: it counts against the node until it ends."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    resources: Mapping[str, int]

@@ -1,0 +1,1 @@
+"""The worker: procrastinate tasks that decide from rows and act on the cluster. It never watches."""

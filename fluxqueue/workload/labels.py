@@ -1,0 +1,48 @@
+"""Every label, annotation, gate and name that fluxqueue reads or writes on objects.
+
+Labels and annotations are user-writable: they choose and inform, but nothing is *decided* from the
+ones we write. Identity is the UID in the rows.
+"""
+
+from __future__ import annotations
+
+GATE = "fluxqueue"
+"""The scheduling gate on managed pods."""
+
+MANAGED = "fluxqueue/managed"
+"""Label ``"true"`` on what admission took in; ``"false"`` on a namespace or object opts it out."""
+
+AUTHOR_SUSPENDED = "fluxqueue/author-suspended"
+"""Annotation on a BatchJob that its author created suspended: not ours to unsuspend."""
+
+QUEUE = "fluxqueue/queue"
+"""Label: the named queue."""
+
+DURATION = "fluxqueue/duration"
+"""Annotation: expected run time, ``90``, ``90s``, ``15m``, ``2h30m``, ``1d``."""
+
+PRIORITY = "fluxqueue/priority"
+"""Annotation: integer priority within the queue's bounds; wins over the priority class."""
+
+EXCLUSIVE = "fluxqueue/exclusive"
+"""Annotation ``"true"``: whole nodes."""
+
+SPREAD = "fluxqueue/spread"
+"""Annotation ``node``: at most one pod per node."""
+
+WITHIN = "fluxqueue/within"
+"""Annotation: a topology level (``zone``, ``region``, ``rack``, or a node label) all pods share."""
+
+JOBID = "fluxqueue/jobid"
+"""Annotation written on released pods, for people."""
+
+NODES = "fluxqueue/nodes"
+"""Annotation written on released pods, for people: the nodes of the whole allocation."""
+
+HOSTNAME = "kubernetes.io/hostname"
+MIRROR = "kubernetes.io/config.mirror"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+
+PREFIX = "fluxqueue/"
+SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+OWN_NAMESPACE = "fluxqueue-system"

@@ -1,0 +1,1 @@
+"""Alembic revisions of the queue database; run by `fluxqueue db upgrade`."""

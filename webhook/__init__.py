@@ -1,0 +1,1 @@
+"""The admission webhook: its own small image; see webhook/server.py."""
