@@ -1,0 +1,33 @@
+-- The transition table of fluxqueue/fluxjob/states.py, repeated where nobody can pass it by.
+-- A test reads both and compares them edge by edge.
+CREATE FUNCTION fluxjob_transition_allowed(old_state text, new_state text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT old_state = new_state OR new_state = ANY (CASE old_state
+        WHEN 'Pending' THEN ARRAY['Reserved', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Reserved' THEN ARRAY['Pending', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Held' THEN ARRAY['Pending', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Unsatisfiable' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Allocated' THEN ARRAY['Running', 'Pending', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Running' THEN ARRAY['Pending', 'Completed', 'Failed', 'Cancelled']
+        ELSE ARRAY[]::text[]
+    END)
+$$;
+
+CREATE FUNCTION fluxjobs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT fluxjob_transition_allowed(OLD.state, NEW.state) THEN
+        RAISE EXCEPTION 'FluxJob % (%/%): % -> % is not a transition',
+            NEW.jobid, NEW.namespace, NEW.name, OLD.state, NEW.state
+            USING ERRCODE = 'check_violation';
+    END IF;
+    -- Every change that the FluxJob object shows raises the version its status carries.
+    IF (NEW.state, NEW.reason, NEW.priority, NEW.expected_start, NEW.queue)
+        IS DISTINCT FROM (OLD.state, OLD.reason, OLD.priority, OLD.expected_start, OLD.queue) THEN
+        NEW.version := OLD.version + 1;
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_guard BEFORE UPDATE ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_guard();

@@ -1,0 +1,248 @@
+"""The tables: what was decided, what was last seen, and what is still to be done.
+
+The one description of the schema; ``migrations/`` is checked against it. Rows are the decisions:
+a process may die between any two statements and the next one goes on from here.
+
+=================  ===============================================================================
+fluxjobs           one row per workload UID: request, state, the workload as last seen
+allocations        one live row per running workload; its R is rendered from its slots
+allocation_slots   one row per slot: node, resources, and the pod that holds it
+reservations       planned starts of the last cycle, replaced as a whole by each cycle
+pods               our pods as last seen (only non-final ones)
+nodes              nodes as last seen
+foreign_usage      pods of others that are bound to a node
+graph_changes      what the matcher's graph has not yet taken in; consumed by the cycle
+outbox             effects to be carried out on the cluster, and workloads to be looked at
+leadership         who may match, and who may observe, under which term
+history            who did what to which FluxJob, and when
+=================  ===============================================================================
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from fluxqueue.fluxjob.follow import SlotState
+from fluxqueue.fluxjob.states import FINAL, WAITING, FluxJobState
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _quoted(values: object) -> str:
+    return ", ".join(f"'{value}'" for value in sorted(values))  # type: ignore[call-overload]
+
+
+_FINAL = _quoted(FINAL)
+_WAITING = _quoted(WAITING)
+_NOW = text("now()")
+
+fluxjobs = Table(
+    "fluxjobs",
+    metadata,
+    Column("uid", Text, primary_key=True, comment="UID of the workload object"),
+    Column("jobid", BigInteger, Identity(always=True), unique=True, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False, comment="name of the FluxJob object"),
+    Column("workload_kind", Text, nullable=False),
+    Column("workload_name", Text, nullable=False),
+    Column("flux_uid", Text, comment="UID of the FluxJob object"),
+    Column("flux_rv", Text, comment="resourceVersion of the FluxJob after our last write"),
+    Column("queue", Text, nullable=False, server_default="default"),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("state", Text, nullable=False, server_default=FluxJobState.PENDING),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("held_by", Text, comment="author, or the user who held it"),
+    Column("request", JSONB, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("duration_s", Integer),
+    Column("ignored", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("wanted", Integer, nullable=False, server_default="0"),
+    Column("result", Text),
+    Column("is_deleting", Boolean, nullable=False, server_default=text("false")),
+    Column("is_gone", Boolean, nullable=False, server_default=text("false")),
+    Column("is_suspended", Boolean, nullable=False, server_default=text("false")),
+    Column("is_examined", Boolean, nullable=False, server_default=text("false")),
+    Column("submitted_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
+    Column("allocated_at", DateTime(timezone=True)),
+    Column("started_at", DateTime(timezone=True)),
+    Column("ended_at", DateTime(timezone=True)),
+    Column("expected_start", DateTime(timezone=True)),
+    Column("version", BigInteger, nullable=False, server_default="1"),
+    CheckConstraint(f"state IN ({_quoted(FluxJobState)})", name="state"),
+    CheckConstraint(f"(state IN ({_FINAL})) = (ended_at IS NOT NULL)", name="ended"),
+    CheckConstraint("size >= 0", name="size"),
+    CheckConstraint("duration_s IS NULL OR duration_s > 0", name="duration"),
+)
+Index(
+    "ix_fluxjobs_waiting",
+    fluxjobs.c.priority.desc(),
+    fluxjobs.c.jobid,
+    postgresql_where=text(f"state IN ({_WAITING})"),
+)
+Index(
+    "ix_fluxjobs_unexamined",
+    fluxjobs.c.jobid,
+    postgresql_where=text("NOT is_examined AND state IN ('Pending', 'Reserved')"),
+)
+Index("ix_fluxjobs_namespace_name", fluxjobs.c.namespace, fluxjobs.c.name)
+Index("ix_fluxjobs_ended_at", fluxjobs.c.ended_at, postgresql_where=text("ended_at IS NOT NULL"))
+
+allocations = Table(
+    "allocations",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("uid", Text, ForeignKey(fluxjobs.c.uid, ondelete="CASCADE"), nullable=False),
+    Column("term", BigInteger, nullable=False, comment="leadership term that decided it"),
+    Column("starts_at", BigInteger, nullable=False, comment="epoch seconds"),
+    Column("until", BigInteger, comment="epoch seconds; null is unlimited"),
+    Column("is_exclusive", Boolean, nullable=False, server_default=text("false")),
+    Column("is_live", Boolean, nullable=False, server_default=text("true")),
+    Column("ended_at", DateTime(timezone=True)),
+    CheckConstraint("is_live = (ended_at IS NULL)", name="ended"),
+)
+Index(
+    "uq_allocations_live",
+    allocations.c.uid,
+    unique=True,
+    postgresql_where=text("is_live"),
+)
+Index("ix_allocations_uid", allocations.c.uid)
+
+allocation_slots = Table(
+    "allocation_slots",
+    metadata,
+    Column(
+        "allocation_id",
+        BigInteger,
+        ForeignKey(allocations.c.id, ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("number", Integer, primary_key=True),
+    Column("node", Text, nullable=False),
+    Column("resources", JSONB, nullable=False),
+    Column("state", Text, nullable=False, server_default=SlotState.FREE),
+    Column("pod_uid", Text),
+    CheckConstraint(f"state IN ({_quoted(SlotState)})", name="state"),
+    CheckConstraint(f"(state = '{SlotState.HELD}') = (pod_uid IS NOT NULL)", name="held"),
+)
+Index(
+    "uq_allocation_slots_pod",
+    allocation_slots.c.pod_uid,
+    unique=True,
+    postgresql_where=text("pod_uid IS NOT NULL"),
+)
+Index(
+    "ix_allocation_slots_node",
+    allocation_slots.c.node,
+    postgresql_where=text(f"state <> '{SlotState.RETURNED}'"),
+)
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("uid", Text, ForeignKey(fluxjobs.c.uid, ondelete="CASCADE"), primary_key=True),
+    Column("starts_at", BigInteger, nullable=False, comment="epoch seconds"),
+    Column("until", BigInteger, comment="epoch seconds; null is unlimited"),
+    Column("nodes", JSONB, nullable=False),
+)
+
+pods = Table(
+    "pods",
+    metadata,
+    Column("uid", Text, primary_key=True),
+    Column("workload_uid", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("is_gated", Boolean, nullable=False),
+    Column("is_terminating", Boolean, nullable=False),
+    Column("node", Text),
+    Column("completion_index", Integer),
+)
+Index("ix_pods_workload_uid", pods.c.workload_uid)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("fact", JSONB, nullable=False),
+    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
+)
+
+foreign_usage = Table(
+    "foreign_usage",
+    metadata,
+    Column("pod_uid", Text, primary_key=True),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("resources", JSONB, nullable=False),
+)
+Index("ix_foreign_usage_node", foreign_usage.c.node)
+
+graph_changes = Table(
+    "graph_changes",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("kind", Text, nullable=False, comment="node: its name; allocation: its id"),
+    Column("key", Text, nullable=False),
+    CheckConstraint("kind IN ('node', 'allocation')", name="kind"),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("kind", Text, nullable=False, comment="the task that drains it"),
+    Column("key", Text, nullable=False, comment="UID of the workload or pod"),
+    Column("payload", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("due_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
+    Column("last_error", Text),
+)
+Index("ix_outbox_kind_due", outbox.c.kind, outbox.c.due_at, outbox.c.id)
+
+leadership = Table(
+    "leadership",
+    metadata,
+    Column("role", Text, primary_key=True),
+    Column("term", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+)
+
+history = Table(
+    "history",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("at", DateTime(timezone=True), nullable=False, server_default=_NOW),
+    Column("uid", Text, nullable=False),
+    Column("jobid", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("detail", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+)
+Index("ix_history_uid", history.c.uid, history.c.id)
