@@ -1,0 +1,348 @@
+"""One embedded Postgres server: start, stop, restart, connection strings.
+
+Called by ``fluxqueue up``, ``demo`` and the tests; blocking, so async callers go through
+``asyncio.to_thread``. The server dies with this process however it ends; its data survive.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+from urllib.parse import quote
+
+from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
+from fluxqueue.localpg.binaries import PostgresBinaries, find_binaries
+from fluxqueue.localpg.datadir import DATABASE, SUPERUSER, DataDir
+from fluxqueue.localpg.privileges import clean_environment, hand_over, launch_command, run_mode
+
+HOST = "127.0.0.1"
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 20.0
+_POLL_S = 0.01
+_ATTEMPTS_MAX = 20
+_RETRY_S = 0.25
+_PASSING_TROUBLE = (
+    "could not bind",  # another process took the port between our look and the server's
+    "pre-existing shared memory block",  # children of a killed server are still ending
+    'lock file "postmaster.pid" already exists',
+)
+_NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
+"""Not ``synchronous_commit``: with it off, kill -9 of the server loses committed rows."""
+_OPTIONS = {
+    "listen_addresses": HOST,
+    "max_connections": "200",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "jit": "off",  # the wheel has none; the same plans everywhere
+    "autovacuum_naptime": "10s",  # a queue table changes wholly within minutes
+}
+
+
+class _Child:
+    """The server process, started and reaped by a thread of its own.
+
+    The parent-death signal fires when the *thread* that forked ends, not the process. A pool's
+    thread may end early, so this one lives exactly as long as the server.
+    """
+
+    def __init__(self, command: list[str], cwd: Path, log: IO[bytes]) -> None:
+        self.has_ended = threading.Event()
+        self._started = threading.Event()
+        self._trouble: OSError | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._command, self._cwd, self._log = command, cwd, log
+        threading.Thread(target=self._run, name="localpg", daemon=True).start()
+        self._started.wait()
+        if self._trouble is not None:
+            raise self._trouble
+
+    def _run(self) -> None:
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                cwd=self._cwd,
+                env=clean_environment(),
+                start_new_session=True,  # Ctrl-C is ours to order: clients first, then the server
+            )
+        except OSError as error:
+            self._trouble = error
+            return
+        finally:
+            self._started.set()
+        self._process.wait()
+        self.has_ended.set()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        if not self.has_ended.is_set():
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                return  # it ended by itself a moment ago
+
+
+class LocalPostgres:
+    """An embedded Postgres on 127.0.0.1 and a unix socket, as a context manager or by hand.
+
+    Parameters:
+        data_dir: folder of its own; made when absent, reused with its data when present.
+        port: TCP port; 0 takes the one used last in this folder, else any free one.
+        durable: False trades safety against power loss for speed (tests only).
+        binaries: which Postgres to run; None looks for one (see ``find_binaries``).
+        options: further server settings, ``name -> value``.
+        environ: replaces ``os.environ`` for the look-up of binaries.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path,
+        *,
+        port: int = 0,
+        durable: bool = True,
+        binaries: PostgresBinaries | None = None,
+        options: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.data = DataDir(Path(data_dir))
+        self._wanted_port, self._durable = port, durable
+        self._binaries, self._environ = binaries, environ
+        self._options = {**_OPTIONS, **({} if durable else _NOT_DURABLE), **(options or {})}
+        self._port = 0
+        self._socket_dir: Path | None = None
+        self._child: _Child | None = None
+        self._folder_lock: IO[str] | None = None
+        self._owner_pid = os.getpid()
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start the server and return when it accepts connections; a no-op when it runs.
+
+        After a kill -9 this recovers the data and keeps port and socket.
+        Raises: ``InvalidSettings`` (no binaries, folder in use, wrong version),
+        ``DatabaseUnavailable`` (the server did not come up; the message ends with its log).
+        """
+        if self.is_running:
+            return self
+        if self._folder_lock is None:
+            self._folder_lock = self.data.lock()
+        try:
+            self._prepare()
+            self._launch_until_ready()
+        except BaseException:
+            self._end_child(signal.SIGKILL)
+            self._release_folder()
+            raise
+        atexit.register(self.stop)
+        return self
+
+    def stop(self) -> None:
+        """Stop the server cleanly (clients are disconnected) and let go of the folder."""
+        if os.getpid() != self._owner_pid:
+            return  # a forked child's exit must not stop its parent's server
+        atexit.unregister(self.stop)
+        self._end_child(signal.SIGINT)
+        self._release_folder()
+        if self._socket_dir is not None:
+            with contextlib.suppress(OSError):  # not empty: a stale socket, overwritten next time
+                self._socket_dir.rmdir()
+
+    def kill(self) -> None:
+        """End the server as ``kill -9`` does, without any clean-up; ``start`` recovers."""
+        self._end_child(signal.SIGKILL)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server process is alive."""
+        return self._child is not None and not self._child.has_ended.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server while it runs."""
+        return self._child.pid if self._child is not None and self.is_running else None
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the server has ended, by whatever cause; False when the time is over."""
+        return self._child is None or self._child.has_ended.wait(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # -- how to reach it -------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The TCP port, known after the first start."""
+        return self._port
+
+    @property
+    def socket_dir(self) -> Path:
+        """Folder of the unix socket, known after the first start."""
+        assert self._socket_dir is not None, "start() comes first"
+        return self._socket_dir
+
+    @property
+    def binaries(self) -> PostgresBinaries:
+        """The programs in use, known after the first start."""
+        assert self._binaries is not None, "start() comes first"
+        return self._binaries
+
+    @property
+    def url(self) -> str:
+        """Connection string over TCP, password included."""
+        return self.url_of(DATABASE)
+
+    def url_of(self, database: str) -> str:
+        """Connection string over TCP for another database of this server."""
+        return (
+            f"postgresql://{SUPERUSER}:{self.data.password}@{HOST}:{self._port}/{quote(database)}"
+        )
+
+    @property
+    def socket_url(self) -> str:
+        """Connection string over the unix socket; needs no password."""
+        folder = quote(str(self.socket_dir), safe="")
+        return f"postgresql://{SUPERUSER}@/{DATABASE}?host={folder}&port={self._port}"
+
+    def psql_command(self) -> str:
+        """Return a shell command that opens psql on our database."""
+        args = ["-h", str(self.socket_dir), "-p", str(self._port), "-U", SUPERUSER, DATABASE]
+        return shlex.join([self.binaries.psql, *args])
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        if self._binaries is None:
+            self._binaries = find_binaries(self._environ, major=self.data.major)
+        elif self.data.major not in (None, self._binaries.major):
+            raise InvalidSettings(
+                f"{str(self.data.root)!r} was made by Postgres {self.data.major}, "
+                f"not {self._binaries.major}",
+                where="data directory",
+                value=str(self.data.root),
+            )
+        mode = run_mode()
+        self.data.initialise(self._binaries, mode, durable=self._durable)
+        hand_over(self.data.pgdata, mode)
+        self._socket_dir = self.data.socket_dir(mode)
+        self._wait_for_orphan()
+        self.data.forget_stale_pid()
+
+    def _wait_for_orphan(self) -> None:
+        """Let a server whose parent has just died finish its shutdown."""
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while (pid := self.data.owner_pid()) is not None:
+            if time.monotonic() > deadline:
+                raise InvalidSettings(
+                    f"{str(self.data.root)!r} is in use by the Postgres server {pid}",
+                    where="data directory",
+                    value=str(self.data.root),
+                    hint=f"stop it with: kill -INT {pid}",
+                )
+            time.sleep(_POLL_S)
+
+    def _launch_until_ready(self) -> None:
+        for attempt in range(_ATTEMPTS_MAX):
+            self._port = self._choose_port(is_first=attempt == 0)
+            log_start = self._launch()
+            if self._wait_until_ready():
+                self.data.remember_port(self._port)
+                return
+            words = self._log_since(log_start)
+            is_fixed_port = bool(self._wanted_port) and "could not bind" in words
+            if is_fixed_port or not any(sign in words for sign in _PASSING_TROUBLE):
+                break
+            time.sleep(_RETRY_S)
+        raise DatabaseUnavailable(
+            f"the embedded Postgres ({self.binaries.folder}) did not start on port {self._port}; "
+            f"its log {self.data.log_file} ends with:\n{words[-2000:]}"
+        )
+
+    def _choose_port(self, *, is_first: bool) -> int:
+        wishes = [self._wanted_port] if self._wanted_port else []
+        wishes += [self._port, self.data.last_port] if is_first and not wishes else []
+        for port in wishes:
+            if port and (port == self._wanted_port or _is_free(port)):
+                return port
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            return int(probe.getsockname()[1])
+
+    def _launch(self) -> int:
+        command = [self.binaries.postgres, "-D", str(self.data.pgdata)]
+        command += ["-k", str(self.socket_dir), "-p", str(self._port)]
+        for name, value in self._options.items():
+            command += ["-c", f"{name}={value}"]
+        with self.data.open_log() as log:
+            start = log.tell()
+            self._child = _Child(launch_command(run_mode(), command), self.data.root, log)
+        return start
+
+    def _wait_until_ready(self) -> bool:
+        """Wait for the server's own word in its pid file, as pg_ctl does."""
+        assert self._child is not None
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            noted = self.data.read_pid_file()
+            if noted and noted.pid == self._child.pid and noted.is_ready:
+                return True
+            if self._child.has_ended.wait(_POLL_S):
+                return False
+        self._end_child(signal.SIGKILL)
+        return False
+
+    def _log_since(self, start: int) -> str:
+        with self.data.log_file.open("rb") as file:
+            file.seek(start)
+            return file.read().decode(errors="replace").strip()
+
+    def _end_child(self, number: signal.Signals) -> None:
+        if self._child is None:
+            return
+        for step in (number, signal.SIGQUIT, signal.SIGKILL):
+            self._child.send(step)
+            if self._child.has_ended.wait(_STOP_TIMEOUT_S):
+                break
+        self._child = None
+
+    def _release_folder(self) -> None:
+        if self._folder_lock is not None:
+            self._folder_lock.close()
+            self._folder_lock = None
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As the server does: a connection in TIME_WAIT does not make the port taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
