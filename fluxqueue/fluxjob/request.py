@@ -29,6 +29,21 @@ class Operator(StrEnum):
     LT = "Lt"
 
 
+def describe_amount(name: str, amount: int) -> str:
+    """Write one amount as people do: ``2500`` of cpu as ``2.5 cpu``, bytes as ``Gi``."""
+    if name == CPU:
+        return f"{amount / 1000:g} cpu"
+    if name in {MEMORY, EPHEMERAL_STORAGE}:
+        return f"{amount / 2**30:.3g}Gi {name}"
+    return f"{amount} {name}"
+
+
+def describe(needs: Mapping[str, int]) -> str:
+    """Write a slot's needs in words, the pod count left out: ``8 cpu, 16Gi memory``."""
+    order = sorted(needs, key=lambda name: (name != CPU, name != MEMORY, name))
+    return ", ".join(describe_amount(n, needs[n]) for n in order if n != PODS) or "nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRequirement:
     """One expression on a node label, or on the node's name where ``key`` is ``metadata.name``."""

@@ -1,0 +1,464 @@
+"""Consumable pools over nodes: the matcher of the scheduling cycle.
+
+A cluster is a matrix of nodes x resources. A slot takes a share of its node's pools (millicores,
+bytes, units); a match places all slots of a request or none. Beside *now* the pool set keeps the
+future that is known: running allocations with an end, and reservations with a start. One match is
+a handful of vector operations, whatever the number of cores (docs/matcher.md has the figures).
+
+Called by ``scheduler.cycle`` (decisions) and ``db.recovery`` (loading); pure: times are integer
+seconds handed in. Fluxion's two outcomes are two exceptions: ``InsufficientResources`` (EBUSY) and
+``Unsatisfiable`` (ENODEV).
+
+Exclusive use follows Fluxion's ``x_checker``: each node has a hidden pool of 2^30 shares; every
+slot takes one, an exclusive slot takes all (flux-sched, resource/schema/data_std.hpp).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import ResourceRequest, SlotRequest, describe
+from fluxqueue.graph.node_masks import NodeMasks
+
+Matrix: TypeAlias = npt.NDArray[np.int64]
+Vector: TypeAlias = npt.NDArray[np.int64]
+
+SHARES = "node-shares"
+SHARES_TOTAL = 1 << 30
+FOREVER = 1 << 62
+"""End of an allocation without a duration."""
+
+OVERRUN_GRACE_S = 60
+"""A job past its end is planned to end this much later; nothing is taken from it."""
+
+
+class MatchPolicy(StrEnum):
+    """In which order candidate nodes are filled."""
+
+    LONODE = "lonode"
+    HINODE = "hinode"
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSlot:
+    """One slot of a placement: its node and what it books there."""
+
+    node: str
+    resources: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """All slots of one request, in slot order, over ``[starts_at, until)``."""
+
+    slots: tuple[PlacedSlot, ...]
+    starts_at: int
+    until: int
+    is_exclusive: bool = False
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The node of each slot, in slot order."""
+        return tuple(slot.node for slot in self.slots)
+
+
+@dataclass(slots=True)
+class Booking:
+    """A placement compiled for the arrays: row of each slot and what it takes there."""
+
+    rows: Vector
+    takes: Matrix
+    starts_at: int
+    until: int
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """What is free at the start of a reservation, everything known at that time included."""
+
+    at: int
+    free: Matrix
+
+
+class PoolSet:
+    """Nodes, their pools, and all that is booked on them now and later."""
+
+    def __init__(self, match_policy: MatchPolicy = MatchPolicy.LONODE) -> None:
+        self.match_policy = match_policy
+        self.columns: dict[str, int] = {SHARES: 0}
+        self.names: list[str] = []
+        self.rows: dict[str, int] = {}
+        self.masks = NodeMasks()
+        self.capacity: Matrix = np.zeros((0, 1), dtype=np.int64)
+        self.foreign: Matrix = np.zeros((0, 1), dtype=np.int64)
+        self.booked: Matrix = np.zeros((0, 1), dtype=np.int64)
+        self._bookings: dict[str, Booking] = {}
+        self._reserved: list[Booking] = []
+        self._checkpoints: list[Checkpoint] = []
+
+    # --- the cluster as it changes -------------------------------------------------------------
+
+    def set_node(self, fact: NodeFact, foreign: Mapping[str, int]) -> None:
+        """Add or update one node; ``foreign`` is what others use there, in base units."""
+        self.add_rows([fact.name])
+        for name in (*fact.capacity, *foreign):
+            self._column(name)
+        row = self.rows[fact.name]
+        self.masks.set(row, fact)
+        self.capacity[row] = 0
+        self.foreign[row] = 0
+        self.capacity[row, 0] = SHARES_TOTAL
+        for name, amount in fact.capacity.items():
+            self.capacity[row, self.columns[name]] = amount
+        for name, amount in foreign.items():
+            self.foreign[row, self.columns[name]] = amount
+
+    def remove_node(self, name: str) -> None:
+        """Take a node out; what is booked there stays known until its allocation ends."""
+        row = self.rows.get(name)
+        if row is not None:
+            self.masks.clear(row)
+            self.capacity[row] = 0
+            self.foreign[row] = 0
+
+    def book(self, key: str, placement: Placement) -> None:
+        """Book a live allocation under ``key``, replacing what was booked there (idempotent)."""
+        self.cancel(key)
+        booking = self._compile(placement)
+        np.add.at(self.booked, booking.rows, booking.takes)
+        for point in self._checkpoints:
+            if point.at < booking.until:
+                np.subtract.at(point.free, booking.rows, booking.takes)
+        self._bookings[key] = booking
+
+    def cancel(self, key: str) -> bool:
+        """Give back what ``key`` has booked; tell whether there was anything."""
+        booking = self._bookings.pop(key, None)
+        if booking is None:
+            return False
+        np.subtract.at(self.booked, booking.rows, booking.takes)
+        return True
+
+    def clear_plan(self) -> None:
+        """Forget all reservations; every cycle plans anew (flux-sched qmanager does the same)."""
+        self._reserved.clear()
+        self._checkpoints.clear()
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def free_now(self) -> Matrix:
+        """What is free now, rows x columns; negative where others took more than was left."""
+        return self.capacity - self.foreign - self.booked
+
+    def match_now(self, request: ResourceRequest, now: int) -> Placement:
+        """Place the whole request now, delaying no reservation.
+
+        Raises
+        ------
+        InsufficientResources
+            Not all slots fit now. Whether they ever can is ``satisfiability``'s question.
+        """
+        until = end_of(request, now)
+        free = self.free_now()
+        for point in self._checkpoints:
+            if point.at < until:
+                np.minimum(free, point.free, out=free)
+        placement = self._place(request, free, now, until)
+        if placement is None:
+            raise InsufficientResources(why_busy(self, request, free))
+        return placement
+
+    def match_later(self, request: ResourceRequest, now: int) -> Placement:
+        """Find the earliest start after ``now`` that is known to be possible.
+
+        Candidate times are the ends of what is booked, as in flux-sched ``dfu.cpp`` :200-216.
+
+        Raises
+        ------
+        InsufficientResources
+            No known end makes room (everything in the way runs without limit, or is down).
+        """
+        usable = self.masks.usable()
+        for at, free in self._future(now):
+            if not self._has_room(request, free, usable):
+                continue
+            until = end_of(request, at)
+            window = np.minimum(free, self._low_between(at, until))
+            placement = self._place(request, window, at, until)
+            if placement is not None:
+                return placement
+        raise InsufficientResources("no known end of a running job makes room for it")
+
+    def _has_room(
+        self, request: ResourceRequest, free: Matrix, usable: npt.NDArray[np.bool_]
+    ) -> bool:
+        """A cheap necessary condition: each slot group alone fits."""
+        return all(
+            int(self.counts(slot, free, usable, request).sum()) >= slot.count
+            for slot in request.slots
+        )
+
+    def reserve(self, placement: Placement, now: int) -> None:
+        """Hold ``placement`` in the plan of this cycle; later matches will not delay it."""
+        booking = self._compile(placement)
+        for point in self._checkpoints:
+            if booking.starts_at <= point.at < booking.until:
+                np.subtract.at(point.free, booking.rows, booking.takes)
+        free = self._free_at(booking.starts_at, now)
+        np.subtract.at(free, booking.rows, booking.takes)
+        self._reserved.append(booking)
+        self._checkpoints.append(Checkpoint(booking.starts_at, free))
+
+    def is_satisfiable(self, request: ResourceRequest) -> bool:
+        """Tell whether the empty cluster could hold it: down and cordoned nodes count."""
+        free = self.capacity
+        return self._place(request, free, 0, FOREVER, usable=self.masks.present()) is not None
+
+    # --- placing ---------------------------------------------------------------------------------
+
+    def _place(
+        self,
+        request: ResourceRequest,
+        free: Matrix,
+        at: int,
+        until: int,
+        *,
+        usable: npt.NDArray[np.bool_] | None = None,
+    ) -> Placement | None:
+        usable = self.masks.usable() if usable is None else usable
+        if request.within is None:
+            rows = self._fill(request, free, usable)
+        else:
+            rows = self._fill_within(request, free, usable, request.within)
+        if rows is None:
+            return None
+        return Placement(
+            slots=self._slots(request, rows),
+            starts_at=at,
+            until=until,
+            is_exclusive=request.is_exclusive,
+        )
+
+    def _fill(
+        self, request: ResourceRequest, free: Matrix, usable: npt.NDArray[np.bool_]
+    ) -> list[Vector] | None:
+        """Rows for each slot group, in order; None when one group does not fit."""
+        chosen: list[Vector] = []
+        several = len(request.slots) > 1
+        left = free.copy() if several else free
+        for slot in request.slots:
+            counts = self.counts(slot, left, usable, request)
+            rows = self._take(counts, slot.count, left)
+            if rows is None:
+                return None
+            chosen.append(rows)
+            if several:
+                np.subtract.at(left, rows, self.vector(slot.needs)[None, :].repeat(len(rows), 0))
+                if request.is_spread:
+                    usable = usable.copy()
+                    usable[rows] = False
+        return chosen
+
+    def _fill_within(
+        self, request: ResourceRequest, free: Matrix, usable: npt.NDArray[np.bool_], level: str
+    ) -> list[Vector] | None:
+        """Fill below one vertex of ``level``: the one that is left fullest."""
+        best: tuple[int, list[Vector]] | None = None
+        for members in self.masks.groups(level):
+            rows = self._fill(request, free, usable & members)
+            if rows is not None:
+                left = int(free[members & usable].clip(min=0)[:, 1:].sum())
+                if best is None or left < best[0]:
+                    best = (left, rows)
+        return None if best is None else best[1]
+
+    def counts(
+        self,
+        slot: SlotRequest,
+        free: Matrix,
+        usable: npt.NDArray[np.bool_],
+        request: ResourceRequest,
+    ) -> Vector:
+        """How many such slots each node has room for."""
+        mask = usable & self.masks.matching(slot.constraint)
+        if request.is_exclusive:
+            mask = mask & (free[:, 0] == SHARES_TOTAL)
+        counts = np.where(mask & (free[:, 0] > 0), slot.count, 0).astype(np.int64)
+        for name, need in slot.resources:
+            if need <= 0:
+                continue
+            column = self.columns.get(name)
+            if column is None:
+                return np.zeros(len(self.names), dtype=np.int64)
+            np.minimum(counts, free[:, column] // need, out=counts)
+        np.clip(counts, 0, 1 if request.is_spread else slot.count, out=counts)
+        return counts
+
+    def _take(self, counts: Vector, wanted: int, free: Matrix) -> Vector | None:
+        """Choose rows for ``wanted`` slots in the policy's order; None when they do not fit."""
+        if wanted == 0:
+            return np.zeros(0, dtype=np.int64)
+        candidates = np.flatnonzero(counts)
+        if int(counts[candidates].sum()) < wanted:
+            return None
+        order = self._order(candidates, free)
+        running = np.cumsum(counts[order])
+        last = int(np.searchsorted(running, wanted))
+        order = order[: last + 1]
+        taken = counts[order]
+        taken[-1] -= running[last] - wanted
+        return np.repeat(order, taken)
+
+    def _order(self, candidates: Vector, free: Matrix) -> Vector:
+        match self.match_policy:
+            case MatchPolicy.LONODE:
+                return candidates
+            case MatchPolicy.HINODE:
+                return candidates[::-1]
+            case MatchPolicy.PACK | MatchPolicy.SPREAD:
+                share = free[candidates, 1:] / np.maximum(self.capacity[candidates, 1:], 1)
+                fullness = share.mean(axis=1)
+                if self.match_policy is MatchPolicy.SPREAD:
+                    fullness = -fullness
+                return candidates[np.argsort(fullness, kind="stable")]
+
+    def _slots(self, request: ResourceRequest, rows: list[Vector]) -> tuple[PlacedSlot, ...]:
+        return tuple(
+            PlacedSlot(self.names[row], slot.resources)
+            for slot, group in zip(request.slots, rows, strict=True)
+            for row in group.tolist()
+        )
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def _future(self, now: int) -> Iterator[tuple[int, Matrix]]:
+        """Each known time after ``now`` at which something ends, with what is free then.
+
+        The matrix is the same object, moved forward in time: copy what must last.
+        """
+        changes: list[tuple[int, bool, Booking]] = [
+            (_planned_end(booking, now), True, booking)
+            for booking in self._bookings.values()
+            if booking.until < FOREVER
+        ]
+        for booking in self._reserved:
+            changes.append((booking.starts_at, False, booking))
+            if booking.until < FOREVER:
+                changes.append((booking.until, True, booking))
+        changes.sort(key=lambda change: change[0])
+        free = self.free_now()
+        for at, group in itertools.groupby(changes, key=lambda change: change[0]):
+            has_release = False
+            for _, is_release, booking in group:
+                step = np.add if is_release else np.subtract
+                step.at(free, booking.rows, booking.takes)
+                has_release |= is_release
+            if has_release and at > now:
+                yield at, free
+
+    def _free_at(self, at: int, now: int) -> Matrix:
+        """What is free at ``at``: ended bookings given back, reservations running then taken."""
+        free = self.free_now()
+        for booking in self._bookings.values():
+            if booking.until < FOREVER and _planned_end(booking, now) <= at:
+                np.add.at(free, booking.rows, booking.takes)
+        for booking in self._reserved:
+            if booking.starts_at <= at < booking.until:
+                np.subtract.at(free, booking.rows, booking.takes)
+        return free
+
+    def _low_between(self, start: int, end: int) -> Matrix:
+        """The least that is free at any reservation's start within ``(start, end)``."""
+        low = np.full_like(self.capacity, np.iinfo(np.int64).max)
+        for point in self._checkpoints:
+            if start < point.at < end:
+                np.minimum(low, point.free, out=low)
+        return low
+
+    # --- arrays ----------------------------------------------------------------------------------
+
+    def vector(self, needs: Mapping[str, int]) -> Vector:
+        """A request as a row of the matrix: one share, and its resources."""
+        row = np.zeros(len(self.columns), dtype=np.int64)
+        row[0] = 1
+        for name, amount in needs.items():
+            row[self._column(name)] = amount
+        return row if len(row) == len(self.columns) else self.vector(needs)
+
+    def _compile(self, placement: Placement) -> Booking:
+        for slot in placement.slots:
+            for name, _ in slot.resources:
+                self._column(name)
+        self.add_rows(placement.nodes)
+        rows = np.array([self.rows[s.node] for s in placement.slots], dtype=np.int64)
+        takes = np.zeros((len(rows), len(self.columns)), dtype=np.int64)
+        seen: set[str] = set()
+        for i, slot in enumerate(placement.slots):
+            whole = placement.is_exclusive
+            takes[i, 0] = (0 if slot.node in seen else SHARES_TOTAL) if whole else 1
+            seen.add(slot.node)
+            for name, amount in slot.resources:
+                takes[i, self.columns[name]] = amount
+        return Booking(rows, takes, placement.starts_at, placement.until)
+
+    def _column(self, name: str) -> int:
+        column = self.columns.get(name)
+        if column is not None:
+            return column
+        column = self.columns[name] = len(self.columns)
+        for field in ("capacity", "foreign", "booked"):
+            setattr(self, field, np.pad(getattr(self, field), ((0, 0), (0, 1))))
+        for point in self._checkpoints:
+            point.free = np.pad(point.free, ((0, 0), (0, 1)))
+        for booking in (*self._bookings.values(), *self._reserved):
+            booking.takes = np.pad(booking.takes, ((0, 0), (0, 1)))
+        return column
+
+    def add_rows(self, names: Sequence[str]) -> None:
+        """Make rows for nodes not known yet; loading many at once grows the arrays only once."""
+        new = [name for name in dict.fromkeys(names) if name not in self.rows]
+        if not new:
+            return
+        for name in new:
+            self.rows[name] = len(self.names)
+            self.names.append(name)
+        for field in ("capacity", "foreign", "booked"):
+            setattr(self, field, np.pad(getattr(self, field), ((0, len(new)), (0, 0))))
+        for point in self._checkpoints:
+            point.free = np.pad(point.free, ((0, len(new)), (0, 0)))
+        self.masks.grow(len(self.names))
+
+
+def _planned_end(booking: Booking, now: int) -> int:
+    """When a booking is planned to end; one that overruns ends a little later than now."""
+    return booking.until if booking.until > now else now + OVERRUN_GRACE_S
+
+
+def why_busy(pools: PoolSet, request: ResourceRequest, free: Matrix) -> str:
+    """Say in words what a request that does not fit now is waiting for."""
+    usable = pools.masks.usable()
+    missing = {
+        slot: slot.count - int(pools.counts(slot, free, usable, request).sum())
+        for slot in request.slots
+    }
+    slot, short = max(missing.items(), key=lambda item: item[1])
+    each = describe(slot.needs)
+    if short <= 0:
+        return f"waits for {request.size} slots of {each} that fit together"
+    return f"waits for {short} of {slot.count} slots of {each}"
+
+
+def end_of(request: ResourceRequest, at: int) -> int:
+    """When a request started ``at`` would end."""
+    return FOREVER if request.duration_s is None else at + request.duration_s

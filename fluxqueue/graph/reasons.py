@@ -1,0 +1,83 @@
+"""Why a request can never fit this cluster, in words a user can act on.
+
+Called by the cycle only for requests that ``PoolSet.is_satisfiable`` refused; looks at one cause
+after the other, the narrowest first, and names the largest there is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fluxqueue.fluxjob.request import (
+    NodeConstraint,
+    ResourceRequest,
+    SlotRequest,
+    describe,
+    describe_amount,
+)
+from fluxqueue.graph.pools import PoolSet
+
+
+def why_never(pools: PoolSet, request: ResourceRequest) -> str:
+    """Say why ``request`` is unsatisfiable on the nodes as they are."""
+    present = pools.masks.present()
+    if not present.any():
+        return "the cluster has no nodes"
+    for slot in request.slots:
+        reason = _one_slot(pools, slot)
+        if reason is not None:
+            return reason
+    return _all_slots(pools, request)
+
+
+def _one_slot(pools: PoolSet, slot: SlotRequest) -> str | None:
+    """The first resource that no admissible node has enough of, or the constraint itself."""
+    allowed = pools.masks.matching(slot.constraint) & pools.masks.present()
+    if not allowed.any():
+        return f"no node is allowed by {_constraint(slot.constraint)}"
+    for name, need in slot.resources:
+        column = pools.columns.get(name)
+        largest = int(pools.capacity[allowed, column].max()) if column is not None else 0
+        if need > largest:
+            wanted = describe_amount(name, need)
+            if largest == 0:
+                return f"needs {wanted} on one node; no node that may be used has any"
+            return f"needs {wanted} on one node; the largest has {_bare(name, largest)}"
+    counts = _empty_counts(pools, slot)
+    if not counts[allowed].any():
+        return f"no single node has {describe(slot.needs)} together"
+    return None
+
+
+def _all_slots(pools: PoolSet, request: ResourceRequest) -> str:
+    room = sum(
+        int(pools.counts(slot, pools.capacity, pools.masks.present(), request).sum())
+        for slot in request.slots
+    )
+    each = describe(request.slots[0].needs)
+    if room >= request.size and request.within:
+        return f"needs {request.size} slots of {each} within one {request.within}; none is so large"
+    if request.is_spread:
+        return f"needs {request.size} nodes with {each}; the cluster has {room}"
+    return f"needs {request.size} slots of {each}; the empty cluster holds {room}"
+
+
+def _empty_counts(pools: PoolSet, slot: SlotRequest) -> np.ndarray:
+    single = ResourceRequest(slots=(slot,))
+    return pools.counts(slot, pools.capacity, pools.masks.present(), single)
+
+
+def _bare(name: str, amount: int) -> str:
+    """An amount without the resource's name, which the sentence has just said."""
+    return describe_amount(name, amount).removesuffix(f" {name}")
+
+
+def _constraint(where: NodeConstraint) -> str:
+    parts = [f"{key}={value}" for key, value in where.selector]
+    parts += [
+        " ".join([r.key, str(r.operator), *(",".join(r.values),)]).strip()
+        for term in where.terms
+        for r in term
+    ]
+    chosen = f"the node selector or affinity ({'; '.join(parts)})" if parts else "the taints"
+    return chosen if not parts else f"{chosen} and the taints"
