@@ -1,0 +1,157 @@
+"""Informer: a store that stays true through cuts, 410, relists and name reuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.informer import Informer, Object
+from fluxqueue.kube.resources import PODS
+
+from .conftest import FaultyApi, json_answer, status, stream
+
+
+def _pod(name: str, version: int, uid: str = "") -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": "n",
+            "name": name,
+            "uid": uid or f"uid-{name}",
+            "resourceVersion": str(version),
+            "managedFields": [],
+        }
+    }
+
+
+def _listed(version: int, *pods: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": str(version)}, "items": list(pods)}
+
+
+def _event(kind: str, pod: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "object": pod}
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class _Log:
+    """Changes in order, as short words."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, old: Object | None, new: Object | None) -> None:
+        def short(obj: Object | None) -> str:
+            return f"{obj['metadata']['name']}@{obj['metadata']['resourceVersion']}" if obj else "-"
+
+        self.lines.append(f"{short(old)} {short(new)}")
+
+
+async def test_follows_and_resumes_after_a_cut(client: KubeClient, faulty: FaultyApi) -> None:
+    """A cut connection is resumed at the last version, bookmarks included; no second list."""
+    log = _Log()
+    faulty.then(
+        json_answer(_listed(5, _pod("a", 3))),
+        stream(
+            _event("ADDED", _pod("b", 6)),
+            _event("BOOKMARK", {"metadata": {"resourceVersion": "8"}}),
+            is_cut=True,
+        ),
+        stream(_event("MODIFIED", _pod("a", 9)), _event("DELETED", _pod("b", 10)), stays_open=True),
+    )
+    informer = Informer(client, PODS, on_change=log)
+    informer.start()
+    await _until(lambda: len(log.lines) == 4)
+    await informer.stop()
+    assert log.lines == ["- a@3", "- b@6", "a@3 a@9", "b@6 -"]
+    assert [seen.query.get("resourceVersion") for seen in faulty.seen] == [None, "5", "8"]
+    assert (informer.relists, len(informer), informer.resource_version) == (1, 1, "10")
+
+
+async def test_relist_replaces(client: KubeClient, faulty: FaultyApi) -> None:
+    """After a 410: vanished objects are removals, unchanged ones are silent."""
+    log = _Log()
+    gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410}}
+    faulty.then(
+        json_answer(_listed(5, _pod("gone", 1), _pod("same", 2), _pod("changed", 3))),
+        stream(gone),
+        json_answer(_listed(20, _pod("same", 2), _pod("changed", 15), _pod("new", 16))),
+        stream(stays_open=True),
+    )
+    informer = Informer(client, PODS, on_change=log)
+    informer.start()
+    await _until(lambda: len(faulty.seen) == 4)
+    await informer.stop()
+    assert log.lines[3:] == ["gone@1 -", "changed@3 changed@15", "- new@16"]
+    assert faulty.seen[3].query["resourceVersion"] == "20"
+
+
+async def test_reused_name_is_removal_and_addition(client: KubeClient, faulty: FaultyApi) -> None:
+    """Same name, other uid: never a mere change, neither in a watch nor after a relist."""
+    log = _Log()
+    faulty.then(
+        json_answer(_listed(5, _pod("a", 1, "u1"))),
+        stream(_event("MODIFIED", _pod("a", 6, "u2")), {"type": "ERROR", "object": {"code": 410}}),
+        json_answer(_listed(9, _pod("a", 8, "u3"))),
+        stream(stays_open=True),
+    )
+    informer = Informer(client, PODS, on_change=log)
+    informer.start()
+    await _until(lambda: len(faulty.seen) == 4)
+    await informer.stop()
+    assert log.lines == ["- a@1", "a@1 -", "- a@6", "a@6 -", "- a@8"]
+
+
+async def test_failures_before_the_first_list(client: KubeClient, faulty: FaultyApi) -> None:
+    """500, 403 and a missing definition are waited out; synced only tells of a real list."""
+    faulty.then(status(500), status(403), status(404))
+    informer = Informer(client, PODS, retry_cap_s=0.02)
+    informer.start()
+    await _until(lambda: len(faulty.seen) == 4)
+    assert not informer.synced.is_set()
+    faulty.then(json_answer(_listed(1)), stream(stays_open=True))
+    await asyncio.wait_for(informer.synced.wait(), 5)
+    await informer.stop()
+
+
+async def test_transform_and_late_handlers(client: KubeClient, faulty: FaultyApi) -> None:
+    """The store holds reduced objects; a handler added later sees what is there."""
+
+    def slim(obj: Object) -> Object:
+        obj["metadata"].pop("managedFields")
+        return obj
+
+    faulty.then(json_answer(_listed(5, _pod("a", 1))), stream(stays_open=True))
+    informer = Informer(client, PODS, transform=slim)
+    informer.start()
+    await asyncio.wait_for(informer.synced.wait(), 5)
+    late = _Log()
+    informer.add_handler(late)
+    await informer.stop()
+    assert late.lines == ["- a@1"]
+    stored = informer.get("n", "a")
+    assert stored is not None
+    assert "managedFields" not in stored["metadata"]
+
+
+async def test_a_failing_handler_does_not_stop_others(
+    client: KubeClient, faulty: FaultyApi
+) -> None:
+    """One observer's exception is logged; the store and the next observer go on."""
+
+    def broken(old: Object | None, new: Object | None) -> None:
+        raise RuntimeError("mine")
+
+    log = _Log()
+    informer = Informer(client, PODS, on_change=broken)
+    informer.add_handler(log)
+    faulty.then(json_answer(_listed(5, _pod("a", 1), _pod("b", 2))), stream(stays_open=True))
+    informer.start()
+    await asyncio.wait_for(informer.synced.wait(), 5)
+    await informer.stop()
+    assert log.lines == ["- a@1", "- b@2"]
