@@ -1,0 +1,128 @@
+"""Hostlists: ``node[0-3,7],login`` for many names (Flux RFC 29).
+
+Called wherever a list of nodes is shown or stored in a Flux format. Order and repetitions are
+kept, zero padding too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from fluxqueue.errors import InvalidInput
+
+MAX_HOSTS = 1_000_000
+"""More names than this in one hostlist are refused: a typing error, or an attack on memory."""
+
+_TRAILING_DIGITS = re.compile(r"(?P<prefix>.*?)(?P<digits>[0-9]{0,18})", re.DOTALL)
+_WORD = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+_RANGE = re.compile(r"(?P<low>[0-9]{1,18})(?:-(?P<high>[0-9]{1,18}))?")
+_FORBIDDEN = re.compile(r"[,\[\]\s]")
+
+
+def compress(hosts: Iterable[str]) -> str:
+    """Write ``hosts`` as one hostlist; neighbours with a common prefix share a bracket.
+
+    Raises
+    ------
+    InvalidInput
+        A name is empty or has a bracket, comma or space.
+    """
+    words: list[str] = []
+    prefix: str | None = None
+    numbers: list[str] = []
+    for host in hosts:
+        if not host or _FORBIDDEN.search(host):
+            raise InvalidInput(f"{host!r} cannot stand in a hostlist", where="host", value=host)
+        match = _TRAILING_DIGITS.fullmatch(host)
+        assert match is not None
+        if prefix is not None and (match["prefix"] != prefix or not match["digits"]):
+            words.append(_write_word(prefix, numbers))
+            prefix, numbers = None, []
+        if match["digits"]:
+            prefix = match["prefix"]
+            numbers.append(match["digits"])
+        else:
+            words.append(host)
+    if prefix is not None:
+        words.append(_write_word(prefix, numbers))
+    return ",".join(words)
+
+
+def _write_word(prefix: str, numbers: Sequence[str]) -> str:
+    if len(numbers) == 1:
+        return prefix + numbers[0]
+    runs: list[list[str]] = []
+    for digits in numbers:
+        if runs and digits == _next(runs[-1]):
+            runs[-1].append(digits)
+        else:
+            runs.append([digits])
+    parts = (run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"{prefix}[{','.join(parts)}]"
+
+
+def _next(run: Sequence[str]) -> str:
+    # Padding is that of the run's first number, as expand() will apply it.
+    return str(int(run[-1]) + 1).zfill(len(run[0]))
+
+
+def expand(text: str) -> list[str]:
+    """Read a hostlist; ``""`` is the empty list. Brackets may stand anywhere in a word.
+
+    Raises
+    ------
+    InvalidInput
+        A bracket does not close, a range is no range, or there are more than ``MAX_HOSTS`` names.
+    """
+    hosts: list[str] = []
+    for word in _split(text):
+        for host in _expand_word(word):
+            hosts.append(host)
+            if len(hosts) > MAX_HOSTS:
+                raise _refuse(text[:80], f"has more than {MAX_HOSTS} names")
+    return hosts
+
+
+def _split(text: str) -> Iterator[str]:
+    position = 0
+    while position < len(text):
+        match = _WORD.match(text, position)
+        if match is None:
+            raise _refuse(text, f"cannot be read at character {position}")
+        yield match[0]
+        position = match.end()
+        if position < len(text):
+            if text[position] != "," or position + 1 == len(text):
+                raise _refuse(text, f"cannot be read at character {position}")
+            position += 1
+
+
+def _expand_word(word: str) -> Iterator[str]:
+    before, bracket, rest = word.partition("[")
+    if not bracket:
+        yield word
+        return
+    inside, _, after = rest.partition("]")
+    for number in _numbers(inside, word):
+        for tail in _expand_word(after) if after else ("",):
+            yield f"{before}{number}{tail}"
+
+
+def _numbers(inside: str, word: str) -> Iterator[str]:
+    for part in inside.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise _refuse(word, f"has no number or range in {part!r}")
+        low, high = int(match["low"]), int(match["high"] or match["low"])
+        if high < low:
+            raise _refuse(word, f"has the range {part} backwards")
+        width = len(match["low"])
+        for number in range(low, high + 1):
+            yield str(number).zfill(width)
+
+
+def _refuse(text: str, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"hostlist {text!r} {what}", where="hostlist", value=text, hint="such as node[0-3,7],login"
+    )

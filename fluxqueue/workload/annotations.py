@@ -1,0 +1,191 @@
+"""The ``fluxqueue/...`` labels and annotations that an author may set, read and checked.
+
+Called by the webhook (which refuses what is wrong) and by ``workload.shape`` (which uses it). All
+errors name the field, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.workload import labels
+
+MAX_INT32 = 2**31 - 1
+
+ANNOTATIONS = frozenset(
+    {labels.DURATION, labels.PRIORITY, labels.EXCLUSIVE, labels.SPREAD, labels.WITHIN}
+)
+"""What an author may set as an annotation; ``fluxqueue/queue`` counts in either place."""
+
+LABELS = frozenset({labels.QUEUE, labels.MANAGED})
+"""What an author may set as a label."""
+
+_OURS = frozenset({labels.AUTHOR_SUSPENDED, labels.JOBID, labels.NODES})
+_BOTH = frozenset({labels.QUEUE})
+
+_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_PLAIN_SECONDS = re.compile(r"[0-9]{1,10}")
+_PARTS = re.compile(r"(?:([0-9]{1,10})([dhms]))+")
+_PART = re.compile(r"([0-9]{1,10})([dhms])")
+_QUEUE_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the author of a workload asked for beside its pods' resources; None is *not said*."""
+
+    duration_s: int | None = None
+    priority: int | None = None
+    is_exclusive: bool = False
+    is_spread: bool = False
+    within: str | None = None
+    queue: str | None = None
+
+
+def read_wishes(workload: Mapping[str, Any]) -> Wishes:
+    """Read the wishes on a BatchJob or a Pod; a BatchJob's own win over its template's.
+
+    Raises
+    ------
+    InvalidInput
+        A key under ``fluxqueue/`` is unknown or stands in the wrong place, or a value is not
+        allowed; ``where`` is the field's path.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    template = (workload.get("spec") or {}).get("template") or {}
+    for path, meta in (
+        ("spec.template.metadata", template.get("metadata") or {}),
+        ("metadata", workload.get("metadata") or {}),
+    ):
+        _collect(found, meta.get("labels") or {}, f"{path}.labels", LABELS, "annotation")
+        _collect(found, meta.get("annotations") or {}, f"{path}.annotations", ANNOTATIONS, "label")
+    return Wishes(
+        duration_s=_read(found, labels.DURATION, parse_duration),
+        priority=_read(found, labels.PRIORITY, _parse_priority),
+        is_exclusive=bool(_read(found, labels.EXCLUSIVE, _parse_bool)),
+        is_spread=bool(_read(found, labels.SPREAD, _parse_spread)),
+        within=_read(found, labels.WITHIN, _parse_within),
+        queue=_read(found, labels.QUEUE, _parse_queue),
+    )
+
+
+def _collect(
+    found: dict[str, tuple[str, str]],
+    pairs: Mapping[str, str],
+    path: str,
+    known: frozenset[str],
+    other_place: str,
+) -> None:
+    for key, value in pairs.items():
+        if not key.startswith(labels.PREFIX):
+            continue
+        where = f"{path}[{key}]"
+        if key in known or key in _BOTH:
+            found[key] = (where, value)
+        elif key in ANNOTATIONS | LABELS:
+            hint = f"{key} is read as {'an' if other_place == 'annotation' else 'a'} {other_place}"
+            raise InvalidInput("stands in the wrong place", where=where, value=value, hint=hint)
+        elif key not in _OURS:
+            raise InvalidInput("is not known", where=where, value=value, hint=_nearest(key))
+
+
+def _nearest(key: str) -> str:
+    known = sorted(ANNOTATIONS | LABELS)
+    close = difflib.get_close_matches(key, known, n=1)
+    question = f"did you mean {close[0]}? " if close else ""
+    return f"{question}known are {', '.join(known)}"
+
+
+def _read(found: Mapping[str, tuple[str, str]], key: str, parse: Any) -> Any:
+    if key not in found:
+        return None
+    where, value = found[key]
+    return parse(value, where)
+
+
+def parse_duration(text: str, where: str) -> int:
+    """Read a run time in seconds: ``90``, ``90s``, ``15m``, ``2h30m``, ``1d``.
+
+    Raises
+    ------
+    InvalidInput
+        It is something else, zero, or more than Kubernetes lets a deadline be (2^31-1 s).
+    """
+    hint = "write seconds or a sum of days, hours, minutes, seconds: 90, 90s, 15m, 2h30m, 1d"
+    if _PLAIN_SECONDS.fullmatch(text):
+        total_s = int(text)
+    elif _PARTS.fullmatch(text):
+        parts = _PART.findall(text)
+        units = [unit for _, unit in parts]
+        if units != sorted(set(units), key="dhms".index):
+            raise InvalidInput(f"{text!r} is no duration", where=where, value=text, hint=hint)
+        total_s = sum(int(number) * _SECONDS[unit] for number, unit in parts)
+    else:
+        raise InvalidInput(f"{text!r} is no duration", where=where, value=text, hint=hint)
+    if not 0 < total_s <= MAX_INT32:
+        raise InvalidInput(
+            f"{text!r} is {total_s} seconds",
+            where=where,
+            value=text,
+            hint=f"must be from 1 to {MAX_INT32} seconds",
+        )
+    return total_s
+
+
+def _parse_priority(text: str, where: str) -> int:
+    if re.fullmatch(r"[+-]?[0-9]{1,10}", text) and abs(int(text)) <= MAX_INT32:
+        return int(text)
+    raise InvalidInput(
+        f"{text!r} is no priority",
+        where=where,
+        value=text,
+        hint=f"must be a whole number from -{MAX_INT32} to {MAX_INT32}",
+    )
+
+
+def _parse_bool(text: str, where: str) -> bool:
+    if text in {"true", "false"}:
+        return text == "true"
+    raise InvalidInput(
+        f"{text!r} is not allowed", where=where, value=text, hint='allowed are "true" and "false"'
+    )
+
+
+def _parse_spread(text: str, where: str) -> bool:
+    if text == "node":
+        return True
+    raise InvalidInput(
+        f"{text!r} is not allowed",
+        where=where,
+        value=text,
+        hint='allowed is "node": at most one pod on each node',
+    )
+
+
+def _parse_within(text: str, where: str) -> str:
+    if _LABEL_KEY.fullmatch(text):
+        return text
+    raise InvalidInput(
+        f"{text!r} is no topology level",
+        where=where,
+        value=text,
+        hint="allowed are zone, region, rack, or the key of a node label",
+    )
+
+
+def _parse_queue(text: str, where: str) -> str:
+    if _QUEUE_NAME.fullmatch(text):
+        return text
+    raise InvalidInput(
+        f"{text!r} is no queue name",
+        where=where,
+        value=text,
+        hint="lower-case letters, digits and '-', at most 63 characters",
+    )

@@ -1,0 +1,106 @@
+"""Where a pod may be placed (node selector, required node affinity, tolerations), and what is
+not looked at.
+
+Called by ``workload.shape``; ``ignored`` also by the webhook, which warns the author.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.request import NodeConstraint, NodeRequirement, Operator, Toleration
+
+_NOTHING = (NodeRequirement("metadata.name", Operator.IN, ()),)
+"""A term that no node meets: what Kubernetes makes of a selector without any expression."""
+
+
+def read_constraint(spec: Mapping[str, Any], *, where: str = "spec") -> NodeConstraint:
+    """Read what the pod ``spec`` demands of its node.
+
+    Raises
+    ------
+    InvalidInput
+        A node affinity expression has an operator that Kubernetes does not know.
+    """
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    path = f"{where}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    return NodeConstraint(
+        selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        terms=() if required is None else _terms(required.get("nodeSelectorTerms") or (), path),
+        tolerations=tuple(
+            Toleration(
+                key=item.get("key") or "",
+                operator=item.get("operator") or "Equal",
+                value=item.get("value") or "",
+                effect=item.get("effect") or "",
+            )
+            for item in spec.get("tolerations") or ()
+        ),
+    )
+
+
+def _terms(
+    terms: Sequence[Mapping[str, Any]], where: str
+) -> tuple[tuple[NodeRequirement, ...], ...]:
+    read = [
+        (
+            *_expressions(term.get("matchExpressions") or (), f"{where}[{n}].matchExpressions"),
+            *_expressions(term.get("matchFields") or (), f"{where}[{n}].matchFields"),
+        )
+        for n, term in enumerate(terms)
+    ]
+    # An empty term meets no node, so beside others it may be left out; alone it may not.
+    return tuple(term for term in read if term) or (_NOTHING,)
+
+
+def _expressions(
+    expressions: Sequence[Mapping[str, Any]], where: str
+) -> tuple[NodeRequirement, ...]:
+    found = []
+    for number, expression in enumerate(expressions):
+        try:
+            operator = Operator(expression["operator"])
+        except ValueError:
+            raise InvalidInput(
+                f"{expression['operator']!r} is no operator",
+                where=f"{where}[{number}].operator",
+                value=expression["operator"],
+                hint=f"allowed are {', '.join(Operator)}",
+            ) from None
+        values = tuple(expression.get("values") or ())
+        found.append(NodeRequirement(expression["key"], operator, values))
+    return tuple(found)
+
+
+def ignored(spec: Mapping[str, Any]) -> list[str]:
+    """Name what in the pod ``spec`` can matter to placement and is not looked at by the matcher.
+
+    The kube-scheduler still honours all of it when the pod is bound, so a released pod may wait
+    there; the FluxJob's condition says so beforehand.
+    """
+    affinity = spec.get("affinity") or {}
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    checks = (
+        ("preferred node affinity", (affinity.get("nodeAffinity") or {}).get(preferred)),
+        ("pod affinity", affinity.get("podAffinity")),
+        ("pod anti-affinity", affinity.get("podAntiAffinity")),
+        ("topology spread constraints", spec.get("topologySpreadConstraints")),
+        (
+            "volumes that are bound to places",
+            any(
+                volume.keys() & {"persistentVolumeClaim", "ephemeral"}
+                for volume in spec.get("volumes") or ()
+            ),
+        ),
+        (
+            "host ports",
+            any(port.get("hostPort") for c in containers for port in c.get("ports") or ()),
+        ),
+        ("resource claims", spec.get("resourceClaims")),
+        ("the node selector of the runtime class", spec.get("runtimeClassName")),
+    )
+    return [name for name, is_present in checks if is_present]

@@ -1,0 +1,177 @@
+"""FluxJob objects: built from a workload, and their status rendered from what the rows say.
+
+Called by the controller (``build``) and by whoever writes status. The definition they must fit is
+``chart/crds/fluxjobs.yaml``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from fluxqueue.fluxjob import hostlist
+from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload import labels
+from fluxqueue.workload.managed import kind_of
+
+GROUP = "jobs.converged-computing.org"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "FluxJob"
+PLURAL = "fluxjobs"
+
+DEFAULT_QUEUE = "default"
+
+_MAX_NAME = 253
+_MAX_REASON = 1024
+_API_VERSIONS = {"Job": "batch/v1", "Pod": "v1"}
+
+
+def fluxjob_name(workload: Mapping[str, Any]) -> str:
+    """Name the FluxJob of a workload: ``<name>-job`` or ``<name>-pod``.
+
+    A name that would pass Kubernetes' 253 characters is cut and told apart by a hash of the whole.
+    """
+    name, suffix = workload["metadata"]["name"], f"-{kind_of(workload).lower()}"
+    if len(name) + len(suffix) <= _MAX_NAME:
+        return f"{name}{suffix}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+    kept = name[: _MAX_NAME - len(suffix) - len(digest) - 1].rstrip("-.")
+    return f"{kept}-{digest}{suffix}"
+
+
+def build(
+    workload: Mapping[str, Any],
+    request: ResourceRequest,
+    *,
+    priority: int,
+    queue: str = DEFAULT_QUEUE,
+) -> dict[str, Any]:
+    """Build the FluxJob of a stored workload, without status.
+
+    The owner reference makes it go with its workload, and does not hold the workload's deletion
+    up.
+    """
+    meta, kind = workload["metadata"], kind_of(workload)
+    reference = {
+        "apiVersion": _API_VERSIONS[kind],
+        "kind": kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }
+    spec: dict[str, Any] = {
+        "workload": reference,
+        "size": request.size,
+        "priority": priority,
+        "queue": queue,
+        "jobspec": request.to_json(),
+    }
+    if request.duration_s is not None:
+        spec["durationSeconds"] = request.duration_s
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": fluxjob_name(workload),
+            "namespace": meta["namespace"],
+            "labels": {labels.QUEUE: queue},
+            "ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": False}],
+        },
+        "spec": spec,
+    }
+
+
+def is_fluxjob_of(fluxjob: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
+    """Tell whether ``fluxjob`` is this very workload's, not that of an older one of its name."""
+    return bool(fluxjob["spec"]["workload"]["uid"] == workload["metadata"]["uid"])
+
+
+def render_status(
+    *,
+    state: FluxJobState,
+    reason: str = "",
+    version: int = 0,
+    jobid: int | None = None,
+    nodes: Sequence[str] = (),
+    started_at_s: int | None = None,
+    expected_start_s: int | None = None,
+    ended_at_s: int | None = None,
+    resource_set: Mapping[str, Any] | None = None,
+    conditions: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Render a whole status (a replacement for the old one); times are epoch seconds.
+
+    ``nodes`` may repeat a node for each of its slots. ``expected_start_s`` is shown only while
+    there is no real start.
+    """
+    status: dict[str, Any] = {
+        "state": str(state),
+        "reason": reason[:_MAX_REASON],
+        "version": version,
+        "conditions": [dict(condition) for condition in conditions],
+    }
+    if jobid is not None:
+        status["jobid"] = jobid
+    if nodes:
+        status["nodes"] = hostlist.compress(dict.fromkeys(nodes))
+    if started_at_s is not None:
+        status["startTime"] = status["start"] = _write_time(started_at_s)
+    elif expected_start_s is not None:
+        status["expectedStart"] = _write_time(expected_start_s)
+        status["start"] = f"~{status['expectedStart']}"
+    if ended_at_s is not None:
+        status["endTime"] = _write_time(ended_at_s)
+    if resource_set is not None:
+        status["R"] = dict(resource_set)
+    return status
+
+
+def render_conditions(
+    *,
+    state: FluxJobState,
+    submitted_at_s: int,
+    started_at_s: int | None = None,
+    ended_at_s: int | None = None,
+    ignored: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """Render the conditions: ``Allocated``, ``Finished`` and, where it applies,
+    ``ConstraintsIgnored`` (``constraints.ignored`` names what).
+
+    ``kubectl wait --for=condition=Finished fluxjob/x`` waits for the last resource to be back.
+    """
+    is_allocated = started_at_s is not None and ended_at_s is None
+    allocated_at = submitted_at_s if started_at_s is None else started_at_s
+    if ended_at_s is not None:
+        allocated_at = ended_at_s
+    found = [
+        _condition("Allocated", is_allocated, allocated_at, str(state)),
+        _condition(
+            "Finished",
+            state.is_final,
+            ended_at_s if state.is_final and ended_at_s is not None else submitted_at_s,
+            str(state),
+        ),
+    ]
+    if ignored:
+        message = f"not considered when nodes are chosen: {', '.join(ignored)}"
+        found.append(
+            _condition("ConstraintsIgnored", True, submitted_at_s, "NotSupported", message)
+        )
+    return found
+
+
+def _condition(name: str, holds: bool, at_s: int, reason: str, message: str = "") -> dict[str, Any]:
+    return {
+        "type": name,
+        "status": "True" if holds else "False",
+        "lastTransitionTime": _write_time(at_s),
+        "reason": reason,
+        "message": message,
+    }
+
+
+def _write_time(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

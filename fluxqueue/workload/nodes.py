@@ -1,0 +1,75 @@
+"""Node and foreign Pod objects as facts for the matcher.
+
+Called by the controller for every Node and Pod it sees; must stay cheap and pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fluxqueue.fluxjob.node import NAME_KEY, ForeignPod, NodeFact
+from fluxqueue.fluxjob.request import Taint
+from fluxqueue.workload.quantity import to_base_units
+from fluxqueue.workload.resources import raw_request
+
+
+def node_fact(node: Mapping[str, Any]) -> NodeFact:
+    """Read a Node object.
+
+    What pods may use is ``status.allocatable``; a node that has not reported it yet offers
+    nothing, whatever its capacity says.
+
+    Raises
+    ------
+    InvalidInput
+        A quantity of ``status.allocatable`` cannot be read.
+    """
+    meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    allocatable = status.get("allocatable") or {}
+    return NodeFact(
+        name=meta["name"],
+        uid=meta["uid"],
+        capacity={
+            name: to_base_units(name, value, where=f"status.allocatable.{name}")
+            for name, value in allocatable.items()
+        },
+        labels={**(meta.get("labels") or {}), NAME_KEY: meta["name"]},
+        taints=tuple(
+            Taint(taint["key"], taint.get("value") or "", taint.get("effect") or "")
+            for taint in spec.get("taints") or ()
+        ),
+        is_up=_is_ready(status) and not meta.get("deletionTimestamp"),
+        is_schedulable=not spec.get("unschedulable", False),
+    )
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
+    )
+
+
+def foreign_pod(pod: Mapping[str, Any]) -> ForeignPod | None:
+    """Read a Pod that is not ours: what it takes of its node, or None where it takes nothing.
+
+    A pod counts from its binding until it is terminal or gone; one that is only being deleted
+    still runs. Whether a pod is ours is the caller's knowledge (rows), not read from the object.
+
+    Raises
+    ------
+    InvalidInput
+        A quantity cannot be read (the API server lets none such pass).
+    """
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    node = spec.get("nodeName")
+    if not node or status.get("phase") in {"Succeeded", "Failed"}:
+        return None
+    return ForeignPod(
+        uid=meta["uid"],
+        namespace=meta["namespace"],
+        name=meta["name"],
+        node=node,
+        resources=raw_request(spec, status=status),
+    )

@@ -1,0 +1,78 @@
+"""Kubernetes quantities as exact integers: ``100m``, ``1.5``, ``2Gi``, ``1e3``.
+
+Called by ``workload.resources`` and ``workload.nodes``. Never goes through a float: a request that
+is one byte too large must be one byte too large here as well.
+
+Source of the format: ``k8s.io/apimachinery/pkg/api/resource.Quantity``.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.request import CPU
+
+MAX_UNITS = 2**63 - 1
+"""Kubernetes caps every quantity here, and a database integer ends here too."""
+
+_MAX_LENGTH = 64
+_MAX_EXPONENT = 40
+_FORM = re.compile(
+    r"(?P<sign>[+-]?)(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)"
+    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]+))?"
+)
+_SCALES: dict[str | None, Fraction] = {None: Fraction(1)}
+_SCALES.update({s: Fraction(1, 1000 ** (3 - i)) for i, s in enumerate("num")})
+_SCALES.update({s: Fraction(1000 ** (i + 1)) for i, s in enumerate("kMGTPE")})
+_SCALES.update({f"{s}i": Fraction(1024 ** (i + 1)) for i, s in enumerate("KMGTPE")})
+
+
+def parse_quantity(value: object, *, where: str) -> Fraction:
+    """Read a quantity exactly.
+
+    Parameters: ``value`` as it stands in the object (a string, or a bare number in hand-written
+    YAML); ``where`` is the field's path, for the message.
+
+    Raises
+    ------
+    InvalidInput
+        The value is no quantity, or is negative.
+    """
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    text = str(value) if is_number else value
+    match = _FORM.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_LENGTH else None
+    if match is None:
+        raise InvalidInput(
+            f"{value!r} is not a quantity",
+            where=where,
+            value=value,
+            hint="write a number with an optional unit, such as 500m, 2, 1.5 or 4Gi",
+        )
+    amount = Fraction(match["number"])
+    if match["sign"] == "-" and amount:
+        raise InvalidInput(
+            f"{value!r} is negative", where=where, value=value, hint="must be 0 or more"
+        )
+    if match["exponent"] is None:
+        return amount * _SCALES[match["suffix"]]
+    # Beyond the bound the value is capped, or rounds up to one unit, whatever the exponent says.
+    exponent = max(-_MAX_EXPONENT, min(_MAX_EXPONENT, int(match["exponent"])))
+    scale: Fraction = Fraction(10) ** exponent
+    return amount * scale
+
+
+def to_base_units(resource: str, value: object, *, where: str) -> int:
+    """Read the quantity of ``resource`` in base units, rounded up: millicores for ``cpu``, else
+    bytes or whole units; at most ``MAX_UNITS``.
+
+    Raises
+    ------
+    InvalidInput
+        As ``parse_quantity``.
+    """
+    amount = parse_quantity(value, where=where)
+    if resource == CPU:
+        amount *= 1000
+    return min(MAX_UNITS, -(-amount.numerator // amount.denominator))

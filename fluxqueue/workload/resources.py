@@ -1,0 +1,128 @@
+"""What a pod asks of its node: the effective request, as the scheduler and the kubelet count it.
+
+Called by ``workload.shape`` for managed workloads and by ``workload.nodes`` for foreign pods.
+
+Source of the algorithm: ``k8s.io/component-helpers/resource.PodRequests`` (1.34), with the
+defaulting that the API server does for pods but not yet for pod templates: where a container names
+a limit and no request, the limit is the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fluxqueue.fluxjob.request import CPU, MEMORY, PODS
+from fluxqueue.workload.quantity import to_base_units
+
+DEFAULT_CPU_M = 1000
+"""A pod that names no cpu counts as one core, as in Flux, where a slot has at least one."""
+
+Amounts = dict[str, int]
+
+
+def effective_request(
+    spec: Mapping[str, Any], *, where: str = "spec", default_cpu_m: int = DEFAULT_CPU_M
+) -> Amounts:
+    """Count what a managed pod with ``spec`` needs, resource name -> base units.
+
+    Parameters: ``where`` is the path of ``spec`` in its object, for messages; ``default_cpu_m``
+    (millicores) stands in where no cpu is asked for. ``pods: 1`` is always among the result.
+
+    Raises
+    ------
+    InvalidInput
+        A quantity cannot be read; ``where`` of the error names the field.
+    """
+    amounts = raw_request(spec, where=where)
+    if CPU not in amounts and default_cpu_m:
+        amounts[CPU] = default_cpu_m
+    return amounts
+
+
+def raw_request(
+    spec: Mapping[str, Any], *, where: str = "spec", status: Mapping[str, Any] | None = None
+) -> Amounts:
+    """Count what a pod with ``spec`` needs by its own words; no cpu named means none counted.
+
+    ``status`` (of a running pod) matters after an in-place resize: until the kubelet has made a
+    container smaller, the larger amount is in use.
+    """
+    in_use = _amounts_in_use(status or {})
+    total = _containers(spec, where, in_use)
+    _override_by_pod_level(total, spec.get("resources") or {}, f"{where}.resources")
+    _add(total, _read(spec.get("overhead") or {}, f"{where}.overhead"))
+    result = {name: amount for name, amount in total.items() if amount}
+    result[PODS] = 1
+    return result
+
+
+def _containers(spec: Mapping[str, Any], where: str, in_use: Mapping[str, Amounts]) -> Amounts:
+    total: Amounts = {}
+    for number, container in enumerate(spec.get("containers") or ()):
+        _add(total, _container(container, f"{where}.containers[{number}]", in_use))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for number, container in enumerate(spec.get("initContainers") or ()):
+        own = _container(container, f"{where}.initContainers[{number}]", in_use)
+        if container.get("restartPolicy") == "Always":
+            # A sidecar runs beside every later init container and beside the main containers.
+            _add(total, own)
+            _add(sidecars, own)
+            _raise_to(peak, sidecars)
+        else:
+            _add(own, sidecars)
+            _raise_to(peak, own)
+    _raise_to(total, peak)
+    return total
+
+
+def _container(container: Mapping[str, Any], where: str, in_use: Mapping[str, Amounts]) -> Amounts:
+    resources = container.get("resources") or {}
+    amounts = {
+        **_read(resources.get("limits") or {}, f"{where}.resources.limits"),
+        **_read(resources.get("requests") or {}, f"{where}.resources.requests"),
+    }
+    _raise_to(amounts, in_use.get(container.get("name", ""), {}))
+    return amounts
+
+
+def _amounts_in_use(status: Mapping[str, Any]) -> dict[str, Amounts]:
+    found = {}
+    for field in ("containerStatuses", "initContainerStatuses"):
+        for number, entry in enumerate(status.get(field) or ()):
+            requests = (entry.get("resources") or {}).get("requests")
+            if requests:
+                where = f"status.{field}[{number}].resources.requests"
+                found[entry.get("name", "")] = _read(requests, where)
+    return found
+
+
+def _override_by_pod_level(total: Amounts, resources: Mapping[str, Any], where: str) -> None:
+    requests = _read(resources.get("requests") or {}, f"{where}.requests")
+    limits = _read(resources.get("limits") or {}, f"{where}.limits")
+    for name, amount in limits.items():
+        if _is_pod_level(name) and name not in total:
+            total[name] = amount
+    total.update({name: amount for name, amount in requests.items() if _is_pod_level(name)})
+
+
+def _is_pod_level(name: str) -> bool:
+    return name in {CPU, MEMORY} or name.startswith("hugepages-")
+
+
+def _read(quantities: Mapping[str, Any], where: str) -> Amounts:
+    return {
+        name: to_base_units(name, value, where=f"{where}.{name}")
+        for name, value in quantities.items()
+    }
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise_to(total: Amounts, floor: Mapping[str, int]) -> None:
+    for name, amount in floor.items():
+        total[name] = max(total.get(name, 0), amount)
