@@ -1,1 +1,1 @@
-"""Alembic revisions of the queue database; run by `fluxqueue db upgrade`."""
+"""Alembic migrations, applied by ``fluxqueue db upgrade``; README.md says how to write one."""

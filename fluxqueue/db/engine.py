@@ -1,0 +1,132 @@
+"""Connections to Postgres: URLs, the async engine, and what a driver error means to callers.
+
+Called by everything in ``db`` and, through it, by controller, worker and command line. Holds no SQL
+of ours and no rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import sqlalchemy.exc
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
+from fluxqueue.settings import Settings
+
+SEARCH_PATH = "public,procrastinate"
+"""Ours first. Procrastinate's functions call each other without naming their schema."""
+
+_SCHEMES = ("postgresql+psycopg://", "postgresql://", "postgres://")
+_KEEPALIVES = {
+    # A peer that vanished without a word is noticed within half a minute, not after two hours.
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+_CONNECT_TIMEOUT_S = 5
+_RECYCLE_S = 1800
+_BROKEN_STATES = ("08", "53", "57P", "25006")
+"""SQLSTATE prefixes that time mends: connection, resources, shutdown, a fail-over's read-only."""
+_CANCELLED = "57014"
+"""statement_timeout or a cancel: in class 57 but not in 57P; retried like the others."""
+
+
+def libpq_url(url: str) -> str:
+    """Return ``url`` as libpq and psycopg want it: ``postgresql://...``.
+
+    Raises: ``InvalidSettings`` when it is no Postgres URL. The message never shows the password.
+    """
+    for scheme in _SCHEMES:
+        if url.startswith(scheme):
+            plain = "postgresql://" + url.removeprefix(scheme)
+            break
+    else:
+        raise _invalid_url(url, "the URL does not start with postgresql://")
+    try:
+        conninfo_to_dict(plain)
+    except psycopg.ProgrammingError as error:
+        raise _invalid_url(url, str(error).strip()) from error
+    return plain
+
+
+def sqlalchemy_url(url: str) -> str:
+    """Return ``url`` with the driver named, which SQLAlchemy 2.0 and 2.1 read alike."""
+    return "postgresql+psycopg://" + libpq_url(url).removeprefix("postgresql://")
+
+
+def _invalid_url(url: str, message: str) -> InvalidSettings:
+    return InvalidSettings(
+        message,
+        where="DATABASE_URL",
+        value=url.split("://", 1)[0],
+        hint="postgresql://user:password@host:5432/database",
+    )
+
+
+def connect_args(settings: Settings, *, role: str) -> dict[str, Any]:
+    """Return libpq parameters for every connection of this process.
+
+    Also for procrastinate's ``PsycopgConnector(conninfo=..., kwargs=...)``. Parameter: ``role``
+    says which part of fluxqueue connects; ``pg_stat_activity`` shows it.
+    """
+    timeout_ms = int(settings.statement_timeout_s * 1000)
+    return {
+        **_KEEPALIVES,
+        "connect_timeout": _CONNECT_TIMEOUT_S,
+        "application_name": f"fluxqueue-{role}",
+        "options": f"-c search_path={SEARCH_PATH} -c statement_timeout={timeout_ms}"
+        f" -c idle_in_transaction_session_timeout={2 * timeout_ms}",
+    }
+
+
+def create_engine(url: str, settings: Settings, *, role: str) -> AsyncEngine:
+    """Make the async engine of a process; its owner awaits ``engine.dispose()`` at the end.
+
+    Connects lazily, so a database that is down shows at the first use, as
+    ``DatabaseUnavailable`` inside ``translated_errors``.
+    """
+    return create_async_engine(
+        sqlalchemy_url(url),
+        connect_args=connect_args(settings, role=role),
+        pool_size=settings.db_pool_size,
+        max_overflow=settings.db_pool_overflow,
+        pool_timeout=settings.db_pool_timeout_s,
+        pool_recycle=_RECYCLE_S,
+        pool_pre_ping=True,  # one round trip; spares every caller a retry after a restart
+    )
+
+
+@contextlib.contextmanager
+def translated_errors() -> Iterator[None]:
+    """Turn the driver's "not now" into ``DatabaseUnavailable``; let every real error through.
+
+    For use around a transaction, from sync and async code alike. Integrity and programming errors,
+    deadlocks and serialisation failures keep their own types.
+    """
+    try:
+        yield
+    except sqlalchemy.exc.TimeoutError as error:  # no connection became free in the pool
+        raise DatabaseUnavailable(str(error)) from error
+    except sqlalchemy.exc.DBAPIError as error:
+        if error.connection_invalidated or _is_passing(error.orig):
+            raise DatabaseUnavailable(str(error.orig).strip()) from error
+        raise
+    except psycopg.Error as error:
+        if _is_passing(error):
+            raise DatabaseUnavailable(str(error).strip()) from error
+        raise
+
+
+def _is_passing(error: BaseException | None) -> bool:
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        # A fail-over's old primary answers "read-only" as an InternalError.
+        return isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
+    state = error.sqlstate
+    return state is None or state == _CANCELLED or state.startswith(_BROKEN_STATES)

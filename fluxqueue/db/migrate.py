@@ -1,0 +1,320 @@
+"""Migrations as functions: bring a database to a revision, compare it with the tables, wait for it.
+
+Called by ``fluxqueue db ...``, by ``fluxqueue up`` before anything else starts, and by the tests.
+Blocking; async callers use ``asyncio.to_thread``. The revisions are in ``migrations/`` beside the
+package. Nothing here decides what a table looks like: that is ``tables.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import alembic.command
+import psycopg
+from alembic import op
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util.exc import CommandError
+from sqlalchemy import Connection, NullPool, create_engine
+
+from fluxqueue.db.engine import libpq_url, sqlalchemy_url
+from fluxqueue.db.tables import metadata
+from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
+
+log = logging.getLogger(__name__)
+
+MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
+HEAD, BASE = "head", "base"
+PROCRASTINATE_SCHEMA = "procrastinate"
+_VERSION_TABLE = "alembic_version"
+
+_LOCK_KEY = 0x666C7578  # "flux"; one number for all starters of all versions
+_LOCK_WAIT_MAX_S = 900.0
+_LOCK_POLL_S = 0.2
+_STATEMENT_LOCK_TIMEOUT = "30s"
+
+_CONNECT_TIMEOUT_S = 5
+_BACKOFF_FIRST_S = 0.1
+_BACKOFF_MAX_S = 5.0
+
+_PROCRASTINATE_MIN = (3, 8)  # transactional defer through ``connection=``
+_PROCRASTINATE_BELOW = (4,)
+_PROCRASTINATE_LAST_MIGRATION = "03.04.00_50"
+
+
+def upgrade(url: str, revision: str = HEAD) -> None:
+    """Apply migrations up to ``revision``; a no-op when the database is there already.
+
+    Any number of starters may call this at once: one migrates, the others wait and find it done.
+    Raises: ``DatabaseUnavailable``; ``InvalidSettings`` for an unknown revision, a database newer
+    than this code, or an unsuitable procrastinate.
+    """
+    check_procrastinate()
+    with _migrating(url) as connection:
+        _run(connection, lambda config: alembic.command.upgrade(config, revision))
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Undo migrations down to ``revision`` (``base`` undoes all and drops all data)."""
+    with _migrating(url) as connection:
+        _run(connection, lambda config: alembic.command.downgrade(config, revision))
+
+
+def current(url: str) -> str | None:
+    """Return the database's revision, None when no migration was ever applied."""
+    with _connection(url) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def head() -> str:
+    """Return the newest revision that this code has."""
+    found = ScriptDirectory.from_config(_config()).get_current_head()
+    assert found is not None, f"no revisions in {MIGRATIONS}"
+    return found
+
+
+def revisions() -> list[str]:
+    """Return all revisions, oldest first."""
+    script = ScriptDirectory.from_config(_config())
+    return [step.revision for step in script.walk_revisions()][::-1]
+
+
+def check(url: str) -> list[str]:
+    """Compare the database with the code; an empty list means that they agree.
+
+    Each item is a sentence: the revision is not the newest, or a table differs.
+    """
+    with _connection(url) as connection:
+        context = MigrationContext.configure(
+            connection,
+            opts={"compare_type": True, "compare_server_default": True, "include_name": is_ours},
+        )
+        found = context.get_current_revision()
+        if found != head():
+            return [f"the database is at revision {found}, this code needs {head()}"]
+        return [_describe(item) for item in compare_metadata(context, metadata)]
+
+
+def create_revision(url: str, slug: str, kind: str) -> Path:
+    """Write the next revision file from the difference between ``tables.py`` and the database.
+
+    For developers. Parameters: ``slug`` in words_with_underscores; ``kind`` ``pre`` or ``post``.
+    """
+    if kind not in ("pre", "post") or not re.fullmatch(r"[a-z0-9_]+", slug):
+        raise InvalidSettings(
+            f"{kind!r} {slug!r} cannot name a migration",
+            where="migration",
+            hint="kind is pre or post; the slug is lower_case_words",
+        )
+    number = f"{int(head()) + 1:04d}"
+    name = f"{kind}_{slug}"
+    with _migrating(url) as connection:
+        _run(
+            connection,
+            lambda config: alembic.command.revision(
+                config, message=name, autogenerate=True, rev_id=number
+            ),
+        )
+    return MIGRATIONS / "versions" / f"{number}_{name}.py"
+
+
+def wait_for_database(
+    url: str,
+    *,
+    timeout_s: float | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic_s: Callable[[], float] = time.monotonic,
+) -> None:
+    """Return once the database accepts a connection; back off from 0.1 to 5 s, saying so.
+
+    Parameters: ``timeout_s`` None waits for ever, so that a starting process does not crash-loop.
+    Raises: ``DatabaseUnavailable`` when the time is over; ``InvalidSettings`` for a broken URL.
+    """
+    plain, delay_s, started_s = libpq_url(url), _BACKOFF_FIRST_S, monotonic_s()
+    while True:
+        try:
+            psycopg.connect(plain, connect_timeout=_CONNECT_TIMEOUT_S).close()
+            return
+        except psycopg.OperationalError as error:
+            waited_s = monotonic_s() - started_s
+            reason = str(error).strip().replace("\n", "; ")
+            if timeout_s is not None and waited_s + delay_s > timeout_s:
+                raise DatabaseUnavailable(
+                    f"the database did not answer within {timeout_s:g} s: {reason}"
+                ) from error
+        log.warning(
+            "waiting for the database",
+            extra={"action": "wait_for_database", "waited_s": round(waited_s, 1), "why": reason},
+        )
+        sleep(delay_s)
+        delay_s = min(delay_s * 2, _BACKOFF_MAX_S)
+
+
+def wait_for_head(url: str, *, timeout_s: float | None = None) -> None:
+    """Wait for the database, then for somebody (a migration Job, another starter) to upgrade it.
+
+    Raises: ``DatabaseUnavailable`` when the time is over.
+    """
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    wait_for_database(url, timeout_s=timeout_s)
+    while (found := current(url)) != head():
+        if deadline_s is not None and time.monotonic() > deadline_s:
+            raise DatabaseUnavailable(
+                f"the database is still at revision {found}, this code needs {head()}: "
+                "run `fluxqueue db upgrade`"
+            )
+        log.warning(
+            "waiting for the migrations",
+            extra={"action": "wait_for_head", "revision": found, "needs": head()},
+        )
+        time.sleep(1.0)
+
+
+def check_procrastinate() -> None:
+    """Refuse an installed procrastinate that does not fit the schema in our migrations.
+
+    Raises: ``InvalidSettings`` naming the installed version and what is allowed.
+    """
+    version = importlib.metadata.version("procrastinate")
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if not _PROCRASTINATE_MIN <= numbers < _PROCRASTINATE_BELOW:
+        raise InvalidSettings(
+            f"version {version} is not supported",
+            where="procrastinate",
+            value=version,
+            hint="install procrastinate>=3.8,<4",
+        )
+    newest = max(path.name for path in _procrastinate_migrations().glob("*.sql"))
+    if not newest.startswith(_PROCRASTINATE_LAST_MIGRATION):
+        raise InvalidSettings(
+            f"version {version} has schema {newest.split('_pre')[0].split('_post')[0]}, "
+            f"our migrations bring {_PROCRASTINATE_LAST_MIGRATION}",
+            where="procrastinate",
+            value=version,
+            hint="install another version, or add its schema changes as a migration",
+        )
+
+
+def is_ours(name: str | None, kind: str, parents: Any) -> bool:  # noqa: ARG001  Alembic's signature
+    """Tell Alembic's comparison what to look at: never a schema that is not ``public``."""
+    if kind == "schema":
+        return name in (None, "public")
+    return not (kind == "table" and str(name).startswith("procrastinate_"))
+
+
+def run_sql_file(name: str) -> None:
+    """Execute ``migrations/sql/<name>``, several statements at once; for revisions only.
+
+    Goes past SQLAlchemy to psycopg: without parameters psycopg sends the text as it is, so that
+    ``%`` and ``:name`` in function bodies need no escape.
+    """
+    text = (MIGRATIONS / "sql" / name).read_text(encoding="utf-8")
+    driver = op.get_bind().connection.driver_connection
+    assert driver is not None
+    driver.execute(text)
+
+
+# -- inside --------------------------------------------------------------------------------------
+
+
+def _procrastinate_migrations() -> Path:
+    from procrastinate.schema import SchemaManager
+
+    return Path(SchemaManager.get_migrations_path())
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("file_template", "%%(rev)s_%%(slug)s")
+    return config
+
+
+def _run(connection: Connection, command: Callable[[Config], object]) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    try:
+        command(config)
+    except CommandError as error:
+        raise InvalidSettings(str(error), where="migration", hint=f"newest: {head()}") from error
+
+
+@contextlib.contextmanager
+def _connection(url: str) -> Iterator[Connection]:
+    engine = create_engine(
+        sqlalchemy_url(url),
+        poolclass=NullPool,
+        connect_args={
+            "connect_timeout": _CONNECT_TIMEOUT_S,
+            "application_name": "fluxqueue-migrate",
+            "options": f"-c search_path=public -c lock_timeout={_STATEMENT_LOCK_TIMEOUT}",
+        },
+    )
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except Exception as error:
+        cause = getattr(error, "orig", error)
+        if isinstance(cause, psycopg.OperationalError):
+            raise DatabaseUnavailable(str(cause).strip()) from error
+        raise
+    finally:
+        engine.dispose()
+
+
+@contextlib.contextmanager
+def _migrating(url: str) -> Iterator[Connection]:
+    """Hold the lock on one connection and yield another, so that no migration's commit ends it."""
+    with _advisory_lock(url), _connection(url) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def _advisory_lock(url: str) -> Iterator[None]:
+    # Asked for again and again rather than waited for inside Postgres: a session that waits there
+    # holds a snapshot, which a CREATE INDEX CONCURRENTLY in a migration would wait for in turn.
+    deadline_s = time.monotonic() + _LOCK_WAIT_MAX_S
+    with _plain_connection(url) as holder:
+        while not _try_lock(holder):
+            if time.monotonic() > deadline_s:
+                raise DatabaseUnavailable(
+                    f"another process has been migrating for {_LOCK_WAIT_MAX_S:g} s"
+                )
+            log.info("another process migrates", extra={"action": "wait_for_migration"})
+            time.sleep(_LOCK_POLL_S)
+        yield  # closing the connection gives the lock back, also when this process dies
+
+
+@contextlib.contextmanager
+def _plain_connection(url: str) -> Iterator[psycopg.Connection[Any]]:
+    try:
+        connection = psycopg.connect(
+            libpq_url(url), autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S
+        )
+    except psycopg.OperationalError as error:
+        raise DatabaseUnavailable(str(error).strip()) from error
+    with connection:
+        yield connection
+
+
+def _try_lock(connection: psycopg.Connection[Any]) -> bool:
+    row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK_KEY,)).fetchone()
+    return bool(row and row[0])
+
+
+def _describe(item: Any) -> str:
+    if isinstance(item, list):  # several changes of one column
+        return "; ".join(_describe(part) for part in item)
+    verb, *subjects = item
+    names = [getattr(s, "fullname", None) or getattr(s, "name", None) or s for s in subjects]
+    return f"{verb}: " + " ".join(str(name) for name in names if name is not None)

@@ -1,0 +1,264 @@
+"""Settings: the environment, read and validated once.
+
+Called by each process entry point: ``Settings.from_env(os.environ)``; everything else takes the
+values it needs as arguments. Nothing else in the code reads the environment (the one exception,
+``FLUXQUEUE_PG_BIN``, is read where Postgres is looked for). ``describe()`` renders the table of all
+variables for ``--help`` and the documentation, from the same data that validates them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from fluxqueue.errors import InvalidSettings
+
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class _Variable:
+    """How one field is read: its environment variable, its meaning, what is allowed."""
+
+    name: str
+    help: str
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    is_secret: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """What may stand in the variable, in words."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.low is None and self.high is None:
+            return "any text"
+        return f"{_plain(self.low)} to {_plain(self.high)}"
+
+    def parse(self, text: str, kind: type) -> Any:
+        """Read ``text`` as ``kind``; raises ``InvalidSettings`` naming variable, value, allowed."""
+        if kind is bool:
+            return self._parse_bool(text)
+        if kind is str:
+            value = text.strip().upper() if self.choices == _LOG_LEVELS else text.strip()
+            if self.choices and value not in self.choices:
+                raise self._refused(text, self.allowed)
+            return value
+        try:
+            number = kind(text)
+        except ValueError as error:
+            raise self._refused(text, f"{_KIND_WORDS[kind]}, {self.allowed}") from error
+        # The comparison is written so that "nan" fails it.
+        is_inside = (self.low is None or number >= self.low) and (
+            self.high is None or number <= self.high
+        )
+        if not is_inside:
+            raise self._refused(text, f"{_KIND_WORDS[kind]}, {self.allowed}")
+        return number
+
+    def _parse_bool(self, text: str) -> bool:
+        word = text.strip().lower()
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
+        raise self._refused(text, "true or false")
+
+    def _refused(self, text: str, allowed: str) -> InvalidSettings:
+        shown = "***" if self.is_secret else text
+        return InvalidSettings(
+            f"{shown!r} is not usable", where=self.name, value=shown, hint=f"allowed: {allowed}"
+        )
+
+
+_KIND_WORDS: dict[type, str] = {int: "a whole number", float: "a number"}
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+def _plain(number: float | None) -> str:
+    return "any" if number is None else f"{number:.15g}"
+
+
+def _setting(default: Any, name: str, help_text: str, **more: Any) -> Any:
+    return field(default=default, metadata={"variable": _Variable(name, help_text, **more)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of a process; units are in the names (seconds, millicores, rows)."""
+
+    # Where things are
+    database_url: str = _setting(
+        "", "DATABASE_URL", "Postgres to use; wins over the embedded one", is_secret=True
+    )
+    kubeconfig: str = _setting(
+        "", "KUBECONFIG", "kubeconfig file; empty: in-cluster, then ~/.kube/config"
+    )
+    pg_bin: str = _setting(
+        "", "FLUXQUEUE_PG_BIN", "folder with the embedded Postgres' programs; empty: look for one"
+    )
+    own_namespace: str = _setting(
+        "fluxqueue-system", "FLUXQUEUE_NAMESPACE", "namespace of fluxqueue itself; never managed"
+    )
+    # Logs
+    log_level: str = _setting("INFO", "FLUXQUEUE_LOG_LEVEL", "least level", choices=_LOG_LEVELS)
+    log_json: bool = _setting(False, "FLUXQUEUE_LOG_JSON", "one JSON object per line")
+    # Database
+    db_pool_size: int = _setting(
+        5, "FLUXQUEUE_DB_POOL_SIZE", "connections kept per process", low=1, high=100
+    )
+    db_pool_overflow: int = _setting(
+        5, "FLUXQUEUE_DB_POOL_OVERFLOW", "connections beyond those, for bursts", low=0, high=100
+    )
+    db_pool_timeout_s: float = _setting(
+        10.0, "FLUXQUEUE_DB_POOL_TIMEOUT_S", "wait for a free connection", low=0.1, high=300
+    )
+    statement_timeout_s: float = _setting(
+        30.0, "FLUXQUEUE_STATEMENT_TIMEOUT_S", "longest SQL statement", low=1, high=3600
+    )
+    # Worker
+    worker_concurrency: int = _setting(
+        8, "FLUXQUEUE_WORKER_CONCURRENCY", "tasks at once in one worker", low=1, high=200
+    )
+    worker_polling_s: float = _setting(
+        0.2,
+        "FLUXQUEUE_WORKER_POLLING_S",
+        "look for tasks at least this often (notifications come first)",
+        low=0.05,
+        high=60,
+    )
+    worker_shutdown_s: float = _setting(
+        15.0,
+        "FLUXQUEUE_WORKER_SHUTDOWN_S",
+        "time for running tasks at shutdown; below the 30 s after which a task counts as stalled",
+        low=0,
+        high=25,
+    )
+    batch_size: int = _setting(
+        100, "FLUXQUEUE_BATCH_SIZE", "outbox rows taken at once", low=1, high=10_000
+    )
+    attempts_max: int = _setting(
+        20, "FLUXQUEUE_ATTEMPTS_MAX", "tries of an effect before it is reported", low=1, high=1000
+    )
+    retry_delay_max_s: float = _setting(
+        30.0, "FLUXQUEUE_RETRY_DELAY_MAX_S", "longest back-off of an effect", low=0.1, high=3600
+    )
+    maintain_interval_s: float = _setting(
+        10.0,
+        "FLUXQUEUE_MAINTAIN_INTERVAL_S",
+        "rescue, resync, retention and drift run this often",
+        low=1,
+        high=3600,
+    )
+    resync_interval_s: float = _setting(
+        300.0, "FLUXQUEUE_RESYNC_INTERVAL_S", "full comparison with the cluster", low=1, high=86400
+    )
+    history_retention_s: int = _setting(
+        30 * 86400,
+        "FLUXQUEUE_HISTORY_RETENTION_S",
+        "keep ended FluxJobs and history this long",
+        low=60,
+        high=10 * 366 * 86400,
+    )
+    # Leadership
+    lease_duration_s: float = _setting(
+        15.0, "FLUXQUEUE_LEASE_DURATION_S", "a silent leader is replaced after", low=1, high=300
+    )
+    lease_renew_s: float = _setting(
+        5.0, "FLUXQUEUE_LEASE_RENEW_S", "a leader renews this often", low=0.2, high=100
+    )
+    # Kubernetes API
+    kube_concurrency: int = _setting(
+        20, "FLUXQUEUE_KUBE_CONCURRENCY", "API requests at once", low=1, high=500
+    )
+    kube_timeout_s: float = _setting(
+        30.0, "FLUXQUEUE_KUBE_TIMEOUT_S", "longest API request (watches excepted)", low=1, high=600
+    )
+    # Scheduling
+    default_cpu_m: int = _setting(
+        1000, "FLUXQUEUE_DEFAULT_CPU_M", "millicores of a pod that asks for none", low=0, high=10**6
+    )
+    whole_cores: bool = _setting(
+        False, "FLUXQUEUE_WHOLE_CORES", "round cpu up to whole cores (static CPU manager)"
+    )
+    queue_policy: str = _setting(
+        "easy",
+        "FLUXQUEUE_QUEUE_POLICY",
+        "who goes next",
+        choices=("fcfs", "easy", "hybrid", "conservative"),
+    )
+    match_policy: str = _setting(
+        "first",
+        "FLUXQUEUE_MATCH_POLICY",
+        "which nodes are preferred",
+        choices=(
+            "first",
+            "firstnodex",
+            "low",
+            "high",
+            "lonode",
+            "hinode",
+            "lonodex",
+            "hinodex",
+        ),
+    )
+    queue_depth: int = _setting(
+        1000, "FLUXQUEUE_QUEUE_DEPTH", "FluxJobs looked at in one cycle", low=1, high=10**6
+    )
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
+        """Read all variables; an empty one counts as unset.
+
+        Raises: ``InvalidSettings`` naming variable, value and what is allowed; also for a name
+        that is nearly one of ours, because a misspelt variable would otherwise go unnoticed.
+        """
+        values: dict[str, Any] = {}
+        for one in fields(cls):
+            variable: _Variable = one.metadata["variable"]
+            if text := environ.get(variable.name, ""):
+                values[one.name] = variable.parse(text, type(one.default))
+        _refuse_misspelt(environ, {one.metadata["variable"].name for one in fields(cls)})
+        return cls(**values)
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that cannot work."""
+        if self.lease_renew_s * 2 > self.lease_duration_s:
+            raise InvalidSettings(
+                f"{self.lease_renew_s:g} is more than half of FLUXQUEUE_LEASE_DURATION_S "
+                f"({self.lease_duration_s:g})",
+                where="FLUXQUEUE_LEASE_RENEW_S",
+                value=self.lease_renew_s,
+                hint="one lost renewal must not cost the leadership",
+            )
+
+
+_NEAR = 0.9
+"""Similarity (difflib) from which an unknown name counts as a misspelt one."""
+
+
+def _refuse_misspelt(environ: Mapping[str, str], known: set[str]) -> None:
+    # Not every unknown FLUXQUEUE_... may be refused: Kubernetes itself puts variables such as
+    # FLUXQUEUE_WEBHOOK_SERVICE_HOST into every container beside a Service of that name.
+    for name in environ:
+        if name.startswith("FLUXQUEUE_") and name not in known:
+            meant = difflib.get_close_matches(name, sorted(known), n=1, cutoff=_NEAR)
+            if meant:
+                raise InvalidSettings(
+                    "no such setting",
+                    where=name,
+                    value=environ[name],
+                    hint=f"did you mean {meant[0]}?",
+                )
+
+
+def describe() -> str:
+    """Render all variables as a Markdown table."""
+    rows = ["| Variable | Default | Allowed | Meaning |", "|---|---|---|---|"]
+    for one in fields(Settings):
+        variable: _Variable = one.metadata["variable"]
+        default = str(one.default).lower() if isinstance(one.default, bool) else str(one.default)
+        allowed = "true, false" if isinstance(one.default, bool) else variable.allowed
+        rows.append(f"| `{variable.name}` | {default or '–'} | {allowed} | {variable.help} |")
+    return "\n".join(rows)

@@ -1,0 +1,19 @@
+-- Written by migrations/freeze.py; not to be edited.
+DROP VIEW drift;
+DROP VIEW node_usage;
+DROP VIEW pending_queue;
+DROP VIEW queue;
+DROP TABLE history;
+DROP TABLE leadership;
+DROP TABLE outbox;
+DROP TABLE graph_changes;
+DROP TABLE foreign_usage;
+DROP TABLE nodes;
+DROP TABLE pods;
+DROP TABLE reservations;
+DROP TABLE allocation_slots;
+DROP TABLE allocations;
+DROP TABLE fluxjobs;
+DROP FUNCTION fluxjobs_publish;
+DROP FUNCTION fluxjobs_guard;
+DROP FUNCTION fluxjob_transition_allowed;
