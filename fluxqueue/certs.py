@@ -1,0 +1,299 @@
+"""A certificate authority and a serving certificate, in a folder.
+
+Called by ``fluxqueue certs``, ``fluxqueue up`` and the tests; the webhook only reads the files. The
+functions that make certificates take the time as an argument; only ``ensure`` touches the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fluxqueue.errors import InvalidInput
+
+CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+
+_CLOCK_SKEW = timedelta(minutes=5)
+_ISSUER = "fluxqueue CA"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its private key, both PEM."""
+
+    certificate_pem: bytes
+    key_pem: bytes
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        """The certificate, parsed."""
+        return x509.load_pem_x509_certificate(self.certificate_pem)
+
+    @property
+    def key(self) -> ec.EllipticCurvePrivateKey:
+        """The private key, parsed.
+
+        Raises
+        ------
+        InvalidInput
+            It is no elliptic-curve key, so not one of ours.
+        """
+        key = serialization.load_pem_private_key(self.key_pem, password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise InvalidInput(
+                "is no elliptic-curve key, so not one that fluxqueue made",
+                where="private key",
+                hint="choose another folder",
+            )
+        return key
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """The files in a folder, and whether ``ensure`` had to write any."""
+
+    folder: Path
+    is_new: bool
+
+    @property
+    def ca(self) -> Path:
+        """The CA's certificate, which clients must trust."""
+        return self.folder / CA_CERTIFICATE
+
+    @property
+    def certificate(self) -> Path:
+        """The serving certificate."""
+        return self.folder / CERTIFICATE
+
+    @property
+    def key(self) -> Path:
+        """The serving certificate's private key."""
+        return self.folder / KEY
+
+
+def make_ca(*, now: datetime, validity: timedelta) -> KeyPair:
+    """Make a self-signed CA that signs serving certificates and nothing below them."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(_ISSUER)
+    usage = _usage(signs_certificates=True)
+    builder = (
+        _builder(name, name, key.public_key(), now, validity)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+    )
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def make_serving(
+    ca: KeyPair, names: Sequence[str], *, now: datetime, validity: timedelta
+) -> KeyPair:
+    """Make a serving certificate for ``names`` (DNS names and IP addresses), signed by ``ca``.
+
+    Raises
+    ------
+    InvalidInput
+        ``names`` is empty, or one of them is neither a DNS name nor an address.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    alternatives = [_alternative(name) for name in names]
+    if not alternatives:
+        raise InvalidInput("needs at least one name or address", where="names")
+    issuer = ca.certificate
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.key.public_key())
+    builder = (
+        _builder(_name(names[0][:64]), issuer.subject, key.public_key(), now, validity)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(authority, critical=False)
+    )
+    return _pair(builder.sign(ca.key, hashes.SHA256()), key)
+
+
+def is_valid_ca(ca: KeyPair, *, now: datetime, margin: timedelta) -> bool:
+    """Tell whether ``ca`` is a CA whose key fits, valid for at least ``margin`` from ``now``."""
+    certificate = ca.certificate
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return constraints.value.ca and _fits(ca) and _is_in_time(certificate, now, margin)
+
+
+def is_valid_serving(
+    serving: KeyPair, ca: KeyPair, names: Sequence[str], *, now: datetime, margin: timedelta
+) -> bool:
+    """Tell whether ``serving`` is signed by ``ca``, names all of ``names``, and is valid for at
+    least ``margin`` from ``now``."""
+    certificate = serving.certificate
+    try:
+        certificate.verify_directly_issued_by(ca.certificate)
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
+        return False
+    present = set(found.value)
+    has_names = all(_alternative(name) in present for name in names)
+    return has_names and _fits(serving) and _is_in_time(certificate, now, margin)
+
+
+def ensure(
+    folder: Path,
+    names: Sequence[str],
+    *,
+    now: datetime,
+    validity: timedelta = timedelta(days=365),
+    ca_validity: timedelta = timedelta(days=3650),
+) -> CertificateFiles:
+    """Make sure ``folder`` holds a CA and a serving certificate for ``names``.
+
+    A set that is valid for at least another third of its life is kept. A new serving certificate
+    is signed by the present CA as long as that is valid, so that clients need no new CA. Files are
+    replaced whole; private keys are readable by their owner alone.
+
+    Raises
+    ------
+    InvalidInput
+        A name is no name, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        ca, is_new_ca = _ensure_ca(folder, now, ca_validity)
+        serving = _load(folder / CERTIFICATE, folder / KEY)
+        if serving is not None and is_valid_serving(
+            serving, ca, names, now=now, margin=validity / 3
+        ):
+            return CertificateFiles(folder, is_new=is_new_ca)
+        made = make_serving(ca, names, now=now, validity=validity)
+        _store(made, folder / CERTIFICATE, folder / KEY)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot be used: {error.strerror}", where=str(folder), value=str(folder)
+        ) from error
+    return CertificateFiles(folder, is_new=True)
+
+
+def _ensure_ca(folder: Path, now: datetime, validity: timedelta) -> tuple[KeyPair, bool]:
+    present = _load(folder / CA_CERTIFICATE, folder / CA_KEY)
+    if present is not None and is_valid_ca(present, now=now, margin=validity / 3):
+        return present, False
+    made = make_ca(now=now, validity=validity)
+    _store(made, folder / CA_CERTIFICATE, folder / CA_KEY)
+    return made, True
+
+
+def _load(certificate: Path, key: Path) -> KeyPair | None:
+    """Read a pair; None where a file is missing or damaged (it is then replaced).
+
+    A key of another kind is somebody else's and raises InvalidInput rather than being replaced.
+    """
+    try:
+        pair = KeyPair(certificate.read_bytes(), key.read_bytes())
+        _ = pair.certificate, pair.key
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    return pair
+
+
+def _store(pair: KeyPair, certificate: Path, key: Path) -> None:
+    _write_whole(key, pair.key_pem, mode=0o600)
+    _write_whole(certificate, pair.certificate_pem, mode=0o644)
+
+
+def _write_whole(path: Path, content: bytes, *, mode: int) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    validity: timedelta,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + validity)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        if not name or any(character.isspace() for character in name):
+            raise ValueError(name)
+        return x509.DNSName(name)
+    except ValueError:
+        raise InvalidInput(
+            f"{name!r} is neither a DNS name nor an IP address", where="names", value=name
+        ) from None
+
+
+def _fits(pair: KeyPair) -> bool:
+    return pair.certificate.public_key() == pair.key.public_key()
+
+
+def _is_in_time(certificate: x509.Certificate, now: datetime, margin: timedelta) -> bool:
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc - margin
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    return KeyPair(
+        certificate_pem=certificate.public_bytes(serialization.Encoding.PEM),
+        key_pem=key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )

@@ -1,0 +1,41 @@
+"""``fluxqueue certs``: make the webhook's CA and serving certificate in a folder.
+
+Called by ``fluxqueue.cli.main``; repeats are harmless, a set that is still good is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from fluxqueue.certs import ensure
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def service_names(service: str, namespace: str) -> tuple[str, ...]:
+    """Name a Service as the API server calls it, and as people do."""
+    return (
+        f"{service}.{namespace}.svc",
+        f"{service}.{namespace}.svc.cluster.local",
+        f"{service}.{namespace}",
+        service,
+    )
+
+
+def run(folder: Path, names: Sequence[str] = LOOPBACK, *, days: int = 365) -> str:
+    """Make or keep the certificates, and say which in one line.
+
+    Parameters: ``names`` are the DNS names and addresses that the webhook is called by; ``days``
+    is the serving certificate's life.
+
+    Raises
+    ------
+    InvalidInput
+        A name is no name, or the folder cannot be written.
+    """
+    now = datetime.now(tz=UTC)
+    files = ensure(folder, names, now=now, validity=timedelta(days=days))
+    verb = "wrote" if files.is_new else "kept"
+    return f"{verb} {files.ca.name}, {files.certificate.name} and {files.key.name} in {folder}"

@@ -1,0 +1,73 @@
+"""``python -m webhook``: the admission webhook as a process of its own.
+
+Ends clean on SIGTERM and SIGINT; exit 2 where its settings cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fluxqueue import logs
+from fluxqueue.errors import InvalidSettings
+from fluxqueue.workload import labels
+from webhook.admit import AdmitSettings
+from webhook.server import ServerConfig, WebhookServer
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until told to stop; gives the exit code."""
+    options = _parse(arguments)
+    logs.set_up(options.log_level, as_json=options.log_json)
+    config = ServerConfig(
+        cert_dir=options.cert_dir,
+        host=options.host,
+        port=options.port,
+        drain_s=options.drain,
+        admit=AdmitSettings(
+            never_managed=labels.SYSTEM_NAMESPACES | {options.own_namespace},
+        ),
+    )
+    try:
+        asyncio.run(_serve(config))
+    except InvalidSettings as error:
+        print(f"webhook: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="webhook", description="fluxqueue's admission webhook")
+    parser.add_argument("--cert-dir", type=Path, required=True, help="holds tls.crt and tls.key")
+    parser.add_argument("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104
+    parser.add_argument("--port", type=int, default=8443, help="0 takes a free one")
+    parser.add_argument(
+        "--own-namespace",
+        default=os.environ.get("POD_NAMESPACE", labels.OWN_NAMESPACE),
+        help="never managed (default: $POD_NAMESPACE)",
+    )
+    parser.add_argument(
+        "--drain", type=float, default=0.0, help="seconds to answer on after SIGTERM"
+    )
+    parser.add_argument("--log-level", default="INFO")
+    parser.add_argument("--log-json", action="store_true", help="one JSON object per line")
+    return parser.parse_args(arguments)
+
+
+async def _serve(config: ServerConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with WebhookServer(config) as server:
+        print(f"ready {server.url}", flush=True)
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

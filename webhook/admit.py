@@ -1,0 +1,146 @@
+"""Admission as a function: an AdmissionReview in, an AdmissionReview out.
+
+Called by ``webhook.server`` for each request. No state, no clock, no client: what it answers
+depends on the review and the settings alone, so dry runs and repeats are harmless.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.workload import labels
+from fluxqueue.workload.annotations import Wishes, read_wishes
+from fluxqueue.workload.batch import pod_spec
+from fluxqueue.workload.constraints import ignored
+from fluxqueue.workload.gates import admission_patch
+from fluxqueue.workload.managed import JOB, NEVER_MANAGED, POD, kind_of, why_untouched
+
+_KINDS = {("batch", JOB), ("", POD)}
+_MAX_WARNING = 240
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitSettings:
+    """``never_managed`` are the namespaces of the system and our own."""
+
+    never_managed: Set[str] = NEVER_MANAGED
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The AdmissionReview to send back, and its ``verdict`` for logs and metrics: ``taken``,
+    ``untouched`` or ``refused``, with the reason in ``why``."""
+
+    review: dict[str, Any]
+    verdict: str
+    kind: str
+    why: str = ""
+
+
+def admit(review: Mapping[str, Any], settings: AdmitSettings | None = None) -> Answer:
+    """Answer an AdmissionReview.
+
+    Raises
+    ------
+    InvalidInput
+        ``review`` is no admission.k8s.io/v1 AdmissionReview with a request.
+    """
+    request = _read_request(review)
+    uid, workload = request["uid"], request.get("object")
+    kind = str((request.get("kind") or {}).get("kind", ""))
+    why = _why_not_asked(request, workload)
+    if why is None:
+        assert isinstance(workload, dict)
+        never_managed = (settings or AdmitSettings()).never_managed
+        namespace = request.get("namespace") or ""
+        why = why_untouched(
+            {**workload, "kind": kind}, namespace=namespace, never_managed=never_managed
+        )
+    if why is not None:
+        return Answer(_respond(uid, allowed=True), "untouched", kind, why)
+    assert isinstance(workload, dict)
+    return _take_in({**workload, "kind": kind}, uid)
+
+
+def _read_request(review: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(review, Mapping) or review.get("kind") != "AdmissionReview":
+        raise InvalidInput("the body is no AdmissionReview", where="kind")
+    if review.get("apiVersion") != "admission.k8s.io/v1":
+        raise InvalidInput(
+            "only admission.k8s.io/v1 is spoken here",
+            where="apiVersion",
+            value=review.get("apiVersion"),
+        )
+    request = review.get("request")
+    if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str):
+        raise InvalidInput("the AdmissionReview has no request with a uid", where="request")
+    return request
+
+
+def _why_not_asked(request: Mapping[str, Any], workload: object) -> str | None:
+    kind = request.get("kind") or {}
+    if request.get("operation") != "CREATE" or request.get("subResource"):
+        return "only creation is looked at"
+    if (kind.get("group", ""), kind.get("kind")) not in _KINDS:
+        return f"a {kind.get('kind')} is not managed"
+    return None if isinstance(workload, dict) else "the request has no object"
+
+
+def _take_in(workload: Mapping[str, Any], uid: str) -> Answer:
+    kind = kind_of(workload)
+    try:
+        wishes = read_wishes(workload)
+    except InvalidInput as error:
+        return Answer(_refuse(uid, error), "refused", kind, str(error))
+    patch = admission_patch(workload, wishes)
+    review = _respond(uid, allowed=True)
+    if patch:
+        review["response"]["patchType"] = "JSONPatch"
+        review["response"]["patch"] = base64.b64encode(orjson.dumps(patch)).decode()
+    warnings = _warnings(workload, wishes)
+    if warnings:
+        review["response"]["warnings"] = warnings
+    return Answer(review, "taken", kind)
+
+
+def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:
+    is_job = kind_of(workload) == JOB
+    spec = pod_spec(workload) if is_job else workload["spec"]
+    found = []
+    deadline_s = workload["spec"].get("activeDeadlineSeconds")
+    if wishes.duration_s is not None and deadline_s not in {None, wishes.duration_s}:
+        found.append(
+            f"{labels.DURATION} ({wishes.duration_s} s) is not used: "
+            f"spec.activeDeadlineSeconds ({deadline_s}) wins"
+        )
+    left_out = ignored(spec)
+    if left_out:
+        found.append(f"not considered when nodes are chosen: {', '.join(left_out)}")
+    return [f"fluxqueue: {text}"[:_MAX_WARNING] for text in found]
+
+
+def _refuse(uid: str, error: InvalidInput) -> dict[str, Any]:
+    review = _respond(uid, allowed=False)
+    cause = {"reason": "FieldValueInvalid", "field": error.where, "message": str(error)}
+    review["response"]["status"] = {
+        "status": "Failure",
+        "code": 422,
+        "reason": "Invalid",
+        "message": str(error),
+        "details": {"causes": [cause]},
+    }
+    return review
+
+
+def _respond(uid: str, *, allowed: bool) -> dict[str, Any]:
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": uid, "allowed": allowed},
+    }

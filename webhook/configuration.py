@@ -1,0 +1,147 @@
+"""The MutatingWebhookConfiguration that makes the API server ask us, and only when it must.
+
+Called by the command line (``fluxqueue up``, with a URL) and held against the chart's template in
+a test (with a Service). What we do not manage never waits for us: the selectors and match
+conditions keep it away inside the API server, so a webhook that is down stops nobody else.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fluxqueue.workload import labels
+
+NAME = "fluxqueue"
+PATH = "/mutate"
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+
+FailurePolicy = Literal["Fail", "Ignore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the webhook listens: a ``url`` (outside the cluster), or a Service's name."""
+
+    url: str | None = None
+    service: str | None = None
+    namespace: str = labels.OWN_NAMESPACE
+    port: int = 443
+
+    def client_config(self, ca_pem: bytes) -> dict[str, Any]:
+        """Write the ``clientConfig`` with the CA that signed our certificate.
+
+        Raises
+        ------
+        ValueError
+            Not exactly one of ``url`` and ``service`` is given.
+        """
+        if (self.url is None) == (self.service is None):
+            raise ValueError("give either url or service")
+        bundle = base64.b64encode(ca_pem).decode()
+        if self.url is not None:
+            return {"url": self.url.rstrip("/") + PATH, "caBundle": bundle}
+        service = {
+            "name": self.service,
+            "namespace": self.namespace,
+            "path": PATH,
+            "port": self.port,
+        }
+        return {"service": service, "caBundle": bundle}
+
+
+def build_configuration(
+    endpoint: Endpoint,
+    ca_pem: bytes,
+    *,
+    name: str = NAME,
+    jobs_failure_policy: FailurePolicy = "Fail",
+    pods_failure_policy: FailurePolicy = "Fail",
+    is_opt_in: bool = False,
+    own_namespace: str = labels.OWN_NAMESPACE,
+    timeout_s: int = 5,
+) -> dict[str, Any]:
+    """Build the configuration.
+
+    Parameters
+    ----------
+    endpoint, ca_pem : where to call, and the CA that signed what answers there.
+    jobs_failure_policy, pods_failure_policy : ``Fail`` refuses a workload while the webhook is
+        down; ``Ignore`` lets it run unqueued, beside the accounting of the queue.
+    is_opt_in : manage only namespaces labelled ``fluxqueue/managed: "true"``; otherwise all but
+        those labelled ``"false"``.
+    own_namespace : never asked for, so that our own parts can always start.
+    timeout_s : seconds the API server waits, 1 to 30.
+    """
+    common = {
+        "clientConfig": endpoint.client_config(ca_pem),
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "IfNeeded",
+        "timeoutSeconds": timeout_s,
+        "namespaceSelector": _namespaces(own_namespace, is_opt_in=is_opt_in),
+        "objectSelector": {"matchExpressions": [_not_opted_out()]},
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "fluxqueue"}},
+        "webhooks": [
+            {
+                "name": "jobs.fluxqueue.converged-computing.org",
+                "rules": [_on_create("batch", "jobs")],
+                "failurePolicy": jobs_failure_policy,
+                **common,
+            },
+            {
+                "name": "pods.fluxqueue.converged-computing.org",
+                "rules": [_on_create("", "pods")],
+                "failurePolicy": pods_failure_policy,
+                "matchConditions": _bare_pods(),
+                **common,
+            },
+        ],
+    }
+
+
+def _on_create(group: str, resource: str) -> dict[str, Any]:
+    return {
+        "operations": ["CREATE"],
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "resources": [resource],
+        "scope": "Namespaced",
+    }
+
+
+def _namespaces(own_namespace: str, *, is_opt_in: bool) -> dict[str, Any]:
+    names = sorted(labels.SYSTEM_NAMESPACES | {own_namespace})
+    wanted = (
+        {"key": labels.MANAGED, "operator": "In", "values": ["true"]}
+        if is_opt_in
+        else _not_opted_out()
+    )
+    return {
+        "matchExpressions": [
+            {"key": NAMESPACE_NAME, "operator": "NotIn", "values": names},
+            wanted,
+        ]
+    }
+
+
+def _not_opted_out() -> dict[str, Any]:
+    return {"key": labels.MANAGED, "operator": "NotIn", "values": ["false"]}
+
+
+def _bare_pods() -> list[dict[str, str]]:
+    """Keep pods of controllers and of nodes away: by far the most pods of a cluster."""
+    mirror = f'"{labels.MIRROR}" in object.metadata.annotations'
+    return [
+        {"name": "no-owner", "expression": "!has(object.metadata.ownerReferences)"},
+        {
+            "name": "no-mirror-pod",
+            "expression": f"!(has(object.metadata.annotations) && {mirror})",
+        },
+    ]

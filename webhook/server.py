@@ -1,0 +1,168 @@
+"""The HTTPS server around ``webhook.admit``: ``/mutate``, ``/healthz``, ``/readyz``, ``/metrics``.
+
+Called by ``webhook.__main__`` and, in the same process tree, by ``fluxqueue up``. It decides
+nothing and keeps no state but counters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+from aiohttp import web
+
+from fluxqueue.errors import InvalidInput, InvalidSettings
+from webhook.admit import AdmitSettings, admit
+from webhook.configuration import PATH
+from webhook.metrics import AdmissionMetrics
+from webhook.tls import ServingCertificate
+
+logger = logging.getLogger(__name__)
+
+# The API server takes objects of up to 3 MiB; a review of one may hold it twice.
+_MAX_BODY_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Where to listen and how to behave.
+
+    Parameters: ``cert_dir`` holds ``tls.crt`` and ``tls.key``; ``port`` 0 takes a free one;
+    ``reload_interval_s`` is how often the files are looked at; ``drain_s`` is how long, after it
+    stopped being ready, the server still answers before it closes.
+    """
+
+    cert_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 8443
+    reload_interval_s: float = 5.0
+    drain_s: float = 0.0
+    shutdown_timeout_s: float = 5.0
+    admit: AdmitSettings = field(default_factory=AdmitSettings)
+
+
+class WebhookServer:
+    """The server; ``start`` once, ``stop`` once, or use it as an async context manager."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        self._certificate = ServingCertificate(config.cert_dir)
+        self._metrics = AdmissionMetrics()
+        self._runner: web.AppRunner | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self.port = config.port
+
+    @property
+    def url(self) -> str:
+        """Where it answers, without a path."""
+        host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
+        return f"https://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Load the certificate and listen.
+
+        Raises
+        ------
+        InvalidSettings
+            There is no usable certificate, or the address cannot be listened on.
+        """
+        config = self._config
+        await asyncio.to_thread(self._certificate.load)
+        runner = web.AppRunner(
+            self._build_app(), access_log=None, shutdown_timeout=config.shutdown_timeout_s
+        )
+        await runner.setup()
+        site = web.TCPSite(runner, config.host, config.port, ssl_context=self._certificate.context)
+        try:
+            await site.start()
+        except (OSError, socket.gaierror) as error:
+            await runner.cleanup()
+            raise InvalidSettings(
+                f"cannot listen: {error.strerror}", where=f"{config.host}:{config.port}"
+            ) from error
+        self._runner = runner
+        self.port = int(runner.addresses[0][1])
+        self._watcher = asyncio.create_task(self._watch_certificate(), name="webhook-certificate")
+        logger.info("webhook listens", extra={"action": "start", "url": self.url})
+
+    async def stop(self) -> None:
+        """Stop being ready, let the balancer notice, answer what is under way, then close."""
+        self._is_stopping = True
+        if self._config.drain_s and self._runner is not None:
+            await asyncio.sleep(self._config.drain_s)
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+            self._watcher = None
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+            logger.info("webhook stopped", extra={"action": "stop"})
+
+    async def __aenter__(self) -> WebhookServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _build_app(self) -> web.Application:
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+        app.router.add_post(PATH, self._mutate)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._render_metrics)
+        return app
+
+    async def _watch_certificate(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.reload_interval_s)
+            await asyncio.to_thread(self._certificate.reload)
+
+    async def _mutate(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        started_s = time.perf_counter()
+        try:
+            review = orjson.loads(body)
+            answer = admit(review, self._config.admit)
+        except (orjson.JSONDecodeError, InvalidInput) as error:
+            self._metrics.count("", "malformed", time.perf_counter() - started_s)
+            logger.warning("malformed review", extra={"action": "admit", "error": str(error)[:200]})
+            return web.Response(status=400, text=f"{error}\n")
+        self._metrics.count(answer.kind, answer.verdict, time.perf_counter() - started_s)
+        asked = review["request"]
+        level = logging.DEBUG if answer.verdict == "untouched" else logging.INFO
+        logger.log(
+            level,
+            "review answered",
+            extra={
+                "action": "admit",
+                "verdict": answer.verdict,
+                "kind": answer.kind,
+                "namespace": asked.get("namespace"),
+                "workload": asked.get("name") or "(generated)",
+                "why": answer.why,
+            },
+        )
+        return web.Response(body=orjson.dumps(answer.review), content_type="application/json")
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        if self._is_stopping:
+            return web.Response(status=503, text="stopping\n")
+        if not self._certificate.is_valid():
+            return web.Response(status=503, text="the certificate is not valid now\n")
+        return web.Response(text="ok\n")
+
+    async def _render_metrics(self, _: web.Request) -> web.Response:
+        return web.Response(text=self._metrics.render())
