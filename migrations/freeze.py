@@ -1,4 +1,4 @@
-"""Write ``sql/0002_fluxqueue_{up,down}.sql`` from ``fluxqueue/db/tables.py`` and ``fluxqueue/db/sql``.
+"""Freeze ``fluxqueue/db/tables.py`` and ``fluxqueue/db/sql`` as ``sql/0002_fluxqueue_*.sql``.
 
 Run by developers, ``python migrations/freeze.py``, after a change of the tables, views or triggers,
 and only until the first release: from then on revision 0002 is history and a change is a new
@@ -30,7 +30,7 @@ def table_statements() -> list[str]:
 
 
 def _text(element: DDLElement) -> str:
-    dialect = postgresql.dialect(paramstyle="named")
+    dialect = postgresql.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
     lines = str(element.compile(dialect=dialect)).replace("\t", "    ").splitlines()
     return "\n".join(line.rstrip() for line in lines).strip() + ";"
 
@@ -38,8 +38,10 @@ def _text(element: DDLElement) -> str:
 def upgrade_text() -> str:
     """Tables first, then the files of views, functions and triggers in the order of their names."""
     parts = ["-- Written by migrations/freeze.py; not to be edited.", *table_statements()]
-    for path in sorted(SOURCES.glob("*.sql")):
-        parts.append(f"-- {path.name}\n{path.read_text(encoding='utf-8').strip()}")
+    parts += [
+        f"-- {path.name}\n{path.read_text(encoding='utf-8').strip()}"
+        for path in sorted(SOURCES.glob("*.sql"))
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,0 +1,98 @@
+"""``fluxqueue db``: migrate the database, compare it with the code, wait for it.
+
+The functions here print and choose exit codes; the work is in ``fluxqueue.db.migrate``. Errors of
+our tree pass through to ``cli/main.py``, which prints one line and exits 2 (bad input) or 1.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from fluxqueue.errors import InvalidSettings
+from fluxqueue.settings import Settings
+
+app = typer.Typer(help="Migrate and check the queue database.", no_args_is_help=True)
+
+UrlOption = Annotated[
+    str,
+    typer.Option(help="postgresql://user:password@host/database; default: DATABASE_URL"),
+]
+RevisionArgument = Annotated[str, typer.Argument(help="a revision number, head or base")]
+
+
+def _url(given: str) -> str:
+    url = given or Settings.from_env(os.environ).database_url
+    if not url:
+        raise InvalidSettings(
+            "no database named",
+            where="DATABASE_URL",
+            hint="set it or give --database-url; `fluxqueue up` brings a database of its own",
+        )
+    return url
+
+
+@app.command()
+def upgrade(revision: RevisionArgument = "head", database_url: UrlOption = "") -> None:
+    """Apply migrations; waits for the database first, safe to run from several places at once."""
+    from fluxqueue.db import migrate
+
+    url = _url(database_url)
+    migrate.wait_for_database(url)
+    migrate.upgrade(url, revision)
+    typer.echo(f"revision {migrate.current(url)}")
+
+
+@app.command()
+def downgrade(revision: RevisionArgument, database_url: UrlOption = "") -> None:
+    """Undo migrations down to REVISION; `base` undoes all and drops all data."""
+    from fluxqueue.db import migrate
+
+    url = _url(database_url)
+    migrate.downgrade(url, revision)
+    typer.echo(f"revision {migrate.current(url) or 'none'}")
+
+
+@app.command()
+def current(database_url: UrlOption = "") -> None:
+    """Print the database's revision and the newest one."""
+    from fluxqueue.db import migrate
+
+    found = migrate.current(_url(database_url))
+    typer.echo(f"revision {found or 'none'}, newest {migrate.head()}")
+
+
+@app.command()
+def check(database_url: UrlOption = "") -> None:
+    """Compare the database with the code; exit 1 and a list when they differ."""
+    from fluxqueue.db import migrate
+
+    found = migrate.check(_url(database_url))
+    for line in found:
+        typer.echo(line)
+    if found:
+        raise typer.Exit(1)
+    typer.echo("the database and the code agree")
+
+
+@app.command()
+def wait(
+    database_url: UrlOption = "",
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", help="seconds; without it, for ever")
+    ] = None,
+) -> None:
+    """Wait until the database answers and is migrated; exit 1 when the time is over."""
+    from fluxqueue.db import migrate
+
+    migrate.wait_for_head(_url(database_url), timeout_s=timeout_s)
+
+
+@app.command(hidden=True)
+def revision(kind: str, slug: str, database_url: UrlOption = "") -> None:
+    """For developers: write the next revision from the difference (migrations/README.md)."""
+    from fluxqueue.db import migrate
+
+    typer.echo(migrate.create_revision(_url(database_url), slug, kind))

@@ -1,0 +1,53 @@
+"""Fixtures that every kind of test may use; what they are made of is in ``tests/support``."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.localpg import LocalPostgres
+from tests.support.postgres import PostgresServer, make_migrated_template, running_server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for the session: embedded, or the one ``TEST_DATABASE_URL`` names."""
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def database_url(postgres: PostgresServer) -> Iterator[str]:
+    """A database of the test's own, migrated to head, dropped afterwards."""
+    url = postgres.create()
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def empty_database_url(postgres: PostgresServer) -> Iterator[str]:
+    """A database of the test's own with nothing in it."""
+    url = postgres.create(migrated=False)
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture(scope="session")
+def _postgres_template() -> Iterator[LocalPostgres]:
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-test-pg-") as folder:
+        Path(folder).chmod(0o755)
+        yield make_migrated_template(Path(folder) / "template")
+
+
+@pytest.fixture
+def own_postgres(_postgres_template: LocalPostgres) -> Iterator[LocalPostgres]:
+    """A running server of the test's own, migrated, for tests that kill or restart it."""
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-test-pg-") as folder:
+        Path(folder).chmod(0o755)
+        server = LocalPostgres(Path(folder) / "server", durable=False)
+        server.data.copy_from(_postgres_template.data)
+        with server:
+            yield server

@@ -1,0 +1,95 @@
+"""Real Postgres for tests: one server per session, one fresh migrated database per test.
+
+Used by the fixtures in ``tests/conftest.py``. The server is the embedded one without fsync, or the
+one that ``TEST_DATABASE_URL`` names (its user must be allowed to create databases; nothing but
+databases named ``fluxqueue_test_*`` is touched there).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+from fluxqueue.db import migrate
+from fluxqueue.localpg import LocalPostgres, PostgresBinaries
+
+EXTERNAL_VARIABLE = "TEST_DATABASE_URL"
+
+
+def with_database(url: str, name: str) -> str:
+    """Return ``url`` with another database name."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+@dataclass
+class PostgresServer:
+    """A running server on which databases may be made and dropped."""
+
+    admin_url: str
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _template: str | None = None
+
+    def _execute(self, statement: sql.Composable) -> None:
+        with psycopg.connect(self.admin_url, autocommit=True) as connection:
+            connection.execute(statement)
+
+    def create(self, *, migrated: bool = True) -> str:
+        """Make a database, at head or empty, and return its URL."""
+        template = self._template_name() if migrated else "template0"
+        name = f"fluxqueue_test_{os.getpid()}_{next(self._numbers)}"
+        self._execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+        return with_database(self.admin_url, name)
+
+    def drop(self, url: str) -> None:
+        """Drop a database together with whoever is still connected to it."""
+        name = urlsplit(url).path.lstrip("/")
+        self._execute(
+            sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        )
+
+    def _template_name(self) -> str:
+        if self._template is None:
+            url = self.create(migrated=False)
+            migrate.upgrade(url)
+            self._template = urlsplit(url).path.lstrip("/")
+        return self._template
+
+    def close(self) -> None:
+        """Drop what outlives a test."""
+        if self._template is not None:
+            self.drop(with_database(self.admin_url, self._template))
+
+
+@contextmanager
+def running_server(binaries: PostgresBinaries | None = None) -> Iterator[PostgresServer]:
+    """Yield the external server when one is named, else an embedded one that ends afterwards."""
+    external = os.environ.get(EXTERNAL_VARIABLE, "")
+    if external and binaries is None:
+        server = PostgresServer(external)
+        yield server
+        server.close()
+        return
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-test-pg-") as folder:
+        Path(folder).chmod(0o755)  # where the server runs as nobody it must reach its data
+        with LocalPostgres(Path(folder) / "server", durable=False, binaries=binaries) as local:
+            yield PostgresServer(local.url)
+
+
+def make_migrated_template(folder: Path) -> LocalPostgres:
+    """Make a data directory at head and stop its server, ready to be copied."""
+    with LocalPostgres(folder, durable=False) as local:
+        migrate.upgrade(local.url)
+    return local
