@@ -36,6 +36,11 @@ def key_of(obj: Object) -> Key:
     return metadata.get("namespace", ""), metadata["name"]
 
 
+def _version(resource_version: str | None) -> int:
+    """A resourceVersion as a number; 0 for one that is no number (never newer than another)."""
+    return int(resource_version) if resource_version and resource_version.isdigit() else 0
+
+
 class Informer:
     """List, then watch, for ever.
 
@@ -94,6 +99,21 @@ class Informer:
         for obj in list(self._store.values()):
             self._call(handler, None, obj)
 
+    def observe(self, obj: Object) -> None:
+        """Take in the answer to a write of ours at once, so that the next decision sees it.
+
+        Ignored if the watch has already passed that version (the object may be gone since); in
+        doubt the watch corrects it a moment later. Versions are compared as numbers, which API
+        servers guarantee within one resource.
+        """
+        metadata = obj["metadata"]
+        version = _version(metadata.get("resourceVersion"))
+        if version <= _version(self._resource_version):
+            return
+        stored = self._store.get(key_of(obj))
+        if stored is None or version > _version(stored["metadata"].get("resourceVersion")):
+            self._upsert(key_of(obj), obj)
+
     # -- life ------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -138,7 +158,7 @@ class Informer:
             field_selector=self._field_selector,
         )
         self.relists += 1
-        self._replace(listed.items)
+        self._replace(listed.items, _version(listed.resource_version))
         self._resource_version = listed.resource_version
         self.synced.set()
 
@@ -157,11 +177,14 @@ class Informer:
 
     # -- the store -------------------------------------------------------------------------------
 
-    def _replace(self, items: list[Object]) -> None:
+    def _replace(self, items: list[Object], listed_at: int) -> None:
         """Make the store equal to ``items``; removals first, so that capacity frees before use."""
         fresh = {key_of(item): item for item in items}
-        for key in [key for key in self._store if key not in fresh]:
-            self._remove(key)
+        for key, obj in list(self._store.items()):
+            # Something observed that is newer than the list was only made while it was on its way.
+            is_newer = _version(obj["metadata"].get("resourceVersion")) > listed_at
+            if key not in fresh and not is_newer:
+                self._remove(key)
         for key, item in fresh.items():
             self._upsert(key, item)
 
@@ -172,7 +195,9 @@ class Informer:
             return
         key = key_of(obj)
         if event.type == "DELETED":
-            self._remove(key)
+            stored = self._store.get(key)
+            if stored is not None and stored["metadata"].get("uid") == obj["metadata"].get("uid"):
+                self._remove(key)
         else:
             self._upsert(key, obj)
 
@@ -181,7 +206,7 @@ class Informer:
         metadata = raw["metadata"]
         if old is not None:
             before = old["metadata"]
-            if before.get("resourceVersion") == metadata.get("resourceVersion"):
+            if _version(before.get("resourceVersion")) >= _version(metadata["resourceVersion"]):
                 return
             if before.get("uid") != metadata.get("uid"):
                 self._remove(key)

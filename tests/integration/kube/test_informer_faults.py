@@ -155,3 +155,56 @@ async def test_a_failing_handler_does_not_stop_others(
     await asyncio.wait_for(informer.synced.wait(), 5)
     await informer.stop()
     assert log.lines == ["- a@1", "- b@2"]
+
+
+async def test_own_writes_are_seen_at_once(client: KubeClient, faulty: FaultyApi) -> None:
+    """An observed answer is stored before its event comes, and its event is then no change."""
+    log = _Log()
+    faulty.then(json_answer(_listed(5, _pod("a", 3))), stream(stays_open=True))
+    informer = Informer(client, PODS, on_change=log)
+    informer.start()
+    await asyncio.wait_for(informer.synced.wait(), 5)
+    informer.observe(_pod("b", 7))
+    informer.observe(_pod("a", 8))
+    informer.observe(_pod("a", 6))
+    assert log.lines == ["- a@3", "- b@7", "a@3 a@8"]
+    await informer.stop()
+
+
+async def test_late_answers_do_not_raise_the_dead(client: KubeClient, faulty: FaultyApi) -> None:
+    """An answer older than what the watch has delivered is ignored: its object may be gone."""
+    log = _Log()
+    faulty.then(
+        json_answer(_listed(5)),
+        stream(_event("ADDED", _pod("a", 6)), _event("DELETED", _pod("a", 7)), stays_open=True),
+    )
+    informer = Informer(client, PODS, on_change=log)
+    informer.start()
+    await _until(lambda: len(log.lines) == 2)
+    informer.observe(_pod("a", 6))
+    assert (len(informer), len(log.lines)) == (0, 2)
+    await informer.stop()
+
+
+async def test_deletion_of_a_predecessor_spares_its_successor(
+    client: KubeClient, faulty: FaultyApi
+) -> None:
+    """A DELETED event names a uid; the observed new object of the same name stays."""
+    faulty.then(json_answer(_listed(5, _pod("a", 3, "u1"))))
+    informer = Informer(client, PODS)
+    informer.start()
+    await asyncio.wait_for(informer.synced.wait(), 5)
+    informer.observe(_pod("a", 8, "u2"))
+    faulty.then(
+        stream(
+            _event("DELETED", _pod("a", 7, "u1")),
+            _event("ADDED", _pod("a", 8, "u2")),
+            _event("ADDED", _pod("b", 9)),
+            stays_open=True,
+        )
+    )
+    await _until(lambda: informer.get("n", "b") is not None)
+    stored = informer.get("n", "a")
+    assert stored is not None
+    assert stored["metadata"]["uid"] == "u2"
+    await informer.stop()
