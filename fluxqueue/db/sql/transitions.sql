@@ -31,3 +31,28 @@ $$;
 
 CREATE TRIGGER fluxjobs_guard BEFORE UPDATE ON fluxjobs
     FOR EACH ROW EXECUTE FUNCTION fluxjobs_guard();
+
+-- What a user can see of a FluxJob is published by the row itself, so no code path can forget it:
+-- an outbox row for its status and event, and an audit line that names the actor.
+CREATE FUNCTION fluxjobs_publish() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    old_state text := CASE WHEN TG_OP = 'UPDATE' THEN OLD.state END;
+BEGIN
+    IF TG_OP = 'UPDATE' AND NEW.version = OLD.version THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO outbox (kind, key, payload)
+    VALUES ('status', NEW.uid,
+            jsonb_build_object('old', old_state, 'new', NEW.state, 'reason', NEW.reason));
+    IF NEW.state IS DISTINCT FROM old_state THEN
+        INSERT INTO history (uid, jobid, actor, event, detail)
+        VALUES (NEW.uid, NEW.jobid,
+                coalesce(nullif(current_setting('fluxqueue.actor', true), ''), session_user),
+                NEW.state, jsonb_build_object('from', old_state, 'reason', NEW.reason));
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_publish AFTER INSERT OR UPDATE ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_publish();

@@ -1,0 +1,115 @@
+"""The database as the processes use it: one engine, one task application, transactions that wake.
+
+Made once per process by its entry point and handed to the stores. The only place that begins a
+transaction, so that error translation, the actor of the audit trail and the wake-up after commit
+cannot be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from fluxqueue.db.engine import create_engine, translated_errors
+from fluxqueue.db.task_queue import TaskName, make_app, wake, wake_now
+from fluxqueue.settings import Settings
+
+
+class Transaction:
+    """An open transaction: statements as text with named parameters, and tasks to wake."""
+
+    def __init__(self, database: Database, connection: AsyncConnection) -> None:
+        self._database = database
+        self.connection = connection
+        self.wakes_after_commit: set[TaskName] = set()
+        self._asked: set[TaskName] = set()
+
+    async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
+        """Run one statement and give all its rows."""
+        result = await self.connection.execute(text(sql), values)
+        return [dict(row) for row in result.mappings()]
+
+    async def fetch_one(self, sql: str, **values: Any) -> dict[str, Any] | None:
+        """Run one statement and give its first row, if any."""
+        result = await self.connection.execute(text(sql), values)
+        row = result.mappings().first()
+        return None if row is None else dict(row)
+
+    async def execute(self, sql: str, **values: Any) -> int:
+        """Run one statement and give the number of rows it touched."""
+        return (await self.connection.execute(text(sql), values)).rowcount
+
+    async def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run one statement for each of ``rows``."""
+        if rows:
+            await self.connection.execute(text(sql), list(rows))
+
+    async def wake(self, *tasks: TaskName) -> None:
+        """Ask for tasks with this transaction; asking twice is asking once."""
+        for task in tasks:
+            if task in self._asked:
+                continue
+            self._asked.add(task)
+            if not await wake(self._database.app, task, self.connection):
+                self.wakes_after_commit.add(task)
+
+
+class Database:
+    """One process's access to the queue database.
+
+    Parameters
+    ----------
+    settings : where the database is, pool sizes and time-outs.
+    role : the part of fluxqueue this process is; stands in ``history`` for its changes.
+    """
+
+    def __init__(self, settings: Settings, *, role: str) -> None:
+        self.role = role
+        self.engine = create_engine(settings.database_url, settings, role=role)
+        self.app = make_app(settings, role=role)
+
+    async def __aenter__(self) -> Self:
+        with translated_errors():
+            await self.app.open_async()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.app.close_async()
+        await self.engine.dispose()
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Transaction]:
+        """Open a transaction; commit at the end, then wake what was already waiting.
+
+        Raises
+        ------
+        DatabaseUnavailable
+            Postgres went away. Whether the commit arrived is then unknown, so everything done in
+            a transaction must be safe to do again.
+        """
+        with translated_errors():
+            async with self.engine.begin() as connection:
+                transaction = Transaction(self, connection)
+                await connection.execute(
+                    text("SELECT set_config('fluxqueue.actor', :actor, true)"),
+                    {"actor": self.role},
+                )
+                yield transaction
+            for task in transaction.wakes_after_commit:
+                await wake_now(self.app, task)
+
+    async def wake(self, *tasks: TaskName) -> None:
+        """Ask for tasks outside any transaction."""
+        with translated_errors():
+            for task in tasks:
+                await wake_now(self.app, task)

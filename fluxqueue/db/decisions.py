@@ -1,0 +1,286 @@
+"""What the ``schedule`` task reads and writes: the graph's changes, the queue, and decisions.
+
+Called by ``worker.schedule`` within one transaction per cycle that holds the matcher's term. All
+decisions of a cycle become visible together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.outbox import put
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.graph.pools import FOREVER, PlacedSlot, Placement, PoolSet
+from fluxqueue.scheduler.cycle import Decisions, PendingJob
+
+_FOREIGN = """
+SELECT node, jsonb_object_agg(resource, amount) AS used FROM (
+    SELECT u.node, r.key AS resource, sum(r.value::numeric)::bigint AS amount
+    FROM foreign_usage u, jsonb_each_text(u.resources) r
+    WHERE CAST(:names AS text[]) IS NULL OR u.node = ANY(CAST(:names AS text[]))
+    GROUP BY 1, 2) s
+GROUP BY node
+"""
+
+_SLOTS = """
+SELECT a.uid, a.starts_at, a.until, a.is_exclusive, s.node, s.resources
+FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
+WHERE a.is_live AND s.state <> 'returned'
+  AND (CAST(:uids AS text[]) IS NULL OR a.uid = ANY(CAST(:uids AS text[])))
+ORDER BY a.id, s.number
+"""
+
+
+async def load_graph(tx: Transaction, pools: PoolSet) -> None:
+    """Fill an empty pool set from the rows; changes recorded so far are contained in them."""
+    await tx.execute("DELETE FROM graph_changes")
+    rows = await tx.fetch("SELECT fact FROM nodes ORDER BY length(name), name")
+    facts = [NodeFact.from_json(row["fact"]) for row in rows]
+    pools.add_rows([fact.name for fact in facts])
+    await _set_nodes(tx, pools, facts, None)
+    await _book(tx, pools, None)
+
+
+async def take_changes(tx: Transaction, pools: PoolSet) -> bool:
+    """Bring a filled pool set up to date; tell whether any node has changed.
+
+    Changes are consumed by deleting them, so one that commits late is simply found by the next
+    cycle; reading whole present states makes taking one in twice harmless.
+    """
+    changes = await tx.fetch("DELETE FROM graph_changes RETURNING kind, key")
+    names = sorted({row["key"] for row in changes if row["kind"] == "node"})
+    ids = sorted({int(row["key"]) for row in changes if row["kind"] == "allocation"})
+    if names:
+        rows = await tx.fetch(
+            "SELECT name, fact FROM nodes WHERE name = ANY(CAST(:names AS text[]))", names=names
+        )
+        present = [NodeFact.from_json(row["fact"]) for row in rows]
+        for name in set(names) - {fact.name for fact in present}:
+            pools.remove_node(name)
+        await _set_nodes(tx, pools, present, names)
+    if ids:
+        rows = await tx.fetch(
+            "SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))", ids=ids
+        )
+        uids = [row["uid"] for row in rows]
+        for uid in uids:
+            pools.cancel(uid)
+        await _book(tx, pools, uids)
+    return bool(names)
+
+
+async def _set_nodes(
+    tx: Transaction, pools: PoolSet, facts: Sequence[NodeFact], names: Sequence[str] | None
+) -> None:
+    rows = await tx.fetch(_FOREIGN, names=None if names is None else list(names))
+    used: Mapping[str, Mapping[str, int]] = {row["node"]: row["used"] for row in rows}
+    for fact in facts:
+        pools.set_node(fact, used.get(fact.name, {}))
+
+
+async def _book(tx: Transaction, pools: PoolSet, uids: Sequence[str] | None) -> None:
+    slots: dict[str, list[PlacedSlot]] = {}
+    terms: dict[str, Mapping[str, Any]] = {}
+    for row in await tx.fetch(_SLOTS, uids=None if uids is None else list(uids)):
+        resources = tuple(sorted((k, int(v)) for k, v in row["resources"].items()))
+        slots.setdefault(row["uid"], []).append(PlacedSlot(row["node"], resources))
+        terms[row["uid"]] = row
+    for uid, placed in slots.items():
+        until = terms[uid]["until"]
+        pools.book(
+            uid,
+            Placement(
+                slots=tuple(placed),
+                starts_at=terms[uid]["starts_at"],
+                until=FOREVER if until is None else until,
+                is_exclusive=terms[uid]["is_exclusive"],
+            ),
+        )
+
+
+def _pending(rows: Iterable[Mapping[str, Any]]) -> list[PendingJob]:
+    return [
+        PendingJob(
+            row["uid"], row["jobid"], row["priority"], ResourceRequest.from_json(row["request"])
+        )
+        for row in rows
+    ]
+
+
+async def unexamined(tx: Transaction, *, limit: int) -> list[PendingJob]:
+    """Waiting FluxJobs whose satisfiability nobody has looked at yet, oldest first."""
+    return _pending(
+        await tx.fetch(
+            "SELECT uid, jobid, priority, request FROM fluxjobs"
+            " WHERE NOT is_examined AND state IN ('Pending', 'Reserved')"
+            " ORDER BY jobid LIMIT :limit",
+            limit=limit,
+        )
+    )
+
+
+async def mark_examined(
+    tx: Transaction, jobs: Sequence[PendingJob], never: Sequence[tuple[PendingJob, str]]
+) -> None:
+    """Remember who was examined, and say of the impossible ones why."""
+    await tx.execute(
+        "UPDATE fluxjobs SET is_examined = true WHERE uid = ANY(CAST(:uids AS text[]))",
+        uids=sorted([job.uid for job in jobs] + [job.uid for job, _ in never]),
+    )
+    await tx.execute_many(
+        "UPDATE fluxjobs SET state = 'Unsatisfiable', reason = :reason, expected_start = NULL"
+        " WHERE uid = :uid AND state IN ('Pending', 'Reserved')",
+        sorted(({"uid": job.uid, "reason": reason} for job, reason in never), key=_by_uid),
+    )
+
+
+async def unsatisfiable(tx: Transaction) -> list[PendingJob]:
+    """FluxJobs found impossible before; nodes have changed since."""
+    return _pending(
+        await tx.fetch(
+            "SELECT uid, jobid, priority, request FROM fluxjobs WHERE state = 'Unsatisfiable'"
+        )
+    )
+
+
+async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:
+    """They fit the cluster as it is now."""
+    await tx.execute(
+        "UPDATE fluxjobs SET state = 'Pending', reason = '' WHERE state = 'Unsatisfiable'"
+        " AND uid = ANY(CAST(:uids AS text[]))",
+        uids=sorted(job.uid for job in jobs),
+    )
+
+
+async def queue_head(tx: Transaction, *, depth: int) -> list[PendingJob]:
+    """The first ``depth`` FluxJobs in queue order: priority, then submission."""
+    return _pending(
+        await tx.fetch(
+            "SELECT uid, jobid, priority, request FROM fluxjobs"
+            " WHERE state IN ('Pending', 'Reserved') AND is_examined"
+            " AND NOT is_deleting AND result IS NULL"
+            " ORDER BY priority DESC, jobid LIMIT :depth",
+            depth=depth,
+        )
+    )
+
+
+async def store_decisions(tx: Transaction, decisions: Decisions, *, term: int) -> set[str]:
+    """Write what a cycle decided.
+
+    Returns the UIDs whose allocation was *not* stored because the FluxJob ended meanwhile: the
+    caller must give back what it booked for them.
+    """
+    wanted = {job.uid: placement for job, placement in decisions.allocated}
+    await tx.fetch(
+        "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
+        uids=sorted(
+            [*wanted]
+            + [job.uid for job, _ in decisions.reserved]
+            + [job.uid for job, _ in decisions.waiting]
+        ),
+    )
+    rows = await tx.fetch(
+        """
+        UPDATE fluxjobs SET state = 'Allocated', reason = '', allocated_at = now(),
+                            expected_start = NULL
+        WHERE uid = ANY(CAST(:uids AS text[])) AND state IN ('Pending', 'Reserved')
+          AND NOT is_deleting AND result IS NULL
+        RETURNING uid, EXISTS (SELECT FROM pods p WHERE p.workload_uid = fluxjobs.uid) AS has_pods
+        """,
+        uids=list(wanted),
+    )
+    stored = {row["uid"]: wanted[row["uid"]] for row in rows}
+    await _store_allocations(tx, stored, term)
+    await _store_plan(tx, decisions)
+    await put(tx, TaskName.RELEASE, stored)
+    await put(tx, TaskName.UNGATE, [row["uid"] for row in rows if row["has_pods"]])
+    return set(wanted) - set(stored)
+
+
+async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], term: int) -> None:
+    if not stored:
+        return
+    allocations = [
+        {
+            "uid": uid,
+            "starts_at": placement.starts_at,
+            "until": None if placement.until >= FOREVER else placement.until,
+            "is_exclusive": placement.is_exclusive,
+        }
+        for uid, placement in stored.items()
+    ]
+    ids = await tx.fetch(
+        """
+        INSERT INTO allocations (uid, term, starts_at, until, is_exclusive)
+        SELECT uid, CAST(:term AS bigint), starts_at, until, is_exclusive
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+            uid text, starts_at bigint, until bigint, is_exclusive bool)
+        RETURNING id, uid
+        """,
+        term=term,
+        rows=orjson.dumps(allocations).decode(),
+    )
+    slots = [
+        {"a": row["id"], "n": number, "node": slot.node, "r": dict(slot.resources)}
+        for row in ids
+        for number, slot in enumerate(stored[row["uid"]].slots)
+    ]
+    await tx.execute(
+        """
+        INSERT INTO allocation_slots (allocation_id, number, node, resources)
+        SELECT a, n, node, r FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
+            a bigint, n int, node text, r jsonb)
+        """,
+        rows=orjson.dumps(slots).decode(),
+    )
+
+
+async def _store_plan(tx: Transaction, decisions: Decisions) -> None:
+    """Replace the plan: reservations with their expected starts, and why the others wait."""
+    await tx.execute("DELETE FROM reservations")
+    plan = [
+        {
+            "uid": job.uid,
+            "starts_at": placement.starts_at,
+            "until": None if placement.until >= FOREVER else placement.until,
+            "nodes": list(placement.nodes),
+            "state": "Reserved",
+            "reason": "has a reservation; nothing behind it may delay it",
+        }
+        for job, placement in decisions.reserved
+    ]
+    waiting = [
+        {"uid": job.uid, "starts_at": None, "state": "Pending", "reason": reason}
+        for job, reason in decisions.waiting
+    ]
+    await tx.execute(
+        """
+        INSERT INTO reservations (uid, starts_at, until, nodes)
+        SELECT uid, starts_at, until, nodes FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+            uid text, starts_at bigint, until bigint, nodes jsonb)
+        """,
+        rows=orjson.dumps(plan).decode(),
+    )
+    await tx.execute(
+        """
+        UPDATE fluxjobs f SET state = r.state, reason = r.reason,
+                              expected_start = to_timestamp(r.starts_at)
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+            uid text, starts_at bigint, state text, reason text)
+        WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
+          AND (f.state, f.reason, f.expected_start)
+              IS DISTINCT FROM (r.state, r.reason, to_timestamp(r.starts_at))
+        """,
+        rows=orjson.dumps(sorted(plan + waiting, key=_by_uid)).decode(),
+    )
+
+
+def _by_uid(row: Mapping[str, Any]) -> str:
+    return str(row["uid"])

@@ -1,0 +1,63 @@
+"""Terms: who may match, and who may observe, fenced by a number in every commit.
+
+A role has one holder until its time runs out; whoever takes over raises the term. A holder that
+was paused and wakes up still believes in its term, so every transaction that decides checks the
+term under a row lock first. Used by the worker (role ``matcher``) and controller (``controller``).
+"""
+
+from __future__ import annotations
+
+from fluxqueue.db.database import Database, Transaction
+from fluxqueue.errors import LostLeadership
+
+
+async def try_acquire(
+    database: Database, role: str, holder: str, *, duration_s: float
+) -> int | None:
+    """Take or renew ``role`` for ``duration_s``; give the term, or None while another holds it.
+
+    Renewing keeps the term; taking over an expired role, or taking it back after a restart under
+    another ``holder`` name, raises it. Time is the database's, so no two clocks are compared.
+    """
+    async with database.begin() as tx:
+        row = await tx.fetch_one(
+            """
+            INSERT INTO leadership AS l (role, term, holder, expires_at)
+            VALUES (:role, 1, :holder, now() + make_interval(secs => :duration_s))
+            ON CONFLICT (role) DO UPDATE SET
+                term = CASE WHEN l.holder = excluded.holder THEN l.term ELSE l.term + 1 END,
+                holder = excluded.holder,
+                expires_at = excluded.expires_at
+            WHERE l.holder = excluded.holder OR l.expires_at < now()
+            RETURNING term
+            """,
+            role=role,
+            holder=holder,
+            duration_s=duration_s,
+        )
+        return None if row is None else int(row["term"])
+
+
+async def resign(database: Database, role: str, holder: str) -> None:
+    """Let ``role`` go at once, so that a successor need not wait for the time to run out."""
+    async with database.begin() as tx:
+        await tx.execute(
+            "UPDATE leadership SET expires_at = now() - interval '1 second'"
+            " WHERE role = :role AND holder = :holder",
+            role=role,
+            holder=holder,
+        )
+
+
+async def check_term(tx: Transaction, role: str, term: int) -> None:
+    """Hold the role's row for this transaction and make sure the term is still ours.
+
+    Raises
+    ------
+    LostLeadership
+        Another term has begun; the caller must roll back and stop deciding.
+    """
+    row = await tx.fetch_one("SELECT term FROM leadership WHERE role = :role FOR UPDATE", role=role)
+    if row is None or row["term"] != term:
+        current = "none" if row is None else row["term"]
+        raise LostLeadership(f"role {role}: our term is {term}, the current one is {current}")

@@ -1,0 +1,239 @@
+"""What the controller saw, written down: workloads with their pods, nodes, pods of others.
+
+Called by the controller only. Each function takes whole present states, never events, so writing
+the same thing twice changes nothing, and the last writer is right. Rows are locked in the order
+of their UID here, in ``decisions`` and in ``settling``, so that no two of them can deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.outbox import put
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.node import ForeignPod, NodeFact
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSeen:
+    """A workload and all its pods as the controller sees them now."""
+
+    uid: str
+    namespace: str
+    name: str
+    workload_kind: str
+    workload_name: str
+    flux_uid: str | None
+    queue: str
+    priority: int
+    held_by: str | None
+    request: Mapping[str, Any]
+    size: int
+    duration_s: int | None
+    ignored: Sequence[str]
+    wanted: int
+    result: str | None
+    is_deleting: bool
+    is_gone: bool
+    is_suspended: bool
+    pods: tuple[PodFact, ...] = field(default=())
+
+
+_UPSERT = """
+WITH seen AS (
+    SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) WITH ORDINALITY AS r (
+        uid text, namespace text, name text, workload_kind text, workload_name text,
+        flux_uid text, queue text, priority int, held_by text, request jsonb, size int,
+        duration_s int, ignored jsonb, wanted int, result text, is_deleting bool,
+        is_gone bool, is_suspended bool, position bigint)
+)
+INSERT INTO fluxjobs AS f (
+    uid, namespace, name, workload_kind, workload_name, flux_uid, queue, priority, held_by,
+    request, size, duration_s, ignored, wanted, result, is_deleting, is_gone, is_suspended,
+    state, reason)
+SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, queue, priority, held_by,
+    request, size, duration_s, ignored, wanted, result, is_deleting, is_gone, is_suspended,
+    CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
+    CASE held_by WHEN 'author' THEN 'suspended by its author' ELSE '' END
+FROM seen ORDER BY position
+ON CONFLICT (uid) DO UPDATE SET
+    flux_uid = coalesce(excluded.flux_uid, f.flux_uid),
+    wanted = excluded.wanted, result = excluded.result, is_deleting = excluded.is_deleting,
+    is_gone = excluded.is_gone, is_suspended = excluded.is_suspended,
+    -- What was asked for may change only while nothing has been given for it.
+    request = CASE WHEN f.allocated_at IS NULL THEN excluded.request ELSE f.request END,
+    size = CASE WHEN f.allocated_at IS NULL THEN excluded.size ELSE f.size END,
+    duration_s = CASE WHEN f.allocated_at IS NULL THEN excluded.duration_s ELSE f.duration_s END,
+    priority = excluded.priority, queue = excluded.queue, ignored = excluded.ignored,
+    is_examined = f.is_examined AND f.request = excluded.request
+        AND NOT (f.held_by = 'author' AND excluded.held_by IS NULL),
+    held_by = CASE WHEN f.held_by IS NULL OR f.held_by = 'author' THEN excluded.held_by
+                   ELSE f.held_by END,
+    state = CASE
+        WHEN f.state = 'Held' AND f.held_by = 'author' AND excluded.held_by IS NULL THEN 'Pending'
+        WHEN f.state = 'Unsatisfiable' AND f.request <> excluded.request THEN 'Pending'
+        ELSE f.state END,
+    reason = CASE
+        WHEN f.state = 'Held' AND f.held_by = 'author' AND excluded.held_by IS NULL THEN ''
+        WHEN f.state = 'Unsatisfiable' AND f.request <> excluded.request THEN ''
+        ELSE f.reason END
+RETURNING uid, state, is_examined
+"""
+
+_PODS = """
+INSERT INTO pods AS p (uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node,
+                       completion_index)
+SELECT uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node, completion_index
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, workload_uid text, namespace text, name text, phase text, is_gated bool,
+    is_terminating bool, node text, completion_index int)
+ON CONFLICT (uid) DO UPDATE SET
+    phase = excluded.phase, is_gated = excluded.is_gated, node = excluded.node,
+    is_terminating = excluded.is_terminating
+"""
+
+
+async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
+    """Write workloads and their pods, and leave for the worker what follows from them."""
+    uids = [one.uid for one in seen]
+    await tx.fetch(
+        "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
+        uids=uids,
+    )
+    rows = [{key: value for key, value in asdict(one).items() if key != "pods"} for one in seen]
+    stored = await tx.fetch(_UPSERT, rows=orjson.dumps(rows).decode())
+    await _save_pods(tx, seen)
+    by_uid = {one.uid: one for one in seen}
+    settle: dict[TaskName, list[str]] = {TaskName.UNGATE: [], TaskName.CLEANUP: []}
+    for row in stored:
+        task = _next_task(by_uid[row["uid"]], row["state"])
+        if task is not None:
+            settle[task].append(row["uid"])
+    for task, keys in settle.items():
+        await put(tx, task, keys)
+    if any(row["state"] == "Pending" and not row["is_examined"] for row in stored):
+        await tx.wake(TaskName.SCHEDULE)
+
+
+def _next_task(seen: WorkloadSeen, state: str) -> TaskName | None:
+    """Which task looks at the workload next: none while it only waits its turn."""
+    if state in {"Allocated", "Running"}:
+        return TaskName.UNGATE if any(pod.is_gated for pod in seen.pods) else TaskName.CLEANUP
+    is_over = seen.result is not None or seen.is_deleting
+    return (
+        TaskName.CLEANUP if is_over and state not in {"Completed", "Failed", "Cancelled"} else None
+    )
+
+
+async def _save_pods(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
+    rows = [
+        {
+            "uid": pod.uid,
+            "workload_uid": one.uid,
+            "namespace": one.namespace,
+            "name": pod.name,
+            "phase": pod.phase,
+            "is_gated": pod.is_gated,
+            "is_terminating": pod.is_terminating,
+            "node": pod.node,
+            "completion_index": pod.index,
+        }
+        for one in seen
+        for pod in one.pods
+        if not pod.is_terminal
+    ]
+    await tx.execute(
+        "DELETE FROM pods WHERE workload_uid = ANY(CAST(:workloads AS text[]))"
+        " AND NOT uid = ANY(CAST(:pods AS text[]))",
+        workloads=[one.uid for one in seen],
+        pods=[row["uid"] for row in rows],
+    )
+    if rows:
+        await tx.execute(_PODS, rows=orjson.dumps(rows).decode())
+
+
+async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequence[str]) -> None:
+    """Write nodes as they are, forget those that are gone, and tell the matcher of real changes."""
+    changed = await tx.fetch(
+        """
+        INSERT INTO nodes AS n (name, fact)
+        SELECT r ->> 'name', r FROM jsonb_array_elements(CAST(:rows AS jsonb)) r
+        ON CONFLICT (name) DO UPDATE SET fact = excluded.fact, seen_at = now()
+        WHERE n.fact <> excluded.fact
+        RETURNING name
+        """,
+        rows=orjson.dumps([fact.to_json() for fact in present]).decode(),
+    )
+    removed = await tx.fetch(
+        "DELETE FROM nodes WHERE name = ANY(CAST(:gone AS text[])) RETURNING name", gone=list(gone)
+    )
+    await tell_matcher(tx, "node", [row["name"] for row in (*changed, *removed)])
+
+
+async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Sequence[str]) -> None:
+    """Write pods of others that use a node, and forget those that no longer do."""
+    changed = await tx.fetch(
+        """
+        INSERT INTO foreign_usage AS u (pod_uid, namespace, name, node, resources)
+        SELECT uid, namespace, name, node, resources
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+            uid text, namespace text, name text, node text, resources jsonb)
+        ON CONFLICT (pod_uid) DO UPDATE SET node = excluded.node, resources = excluded.resources
+        WHERE (u.node, u.resources) <> (excluded.node, excluded.resources)
+        RETURNING node
+        """,
+        rows=orjson.dumps([asdict(pod) for pod in present]).decode(),
+    )
+    removed = await tx.fetch(
+        "DELETE FROM foreign_usage WHERE pod_uid = ANY(CAST(:gone AS text[])) RETURNING node",
+        gone=list(gone),
+    )
+    await tell_matcher(tx, "node", [row["node"] for row in (*changed, *removed)])
+
+
+async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
+    """Leave for the matcher what it must read again, and wake it."""
+    if keys:
+        await tx.execute(
+            "INSERT INTO graph_changes (kind, key)"
+            " SELECT DISTINCT CAST(:kind AS text), unnest(CAST(:keys AS text[]))",
+            kind=kind,
+            keys=list(keys),
+        )
+        await tx.wake(TaskName.SCHEDULE)
+
+
+async def known_uids(tx: Transaction) -> dict[str, set[str]]:
+    """UIDs the rows know, so that a new controller finds what vanished while none was watching.
+
+    Gives ``workloads`` (not final), ``foreign`` pods and ``nodes`` (by name).
+    """
+    workloads = await tx.fetch("SELECT uid FROM fluxjobs WHERE ended_at IS NULL")
+    foreign = await tx.fetch("SELECT pod_uid FROM foreign_usage")
+    nodes = await tx.fetch("SELECT name FROM nodes")
+    return {
+        "workloads": {row["uid"] for row in workloads},
+        "foreign": {row["pod_uid"] for row in foreign},
+        "nodes": {row["name"] for row in nodes},
+    }
+
+
+async def mark_gone(tx: Transaction, uids: Sequence[str]) -> None:
+    """Workloads whose object and pods no longer exist at all: what they hold is given back."""
+    await tx.execute(
+        "DELETE FROM pods WHERE workload_uid = ANY(CAST(:uids AS text[]))", uids=list(uids)
+    )
+    rows = await tx.fetch(
+        """
+        UPDATE fluxjobs SET is_gone = true, is_deleting = true, wanted = 0
+        WHERE uid = ANY(CAST(:uids AS text[])) AND ended_at IS NULL RETURNING uid
+        """,
+        uids=list(uids),
+    )
+    await put(tx, TaskName.CLEANUP, [row["uid"] for row in rows])

@@ -1,0 +1,98 @@
+"""The outbox: effects still to be carried out, drained in batches by the worker's tasks.
+
+A row is written in the transaction that decided it. Draining claims rows by moving their due time
+into the future: a drain that dies leaves rows that become due again, and every effect may happen
+twice. Rows carry their own retry counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.task_queue import TaskName
+
+CLAIM_S = 10
+"""A claimed row becomes due again after this long, should its drain die."""
+
+RETRY_MAX_S = 30
+"""Longest pause between two tries of one effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """One claimed effect."""
+
+    id: int
+    key: str
+    payload: dict[str, Any]
+    attempts: int
+
+
+async def put(tx: Transaction, task: TaskName, keys: Iterable[str]) -> None:
+    """Leave one effect per key for ``task`` and wake it, all with the caller's transaction."""
+    wanted = list(keys)
+    if wanted:
+        await tx.execute(
+            "INSERT INTO outbox (kind, key)"
+            " SELECT CAST(:kind AS text), unnest(CAST(:keys AS text[]))",
+            kind=task.value,
+            keys=wanted,
+        )
+        await tx.wake(task)
+
+
+async def claim(database: Database, task: TaskName, *, limit: int) -> Sequence[OutboxRow]:
+    """Claim due rows of ``task``, oldest first."""
+    async with database.begin() as tx:
+        rows = await tx.fetch(
+            """
+            UPDATE outbox SET attempts = attempts + 1,
+                              due_at = now() + make_interval(secs => :claim_s)
+            WHERE id IN (SELECT id FROM outbox WHERE kind = :kind AND due_at <= now()
+                         ORDER BY due_at, id LIMIT :limit FOR UPDATE SKIP LOCKED)
+            RETURNING id, key, payload, attempts
+            """,
+            kind=task.value,
+            claim_s=CLAIM_S,
+            limit=limit,
+        )
+    return sorted((OutboxRow(**row) for row in rows), key=lambda row: row.id)
+
+
+async def finish(database: Database, done: Sequence[int], failed: dict[int, str]) -> None:
+    """Delete the rows that are done; put off those that failed, longer each time."""
+    async with database.begin() as tx:
+        if done:
+            await tx.execute(
+                "DELETE FROM outbox WHERE id = ANY(CAST(:ids AS bigint[]))", ids=list(done)
+            )
+        await tx.execute_many(
+            """
+            UPDATE outbox SET last_error = :error,
+                due_at = now() + make_interval(secs => least(:max_s, 0.2 * 2 ^ least(attempts, 12)))
+            WHERE id = :id
+            """,
+            [
+                {"id": row_id, "error": error[:500], "max_s": RETRY_MAX_S}
+                for row_id, error in failed.items()
+            ],
+        )
+
+
+async def due_tasks(database: Database) -> list[TaskName]:
+    """Tasks that have something to do now: the sweep wakes them whatever else was lost."""
+    async with database.begin() as tx:
+        rows = await tx.fetch(
+            """
+            SELECT kind FROM (VALUES ('release'), ('ungate'), ('cleanup'), ('status')) k (kind)
+            WHERE EXISTS (SELECT FROM outbox o WHERE o.kind = k.kind AND o.due_at <= now())
+            UNION ALL
+            SELECT 'schedule' WHERE EXISTS (SELECT FROM graph_changes)
+                OR EXISTS (SELECT FROM fluxjobs
+                           WHERE NOT is_examined AND state IN ('Pending', 'Reserved'))
+            """
+        )
+    return [TaskName(row["kind"]) for row in rows]

@@ -1,0 +1,192 @@
+"""Settling a workload: what its rows say must follow, written back in one transaction.
+
+Called by the worker's ``ungate`` and ``cleanup`` tasks. Reads the row, its pods and its slots under
+the row's lock, asks the pure ``fluxjob.follow``, and stores the answer. Because the answer depends
+on nothing but the rows, settling twice or late is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.observations import tell_matcher
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.follow import (
+    FollowDecision,
+    PodFact,
+    Slot,
+    SlotState,
+    WorkloadFact,
+    follow,
+)
+from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.states import FluxJobState
+
+
+@dataclass(frozen=True, slots=True)
+class Ungate:
+    """One pod to be released to the node of its slot."""
+
+    workload_uid: str
+    pod_uid: str
+    namespace: str
+    name: str
+    hostname: str
+    jobid: int
+    nodes: str
+
+
+async def settle(tx: Transaction, uids: Sequence[str]) -> list[Ungate]:
+    """Settle workloads; give the pods that hold a slot and are still gated."""
+    rows = await tx.fetch(
+        "SELECT uid, jobid, state, wanted, result, is_deleting, is_gone FROM fluxjobs"
+        " WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
+        uids=list(uids),
+    )
+    ungates: list[Ungate] = []
+    for row in rows:
+        state = FluxJobState(row["state"])
+        if state.is_waiting:
+            await _end_waiting(tx, row)
+        elif not state.is_final:
+            ungates += await _settle_allocated(tx, row, state)
+    return ungates
+
+
+async def _end_waiting(tx: Transaction, row: Mapping[str, Any]) -> None:
+    """A workload that ended or was deleted while it waited leaves the queue at once."""
+    if row["result"] is None and not row["is_deleting"]:
+        return
+    reason = "deleted while it waited" if row["is_deleting"] else "ended while it waited"
+    await tx.execute(
+        "UPDATE fluxjobs SET state = :state, ended_at = now(), expected_start = NULL,"
+        " reason = :reason WHERE uid = :uid",
+        state=str(_final_state(row)),
+        reason=reason,
+        uid=row["uid"],
+    )
+    await tx.execute("DELETE FROM reservations WHERE uid = :uid", uid=row["uid"])
+    await tx.wake(TaskName.SCHEDULE)
+
+
+def _final_state(row: Mapping[str, Any]) -> FluxJobState:
+    return FluxJobState(row["result"]) if row["result"] else FluxJobState.CANCELLED
+
+
+async def _settle_allocated(
+    tx: Transaction, row: Mapping[str, Any], state: FluxJobState
+) -> list[Ungate]:
+    uid = row["uid"]
+    allocation = await tx.fetch_one(
+        "SELECT id FROM allocations WHERE uid = :uid AND is_live", uid=uid
+    )
+    if allocation is None:
+        return []
+    pods = await tx.fetch("SELECT * FROM pods WHERE workload_uid = :uid", uid=uid)
+    slots = await _slots(tx, allocation["id"])
+    workload = WorkloadFact(
+        wanted=row["wanted"],
+        result=FluxJobState(row["result"]) if row["result"] else None,
+        is_deleting=row["is_deleting"],
+    )
+    decision = follow(state, workload, [_pod_fact(pod) for pod in pods], slots)
+    await _store(tx, uid, allocation["id"], decision)
+    if decision.is_ended:
+        return []
+    return await _ungates(tx, row, {pod["uid"]: pod for pod in pods}, slots, decision)
+
+
+async def _slots(tx: Transaction, allocation_id: int) -> list[Slot]:
+    rows = await tx.fetch(
+        "SELECT number, node, state, pod_uid FROM allocation_slots"
+        " WHERE allocation_id = :id ORDER BY number",
+        id=allocation_id,
+    )
+    return [Slot(r["number"], r["node"], SlotState(r["state"]), r["pod_uid"]) for r in rows]
+
+
+def _pod_fact(row: Mapping[str, Any]) -> PodFact:
+    return PodFact(
+        uid=row["uid"],
+        name=row["name"],
+        phase=row["phase"],
+        is_gated=row["is_gated"],
+        is_terminating=row["is_terminating"],
+        node=row["node"],
+        index=row["completion_index"],
+    )
+
+
+async def _store(tx: Transaction, uid: str, allocation_id: int, decision: FollowDecision) -> None:
+    changes: list[dict[str, Any]] = [
+        {"n": number, "state": SlotState.FREE, "pod": None} for number in decision.free
+    ]
+    changes += [{"n": n, "state": SlotState.RETURNED, "pod": None} for n in decision.give_back]
+    # Last, so that a pod's uid is free again before it is written a second time.
+    changes += [{"n": n, "state": SlotState.HELD, "pod": pod} for n, pod in decision.assign]
+    await tx.execute_many(
+        "UPDATE allocation_slots SET state = :state, pod_uid = :pod"
+        " WHERE allocation_id = :a AND number = :n",
+        [{**change, "state": str(change["state"]), "a": allocation_id} for change in changes],
+    )
+    if decision.is_ended:
+        await tx.execute(
+            "UPDATE allocations SET is_live = false, ended_at = now() WHERE id = :id",
+            id=allocation_id,
+        )
+    if decision.give_back or decision.is_ended:
+        await tell_matcher(tx, "allocation", [str(allocation_id)])
+    if decision.state is not None:
+        await tx.execute(
+            """
+            UPDATE fluxjobs SET state = :state, reason = '',
+                started_at = coalesce(started_at, now()),
+                ended_at = CASE WHEN :is_ended THEN now() END
+            WHERE uid = :uid
+            """,
+            state=str(decision.state),
+            is_ended=decision.is_ended,
+            uid=uid,
+        )
+
+
+async def _ungates(
+    tx: Transaction,
+    row: Mapping[str, Any],
+    pods: Mapping[str, Mapping[str, Any]],
+    slots: Sequence[Slot],
+    decision: FollowDecision,
+) -> list[Ungate]:
+    node_of = {slot.number: slot.node for slot in slots}
+    holders = {s.pod_uid: s.node for s in slots if s.pod_uid and s.number not in decision.free}
+    holders |= {pod: node_of[number] for number, pod in decision.assign}
+    gated = [uid for uid in holders if uid in pods and pods[uid]["is_gated"]]
+    if not gated:
+        return []
+    hostnames = await _hostnames(tx, sorted(set(holders.values())))
+    nodes = compress(sorted({slot.node for slot in slots}))
+    return [
+        Ungate(
+            workload_uid=row["uid"],
+            pod_uid=uid,
+            namespace=pods[uid]["namespace"],
+            name=pods[uid]["name"],
+            hostname=hostnames.get(holders[uid], holders[uid]),
+            jobid=row["jobid"],
+            nodes=nodes,
+        )
+        for uid in gated
+    ]
+
+
+async def _hostnames(tx: Transaction, names: Sequence[str]) -> dict[str, str]:
+    """The ``kubernetes.io/hostname`` label of nodes: it may differ from the node's name."""
+    rows = await tx.fetch(
+        "SELECT name, fact FROM nodes WHERE name = ANY(CAST(:names AS text[]))", names=list(names)
+    )
+    facts = [NodeFact.from_json(row["fact"]) for row in rows]
+    return {fact.name: fact.labels.get("kubernetes.io/hostname", fact.name) for fact in facts}
