@@ -71,6 +71,7 @@ class Informer:
         self._transform = transform
         self._handlers: list[ChangeHandler] = [on_change] if on_change else []
         self._store: dict[Key, Object] = {}
+        self._ahead: dict[Key, int] = {}  # observed versions that the watch has not reached
         self._resource_version = ""
         self._backoff = Backoff(base_s=RETRY_BASE_S, cap_s=retry_cap_s)
         self._task: asyncio.Task[None] | None = None
@@ -110,9 +111,11 @@ class Informer:
         version = _version(metadata.get("resourceVersion"))
         if version <= _version(self._resource_version):
             return
-        stored = self._store.get(key_of(obj))
+        key = key_of(obj)
+        stored = self._store.get(key)
         if stored is None or version > _version(stored["metadata"].get("resourceVersion")):
-            self._upsert(key_of(obj), obj)
+            self._ahead[key] = version
+            self._upsert(key, obj)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -178,26 +181,34 @@ class Informer:
     # -- the store -------------------------------------------------------------------------------
 
     def _replace(self, items: list[Object], listed_at: int) -> None:
-        """Make the store equal to ``items``; removals first, so that capacity frees before use."""
+        """Make the store equal to ``items``; removals first, so that capacity frees before use.
+
+        Only what was observed while the list was on its way survives it; nothing else is kept
+        for a high version alone, because a server restored from a backup counts from lower ones.
+        """
         fresh = {key_of(item): item for item in items}
-        for key, obj in list(self._store.items()):
-            # Something observed that is newer than the list was only made while it was on its way.
-            is_newer = _version(obj["metadata"].get("resourceVersion")) > listed_at
-            if key not in fresh and not is_newer:
-                self._remove(key)
+        if listed_at < _version(self._resource_version):
+            self._ahead.clear()
+        self._ahead = {key: at for key, at in self._ahead.items() if at > listed_at}
+        for key in [key for key in self._store if key not in fresh and key not in self._ahead]:
+            self._remove(key)
         for key, item in fresh.items():
-            self._upsert(key, item)
+            if key not in self._ahead:
+                self._upsert(key, item)
 
     def _apply(self, event: WatchEvent) -> None:
         obj = event.object
-        self._resource_version = obj["metadata"]["resourceVersion"]
+        metadata = obj["metadata"]
+        self._resource_version = metadata["resourceVersion"]
         if event.type == "BOOKMARK":
             return
         key = key_of(obj)
+        if key in self._ahead:
+            if self._ahead[key] > _version(self._resource_version):
+                return  # of before our write, whose own event is still to come
+            del self._ahead[key]
         if event.type == "DELETED":
-            stored = self._store.get(key)
-            if stored is not None and stored["metadata"].get("uid") == obj["metadata"].get("uid"):
-                self._remove(key)
+            self._remove(key)
         else:
             self._upsert(key, obj)
 
@@ -206,11 +217,11 @@ class Informer:
         metadata = raw["metadata"]
         if old is not None:
             before = old["metadata"]
-            if _version(before.get("resourceVersion")) >= _version(metadata["resourceVersion"]):
-                return
             if before.get("uid") != metadata.get("uid"):
                 self._remove(key)
                 old = None
+            elif before.get("resourceVersion") == metadata.get("resourceVersion"):
+                return
         new = self._transform(raw) if self._transform else raw
         self._store[key] = new
         self._notify(old, new)
