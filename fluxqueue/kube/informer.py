@@ -73,6 +73,7 @@ class Informer:
         self._store: dict[Key, Object] = {}
         self._ahead: dict[Key, int] = {}  # observed versions that the watch has not reached
         self._resource_version = ""
+        self._must_list = True
         self._backoff = Backoff(base_s=RETRY_BASE_S, cap_s=retry_cap_s)
         self._task: asyncio.Task[None] | None = None
 
@@ -135,11 +136,11 @@ class Informer:
         """Follow the cluster until cancelled; failures are retried with back-off."""
         while True:
             try:
-                if not self._resource_version:
+                if self._must_list:
                     await self._relist()
                 await self._follow()
             except Gone:
-                self._resource_version = ""
+                self._must_list = True
             except (ApiUnavailable, ApiError) as error:
                 # Also 403 or 404: rights and definitions may come later. The version is kept:
                 # a watch that only lost its connection goes on where it was.
@@ -163,6 +164,7 @@ class Informer:
         self.relists += 1
         self._replace(listed.items, _version(listed.resource_version))
         self._resource_version = listed.resource_version
+        self._must_list = False
         self.synced.set()
 
     async def _follow(self) -> None:
