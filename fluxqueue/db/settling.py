@@ -35,7 +35,8 @@ class Ungate:
     pod_uid: str
     namespace: str
     name: str
-    hostname: str
+    node: str
+    hostname: str | None
     jobid: int
     nodes: str
 
@@ -175,7 +176,8 @@ async def _ungates(
             pod_uid=uid,
             namespace=pods[uid]["namespace"],
             name=pods[uid]["name"],
-            hostname=hostnames.get(holders[uid], holders[uid]),
+            node=holders[uid],
+            hostname=hostnames.get(holders[uid]),
             jobid=row["jobid"],
             nodes=nodes,
         )
@@ -183,10 +185,10 @@ async def _ungates(
     ]
 
 
-async def _hostnames(tx: Transaction, names: Sequence[str]) -> dict[str, str]:
+async def _hostnames(tx: Transaction, names: Sequence[str]) -> dict[str, str | None]:
     """The ``kubernetes.io/hostname`` label of nodes: it may differ from the node's name."""
     rows = await tx.fetch(
         "SELECT name, fact FROM nodes WHERE name = ANY(CAST(:names AS text[]))", names=list(names)
     )
     facts = [NodeFact.from_json(row["fact"]) for row in rows]
-    return {fact.name: fact.labels.get("kubernetes.io/hostname", fact.name) for fact in facts}
+    return {fact.name: fact.labels.get("kubernetes.io/hostname") for fact in facts}

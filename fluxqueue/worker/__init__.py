@@ -1,1 +1,1 @@
-"""The worker: procrastinate tasks that decide from rows and act on the cluster. It never watches."""
+"""The worker: procrastinate tasks that decide from rows and act on the cluster; no watching."""

@@ -1,0 +1,67 @@
+"""What the ``status`` effect reads of a FluxJob, and the resourceVersion it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fluxqueue.db.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """One FluxJob with the slots of its last allocation (empty where it has had none)."""
+
+    uid: str
+    jobid: int
+    namespace: str
+    name: str
+    workload_kind: str
+    workload_name: str
+    flux_uid: str | None
+    flux_rv: str | None
+    state: str
+    reason: str
+    size: int
+    version: int
+    ignored: Sequence[str]
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    expected_start: datetime | None
+    starts_at: int | None
+    until: int | None
+    slots: Sequence[Mapping[str, Any]]
+
+
+async def read_published(database: Database, uid: str) -> PublishedRow | None:
+    """Read one FluxJob as users are to see it; None where there is no such row."""
+    async with database.begin() as tx:
+        row = await tx.fetch_one(
+            """
+            SELECT f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name,
+                   f.flux_uid, f.flux_rv, f.state, f.reason, f.size, f.version, f.ignored,
+                   f.submitted_at, f.started_at, f.ended_at, f.expected_start,
+                   a.starts_at, a.until,
+                   coalesce((SELECT jsonb_agg(jsonb_build_object(
+                                 'node', s.node, 'resources', s.resources) ORDER BY s.number)
+                             FROM allocation_slots s WHERE s.allocation_id = a.id),
+                            '[]'::jsonb) AS slots
+            FROM fluxjobs f LEFT JOIN LATERAL (
+                SELECT id, starts_at, until FROM allocations a WHERE a.uid = f.uid
+                ORDER BY id DESC LIMIT 1) a ON f.allocated_at IS NOT NULL
+            WHERE f.uid = :uid
+            """,
+            uid=uid,
+        )
+    return None if row is None else PublishedRow(**row)
+
+
+async def remember_version(database: Database, uid: str, resource_version: str) -> None:
+    """Keep the FluxJob's resourceVersion after our write: the next one needs no read."""
+    async with database.begin() as tx:
+        await tx.execute(
+            "UPDATE fluxjobs SET flux_rv = :rv WHERE uid = :uid", rv=resource_version, uid=uid
+        )

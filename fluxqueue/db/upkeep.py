@@ -1,0 +1,55 @@
+"""Statements of the ``maintain`` task and of ``fluxqueue check``: rescue, retention, drift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluxqueue.db.database import Database
+
+STALLED_S = 30
+"""A worker without a heartbeat for this long is dead (procrastinate's own figure)."""
+
+
+async def rescue_stalled_tasks(database: Database) -> list[str]:
+    """Remove tasks whose worker died while running them; give their names.
+
+    Our tasks carry no arguments and drain rows, so a lost run needs no repeating: the sweep wakes
+    the task as long as anything is due. procrastinate itself would leave the row ``doing``.
+    """
+    async with database.begin() as tx:
+        rows = await tx.fetch(
+            """
+            DELETE FROM procrastinate.procrastinate_jobs j WHERE status = 'doing' AND NOT EXISTS (
+                SELECT FROM procrastinate.procrastinate_workers w WHERE w.id = j.worker_id
+                AND w.last_heartbeat > now() - make_interval(secs => :stalled_s))
+            RETURNING task_name
+            """,
+            stalled_s=STALLED_S,
+        )
+    return [row["task_name"] for row in rows]
+
+
+async def delete_old_rows(database: Database, *, retention_s: int) -> None:
+    """Forget FluxJobs, audit lines and tasks that ended longer than ``retention_s`` ago."""
+    async with database.begin() as tx:
+        await tx.execute(
+            "DELETE FROM fluxjobs WHERE uid IN (SELECT uid FROM fluxjobs WHERE is_gone"
+            " AND ended_at < now() - make_interval(secs => :retention_s) LIMIT 5000)",
+            retention_s=retention_s,
+        )
+        await tx.execute(
+            "DELETE FROM history WHERE id IN (SELECT id FROM history"
+            " WHERE at < now() - make_interval(secs => :retention_s) LIMIT 5000)",
+            retention_s=retention_s,
+        )
+        await tx.execute(
+            "DELETE FROM procrastinate.procrastinate_jobs WHERE id IN ("
+            " SELECT id FROM procrastinate.procrastinate_jobs"
+            " WHERE status IN ('succeeded', 'failed', 'cancelled', 'aborted') LIMIT 5000)"
+        )
+
+
+async def drift(database: Database) -> list[dict[str, Any]]:
+    """Rows of the ``drift`` view: broken invariants, none in health."""
+    async with database.begin() as tx:
+        return await tx.fetch("SELECT invariant, subject, detail FROM drift")

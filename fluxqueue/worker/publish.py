@@ -1,0 +1,187 @@
+"""The ``status`` effect: what users see of a FluxJob, rendered from its rows.
+
+A status is always rendered whole from the present row and carries the row's version. Two workers
+may publish at once: each writes under the resourceVersion it knows, and on a conflict looks whether
+a newer version is already there. Events tell the transitions; their names are derived from the
+outbox row, so telling one twice is refused by the API server as already existing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from fluxqueue.clock import to_rfc3339
+from fluxqueue.db.outbox import OutboxRow
+from fluxqueue.db.published import PublishedRow, read_published, remember_version
+from fluxqueue.errors import Conflict, NotFound
+from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import EVENTS, FLUXJOBS
+from fluxqueue.scheduler.resource_set import to_resource_set
+from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.drain import one_by_one
+from fluxqueue.workload.fluxjob_object import API_VERSION, KIND, render_conditions, render_status
+
+CONFLICTS_MAX = 5
+
+_EVENTS = {
+    FluxJobState.PENDING: ("Normal", "Queued", "waits in the queue as job {jobid}"),
+    FluxJobState.RESERVED: ("Normal", "Reserved", "has a reservation and an expected start"),
+    FluxJobState.HELD: ("Normal", "Held", "is held"),
+    FluxJobState.UNSATISFIABLE: ("Warning", "Unsatisfiable", "can never run on this cluster"),
+    FluxJobState.ALLOCATED: ("Normal", "Allocated", "got {size} slots on {nodes}"),
+    FluxJobState.RUNNING: ("Normal", "Started", "runs on {nodes}"),
+    FluxJobState.COMPLETED: ("Normal", "Completed", "has completed; its resources are free again"),
+    FluxJobState.FAILED: ("Warning", "Failed", "has failed; its resources are free again"),
+    FluxJobState.CANCELLED: ("Normal", "Cancelled", "was deleted; its resources are free again"),
+}
+
+
+async def publish_batch(context: WorkerContext, rows: Sequence[OutboxRow]) -> dict[int, str]:
+    """Publish the FluxJobs that the rows name, each once, and tell each transition."""
+    last = {row.key: row.id for row in rows}
+
+    async def effect(row: OutboxRow) -> None:
+        if last[row.key] == row.id:
+            await publish_status(context, row.key)
+        await _tell(context, row)
+
+    return await one_by_one(rows, effect)
+
+
+async def publish_status(context: WorkerContext, uid: str) -> None:
+    """Bring the status of one FluxJob up to its row."""
+    for _ in range(CONFLICTS_MAX):
+        row = await read_published(context.database, uid)
+        if row is None or row.flux_uid is None:
+            return
+        body: dict[str, Any] = {"status": _render(row)}
+        if row.flux_rv is not None:
+            body["metadata"] = {"resourceVersion": row.flux_rv}
+        try:
+            stored = await context.client.patch(
+                FLUXJOBS, row.namespace, row.name, body, kind=PatchKind.MERGE, subresource="status"
+            )
+        except NotFound:
+            return
+        except Conflict:
+            if await _look_again(context, row):
+                return
+            continue
+        if stored["metadata"]["uid"] == row.flux_uid:
+            await remember_version(context.database, uid, stored["metadata"]["resourceVersion"])
+        return
+    raise Conflict(409, "Conflict", f"the status of the FluxJob of {uid} keeps changing", {})
+
+
+async def _look_again(context: WorkerContext, row: PublishedRow) -> bool:
+    """After a conflict: True where nothing is left to publish, else the version is known again."""
+    try:
+        current = await context.client.get(FLUXJOBS, row.namespace, row.name)
+    except NotFound:
+        return True
+    if current["metadata"]["uid"] != row.flux_uid:
+        return True
+    await remember_version(context.database, row.uid, current["metadata"]["resourceVersion"])
+    version = (current.get("status") or {}).get("version", 0)
+    return bool(version > row.version)
+
+
+def _render(row: PublishedRow) -> dict[str, Any]:
+    slots = [(slot["node"], slot["resources"]) for slot in row.slots]
+    started, ended = _epoch(row.started_at), _epoch(row.ended_at)
+    resource_set = (
+        to_resource_set(slots, starts_at=row.starts_at, until=row.until)
+        if row.starts_at is not None
+        else None
+    )
+    return render_status(
+        state=FluxJobState(row.state),
+        reason=row.reason,
+        version=row.version,
+        jobid=row.jobid,
+        nodes=[node for node, _ in slots],
+        started_at_s=started,
+        expected_start_s=_epoch(row.expected_start),
+        ended_at_s=ended,
+        resource_set=resource_set,
+        conditions=render_conditions(
+            state=FluxJobState(row.state),
+            submitted_at_s=int(row.submitted_at.timestamp()),
+            started_at_s=started,
+            ended_at_s=ended,
+            ignored=row.ignored,
+        ),
+    )
+
+
+def _epoch(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp())
+
+
+async def _tell(context: WorkerContext, outbox_row: OutboxRow) -> None:
+    """Write the Event of one transition, on the FluxJob and on its workload."""
+    payload = outbox_row.payload
+    if payload.get("new") == payload.get("old"):
+        return
+    row = await read_published(context.database, outbox_row.key)
+    if row is None:
+        return
+    kind, reason, sentence = _EVENTS[FluxJobState(payload["new"])]
+    nodes = compress(dict.fromkeys(slot["node"] for slot in row.slots)) or "no nodes"
+    message = sentence.format(jobid=row.jobid, size=row.size, nodes=nodes)
+    if payload.get("reason"):
+        message = f"{message}: {payload['reason']}"
+    flux = {"apiVersion": API_VERSION, "kind": KIND, "name": row.name, "uid": row.flux_uid}
+    workload = {
+        "apiVersion": "batch/v1" if row.workload_kind == "Job" else "v1",
+        "kind": row.workload_kind,
+        "name": row.workload_name,
+        "uid": row.uid,
+    }
+    for involved in (flux, workload):
+        if involved["uid"] is None:
+            continue
+        name = f"{involved['name']}.{outbox_row.id:x}"[-253:]
+        body = _event(
+            row.namespace,
+            name,
+            involved=involved,
+            kind=kind,
+            reason=reason,
+            message=message,
+            at_s=context.clock.now_s(),
+        )
+        try:
+            await context.client.create(EVENTS, row.namespace, body)
+        except (Conflict, NotFound):
+            continue  # told already, or the namespace is gone
+
+
+def _event(
+    namespace: str,
+    name: str,
+    *,
+    involved: Mapping[str, Any],
+    kind: str,
+    reason: str,
+    message: str,
+    at_s: int,
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": {**involved, "namespace": namespace},
+        "type": kind,
+        "reason": reason,
+        "message": message[:1024],
+        "source": {"component": "fluxqueue"},
+        "reportingComponent": "fluxqueue",
+        "firstTimestamp": to_rfc3339(at_s),
+        "lastTimestamp": to_rfc3339(at_s),
+        "count": 1,
+    }
