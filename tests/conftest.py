@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.localpg import LocalPostgres
+from tests.support.control_plane import ControlPlane, missing_reason
 from tests.support.postgres import PostgresServer, make_migrated_template, running_server
 
 
@@ -51,3 +52,12 @@ def own_postgres(_postgres_template: LocalPostgres) -> Iterator[LocalPostgres]:
         server.data.copy_from(_postgres_template.data)
         with server:
             yield server
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A real control plane for the session; tests that use it are marked ``real_cluster``."""
+    if reason := missing_reason():
+        pytest.skip(reason)
+    with ControlPlane() as running:
+        yield running

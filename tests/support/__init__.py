@@ -1,0 +1,1 @@
+"""Support for the tests: servers to run against and builders of objects."""
