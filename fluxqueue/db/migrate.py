@@ -316,5 +316,8 @@ def _describe(item: Any) -> str:
     if isinstance(item, list):  # several changes of one column
         return "; ".join(_describe(part) for part in item)
     verb, *subjects = item
-    names = [getattr(s, "fullname", None) or getattr(s, "name", None) or s for s in subjects]
-    return f"{verb}: " + " ".join(str(name) for name in names if name is not None)
+    if verb.startswith("modify_"):
+        _schema, table, column, _existing, in_database, in_code = subjects
+        return f"{verb}: {table}.{column}: {in_database} in the database, {in_code} in the code"
+    names = [getattr(subject, "name", subject) for subject in subjects]
+    return f"{verb}: " + ".".join(str(name) for name in names if name is not None)
