@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fluxqueue.errors import InvalidInput
 
-MAX_HOSTS = 1_000_000
+MAX_HOSTS = 200_000
 """More names than this in one hostlist are refused: a typing error, or an attack on memory."""
 
 _TRAILING_DIGITS = re.compile(r"(?P<prefix>.*?)(?P<digits>[0-9]{0,18})", re.DOTALL)
@@ -117,6 +117,8 @@ def _numbers(inside: str, word: str) -> Iterator[str]:
         low, high = int(match["low"]), int(match["high"] or match["low"])
         if high < low:
             raise _refuse(word, f"has the range {part} backwards")
+        if high - low >= MAX_HOSTS:
+            raise _refuse(word, f"has more than {MAX_HOSTS} names")
         width = len(match["low"])
         for number in range(low, high + 1):
             yield str(number).zfill(width)

@@ -97,10 +97,10 @@ def _collect(
 
 
 def _nearest(key: str) -> str:
-    known = sorted(ANNOTATIONS | LABELS)
-    close = difflib.get_close_matches(key, known, n=1)
-    question = f"did you mean {close[0]}? " if close else ""
-    return f"{question}known are {', '.join(known)}"
+    known = sorted(name.removeprefix(labels.PREFIX) for name in ANNOTATIONS | LABELS)
+    close = difflib.get_close_matches(key.removeprefix(labels.PREFIX), known, n=1)
+    question = f"did you mean {labels.PREFIX}{close[0]}? " if close else ""
+    return f"{question}known are {', '.join(labels.PREFIX + name for name in known)}"
 
 
 def _read(found: Mapping[str, tuple[str, str]], key: str, parse: Any) -> Any:

@@ -1,0 +1,148 @@
+"""BatchJobs: what they ask for, and how far they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.fluxjob.follow import WorkloadFact
+from fluxqueue.fluxjob.request import ResourceRequest, SlotRequest
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload import batch
+from tests.support.workloads import batch_job, container
+
+
+def _with_status(job: dict[str, Any], **status: Any) -> dict[str, Any]:
+    return {**job, "status": status}
+
+
+def _condition(kind: str, status: str = "True") -> dict[str, str]:
+    return {"type": kind, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "completions", "expected"),
+    [(4, 8, 4), (8, 4, 4), (4, 4, 4), (3, None, 3), (None, None, 1), (None, 5, 1), (0, 5, 0)],
+)
+def test_size_is_what_runs_at_once(
+    parallelism: int | None, completions: int | None, expected: int
+) -> None:
+    job = batch_job(parallelism=parallelism, completions=completions)
+    assert batch.size(job) == expected
+    assert batch.to_request(job).size == expected
+
+
+def test_a_request_has_one_slot_per_pod() -> None:
+    pod = {"containers": [container(requests={"cpu": "2"})], "nodeSelector": {"a": "b"}}
+    job = batch_job(parallelism=3, completions=9, pod=pod, activeDeadlineSeconds=60)
+    request = batch.to_request(job)
+    (slot,) = request.slots
+    assert (slot.count, slot.needs, slot.constraint.selector) == (
+        3,
+        {"cpu": 2000, "pods": 1},
+        (("a", "b"),),
+    )
+    assert request.duration_s == 60
+    assert ResourceRequest.from_json(request.to_json()) == request
+
+
+def test_a_batch_job_of_size_zero_asks_for_nothing() -> None:
+    assert batch.to_request(batch_job(parallelism=0)).slots == ()
+
+
+@pytest.mark.parametrize(
+    ("deadline", "wish", "expected"),
+    [(60, "1h", 60), (None, "1h", 3600), (None, None, None), (0, None, 1)],
+)
+def test_the_deadline_wins_over_the_wished_duration(
+    deadline: int | None, wish: str | None, expected: int | None
+) -> None:
+    meta = {"annotations": {"fluxqueue/duration": wish}} if wish else {}
+    job = batch_job(meta=meta, activeDeadlineSeconds=deadline)
+    assert batch.to_request(job).duration_s == expected
+
+
+def test_shape_wishes_reach_the_request() -> None:
+    annotations = {
+        "fluxqueue/exclusive": "true",
+        "fluxqueue/spread": "node",
+        "fluxqueue/within": "rack",
+    }
+    request = batch.to_request(batch_job(meta={"annotations": annotations}))
+    assert (request.is_exclusive, request.is_spread, request.within) == (True, True, "rack")
+
+
+def test_the_default_core_can_be_chosen() -> None:
+    (slot,) = batch.to_request(batch_job(), default_cpu_m=100).slots
+    assert slot == SlotRequest(1, (("cpu", 100), ("pods", 1)))
+
+
+def test_priority_annotation_then_class_then_default() -> None:
+    wished = batch_job(
+        meta={"annotations": {"fluxqueue/priority": "5"}}, pod={"priorityClassName": "high"}
+    )
+    classed = batch_job(pod={"priorityClassName": "high"})
+    values = {"high": 1000}
+    assert batch.priority(wished, class_values=values) == 5
+    assert batch.priority(classed, class_values=values) == 1000
+    assert batch.priority(classed, default=3) == 3
+    assert batch.priority(batch_job(), class_values=values) == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "wanted"),
+    [
+        ({"parallelism": 4, "completions": 8}, {}, 4),
+        ({"parallelism": 4, "completions": 8}, {"succeeded": 3}, 4),
+        ({"parallelism": 4, "completions": 8}, {"succeeded": 6}, 2),
+        ({"parallelism": 4, "completions": 8}, {"succeeded": 8}, 0),
+        ({"parallelism": 4, "completions": 8}, {"failed": 6}, 4),
+        (
+            {"parallelism": 4, "completions": 8},
+            {"succeeded": 5, "uncountedTerminatedPods": {"succeeded": ["a", "b"]}},
+            1,
+        ),
+        ({"parallelism": 4, "completions": 8}, {"succeeded": 4, "failedIndexes": "0,2-3"}, 1),
+        ({"parallelism": 4, "completions": None}, {"active": 4}, 4),
+        ({"parallelism": 4, "completions": None}, {"active": 2, "succeeded": 1}, 2),
+        ({"parallelism": 4, "completions": None}, {"succeeded": 1}, 0),
+        ({"parallelism": 1, "completions": 9}, {"active": 4, "succeeded": 1}, 1),
+        ({"parallelism": 4, "completions": 8, "suspend": True}, {}, 4),
+    ],
+)
+def test_wanted_is_bounded_by_what_is_left(
+    spec: dict[str, Any], status: dict[str, Any], wanted: int
+) -> None:
+    assert batch.workload_fact(_with_status(batch_job(**spec), **status)).wanted == wanted
+
+
+@pytest.mark.parametrize(
+    ("conditions", "result"),
+    [
+        ([], None),
+        ([_condition("Suspended")], None),
+        ([_condition("SuccessCriteriaMet")], None),
+        ([_condition("FailureTarget")], None),
+        ([_condition("Complete", "False")], None),
+        ([_condition("SuccessCriteriaMet"), _condition("Complete")], FluxJobState.COMPLETED),
+        ([_condition("FailureTarget"), _condition("Failed")], FluxJobState.FAILED),
+    ],
+)
+def test_only_complete_and_failed_end_it(
+    conditions: list[dict[str, str]], result: FluxJobState | None
+) -> None:
+    """FailureTarget comes while pods still terminate: ending on it would free too early."""
+    fact = batch.workload_fact(_with_status(batch_job(), conditions=conditions))
+    assert fact.result is result
+
+
+def test_a_deleted_or_absent_batch_job_is_over() -> None:
+    going = batch_job(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    assert batch.workload_fact(going).is_over
+    assert batch.workload_fact(None) == WorkloadFact(wanted=0, is_deleting=True)
+
+
+@pytest.mark.parametrize(("text", "count"), [("", 0), ("3", 1), ("0-4", 5), ("1,3-5,7", 5)])
+def test_counts_indexes(text: str, count: int) -> None:
+    assert batch.count_indexes(text) == count

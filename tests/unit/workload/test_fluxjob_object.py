@@ -1,0 +1,182 @@
+"""FluxJob objects, held against the definition that the cluster will hold them against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload import batch, pods
+from fluxqueue.workload import fluxjob_object as fo
+from tests.support.workloads import bare_pod, batch_job
+
+CRD_PATH = Path(__file__).parents[3] / "chart" / "crds" / "fluxjobs.yaml"
+
+
+@pytest.fixture(scope="module")
+def crd() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(CRD_PATH.read_text())
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def schema(crd: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return _closed(found)
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """Refuse unknown fields, where the API server would prune them."""
+    closed = dict(schema)
+    if "properties" in closed:
+        closed["properties"] = {k: _closed(v) for k, v in closed["properties"].items()}
+        closed["additionalProperties"] = False
+    if "items" in closed:
+        closed["items"] = _closed(closed["items"])
+    return closed
+
+
+def test_builds_the_fluxjob_of_a_batch_job(schema: dict[str, Any]) -> None:
+    job = batch_job("pi", parallelism=4, completions=9, activeDeadlineSeconds=60)
+    fluxjob = fo.build(job, batch.to_request(job), priority=5, queue="fast")
+    assert fluxjob["metadata"]["name"] == "pi-job"
+    assert fluxjob["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "pi",
+            "uid": "uid-pi",
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+    ]
+    spec = fluxjob["spec"]
+    assert (spec["size"], spec["durationSeconds"], spec["priority"], spec["queue"]) == (
+        4,
+        60,
+        5,
+        "fast",
+    )
+    assert spec["jobspec"]["slots"][0]["count"] == 4
+    jsonschema.validate({**fluxjob, "metadata": {}}, schema)
+    assert fo.is_fluxjob_of(fluxjob, job)
+    assert not fo.is_fluxjob_of(fluxjob, batch_job("pi", meta={"uid": "later"}))
+
+
+def test_builds_the_fluxjob_of_a_pod_from_a_list_without_kind(schema: dict[str, Any]) -> None:
+    pod = {key: value for key, value in bare_pod().items() if key not in {"kind", "apiVersion"}}
+    fluxjob = fo.build(pod, pods.to_request(pod), priority=0)
+    assert fluxjob["metadata"]["name"] == "solo-pod"
+    assert fluxjob["spec"]["workload"]["apiVersion"] == "v1"
+    assert "durationSeconds" not in fluxjob["spec"]
+    jsonschema.validate({**fluxjob, "metadata": {}}, schema)
+
+
+def test_long_names_are_cut_and_stay_apart() -> None:
+    names = ["x" * 249, "x" * 250, "x" * 251, "x" * 238 + ".-" + "y" * 12]
+    made = [fo.fluxjob_name(bare_pod(name)) for name in names]
+    assert made[0] == "x" * 249 + "-pod"
+    assert all(len(name) <= 253 and name.endswith("-pod") for name in made)
+    assert len(set(made)) == len(names)
+    assert ".-" not in made[3]
+
+
+@pytest.mark.parametrize("state", list(FluxJobState))
+def test_every_state_fits_the_definition(schema: dict[str, Any], state: FluxJobState) -> None:
+    status = fo.render_status(
+        state=state,
+        reason="because",
+        version=3,
+        jobid=12,
+        nodes=["n1", "n1", "n2"],
+        started_at_s=1_700_000_000,
+        ended_at_s=1_700_000_060,
+        resource_set={"version": 1},
+        conditions=fo.render_conditions(
+            state=state, submitted_at_s=1_699_999_999, ignored=["host ports"]
+        ),
+    )
+    fluxjob = {"spec": {"workload": dict.fromkeys(["apiVersion", "kind", "name", "uid"], "x")}}
+    fluxjob["spec"]["size"] = 1
+    jsonschema.validate({**fluxjob, "status": status}, schema)
+    assert status["nodes"] == "n[1-2]"
+
+
+def test_start_shows_the_real_or_the_expected_time() -> None:
+    state = FluxJobState.RESERVED
+    real = fo.render_status(state=state, started_at_s=1_700_000_000, expected_start_s=9)
+    expected = fo.render_status(state=state, expected_start_s=1_700_000_000)
+    assert (real["start"], real["startTime"]) == ("2023-11-14T22:13:20Z",) * 2
+    assert "expectedStart" not in real
+    assert expected["start"] == "~2023-11-14T22:13:20Z"
+    assert "start" not in fo.render_status(state=state)
+
+
+def _conditions(**arguments: Any) -> dict[str, tuple[str, str]]:
+    rendered = fo.render_conditions(**arguments)
+    return {c["type"]: (c["status"], c["lastTransitionTime"][-3:]) for c in rendered}
+
+
+def test_conditions_follow_the_life() -> None:
+    at = 1_700_000_000 - 20  # a full minute, so that the seconds below can be read
+    states = FluxJobState
+    assert _conditions(state=states.PENDING, submitted_at_s=at + 1) == {
+        "Allocated": ("False", "01Z"),
+        "Finished": ("False", "01Z"),
+    }
+    assert _conditions(state=states.RUNNING, submitted_at_s=at + 1, started_at_s=at + 2) == {
+        "Allocated": ("True", "02Z"),
+        "Finished": ("False", "01Z"),
+    }
+    ended = _conditions(
+        state=states.FAILED, submitted_at_s=at + 1, started_at_s=at + 2, ended_at_s=at + 3
+    )
+    assert ended == {"Allocated": ("False", "03Z"), "Finished": ("True", "03Z")}
+
+
+def test_ignored_constraints_are_named_in_a_condition() -> None:
+    (*_, last) = fo.render_conditions(
+        state=FluxJobState.PENDING, submitted_at_s=1, ignored=["pod affinity", "host ports"]
+    )
+    assert (last["type"], last["status"]) == ("ConstraintsIgnored", "True")
+    assert "pod affinity, host ports" in last["message"]
+
+
+def test_the_definition_names_every_state_and_only_those(crd: dict[str, Any]) -> None:
+    version = crd["spec"]["versions"][0]
+    state = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["state"]
+    assert state["enum"] == [str(s) for s in FluxJobState]
+
+
+def test_the_definition_is_the_one_the_code_writes(crd: dict[str, Any]) -> None:
+    names = crd["spec"]["names"]
+    assert (crd["spec"]["group"], names["kind"], names["plural"]) == (fo.GROUP, fo.KIND, fo.PLURAL)
+    assert crd["metadata"]["name"] == f"{fo.PLURAL}.{fo.GROUP}"
+    assert crd["spec"]["versions"][0]["name"] == fo.VERSION
+
+
+def test_printer_columns_in_order_and_none_in_the_future_as_date(crd: dict[str, Any]) -> None:
+    columns = crd["spec"]["versions"][0]["additionalPrinterColumns"]
+    names = [column["name"].upper() for column in columns]
+    assert names == ["STATE", "SIZE", "NODES", "PRIORITY", "QUEUE", "START", "REASON", "AGE"]
+    assert next(c for c in columns if c["name"] == "Start")["type"] == "string"
+
+
+def test_every_field_is_explained(crd: dict[str, Any]) -> None:
+    """``kubectl explain`` shows these; a field without words explains nothing."""
+    silent: list[str] = []
+
+    def visit(node: dict[str, Any], path: str) -> None:
+        if "description" not in node and path not in {".metadata", ".status.conditions[]"}:
+            silent.append(path)
+        for name, child in node.get("properties", {}).items():
+            visit(child, f"{path}.{name}")
+        if "items" in node:
+            visit(node["items"], f"{path}[]")
+
+    visit(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
+    assert silent == []

@@ -1,0 +1,229 @@
+"""The JSON Patches: applied with a JSON Patch library, the objects are what they should be."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.workload import gates
+from fluxqueue.workload.annotations import Wishes, read_wishes
+from tests.support.workloads import bare_pod, batch_job
+
+OURS = {"name": "fluxqueue"}
+OTHER = {"name": "other.example/gate"}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _admit(workload: dict[str, Any]) -> dict[str, Any]:
+    patch = gates.admission_patch(workload, read_wishes(workload))
+    result: dict[str, Any] = jsonpatch.apply_patch(workload, patch)
+    return result
+
+
+def _ungate(pod: dict[str, Any], **change: Any) -> dict[str, Any]:
+    arguments = {"node": "n1", "hostname": "host1", "jobid": 7, "nodes": "n[1-2]", **change}
+    result: dict[str, Any] = jsonpatch.apply_patch(pod, gates.ungate_patch(pod, **arguments))
+    return result
+
+
+def test_a_batch_job_is_suspended_gated_labelled_and_nothing_else() -> None:
+    job = batch_job(parallelism=4)
+    expected = copy.deepcopy(job)
+    expected["metadata"]["labels"] = {"fluxqueue/managed": "true"}
+    expected["spec"]["suspend"] = True
+    expected["spec"]["template"]["metadata"]["labels"] = {"fluxqueue/managed": "true"}
+    expected["spec"]["template"]["spec"]["schedulingGates"] = [OURS]
+    assert _admit(job) == expected
+
+
+def test_what_is_there_already_stays() -> None:
+    job = batch_job(
+        meta={"labels": {"app": "a"}},
+        template_meta={"labels": {"tier": "b"}},
+        pod={"schedulingGates": [OTHER]},
+    )
+    result = _admit(job)
+    assert result["metadata"]["labels"] == {"app": "a", "fluxqueue/managed": "true"}
+    assert result["spec"]["template"]["metadata"]["labels"]["tier"] == "b"
+    assert result["spec"]["template"]["spec"]["schedulingGates"] == [OTHER, OURS]
+
+
+def test_a_template_without_metadata_gets_some() -> None:
+    job = batch_job()
+    del job["spec"]["template"]["metadata"]
+    assert _admit(job)["spec"]["template"]["metadata"]["labels"] == {"fluxqueue/managed": "true"}
+
+
+def test_an_authors_suspension_is_remembered() -> None:
+    result = _admit(batch_job(suspend=True))
+    assert result["metadata"]["annotations"] == {"fluxqueue/author-suspended": "true"}
+    assert result["spec"]["suspend"] is True
+
+
+def test_a_claimed_suspension_of_a_running_batch_job_is_dropped() -> None:
+    """Otherwise the annotation would keep a workload for ever that nobody suspended."""
+    job = batch_job(meta={"annotations": {"fluxqueue/author-suspended": "true", "a": "b"}})
+    assert _admit(job)["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_our_own_suspension_is_not_taken_for_the_authors() -> None:
+    """Reinvocation and exported manifests show us what we once made."""
+    once = _admit(batch_job())
+    assert "annotations" not in once["metadata"]
+    assert gates.admission_patch(once, read_wishes(once)) == []
+
+
+@pytest.mark.parametrize("make", [batch_job, bare_pod])
+def test_the_wished_duration_becomes_the_deadline_only_where_none_is_set(make: Any) -> None:
+    wish = {"annotations": {"fluxqueue/duration": "10m"}}
+    assert _admit(make(meta=wish))["spec"]["activeDeadlineSeconds"] == 600
+    kept = make(meta=wish, activeDeadlineSeconds=5)
+    assert _admit(kept)["spec"]["activeDeadlineSeconds"] == 5
+
+
+def test_a_pod_is_gated_and_labelled_and_nothing_else() -> None:
+    pod = bare_pod()
+    expected = copy.deepcopy(pod)
+    expected["metadata"]["labels"] = {"fluxqueue/managed": "true"}
+    expected["spec"]["schedulingGates"] = [OURS]
+    assert _admit(pod) == expected
+
+
+_MAPS = st.one_of(
+    st.none(),
+    st.dictionaries(st.sampled_from(["a", "b/c", "d~e", "fluxqueue/managed"]), st.just("true")),
+)
+_GATES = st.lists(st.sampled_from([OURS, OTHER]), max_size=2, unique_by=lambda g: g["name"])
+
+
+@given(
+    top=_MAPS, inner=_MAPS, gated=st.none() | _GATES, suspend=st.booleans() | st.none(),
+    deadline=st.none() | st.integers(1, 9), wish=st.none() | st.integers(1, 9),
+)  # fmt: skip
+def test_admission_is_idempotent(
+    *, top: Any, inner: Any, gated: Any, suspend: Any, deadline: Any, wish: Any
+) -> None:
+    """A second round changes nothing, whatever the first one found."""
+    job = batch_job(
+        meta={"labels": top, "annotations": inner},
+        template_meta={"labels": inner},
+        pod={"schedulingGates": gated},
+        suspend=suspend,
+        activeDeadlineSeconds=deadline,
+    )
+    for workload in (job, bare_pod(meta={"labels": top}, schedulingGates=gated)):
+        wishes = Wishes(duration_s=wish)
+        once = jsonpatch.apply_patch(workload, gates.admission_patch(workload, wishes))
+        assert gates.admission_patch(once, wishes) == []
+
+
+def test_release_unsuspends_this_very_batch_job() -> None:
+    job = _admit(batch_job())
+    patch = gates.release_patch(job)
+    assert jsonpatch.apply_patch(job, patch)["spec"]["suspend"] is False
+    impostor = {**job, "metadata": {**job["metadata"], "uid": "another"}}
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch(impostor, patch)
+
+
+def test_resuspension_forgets_the_authors() -> None:
+    job = batch_job(meta={"annotations": {"fluxqueue/author-suspended": "true", "a": "b"}})
+    result = jsonpatch.apply_patch(job, gates.resuspend_patch(job))
+    assert result["spec"]["suspend"] is True
+    assert result["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_ungating_removes_our_gate_and_pins_the_host() -> None:
+    pod = bare_pod(schedulingGates=[OURS])
+    result = _ungate(pod)
+    assert result["spec"]["schedulingGates"] == []
+    assert result["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "host1"}
+    assert result["metadata"]["annotations"] == {
+        "fluxqueue/jobid": "7",
+        "fluxqueue/nodes": "n[1-2]",
+    }
+
+
+def test_ungating_keeps_others_gates_selectors_and_annotations() -> None:
+    pod = bare_pod(
+        meta={"annotations": {"a/b": "c"}},
+        schedulingGates=[OTHER, OURS],
+        nodeSelector={"disk": "ssd"},
+    )
+    result = _ungate(pod)
+    assert result["spec"]["schedulingGates"] == [OTHER]
+    assert result["spec"]["nodeSelector"] == {"disk": "ssd", "kubernetes.io/hostname": "host1"}
+    assert result["metadata"]["annotations"]["a/b"] == "c"
+
+
+@pytest.mark.parametrize("present", [None, {}])
+def test_ungating_makes_absent_maps(present: Any) -> None:
+    pod = bare_pod(meta={"annotations": present}, schedulingGates=[OURS], nodeSelector=present)
+    assert _ungate(pod)["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "host1"}
+
+
+def test_ungating_fails_on_another_pod_and_on_moved_gates() -> None:
+    pod = bare_pod(schedulingGates=[OTHER, OURS])
+    patch = gates.ungate_patch(pod, node="n", hostname="h", jobid=1, nodes="n")
+    for changed in (
+        bare_pod("solo", meta={"uid": "another"}, schedulingGates=[OTHER, OURS]),
+        bare_pod(schedulingGates=[OURS, OTHER]),
+    ):
+        with pytest.raises(jsonpatch.JsonPatchTestFailed):
+            jsonpatch.apply_patch(changed, patch)
+
+
+def test_an_ungated_pod_needs_no_patch() -> None:
+    pod = bare_pod(schedulingGates=[OTHER])
+    assert gates.ungate_patch(pod, node="n", hostname="h", jobid=1, nodes="n") is None
+
+
+def test_a_pod_that_names_its_host_keeps_it_and_gets_no_other() -> None:
+    """Kubernetes lets nobody change a nodeSelector key, so this must never be tried."""
+    pod = bare_pod(schedulingGates=[OURS], nodeSelector={"kubernetes.io/hostname": "host1"})
+    assert _ungate(pod)["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "host1"}
+    with pytest.raises(InvalidInput, match=r"kubernetes\.io/hostname"):
+        _ungate(pod, hostname="host2")
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        None,
+        {"podAffinity": {"x": []}},
+        {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    ],
+)
+def test_a_node_without_the_label_is_pinned_by_name(affinity: Any) -> None:
+    pod = bare_pod(schedulingGates=[OURS], affinity=affinity)
+    result = _ungate(pod, hostname=None)
+    field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    assert result["spec"]["affinity"]["nodeAffinity"][REQUIRED] == {
+        "nodeSelectorTerms": [{"matchFields": [field]}]
+    }
+    if affinity and "podAffinity" in affinity:
+        assert result["spec"]["affinity"]["podAffinity"] == affinity["podAffinity"]
+
+
+def test_pinning_by_name_narrows_every_term() -> None:
+    """Terms are alternatives: one that is not narrowed would let the pod go elsewhere."""
+    expression = {"key": "a", "operator": "Exists"}
+    other = {"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}
+    terms = [{"matchExpressions": [expression]}, {"matchFields": [other]}]
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
+    result = _ungate(bare_pod(schedulingGates=[OURS], affinity=affinity), hostname=None)
+    name = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    assert result["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [
+        {"matchExpressions": [expression], "matchFields": [name]},
+        {"matchFields": [other, name]},
+    ]
+
+
+def test_nodes_are_shown_once_each() -> None:
+    assert gates.hosts_annotation(["n1", "n1", "n2", "n4"]) == "n[1-2,4]"

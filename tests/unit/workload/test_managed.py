@@ -1,0 +1,96 @@
+"""Which objects are taken in, and which never."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.workload import managed
+from tests.support.workloads import bare_pod, batch_job, owner
+
+GATED = {"schedulingGates": [{"name": "fluxqueue"}]}
+GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+OPTED_OUT = {"labels": {"fluxqueue/managed": "false"}}
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        batch_job(),
+        bare_pod(),
+        batch_job(suspend=True),
+        batch_job(meta={"labels": {"fluxqueue/managed": "true"}}),
+        batch_job(meta={"ownerReferences": [owner("CronJob")]}),
+        batch_job(managedBy="kubernetes.io/job-controller"),
+        bare_pod(schedulingGates=[{"name": "other"}]),
+    ],
+)
+def test_takes_in(workload: dict[str, Any]) -> None:
+    assert managed.why_untouched(workload, namespace="default") is None
+
+
+@pytest.mark.parametrize(
+    ("workload", "why"),
+    [
+        (batch_job(meta=GOING), "deleted"),
+        (bare_pod(meta=GOING), "deleted"),
+        (batch_job(meta=OPTED_OUT), '"false"'),
+        (bare_pod(meta=OPTED_OUT), '"false"'),
+        (batch_job(template_meta=OPTED_OUT), "pod template"),
+        (batch_job(managedBy="kueue.x-k8s.io/multikueue"), "managedBy"),
+        (batch_job(pod={"nodeName": "n1"}), "names its node"),
+        (bare_pod(nodeName="n1"), "bound to n1"),
+        (bare_pod(meta={"annotations": {"kubernetes.io/config.mirror": "x"}}), "mirror"),
+        *(
+            (bare_pod(meta={"ownerReferences": [owner(kind)]}), kind)
+            for kind in ("DaemonSet", "Job", "ReplicaSet", "StatefulSet", "Node")
+        ),
+        ({"kind": "Deployment", "metadata": {}, "spec": {"template": {}}}, "Deployment"),
+    ],
+)
+def test_leaves_untouched_and_says_why(workload: dict[str, Any], why: str) -> None:
+    assert why in (managed.why_untouched(workload, namespace="default") or "")
+
+
+@pytest.mark.parametrize(
+    "namespace", ["kube-system", "kube-public", "kube-node-lease", "fluxqueue-system"]
+)
+@pytest.mark.parametrize("workload", [batch_job(), bare_pod()])
+def test_never_touches_system_and_own_namespaces(namespace: str, workload: dict[str, Any]) -> None:
+    assert managed.why_untouched(workload, namespace=namespace)
+
+
+def test_own_namespace_can_be_another() -> None:
+    assert managed.why_untouched(bare_pod(), namespace="queue", never_managed={"queue"})
+    assert not managed.why_untouched(
+        bare_pod(), namespace="fluxqueue-system", never_managed={"queue"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        (batch_job(pod=GATED), True),
+        (batch_job(), False),
+        (batch_job(pod=GATED, meta=GOING), False),
+        (bare_pod(**GATED), True),
+        (bare_pod(), False),
+        (bare_pod(**GATED, meta={"ownerReferences": [owner("Job")]}), False),
+    ],
+)
+def test_a_stored_object_is_managed_by_its_gate(workload: dict[str, Any], expected: bool) -> None:
+    assert managed.is_managed(workload) is expected
+    unnamed = {key: value for key, value in workload.items() if key != "kind"}
+    assert managed.is_managed(unnamed) is expected
+
+
+def test_removing_our_label_does_not_strand_a_gated_object() -> None:
+    assert managed.is_managed(batch_job(pod=GATED, meta={"labels": {}}))
+
+
+def test_author_suspension_holds_until_the_author_lifts_it() -> None:
+    meta = {"annotations": {"fluxqueue/author-suspended": "true"}}
+    assert managed.is_author_suspended(batch_job(meta=meta, suspend=True))
+    assert not managed.is_author_suspended(batch_job(meta=meta, suspend=False))
+    assert not managed.is_author_suspended(batch_job(suspend=True))
