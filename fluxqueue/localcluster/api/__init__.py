@@ -1,0 +1,1 @@
+"""API machinery of the embedded Kubernetes API: store, watch, patches, apply, HTTP."""

@@ -1,0 +1,78 @@
+"""Which form an answer takes: JSON or YAML, the object itself, a Table or only its metadata.
+
+Called by reads, writes and watches with the ``Accept`` header; also encodes the answer.  Follows
+``k8s.io/apiserver/pkg/endpoints/handlers/negotiation``.  Protobuf is not served: a client that
+takes nothing else gets 406.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+import yaml
+
+from fluxqueue.localcluster.api.errors import not_acceptable
+
+Obj = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """``form`` is "", Table, PartialObjectMetadata or PartialObjectMetadataList.
+
+    ``form_version`` is the version of that form's group (v1, v1beta1).
+    """
+
+    form: str = ""
+    form_version: str = "v1"
+    is_yaml: bool = False
+
+    @property
+    def content_type(self) -> str:
+        """For the Content-Type header."""
+        return "application/yaml" if self.is_yaml else "application/json"
+
+
+_FORMS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+_JSON = ("application/json", "*/*", "application/*")
+_YAML = ("application/yaml", "application/x-yaml", "text/yaml")
+
+
+@lru_cache(maxsize=256)
+def negotiate(accept: str) -> Media:
+    """The first acceptable form of an ``Accept`` header.
+
+    Raises :class:`StatusError` 406 when there is none.
+    """
+    if not accept.strip():
+        return Media()
+    has_form = False
+    for clause in accept.split(","):
+        media, *parameters = [part.strip() for part in clause.split(";")]
+        values = dict(p.partition("=")[::2] for p in parameters)
+        if media.lower() not in (*_JSON, *_YAML):
+            continue
+        is_yaml = media.lower() in _YAML
+        form = values.get("as", "")
+        if not form:
+            return Media(is_yaml=is_yaml)
+        has_form = True
+        version = values.get("v", "")
+        if form in _FORMS and values.get("g") == "meta.k8s.io" and version in ("v1", "v1beta1"):
+            return Media(form, version, is_yaml)
+    raise not_acceptable(is_plain=not has_form)
+
+
+def encode(value: Any, media: Media) -> bytes:
+    """Serialise an answer."""
+    return to_yaml(value) if media.is_yaml else orjson.dumps(value)
+
+
+def to_yaml(value: Any) -> bytes:
+    """YAML as the real server writes it: sorted keys, strings quoted where needed."""
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(value, Dumper=dumper, default_flow_style=False, allow_unicode=True)
+    return text.encode()

@@ -1,0 +1,339 @@
+"""One API request, taken apart: path, verb, options, body; and the answer to it.
+
+Made by ``routes`` from an HTTP request, read by all handlers.  Knows the forms of Kubernetes paths
+and parameters (``k8s.io/apiserver/pkg/endpoints/request``), but neither the store nor any kind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import yaml
+
+from fluxqueue.localcluster.api.errors import (
+    invalid_options,
+    not_acceptable_path,
+    unsupported_body,
+)
+from fluxqueue.localcluster.resources.registry import Registry, ResourceInfo, UserInfo
+from fluxqueue.localcluster.resources.status import (
+    INVALID,
+    NOT_SUPPORTED,
+    FieldError,
+    Raw,
+    StatusError,
+    bad_request,
+)
+
+Obj = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path means: a resource, in a namespace, one object, a subresource."""
+
+    info: ResourceInfo
+    namespace: str
+    name: str
+    subresource: str
+    is_watch_path: bool = False
+
+
+@dataclass(slots=True)
+class ApiRequest:
+    """One request; ``headers`` are lower-case, ``query`` has the last value of each key."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    user: UserInfo
+    dry_run: list[str] = field(default_factory=list)
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the body without parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+@dataclass(slots=True)
+class Answer:
+    """What goes back."""
+
+    code: int
+    body: bytes
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    """Texts for ``Warning`` headers."""
+
+
+def resolve(registry: Registry, path: str) -> Target | None:
+    """What an ``/api`` or ``/apis`` path names; None for group and version documents.
+
+    Raises :class:`StatusError` 404 for a resource or subresource that is not served.
+    """
+    parts = [p for p in path.split("/") if p]
+    if parts[:1] == ["api"] and len(parts) >= 3:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[:1] == ["apis"] and len(parts) >= 4:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    is_watch_path = rest[0] == "watch" and len(rest) > 1
+    if is_watch_path:
+        rest = rest[1:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) >= 3 and not _is_namespace_part(group, rest):
+        namespace, rest = rest[1], rest[2:]
+    info = registry.lookup(group, version, rest[0])
+    if info is None or (namespace and not info.namespaced):
+        raise not_acceptable_path()
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = "/".join(rest[2:])
+    if name and info.namespaced and not namespace:
+        raise not_acceptable_path()
+    if subresource and subresource not in info.subresources:
+        raise not_acceptable_path()
+    return Target(info, namespace, name, subresource, is_watch_path)
+
+
+def _is_namespace_part(group: str, rest: list[str]) -> bool:
+    """``/api/v1/namespaces/x/status``: a subresource of the namespace itself."""
+    return group == "" and len(rest) == 3 and rest[2] in ("status", "finalize")
+
+
+# -- parameters -----------------------------------------------------------------------------
+
+
+def int_parameter(query: Mapping[str, str], name: str) -> int | None:
+    """An integer parameter; None when absent or empty.  400 in Go's words otherwise."""
+    text = query.get(name, "")
+    if text == "":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def bool_parameter(query: Mapping[str, str], name: str) -> bool:
+    """A flag as the real server reads it: anything but "", 0 and false is true."""
+    text = query.get(name)
+    return text is not None and text.lower() not in ("0", "false")
+
+
+def check_dry_run(values: list[str], kind: str) -> bool:
+    """Whether the request is a dry run; 422 for any value but ``All``."""
+    if not values:
+        return False
+    if any(v != "All" for v in values):
+        shown = Raw(orjson.dumps(values).decode())
+        raise invalid_options(
+            kind, [FieldError(NOT_SUPPORTED, "dryRun", shown, 'supported values: "All"')]
+        )
+    return True
+
+
+def check_field_validation(query: Mapping[str, str], kind: str) -> str:
+    """``fieldValidation``: Strict, Warn (default) or Ignore; 422 otherwise."""
+    value = query.get("fieldValidation", "")
+    if value in ("", "Ignore", "Strict", "Warn"):
+        return value or "Warn"
+    detail = 'supported values: "", "Ignore", "Strict", "Warn"'
+    raise invalid_options(kind, [FieldError(NOT_SUPPORTED, "fieldValidation", value, detail)])
+
+
+def field_manager(query: Mapping[str, str], headers: Mapping[str, str]) -> str:
+    """Who the fields belong to: the parameter, or the first word of the user agent."""
+    given = query.get("fieldManager", "")
+    if len(given) > 128:
+        detail = "may not be more than 128 bytes"
+        raise invalid_options("PatchOptions", [FieldError(INVALID, "fieldManager", given, detail)])
+    return given or headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
+
+
+# -- bodies ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Body:
+    """A decoded body; ``duplicates`` names repeated keys by path (``spec.x``)."""
+
+    value: Any
+    duplicates: list[str] = field(default_factory=list)
+
+
+def decode_object(request: ApiRequest, kind: str) -> Body:
+    """The object in a POST or PUT body, JSON or YAML.
+
+    Raises :class:`StatusError` 415 for other media types and 400 for what cannot be parsed.
+    """
+    content_type = request.content_type
+    if content_type in ("application/json", "", "*/*"):
+        body = parse_json(request.body, kind)
+    elif content_type in ("application/yaml", "application/x-yaml", "text/yaml"):
+        body = Body(_parse_yaml(request.body, kind))
+    else:
+        raise unsupported_body()
+    if body.value is None:
+        body.value = {}
+    if not isinstance(body.value, dict):
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get "
+            "version/kind; json parse error: json: cannot unmarshal "
+            f"{_go_kind(body.value)} into Go value of type struct {{ APIVersion string "
+            '"json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+            f" ({_head(request.body)})"
+        )
+    return body
+
+
+def _go_kind(value: Any) -> str:
+    if isinstance(value, list):
+        return "array"
+    if isinstance(value, str):
+        return "string"
+    return "bool" if isinstance(value, bool) else "number"
+
+
+def parse_json(raw: bytes, kind: str) -> Body:
+    """JSON with its repeated keys; 400 with Go's wording for the common mistakes."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get "
+            f"version/kind; json parse error: {go_json_error(raw)} ({_head(raw)})"
+        ) from None
+    # A compact body of the same length cannot have lost a key; others are read again slowly.
+    if len(orjson.dumps(value)) == len(raw):
+        return Body(value)
+    return Body(value, find_duplicates(raw))
+
+
+def find_duplicates(raw: bytes) -> list[str]:
+    """Paths of keys that occur twice in one object (``spec.x``), in order."""
+    found: list[str] = []
+
+    def collect(pairs: list[tuple[str, Any]]) -> Any:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                found.append(key)
+            seen.add(key)
+        return _Pairs(pairs)
+
+    root = json.loads(raw, object_pairs_hook=collect)
+    if not found:
+        return []
+    paths: list[str] = []
+    _duplicate_paths(root, "", paths)
+    return paths
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as its pairs, so that repeated keys are still there."""
+
+
+def _duplicate_paths(value: Any, prefix: str, paths: list[str]) -> None:
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, inner in value:
+            path = f"{prefix}.{key}" if prefix else key
+            if key in seen and path not in paths:
+                paths.append(path)
+            seen.add(key)
+            _duplicate_paths(inner, path, paths)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _duplicate_paths(inner, f"{prefix}[{index}]", paths)
+
+
+def _head(raw: bytes) -> str:
+    return raw[:128].decode("utf-8", "replace") if raw else "<empty>"
+
+
+def go_json_error(raw: bytes) -> str:
+    """What Go's decoder says about a broken document (the common cases)."""
+    text = raw.decode("utf-8", "replace")
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        position = error.pos
+        while position < len(text) and text[position] in " \t\r\n":
+            position += 1
+        if position >= len(text):
+            return "unexpected end of JSON input"
+        looking = "looking for beginning of value"
+        if "property name" in error.msg:
+            looking = "looking for beginning of object key string"
+        elif "delimiter" in error.msg:
+            looking = "after object key" if ":" in error.msg else "after object key:value pair"
+        elif error.msg == "Extra data":
+            looking = "after top-level value"
+        return f"invalid character '{text[position]}' {looking}"
+    return "invalid JSON"
+
+
+def _parse_yaml(raw: bytes, kind: str) -> Any:
+    try:
+        return yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    except yaml.YAMLError as error:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): "
+            f"yaml: {error} ({_head(raw)})"
+        ) from error
+
+
+def check_type(obj: Obj, info: ResourceInfo, subresource: str = "") -> None:
+    """apiVersion and kind of a body must fit the path; they may be left out."""
+    kind, api_version = _wanted_type(info, subresource)
+    given_kind, given_version = obj.get("kind") or "", obj.get("apiVersion") or ""
+    if info.is_custom and not subresource:
+        _check_custom_type(given_kind, given_version, kind, api_version)
+    if given_kind and given_version and (given_kind, given_version) != (kind, api_version):
+        raise _wrong_type(given_kind, given_version, kind, api_version)
+    if (given_kind and given_kind != kind) or (given_version and given_version != api_version):
+        raise _wrong_type(given_kind or kind, given_version or api_version, kind, api_version)
+    obj["kind"], obj["apiVersion"] = kind, api_version
+
+
+def _wanted_type(info: ResourceInfo, subresource: str) -> tuple[str, str]:
+    sub = info.subresources.get(subresource)
+    if sub is None or sub.how in ("status", "update"):
+        return info.kind, info.api_version
+    if not sub.version:
+        return sub.kind, info.api_version
+    return sub.kind, f"{sub.group}/{sub.version}" if sub.group else sub.version
+
+
+def _check_custom_type(kind: str, version: str, wanted_kind: str, wanted_version: str) -> None:
+    if not kind:
+        raise bad_request("Object 'Kind' is missing in '...'")
+    if version and version != wanted_version:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({wanted_version})"
+        )
+    if kind != wanted_kind:
+        raise bad_request(
+            f"the kind in the data ({kind}) does not match the expected kind ({wanted_kind})"
+        )
+
+
+def _wrong_type(kind: str, version: str, wanted: str, wanted_version: str) -> StatusError:
+    short = version.rpartition("/")[2]
+    if version.rpartition("/")[0] != wanted_version.rpartition("/")[0] or version == wanted_version:
+        why = f"converting ({short}.{kind}) to (core.{wanted}): unknown conversion"
+        return bad_request(f'{kind} in version "{short}" cannot be handled as a {wanted}: {why}')
+    why = (
+        f'no kind "{kind}" is registered for version "{version}" in scheme '
+        '"pkg/api/legacyscheme/scheme.go:30"'
+    )
+    return bad_request(f'{kind} in version "{short}" cannot be handled as a {wanted}: {why}')

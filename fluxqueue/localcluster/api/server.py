@@ -1,0 +1,211 @@
+"""The embedded API server: parts put together, TLS, start and stop.
+
+Made by ``cluster`` (and by tests); ``python -m fluxqueue.localcluster.api`` runs one alone.
+Listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiohttp import web
+
+from fluxqueue.localcluster.api.auth import ADMIN, Authenticator
+from fluxqueue.localcluster.api.certs import (
+    Authority,
+    load_authority,
+    make_authority,
+    make_server_cert,
+    save_authority,
+    server_context,
+)
+from fluxqueue.localcluster.api.documents import DocumentChain, LegacyDiscovery, Provider
+from fluxqueue.localcluster.api.machinery import Machinery
+from fluxqueue.localcluster.api.request import Target
+from fluxqueue.localcluster.api.routes import Routes
+from fluxqueue.localcluster.api.store import Store
+from fluxqueue.localcluster.api.writes import create_object
+from fluxqueue.localcluster.resources.admission import Admission
+from fluxqueue.localcluster.resources.builtin import build_registry
+from fluxqueue.localcluster.resources.registry import RequestContext
+
+Obj = dict[str, Any]
+
+SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+SHUTDOWN_S = 1.0
+"""How long open requests may take after :meth:`ApiServer.stop`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServerConfig:
+    """``data_dir`` None keeps everything in memory; ``port`` 0 takes a free one."""
+
+    data_dir: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    admin_token: str = ""
+
+
+@dataclass(slots=True)
+class _Running:
+    runner: web.ServerRunner
+    directory: tempfile.TemporaryDirectory[str]
+    port: int
+
+
+@dataclass(slots=True)
+class ApiServer:
+    """One API server; use as ``async with`` or call :meth:`start` and :meth:`stop`."""
+
+    config: ApiServerConfig = field(default_factory=ApiServerConfig)
+    machinery: Machinery = field(init=False)
+    authenticator: Authenticator = field(init=False)
+    authority: Authority = field(init=False)
+    _running: _Running | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        registry = build_registry()
+        self.machinery = Machinery(Store(), registry, Admission(registry))
+        self.authority = self._find_authority()
+        self.authenticator = Authenticator(account_uid=self._account_uid)
+        if self.config.admin_token:
+            self.authenticator.admin_token = self.config.admin_token
+
+    def _find_authority(self) -> Authority:
+        directory = self.config.data_dir
+        if directory is None:
+            return make_authority()
+        found = load_authority(directory)
+        if found is None:
+            found = make_authority()
+            save_authority(directory, found)
+        return found
+
+    def _account_uid(self, namespace: str, name: str) -> str | None:
+        obj = self.machinery.store.get("", "serviceaccounts", namespace, name)
+        return obj["metadata"]["uid"] if obj is not None else None
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load what is kept, make the system namespaces, listen."""
+        await self._make_namespaces()
+        routes = Routes(self.machinery, self.authenticator, DocumentChain(self._providers()))
+        server = web.Server(routes.handle, access_log=None, handler_cancellation=True)
+        runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
+        await runner.setup()
+        directory = tempfile.TemporaryDirectory(prefix="localcluster-tls-")
+        context = server_context(make_server_cert(self.authority), Path(directory.name))
+        site = web.TCPSite(
+            runner, self.config.host, self.config.port, ssl_context=context, backlog=1024
+        )
+        await site.start()
+        port = runner.addresses[0][1]
+        self._running = _Running(runner, directory, port)
+
+    def _providers(self) -> list[Provider]:
+        return [LegacyDiscovery(self.machinery.registry)]
+
+    async def stop(self) -> None:
+        """End all watches, stop listening, write what is left to the journal."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        for bucket in self.machinery.store.buckets():
+            for watcher in tuple(bucket.watchers):
+                watcher.cut()
+        await running.runner.cleanup()
+        running.directory.cleanup()
+
+    async def __aenter__(self) -> ApiServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
+
+    async def _make_namespaces(self) -> None:
+        registry, store = self.machinery.registry, self.machinery.store
+        info = registry.lookup("", "v1", "namespaces")
+        if info is None:
+            return
+        for name in SYSTEM_NAMESPACES:
+            if store.get("", "namespaces", "", name) is not None:
+                continue
+            target = Target(info, "", name, "")
+            ctx = RequestContext(
+                user=ADMIN,
+                reader=store,
+                name=name,
+                now=self.machinery.now(),
+                now_micro=self.machinery.now_micro(),
+            )
+            obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            await create_object(self.machinery, target, obj, ctx)
+
+    # -- how to reach it -------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The objects, for readers in the same process."""
+        return self.machinery.store
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        if self._running is None:
+            raise RuntimeError("the API server is not running; call start() first")
+        return self._running.port
+
+    @property
+    def url(self) -> str:
+        """``https://127.0.0.1:PORT``."""
+        return f"https://{self.config.host}:{self.port}"
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The authority that signed the server's certificate."""
+        return self.authority.cert_pem
+
+    @property
+    def token(self) -> str:
+        """The administrator's bearer token."""
+        return self.authenticator.admin_token
+
+    def kubeconfig(self) -> Obj:
+        """A kubeconfig with one context, for the administrator."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "localcluster",
+                    "cluster": {
+                        "server": self.url,
+                        "certificate-authority-data": base64.b64encode(self.ca_pem).decode(),
+                    },
+                }
+            ],
+            "users": [{"name": "admin", "user": {"token": self.token}}],
+            "contexts": [
+                {
+                    "name": "localcluster",
+                    "context": {
+                        "cluster": "localcluster",
+                        "user": "admin",
+                        "namespace": "default",
+                    },
+                }
+            ],
+            "current-context": "localcluster",
+        }
+
+    def write_kubeconfig(self, path: Path) -> None:
+        """Write :meth:`kubeconfig`, readable by its owner only."""
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(self.kubeconfig(), sort_keys=False))
