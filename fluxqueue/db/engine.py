@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import sqlalchemy.exc
+from procrastinate.exceptions import ConnectorException
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -32,10 +33,16 @@ _KEEPALIVES = {
 }
 _CONNECT_TIMEOUT_S = 5
 _RECYCLE_S = 1800
-_BROKEN_STATES = ("08", "53", "57P", "25006")
-"""SQLSTATE prefixes that time mends: connection, resources, shutdown, a fail-over's read-only."""
-_CANCELLED = "57014"
-"""statement_timeout or a cancel: in class 57 but not in 57P; retried like the others."""
+_PASSING_STATES = (
+    "08",  # connection failures
+    "25006",  # read-only: the old primary after a fail-over
+    "40",  # deadlock, serialisation failure: the transaction may simply be run again
+    "53",  # too many connections, out of memory or disk
+    "55P03",  # lock_timeout
+    "57P",  # shutting down, starting up
+    "57014",  # statement_timeout
+)
+"""Beginnings of the SQLSTATE codes that time mends."""
 
 
 def libpq_url(url: str) -> str:
@@ -107,8 +114,9 @@ def create_engine(url: str, settings: Settings, *, role: str) -> AsyncEngine:
 def translated_errors() -> Iterator[None]:
     """Turn the driver's "not now" into ``DatabaseUnavailable``; let every real error through.
 
-    For use around a transaction, from sync and async code alike. Integrity and programming errors,
-    deadlocks and serialisation failures keep their own types.
+    For use around a transaction, from sync and async code alike, procrastinate's calls included.
+    The whole transaction may be run again then: it did not commit, or, when the connection broke
+    during the commit itself, nobody knows. Integrity and programming errors keep their own types.
     """
     try:
         yield
@@ -118,6 +126,10 @@ def translated_errors() -> Iterator[None]:
         if error.connection_invalidated or _is_passing(error.orig):
             raise DatabaseUnavailable(str(error.orig).strip()) from error
         raise
+    except ConnectorException as error:  # procrastinate's wrapping of psycopg's errors
+        if _is_passing(error.__cause__):
+            raise DatabaseUnavailable(str(error.__cause__).strip()) from error
+        raise
     except psycopg.Error as error:
         if _is_passing(error):
             raise DatabaseUnavailable(str(error).strip()) from error
@@ -125,8 +137,9 @@ def translated_errors() -> Iterator[None]:
 
 
 def _is_passing(error: BaseException | None) -> bool:
-    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        # A fail-over's old primary answers "read-only" as an InternalError.
-        return isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
-    state = error.sqlstate
-    return state is None or state == _CANCELLED or state.startswith(_BROKEN_STATES)
+    if not isinstance(error, psycopg.Error):
+        return False
+    if error.sqlstate is not None:
+        return error.sqlstate.startswith(_PASSING_STATES)
+    # Without a code the server never answered: refused, reset, or the connection is closed.
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)

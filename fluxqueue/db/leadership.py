@@ -38,6 +38,26 @@ async def try_acquire(
         return None if row is None else int(row["term"])
 
 
+async def seize(database: Database, role: str, holder: str) -> int:
+    """Begin a new term of ``role`` at once; whoever believes in an older one can commit no more.
+
+    For a role whose holder is chosen elsewhere (the controller's by a Lease).
+    """
+    async with database.begin() as tx:
+        row = await tx.fetch_one(
+            """
+            INSERT INTO leadership AS l (role, term, holder, expires_at)
+            VALUES (:role, 1, :holder, 'infinity')
+            ON CONFLICT (role) DO UPDATE SET term = l.term + 1, holder = excluded.holder
+            RETURNING term
+            """,
+            role=role,
+            holder=holder,
+        )
+        assert row is not None, "an upsert without a condition gives its row"
+        return int(row["term"])
+
+
 async def resign(database: Database, role: str, holder: str) -> None:
     """Let ``role`` go at once, so that a successor need not wait for the time to run out."""
     async with database.begin() as tx:

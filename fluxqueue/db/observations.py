@@ -108,7 +108,7 @@ async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
     )
     rows = [{key: value for key, value in asdict(one).items() if key != "pods"} for one in seen]
     stored = await tx.fetch(_UPSERT, rows=orjson.dumps(rows).decode())
-    await _save_pods(tx, seen)
+    await _save_pods(tx, [(one.uid, one.namespace, one.pods) for one in seen])
     by_uid = {one.uid: one for one in seen}
     settle: dict[TaskName, list[str]] = {TaskName.UNGATE: [], TaskName.CLEANUP: []}
     for row in stored:
@@ -131,12 +131,13 @@ def _next_task(seen: WorkloadSeen, state: str) -> TaskName | None:
     )
 
 
-async def _save_pods(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
+async def _save_pods(tx: Transaction, seen: Sequence[tuple[str, str, Sequence[PodFact]]]) -> None:
+    """Make the pod rows of the given workloads (UID, namespace, pods) what they are now."""
     rows = [
         {
             "uid": pod.uid,
-            "workload_uid": one.uid,
-            "namespace": one.namespace,
+            "workload_uid": uid,
+            "namespace": namespace,
             "name": pod.name,
             "phase": pod.phase,
             "is_gated": pod.is_gated,
@@ -144,14 +145,14 @@ async def _save_pods(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
             "node": pod.node,
             "completion_index": pod.index,
         }
-        for one in seen
-        for pod in one.pods
+        for uid, namespace, pods in seen
+        for pod in pods
         if not pod.is_terminal
     ]
     await tx.execute(
         "DELETE FROM pods WHERE workload_uid = ANY(CAST(:workloads AS text[]))"
         " AND NOT uid = ANY(CAST(:pods AS text[]))",
-        workloads=[one.uid for one in seen],
+        workloads=[uid for uid, _, _ in seen],
         pods=[row["uid"] for row in rows],
     )
     if rows:
@@ -209,31 +210,42 @@ async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
         await tx.wake(TaskName.SCHEDULE)
 
 
-async def known_uids(tx: Transaction) -> dict[str, set[str]]:
-    """UIDs the rows know, so that a new controller finds what vanished while none was watching.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the rows know of the cluster, for a controller that begins."""
 
-    Gives ``workloads`` (not final), ``foreign`` pods and ``nodes`` (by name).
+    flux_uids: Mapping[str, str | None]
+    foreign: frozenset[str]
+    nodes: frozenset[str]
+
+
+async def read_known(tx: Transaction) -> Known:
+    """Read what the rows know, so that what vanished while nobody watched is found.
+
+    ``flux_uids`` maps each workload that was not yet seen gone to the UID of its FluxJob.
     """
-    workloads = await tx.fetch("SELECT uid FROM fluxjobs WHERE ended_at IS NULL")
+    workloads = await tx.fetch("SELECT uid, flux_uid FROM fluxjobs WHERE NOT is_gone")
     foreign = await tx.fetch("SELECT pod_uid FROM foreign_usage")
     nodes = await tx.fetch("SELECT name FROM nodes")
-    return {
-        "workloads": {row["uid"] for row in workloads},
-        "foreign": {row["pod_uid"] for row in foreign},
-        "nodes": {row["name"] for row in nodes},
-    }
-
-
-async def mark_gone(tx: Transaction, uids: Sequence[str]) -> None:
-    """Workloads whose object and pods no longer exist at all: what they hold is given back."""
-    await tx.execute(
-        "DELETE FROM pods WHERE workload_uid = ANY(CAST(:uids AS text[]))", uids=list(uids)
+    return Known(
+        flux_uids={row["uid"]: row["flux_uid"] for row in workloads},
+        foreign=frozenset(row["pod_uid"] for row in foreign),
+        nodes=frozenset(row["name"] for row in nodes),
     )
+
+
+async def save_gone(tx: Transaction, gone: Mapping[str, tuple[str, Sequence[PodFact]]]) -> None:
+    """Write workloads whose object no longer exists: UID -> (namespace, pods still there)."""
+    uids = sorted(gone)
     rows = await tx.fetch(
         """
         UPDATE fluxjobs SET is_gone = true, is_deleting = true, wanted = 0
-        WHERE uid = ANY(CAST(:uids AS text[])) AND ended_at IS NULL RETURNING uid
+        WHERE uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
+                      ORDER BY uid FOR UPDATE)
+        RETURNING uid, ended_at
         """,
-        uids=list(uids),
+        uids=uids,
     )
-    await put(tx, TaskName.CLEANUP, [row["uid"] for row in rows])
+    stored = {row["uid"] for row in rows}
+    await _save_pods(tx, [(uid, *gone[uid]) for uid in uids if uid in stored])
+    await put(tx, TaskName.CLEANUP, [row["uid"] for row in rows if row["ended_at"] is None])

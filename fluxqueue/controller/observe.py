@@ -1,0 +1,120 @@
+"""From objects to observations: pure conversions between the informers and the rows.
+
+Called by ``observer``; no client, no database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fluxqueue.db.observations import WorkloadSeen
+from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.workload import batch, pods
+from fluxqueue.workload.annotations import read_wishes
+from fluxqueue.workload.constraints import ignored
+from fluxqueue.workload.fluxjob_object import fluxjob_name
+from fluxqueue.workload.managed import JOB, is_author_suspended, kind_of
+
+AUTHOR = "author"
+
+_POD_METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "ownerReferences",
+    "annotations",
+    "labels",
+)
+_POD_STATUS = ("phase", "conditions", "containerStatuses", "initContainerStatuses", "resources")
+
+
+def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
+    """Keep of a pod what is ever looked at: memory for large clusters (informer transform)."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    return {
+        "kind": "Pod",
+        "metadata": {key: meta[key] for key in _POD_METADATA if key in meta},
+        "spec": pod.get("spec") or {},
+        "status": {key: status[key] for key in _POD_STATUS if key in status},
+    }
+
+
+def trim_job(job: dict[str, Any]) -> dict[str, Any]:
+    """Name the kind, which lists leave out, and drop what the API server keeps for itself."""
+    meta = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
+    return {**job, "kind": "Job", "metadata": meta}
+
+
+def workload_of(pod: Mapping[str, Any]) -> str:
+    """UID of the workload a pod belongs to: its controlling BatchJob, else the pod itself."""
+    owner = pods.controller_owner(pod)
+    return str(
+        owner["uid"] if owner is not None and owner["kind"] == JOB else pod["metadata"]["uid"]
+    )
+
+
+def see_workload(
+    workload: Mapping[str, Any],
+    its_pods: Sequence[Mapping[str, Any]],
+    *,
+    flux_uid: str | None,
+    class_values: Mapping[str, int],
+    default_cpu_m: int,
+) -> WorkloadSeen:
+    """Describe a workload and its pods as rows store them.
+
+    Raises
+    ------
+    InvalidInput
+        The object cannot be turned into a request (admission was passed by).
+    """
+    words = batch if kind_of(workload) == JOB else pods
+    meta = workload["metadata"]
+    request = words.to_request(workload, default_cpu_m=default_cpu_m)
+    fact = words.workload_fact(workload)
+    spec = workload["spec"] if words is pods else batch.pod_spec(workload)
+    facts = tuple(sorted((pods.pod_fact(pod) for pod in its_pods), key=lambda one: one.uid))
+    return WorkloadSeen(
+        uid=meta["uid"],
+        namespace=meta["namespace"],
+        name=fluxjob_name(workload),
+        workload_kind=kind_of(workload),
+        workload_name=meta["name"],
+        flux_uid=flux_uid,
+        queue=read_wishes(workload).queue or "default",
+        priority=words.priority(workload, class_values=class_values),
+        held_by=AUTHOR if words is batch and is_author_suspended(workload) else None,
+        request=request.to_json(),
+        size=request.size,
+        duration_s=request.duration_s,
+        ignored=ignored(spec),
+        wanted=_wanted(workload, fact.wanted, facts) if words is batch else fact.wanted,
+        result=str(fact.result) if fact.result else None,
+        is_deleting=fact.is_deleting,
+        is_gone=False,
+        is_suspended=words is batch and batch.is_suspended(workload),
+        pods=facts,
+    )
+
+
+def _wanted(job: Mapping[str, Any], wanted: int, facts: Sequence[PodFact]) -> int:
+    """Bound ``wanted`` by the pods seen to have succeeded: status counts them a little later."""
+    completions = job["spec"].get("completions")
+    if completions is None:
+        return wanted
+    succeeded = sum(fact.phase == "Succeeded" for fact in facts)
+    return max(0, min(wanted, int(completions) - succeeded))
+
+
+def is_same(old: WorkloadSeen | None, new: WorkloadSeen) -> bool:
+    """Whether writing ``new`` after ``old`` would tell the rows nothing."""
+    return (
+        old is not None
+        and replace(old, flux_uid=new.flux_uid) == new
+        and (old.flux_uid == new.flux_uid)
+    )

@@ -1,0 +1,317 @@
+"""The observer: informers mark what changed, a loop writes it down, one transaction a batch.
+
+Runs in the one active controller, under its term. What it keeps in memory (stores, indexes, what
+was written last) is a cache: a new process reads the rows and the cluster and goes on. It decides
+nothing about placement; the worker's tasks do what follows from the rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from fluxqueue.clock import Clock
+from fluxqueue.controller.observe import is_same, see_workload, trim_job, trim_pod, workload_of
+from fluxqueue.controller.wrapping import ensure_fluxjobs, report_invalid
+from fluxqueue.db.database import Database
+from fluxqueue.db.leadership import check_term
+from fluxqueue.db.observations import (
+    Known,
+    WorkloadSeen,
+    read_known,
+    save_foreign,
+    save_gone,
+    save_nodes,
+    save_workloads,
+)
+from fluxqueue.errors import DatabaseUnavailable, InvalidInput, LostLeadership
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.informer import Informer
+from fluxqueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
+from fluxqueue.settings import Settings
+from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.nodes import foreign_pod, node_fact
+from fluxqueue.workload.pods import pod_fact
+
+logger = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+
+ROLE = "controller"
+BATCH_MAX = 200
+GATHER_S = 0.01
+"""Pause before a batch, so that a burst of events is one transaction."""
+
+RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
+
+
+class Observer:
+    """Follows the cluster while its term lasts."""
+
+    def __init__(
+        self, database: Database, client: KubeClient, settings: Settings, clock: Clock, term: int
+    ) -> None:
+        self._database, self._client, self._settings = database, client, settings
+        self._clock, self._term = clock, term
+        self._objects: dict[str, Object] = {}
+        self._pods_of: dict[str, dict[str, Object]] = {}
+        self._flux_uids: dict[str, str | None] = {}
+        self._foreign: set[str] = set()
+        self._written: dict[str, WorkloadSeen] = {}
+        self._dirty: dict[str, dict[str, None]] = {"workload": {}, "node": {}, "foreign": {}}
+        self._changed = asyncio.Event()
+        self._pods_by_uid: dict[str, Object] = {}
+        self._informers = {
+            "jobs": self._informer(JOBS, self._on_job, trim_job),
+            "pods": self._informer(PODS, self._on_pod, trim_pod),
+            "nodes": self._informer(NODES, self._on_node, None),
+            "classes": self._informer(PRIORITY_CLASSES, None, None),
+        }
+
+    def _informer(
+        self,
+        resource: Any,
+        on_change: Callable[[Object | None, Object | None], None] | None,
+        transform: Callable[[Object], Object] | None,
+    ) -> Informer:
+        return Informer(
+            self._client, resource, on_change=on_change, transform=transform, retry_cap_s=5.0
+        )
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all lists have been read once."""
+        return all(informer.synced.is_set() for informer in self._informers.values())
+
+    # --- events only mark --------------------------------------------------------------------
+
+    def _on_job(self, old: Object | None, new: Object | None) -> None:
+        job = new or old
+        assert job is not None, "an informer tells of an object, old or new"
+        uid = job["metadata"]["uid"]
+        if new is None:
+            self._objects.pop(uid, None)
+        else:
+            self._objects[uid] = new
+        if uid in self._flux_uids or (new is not None and is_managed(new)):
+            self._mark("workload", uid)
+
+    def _on_pod(self, old: Object | None, new: Object | None) -> None:
+        pod = new or old
+        assert pod is not None, "an informer tells of an object, old or new"
+        uid, workload = pod["metadata"]["uid"], workload_of(pod)
+        if new is None:
+            self._pods_by_uid.pop(uid, None)
+            self._pods_of.get(workload, {}).pop(uid, None)
+            if not self._pods_of.get(workload):
+                self._pods_of.pop(workload, None)
+        else:
+            self._pods_by_uid[uid] = new
+            self._pods_of.setdefault(workload, {})[uid] = new
+        if uid == workload:
+            self._on_job(old, new)
+        elif workload in self._flux_uids:
+            self._mark("workload", workload)
+        if workload not in self._flux_uids:
+            self._mark("foreign", uid)
+
+    def _on_node(self, old: Object | None, new: Object | None) -> None:
+        node = new or old
+        assert node is not None, "an informer tells of an object, old or new"
+        if old is None or new is None or node_fact(old) != node_fact(new):
+            self._mark("node", node["metadata"]["name"])
+
+    def on_fluxjob_deleted(self, workload_uid: str) -> None:
+        """A FluxJob is gone; as long as its workload exists it is made again."""
+        if self._flux_uids.get(workload_uid) is not None:
+            self._flux_uids[workload_uid] = None
+            self._mark("workload", workload_uid)
+
+    def _mark(self, kind: str, key: str) -> None:
+        self._dirty[kind][key] = None
+        self._changed.set()
+
+    # --- the loop writes -----------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Observe until cancelled or until the term is lost.
+
+        Raises
+        ------
+        LostLeadership
+            Another controller has begun a term.
+        """
+        await self._begin()
+        pause = RETRY_MIN_S
+        try:
+            while True:
+                await self._changed.wait()
+                await self._clock.sleep(GATHER_S)
+                try:
+                    await self._flush()
+                    pause = RETRY_MIN_S
+                except DatabaseUnavailable as error:
+                    logger.warning("database away", extra={"action": "flush", "error": str(error)})
+                    await self._clock.sleep(pause)
+                    pause = min(2 * pause, RETRY_MAX_S)
+                except LostLeadership:
+                    raise
+                except Exception:
+                    # What was marked stays marked; one defect must not stop all observation.
+                    logger.exception("flush failed and is repeated")
+                    await self._clock.sleep(pause)
+                    pause = min(2 * pause, RETRY_MAX_S)
+        finally:
+            for informer in self._informers.values():
+                with suppress(asyncio.CancelledError):
+                    await informer.stop()
+
+    async def _begin(self) -> None:
+        """Read the rows, then the cluster; mark what the rows know and the cluster does not."""
+        known = await self._read_known()
+        self._flux_uids, self._foreign = dict(known.flux_uids), set(known.foreign)
+        for informer in self._informers.values():
+            informer.start()
+        for informer in self._informers.values():
+            await informer.synced.wait()
+        for uid in known.flux_uids:
+            self._mark("workload", uid)
+        for uid in known.foreign:
+            self._mark("foreign", uid)
+        for name in known.nodes:
+            self._mark("node", name)
+
+    async def _read_known(self) -> Known:
+        while True:
+            try:
+                async with self._database.begin() as tx:
+                    await check_term(tx, ROLE, self._term)
+                    return await read_known(tx)
+            except DatabaseUnavailable as error:
+                logger.warning("database away", extra={"action": "begin", "error": str(error)})
+                await self._clock.sleep(RETRY_MAX_S / 5)
+
+    async def _flush(self) -> None:
+        """Write one batch; what could not be written is marked again."""
+        batch = {kind: self._take(kind) for kind in self._dirty}
+        try:
+            await self._write(batch)
+        except BaseException:
+            for kind, keys in batch.items():
+                for key in keys:
+                    self._mark(kind, key)
+            raise
+        if not any(self._dirty.values()):
+            self._changed.clear()
+
+    def _take(self, kind: str) -> list[str]:
+        keys = list(self._dirty[kind])[:BATCH_MAX]
+        for key in keys:
+            del self._dirty[kind][key]
+        return keys
+
+    async def _write(self, batch: dict[str, list[str]]) -> None:
+        present = [uid for uid in batch["workload"] if uid in self._objects]
+        gone = [u for u in batch["workload"] if u not in self._objects and u in self._flux_uids]
+        await self._wrap(present)
+        seen = self._see([uid for uid in present if self._flux_uids.get(uid) is not None])
+        nodes = self._nodes(batch["node"])
+        foreign = self._foreign_pods(batch["foreign"])
+        async with self._database.begin() as tx:
+            await check_term(tx, ROLE, self._term)
+            if seen:
+                await save_workloads(tx, seen)
+            if gone:
+                await save_gone(tx, {uid: self._orphans(uid) for uid in gone})
+            if batch["node"]:
+                await save_nodes(tx, *nodes)
+            if batch["foreign"]:
+                await save_foreign(tx, *foreign)
+        self._remember(seen, gone, foreign)
+
+    async def _wrap(self, uids: Iterable[str]) -> None:
+        """Make sure that each managed workload has its FluxJob; a failure marks it again."""
+        missing = {
+            uid: self._objects[uid]
+            for uid in uids
+            if self._flux_uids.get(uid) is None and self._must_wrap(uid)
+        }
+        outcome = await ensure_fluxjobs(
+            self._client, missing, self._class_values(), self._settings.default_cpu_m
+        )
+        self._flux_uids.update(outcome.flux_uids)
+        for uid, error in outcome.invalid.items():
+            await report_invalid(self._client, missing[uid], error, self._clock.now_s())
+        if outcome.again:
+            await self._clock.sleep(RETRY_MIN_S)
+            for uid in outcome.again:
+                self._mark("workload", uid)
+
+    def _must_wrap(self, uid: str) -> bool:
+        return uid in self._flux_uids or is_managed(self._objects[uid])
+
+    def _see(self, uids: Iterable[str]) -> list[WorkloadSeen]:
+        """Observations that tell the rows something new, oldest workload first."""
+        seen: list[WorkloadSeen] = []
+        for uid in sorted(uids, key=self._age):
+            try:
+                one = see_workload(
+                    self._objects[uid],
+                    list(self._pods_of.get(uid, {}).values()),
+                    flux_uid=self._flux_uids[uid],
+                    class_values=self._class_values(),
+                    default_cpu_m=self._settings.default_cpu_m,
+                )
+            except InvalidInput as error:
+                logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
+                continue
+            if not is_same(self._written.get(uid), one):
+                seen.append(one)
+        return seen
+
+    def _age(self, uid: str) -> tuple[str, int]:
+        meta = self._objects[uid]["metadata"]
+        return meta.get("creationTimestamp") or "", int(meta.get("resourceVersion") or 0)
+
+    def _orphans(self, uid: str) -> tuple[str, list[Any]]:
+        left = list(self._pods_of.get(uid, {}).values())
+        namespace = left[0]["metadata"]["namespace"] if left else ""
+        return namespace, [pod_fact(pod) for pod in left]
+
+    def _nodes(self, names: Iterable[str]) -> tuple[list[Any], list[str]]:
+        store = self._informers["nodes"]
+        found = {name: store.get("", name) for name in names}
+        present = [node_fact(node) for node in found.values() if node is not None]
+        return present, [name for name, node in found.items() if node is None]
+
+    def _foreign_pods(self, uids: Iterable[str]) -> tuple[list[Any], list[str]]:
+        present, gone = [], []
+        for uid in uids:
+            pod = self._pods_by_uid.get(uid)
+            is_ours = pod is not None and workload_of(pod) in self._flux_uids
+            used = foreign_pod(pod) if pod is not None and not is_ours else None
+            if used is not None:
+                present.append(used)
+            elif uid in self._foreign:
+                gone.append(uid)
+        return present, gone
+
+    def _remember(
+        self, seen: list[WorkloadSeen], gone: list[str], foreign: tuple[list[Any], list[str]]
+    ) -> None:
+        self._written.update({one.uid: one for one in seen})
+        for uid in gone:
+            self._written.pop(uid, None)
+            if not self._pods_of.get(uid):
+                self._flux_uids.pop(uid, None)
+        self._foreign |= {pod.uid for pod in foreign[0]}
+        self._foreign -= set(foreign[1])
+
+    def _class_values(self) -> dict[str, int]:
+        return {
+            item["metadata"]["name"]: int(item["value"])
+            for item in self._informers["classes"].items()
+        }

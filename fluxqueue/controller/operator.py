@@ -1,0 +1,78 @@
+"""What kopf runs: FluxJob resources, start-up, probes.
+
+FluxJobs are few and slow, which is what kopf is good at; pods, nodes and BatchJobs come through our
+own informers (``observer``). Handlers only pass things on. kopf's own peering is off: one active
+controller is chosen by a Lease (``main``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kopf
+
+from fluxqueue.kube.config import ClusterConfig
+from fluxqueue.kube.resources import FLUXJOBS
+
+
+def build_registry(
+    config: ClusterConfig,
+    *,
+    on_fluxjob_deleted: Callable[[str], None],
+    probe: Callable[[], Mapping[str, Any]],
+) -> kopf.OperatorRegistry:
+    """Build the handlers of one operator.
+
+    Parameters
+    ----------
+    on_fluxjob_deleted : told the UID of the workload whose FluxJob is gone.
+    probe : what the liveness endpoint shows.
+    """
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    def login(**_kwargs: Any) -> kopf.ConnectionInfo:
+        scheme, _, token = (config.authorization_header() or "").partition(" ")
+        return kopf.ConnectionInfo(
+            server=config.server,
+            ca_data=config.ca_pem,
+            ca_path=config.ca_file,
+            insecure=config.is_insecure,
+            scheme=scheme or None,
+            token=token or None,
+            certificate_path=config.client_cert_file,
+            private_key_path=config.client_key_file,
+            proxy_url=config.proxy_url,
+        )
+
+    @kopf.on.startup(registry=registry)
+    def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.posting.enabled = False
+        settings.scanning.disabled = True
+        settings.peering.standalone = True
+
+    @kopf.on.event(FLUXJOBS.group, FLUXJOBS.version, FLUXJOBS.plural, registry=registry)
+    def fluxjob_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
+        if event.get("type") == "DELETED":
+            on_fluxjob_deleted(body["spec"]["workload"]["uid"])
+
+    @kopf.on.probe(registry=registry, id="controller")
+    def report(**_: Any) -> Mapping[str, Any]:
+        return dict(probe())
+
+    return registry
+
+
+async def run_operator(
+    registry: kopf.OperatorRegistry, *, liveness_endpoint: str | None, stop: asyncio.Event
+) -> None:
+    """Run kopf until ``stop`` is set, or until it ends by a signal, which then sets ``stop``."""
+    await kopf.operator(
+        registry=registry,
+        clusterwide=True,
+        standalone=True,
+        liveness_endpoint=liveness_endpoint,
+        stop_flag=stop,
+    )
