@@ -2,70 +2,275 @@
 
 from __future__ import annotations
 
-from fluxqueue.localcluster.resources.registry import Registry, ResourceInfo, Subresource
+from collections.abc import Callable
+from typing import Any
+
+from fluxqueue.localcluster.resources import columns, core, events, selectable, workloads
+from fluxqueue.localcluster.resources.crd_strategy import DefinitionStrategy
+from fluxqueue.localcluster.resources.jobs import CronJobStrategy, JobStrategy
+from fluxqueue.localcluster.resources.pods import PodStrategy
+from fluxqueue.localcluster.resources.registry import (
+    ALL_VERBS,
+    Column,
+    Registry,
+    ResourceInfo,
+    Subresource,
+)
 from fluxqueue.localcluster.resources.strategy import BaseStrategy
+from fluxqueue.localcluster.resources.subresources import (
+    Reviews,
+    Tokens,
+    bind_pod,
+    check_eviction,
+)
+from fluxqueue.localcluster.resources.webhook_config import WebhookConfigStrategy
 
-# group, version, kind, plural, namespaced, short names, categories, has status, has generation
-_TABLE = """
-- v1 Namespace namespaces - ns - status -
-- v1 Node nodes - no - status -
-- v1 Pod pods namespaced po all status generation
-- v1 Event events namespaced ev - - -
-- v1 ConfigMap configmaps namespaced cm - - -
-- v1 Secret secrets namespaced - - - -
-- v1 ServiceAccount serviceaccounts namespaced sa - - -
-- v1 Service services namespaced svc all status -
-- v1 PersistentVolumeClaim persistentvolumeclaims namespaced pvc - status -
-batch v1 Job jobs namespaced - all status generation
-batch v1 CronJob cronjobs namespaced cj all status generation
-apps v1 Deployment deployments namespaced deploy all status generation
-apps v1 ReplicaSet replicasets namespaced rs all status generation
-apps v1 StatefulSet statefulsets namespaced sts all status generation
-apps v1 DaemonSet daemonsets namespaced ds all status generation
-apps v1 ControllerRevision controllerrevisions namespaced - - - -
-coordination.k8s.io v1 Lease leases namespaced - - - -
-scheduling.k8s.io v1 PriorityClass priorityclasses - pc - - generation
-apiextensions.k8s.io v1 CustomResourceDefinition customresourcedefinitions - crd,crds api-extensions status generation
-admissionregistration.k8s.io v1 MutatingWebhookConfiguration mutatingwebhookconfigurations - - api-extensions - generation
-rbac.authorization.k8s.io v1 Role roles namespaced - - - -
-rbac.authorization.k8s.io v1 RoleBinding rolebindings namespaced - - - -
-rbac.authorization.k8s.io v1 ClusterRole clusterroles - - - - -
-rbac.authorization.k8s.io v1 ClusterRoleBinding clusterrolebindings - - - - -
-policy v1 PodDisruptionBudget poddisruptionbudgets namespaced pdb - status generation
-"""
+Obj = dict[str, Any]
+_STATUS_VERBS = ("get", "patch", "update")
 
 
-def _permissive(has_status: bool, has_generation: bool) -> BaseStrategy:
-    strategy = BaseStrategy()
-    strategy.has_status = has_status
-    strategy.has_generation = has_generation
-    return strategy
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
 
 
-def _split(word: str) -> tuple[str, ...]:
-    return () if word == "-" else tuple(word.split(","))
+class _Builder:
+    """Collects resources of one registry."""
 
+    def __init__(self) -> None:
+        self.registry = Registry()
 
-def build_registry() -> Registry:
-    """All built-in resources."""
-    registry = Registry()
-    for line in _TABLE.strip().splitlines():
-        group, version, kind, plural, scope, short, categories, status, generation = line.split()
-        subresources: dict[str, Subresource] = {}
-        if status == "status":
-            subresources["status"] = Subresource("status", kind, ("get", "patch", "update"))
-        registry.register(
-            ResourceInfo(
-                group="" if group == "-" else group,
-                version=version,
-                kind=kind,
-                plural=plural,
-                singular=kind.lower(),
-                namespaced=scope == "namespaced",
-                short_names=_split(short),
-                categories=_split(categories),
-                subresources=subresources,
-                strategy=_permissive(status == "status", generation == "generation"),
-            )
+    def add(
+        self,
+        group: str,
+        plural: str,
+        strategy: BaseStrategy,
+        shown: tuple[Column, ...],
+        *,
+        short: str = "",
+        categories: str = "",
+        more: tuple[Subresource, ...] = (),
+        fields: Callable[[Obj], dict[str, str]] | None = None,
+        version: str = "v1",
+    ) -> ResourceInfo:
+        """Register one kind with its subresources."""
+        kind = strategy.kind
+        subresources = {s.name: s for s in more}
+        if strategy.has_status:
+            subresources["status"] = Subresource("status", kind, _STATUS_VERBS)
+        info = ResourceInfo(
+            group=group,
+            version=version,
+            kind=kind,
+            plural=plural,
+            singular=kind.lower(),
+            namespaced=strategy.is_namespaced,
+            strategy=strategy,
+            short_names=_words(short),
+            categories=_words(categories),
+            verbs=ALL_VERBS,
+            subresources=subresources,
+            node=strategy.node,
+            columns=shown,
         )
-    return registry
+        if fields is not None:
+            info.selectable = fields
+        self.registry.register(info)
+        return info
+
+
+_SCALE = Subresource("scale", "Scale", _STATUS_VERBS, how="scale", group="autoscaling", version="v1")
+
+
+def _add_core(builder: _Builder, reviews: Reviews) -> None:
+    add = builder.add
+    add(
+        "",
+        "namespaces",
+        core.NamespaceStrategy(),
+        columns.NAMESPACES,
+        short="ns",
+        fields=selectable.namespaces,
+        more=(Subresource("finalize", "Namespace", ("update",), how="update"),),
+    )
+    add(
+        "",
+        "nodes",
+        core.NodeStrategy(),
+        columns.NODES,
+        short="no",
+        fields=selectable.nodes,
+    )
+    add(
+        "",
+        "pods",
+        PodStrategy(),
+        columns.PODS,
+        short="po",
+        categories="all",
+        fields=selectable.pods,
+        more=(
+            Subresource("binding", "Binding", ("create",), how="binding", handler=bind_pod),
+            Subresource(
+                "eviction",
+                "Eviction",
+                ("create",),
+                how="eviction",
+                group="policy",
+                version="v1",
+                handler=check_eviction,
+            ),
+        ),
+    )
+    add("", "configmaps", core.ConfigMapStrategy(), columns.CONFIG_MAPS, short="cm")
+    add("", "secrets", core.SecretStrategy(), columns.SECRETS, fields=selectable.secrets)
+    add(
+        "",
+        "serviceaccounts",
+        core.ServiceAccountStrategy(),
+        columns.NAME_AND_AGE,
+        short="sa",
+        more=(
+            Subresource(
+                "token",
+                "TokenRequest",
+                ("create",),
+                how="token",
+                group="authentication.k8s.io",
+                version="v1",
+                handler=reviews.token,
+            ),
+        ),
+    )
+    add("", "services", core.ServiceStrategy(), columns.SERVICES, short="svc", categories="all")
+    add("", "persistentvolumeclaims", core.ClaimStrategy(), columns.CLAIMS, short="pvc")
+    add(
+        "",
+        "events",
+        events.EventStrategy(),
+        columns.EVENTS,
+        short="ev",
+        fields=selectable.events,
+    )
+    view = add(
+        "events.k8s.io",
+        "events",
+        events.EventsEventStrategy(),
+        columns.EVENTS,
+        short="ev",
+        fields=selectable.events,
+    )
+    view.storage = ("", "events")
+    view.to_storage, view.from_storage = events.to_core, events.from_core
+
+
+def _add_workloads(builder: _Builder) -> None:
+    add = builder.add
+    add("batch", "jobs", JobStrategy(), columns.JOBS, categories="all", fields=selectable.jobs)
+    add("batch", "cronjobs", CronJobStrategy(), columns.CRON_JOBS, short="cj", categories="all")
+    add(
+        "apps",
+        "deployments",
+        workloads.DeploymentStrategy(),
+        columns.DEPLOYMENTS,
+        short="deploy",
+        categories="all",
+        more=(_SCALE,),
+    )
+    add(
+        "apps",
+        "replicasets",
+        workloads.ReplicaSetStrategy(),
+        columns.REPLICA_SETS,
+        short="rs",
+        categories="all",
+        more=(_SCALE,),
+        fields=selectable.replica_sets,
+    )
+    add(
+        "apps",
+        "statefulsets",
+        workloads.StatefulSetStrategy(),
+        columns.STATEFUL_SETS,
+        short="sts",
+        categories="all",
+        more=(_SCALE,),
+    )
+    add(
+        "apps",
+        "daemonsets",
+        workloads.DaemonSetStrategy(),
+        columns.DAEMON_SETS,
+        short="ds",
+        categories="all",
+    )
+    add(
+        "apps",
+        "controllerrevisions",
+        workloads.ControllerRevisionStrategy(),
+        columns.NAME_AND_AGE,
+    )
+
+
+def _add_rest(builder: _Builder) -> None:
+    add = builder.add
+    add("coordination.k8s.io", "leases", core.LeaseStrategy(), columns.LEASES)
+    add(
+        "scheduling.k8s.io",
+        "priorityclasses",
+        core.PriorityClassStrategy(),
+        columns.PRIORITY_CLASSES,
+        short="pc",
+    )
+    add(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        DefinitionStrategy(),
+        columns.NAME_AND_CREATED,
+        short="crd crds",
+        categories="api-extensions",
+    )
+    add(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        WebhookConfigStrategy(),
+        columns.WEBHOOKS,
+        categories="api-extensions",
+    )
+    add("policy", "poddisruptionbudgets", core.BudgetStrategy(), columns.BUDGETS, short="pdb")
+    for kind, plural, is_namespaced in (
+        ("Role", "roles", True),
+        ("RoleBinding", "rolebindings", True),
+        ("ClusterRole", "clusterroles", False),
+        ("ClusterRoleBinding", "clusterrolebindings", False),
+    ):
+        shown = columns.BINDINGS if kind.endswith("Binding") else columns.NAME_AND_CREATED
+        strategy = core.RbacStrategy(kind, is_namespaced)
+        add("rbac.authorization.k8s.io", plural, strategy, shown)
+
+
+def _add_reviews(builder: _Builder, reviews: Reviews) -> None:
+    authentication, authorization = "authentication.k8s.io", "authorization.k8s.io"
+    for group, kind, is_namespaced, answer in (
+        (authentication, "TokenReview", False, reviews.token_review),
+        (authentication, "SelfSubjectReview", False, reviews.who_am_i),
+        (authorization, "SelfSubjectAccessReview", False, reviews.access),
+        (authorization, "SubjectAccessReview", False, reviews.access),
+        (authorization, "LocalSubjectAccessReview", True, reviews.access),
+        (authorization, "SelfSubjectRulesReview", False, reviews.rules),
+    ):
+        strategy = BaseStrategy(kind)
+        strategy.is_namespaced = is_namespaced
+        info = builder.add(group, f"{kind.lower()}s", strategy, columns.NAME_AND_AGE)
+        info.verbs = ("create",)
+        info.create_only = answer
+
+
+def build_registry(tokens: Tokens | None = None) -> Registry:
+    """All built-in resources; without ``tokens`` token requests answer 501."""
+    builder = _Builder()
+    reviews = Reviews(tokens)
+    _add_core(builder, reviews)
+    _add_workloads(builder)
+    _add_rest(builder)
+    _add_reviews(builder, reviews)
+    return builder.registry

@@ -19,6 +19,8 @@ class Node:
     strategic merge key of a list of objects ("" for replaced lists; lists of scalars that merge
     have ``patch_strategy`` "merge" and no key).  ``map_type`` "atomic" makes an object one value.
     ``preserve_unknown`` keeps fields that are not named.  ``ref`` is the name of a built-in type.
+    ``keeps_zero`` keeps an explicit 0/false/"" (Go pointers), ``is_always`` writes the field even
+    when it is empty (no omitempty), with null, {} or a zero.
     Fields are resolved lazily since some types are recursive (JSONSchemaProps).
     """
 
@@ -31,11 +33,14 @@ class Node:
     map_type: str = "granular"
     preserve_unknown: bool = False
     is_required: bool = False
+    keeps_zero: bool = False
+    is_always: bool = False
     ref: str = ""
     go_type: str = ""
     description: str = ""
     format: str = ""
     _fields: dict[str, Node] | None = None
+    _always: tuple[tuple[str, Node], ...] | None = None
     _resolve: Callable[[], dict[str, Node]] | None = field(default=None, repr=False)
 
     @property
@@ -44,6 +49,13 @@ class Node:
         if self._fields is None:
             self._fields = self._resolve() if self._resolve is not None else {}
         return self._fields
+
+    @property
+    def always(self) -> tuple[tuple[str, Node], ...]:
+        """The fields that are written even when empty."""
+        if self._always is None:
+            self._always = tuple((k, n) for k, n in self.fields.items() if n.is_always)
+        return self._always
 
     def child(self, key: str) -> Node:
         """The type below a key; ANY when it is not known."""

@@ -11,11 +11,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 
+OMIT: Any = object()
+"""Stands for a value that the message leaves out."""
+
+
 class FieldError(NamedTuple):
     """One broken rule about one field.
 
     ``type`` is the cause's reason (``FieldValueRequired`` ...), ``value`` what stood there
-    (``NO_VALUE`` for none), ``detail`` the sentence after it.
+    (``OMIT`` when the message does not show it), ``detail`` the sentence after it.
     """
 
     type: str
@@ -26,7 +30,7 @@ class FieldError(NamedTuple):
     def message(self) -> str:
         """The text of ``field.Error.ErrorBody()``."""
         label = _LABELS.get(self.type, self.type)
-        if self.type in _WITHOUT_VALUE:
+        if self.type in _WITHOUT_VALUE or self.value is OMIT:
             head = label
         else:
             head = f"{label}: {format_value(self.value)}"

@@ -1,0 +1,74 @@
+"""Resource quantities: reading, comparing, and the one way to write each value.
+
+Follows ``k8s.io/apimachinery/pkg/api/resource``: ``1024Mi`` is written ``1Gi``, ``0.5`` is ``500m``.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, Context, Decimal
+from functools import lru_cache
+
+_PATTERN = re.compile(
+    r"^([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
+    r"(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]+)?$"
+)
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL_OF = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY_OF = {power: suffix for suffix, power in _BINARY.items()} | {0: ""}
+
+_CONTEXT = Context(prec=60, rounding=ROUND_CEILING)
+_NANO = Decimal("1e-9")
+
+FORMAT_MESSAGE = (
+    "quantities must match the regular expression "
+    "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+
+
+class QuantityError(ValueError):
+    """A text that is no quantity."""
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> tuple[Decimal, str]:
+    """Value and format ("si", "binary", "exponent")."""
+    match = _PATTERN.match(text)
+    if match is None:
+        raise QuantityError(FORMAT_MESSAGE)
+    number, suffix = Decimal(match[1]), match[2] or ""
+    if suffix in _BINARY:
+        return number * (1024 ** _BINARY[suffix]), "binary"
+    if suffix in _DECIMAL:
+        return number.scaleb(_DECIMAL[suffix]), "si"
+    return number.scaleb(int(suffix[1:])), "exponent"
+
+
+def value_of(text: str | int | float) -> Decimal:
+    """The exact value; raises QuantityError."""
+    return _parse(str(text))[0]
+
+
+@lru_cache(maxsize=4096)
+def canonical(text: str) -> str:
+    """The canonical spelling of the same value; raises QuantityError."""
+    value, style = _parse(text)
+    value = _CONTEXT.quantize(value, _NANO)
+    if value == 0:
+        return "0"
+    if style == "binary" and abs(value) >= 1024:
+        number = int(value.to_integral_value(rounding=ROUND_CEILING))
+        power = 0
+        while power < 6 and number % 1024 == 0:
+            number //= 1024
+            power += 1
+        return f"{number}{_BINARY_OF[power]}"
+    nanos = int(value.scaleb(9))
+    exponent = -9
+    while exponent < 18 and nanos % 1000 == 0:
+        nanos //= 1000
+        exponent += 3
+    if style == "exponent":
+        return f"{nanos}e{exponent}" if exponent else str(nanos)
+    return f"{nanos}{_DECIMAL_OF[exponent]}"
