@@ -81,7 +81,8 @@ def _plain(number: float | None) -> str:
 
 
 def _setting(default: Any, name: str, help_text: str, **more: Any) -> Any:
-    return field(default=default, metadata={"variable": _Variable(name, help_text, **more)})
+    variable = _Variable(name, help_text, **more)
+    return field(default=default, repr=not variable.is_secret, metadata={"variable": variable})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +166,9 @@ class Settings:
     lease_duration_s: float = _setting(
         15.0, "FLUXQUEUE_LEASE_DURATION_S", "a silent leader is replaced after", low=1, high=300
     )
+    matcher_lease_s: float = _setting(
+        5.0, "FLUXQUEUE_MATCHER_LEASE_S", "a silent matcher is replaced after", low=1, high=300
+    )
     lease_renew_s: float = _setting(
         5.0, "FLUXQUEUE_LEASE_RENEW_S", "a leader renews this often", low=0.2, high=100
     )
@@ -189,19 +193,10 @@ class Settings:
         choices=("fcfs", "easy", "hybrid", "conservative"),
     )
     match_policy: str = _setting(
-        "first",
+        "lonode",
         "FLUXQUEUE_MATCH_POLICY",
-        "which nodes are preferred",
-        choices=(
-            "first",
-            "firstnodex",
-            "low",
-            "high",
-            "lonode",
-            "hinode",
-            "lonodex",
-            "hinodex",
-        ),
+        "in which order nodes are filled",
+        choices=("lonode", "hinode", "pack", "spread"),
     )
     queue_depth: int = _setting(
         1000, "FLUXQUEUE_QUEUE_DEPTH", "FluxJobs looked at in one cycle", low=1, high=10**6
