@@ -51,6 +51,8 @@ def why_untouched(
     if _opts_out(meta):
         return f'label {labels.MANAGED} is "false"'
     spec = workload.get("spec") or {}
+    if not (pod_template_spec(spec) if kind == JOB else spec):
+        return "it has no pod spec, so the API server will refuse it"
     return _why_not_job(spec) if kind == JOB else _why_not_pod(meta, spec)
 
 
@@ -66,7 +68,13 @@ def is_managed(workload: Mapping[str, Any]) -> bool:
     spec = workload.get("spec") or {}
     if kind_of(workload) == POD:
         return not meta.get("ownerReferences") and gate_index(spec) is not None
-    return gate_index((spec.get("template") or {}).get("spec") or {}) is not None
+    return gate_index(pod_template_spec(spec)) is not None
+
+
+def pod_template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the pod spec of a BatchJob's ``spec``, empty where it has none."""
+    found: Mapping[str, Any] = (spec.get("template") or {}).get("spec") or {}
+    return found
 
 
 def is_author_suspended(job: Mapping[str, Any]) -> bool:
@@ -87,7 +95,7 @@ def _why_not_job(spec: Mapping[str, Any]) -> str | None:
         return f"spec.managedBy is {managed_by}"
     if _opts_out(template.get("metadata") or {}):
         return f'label {labels.MANAGED} of the pod template is "false"'
-    if (template.get("spec") or {}).get("nodeName"):
+    if pod_template_spec(spec).get("nodeName"):
         return "the pod template names its node"
     return None
 

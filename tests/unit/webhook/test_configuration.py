@@ -1,0 +1,121 @@
+"""The webhook configuration: who is asked about, who never."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from webhook.configuration import Endpoint, build_configuration
+
+CA = b"-----BEGIN CERTIFICATE-----\n"
+URL = Endpoint(url="https://127.0.0.1:9443/")
+
+
+def _build(endpoint: Endpoint = URL, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    configuration = build_configuration(endpoint, CA, **options)
+    assert configuration["kind"] == "MutatingWebhookConfiguration"
+    jobs, pods = configuration["webhooks"]
+    return jobs, pods
+
+
+def _selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Label selectors as the API server reads them: NotIn holds for an absent key."""
+    results = []
+    for expression in selector["matchExpressions"]:
+        is_in = labels.get(expression["key"]) in expression["values"]
+        results.append(is_in if expression["operator"] == "In" else not is_in)
+    return all(results)
+
+
+def _namespace(name: str, **labels: str) -> dict[str, str]:
+    return {"kubernetes.io/metadata.name": name, **labels}
+
+
+def test_asks_only_on_creation_of_jobs_and_pods() -> None:
+    (jobs,), (pods,) = (webhook["rules"] for webhook in _build())
+    assert (jobs["apiGroups"], jobs["resources"], jobs["operations"]) == (
+        ["batch"],
+        ["jobs"],
+        ["CREATE"],
+    )
+    assert (pods["apiGroups"], pods["resources"], pods["operations"]) == (
+        [""],
+        ["pods"],
+        ["CREATE"],
+    )
+
+
+@pytest.mark.parametrize("is_opt_in", [False, True])
+@pytest.mark.parametrize(
+    ("name", "label", "expected"),
+    [
+        ("user", None, {False: True, True: False}),
+        ("user", "true", {False: True, True: True}),
+        ("user", "false", {False: False, True: False}),
+        ("kube-system", "true", {False: False, True: False}),
+        ("kube-public", None, {False: False, True: False}),
+        ("kube-node-lease", None, {False: False, True: False}),
+        ("own", "true", {False: False, True: False}),
+    ],
+)
+def test_chooses_namespaces(
+    name: str, label: str | None, expected: dict[bool, bool], is_opt_in: bool
+) -> None:
+    labels = _namespace(name, **({"fluxqueue/managed": label} if label else {}))
+    for webhook in _build(is_opt_in=is_opt_in, own_namespace="own"):
+        assert _selects(webhook["namespaceSelector"], labels) is expected[is_opt_in]
+
+
+def test_objects_opt_out_by_label() -> None:
+    for webhook in _build():
+        assert _selects(webhook["objectSelector"], {})
+        assert not _selects(webhook["objectSelector"], {"fluxqueue/managed": "false"})
+
+
+def test_pods_of_controllers_and_nodes_never_reach_us() -> None:
+    jobs, pods = _build()
+    assert "matchConditions" not in jobs
+    assert [condition["expression"] for condition in pods["matchConditions"]] == [
+        "!has(object.metadata.ownerReferences)",
+        (
+            "!(has(object.metadata.annotations) &&"
+            ' "kubernetes.io/config.mirror" in object.metadata.annotations)'
+        ),
+    ]
+
+
+def test_fails_closed_unless_told_otherwise() -> None:
+    assert [w["failurePolicy"] for w in _build()] == ["Fail", "Fail"]
+    assert [w["failurePolicy"] for w in _build(pods_failure_policy="Ignore")] == ["Fail", "Ignore"]
+    for webhook in _build():
+        assert webhook["sideEffects"] == "None"
+        assert webhook["reinvocationPolicy"] == "IfNeeded"
+        assert webhook["timeoutSeconds"] == 5
+        assert webhook["admissionReviewVersions"] == ["v1"]
+
+
+def test_calls_a_url_or_a_service() -> None:
+    bundle = base64.b64encode(CA).decode()
+    for webhook in _build():
+        assert webhook["clientConfig"] == {
+            "url": "https://127.0.0.1:9443/mutate",
+            "caBundle": bundle,
+        }
+    for webhook in _build(Endpoint(service="fluxqueue-webhook", namespace="own")):
+        assert webhook["clientConfig"] == {
+            "service": {
+                "name": "fluxqueue-webhook",
+                "namespace": "own",
+                "path": "/mutate",
+                "port": 443,
+            },
+            "caBundle": bundle,
+        }
+
+
+@pytest.mark.parametrize("endpoint", [Endpoint(), Endpoint(url="https://x", service="y")])
+def test_needs_exactly_one_endpoint(endpoint: Endpoint) -> None:
+    with pytest.raises(ValueError, match="either url or service"):
+        build_configuration(endpoint, CA)
