@@ -1,0 +1,251 @@
+"""The webhook's server over real TLS on loopback: answers, probes, certificate change, ending.
+
+The client trusts the CA that ``fluxqueue.certs`` made and checks the name, as an API server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from cryptography import x509
+
+from fluxqueue import certs
+from fluxqueue.errors import InvalidSettings
+from tests.support.workloads import admission_review, bare_pod, batch_job
+from webhook.server import ServerConfig, WebhookServer
+
+NAMES = ("localhost", "127.0.0.1")
+DAY = timedelta(days=1)
+DEADLINE_S = 20.0
+POLL_S = 0.02
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a fresh set of certificates."""
+    return certs.ensure(tmp_path / "certs", NAMES, now=datetime.now(tz=UTC)).folder
+
+
+@asynccontextmanager
+async def _serving(folder: Path, **options: Any) -> AsyncIterator[WebhookServer]:
+    config = ServerConfig(cert_dir=folder, port=0, reload_interval_s=POLL_S, **options)
+    async with WebhookServer(config) as server:
+        yield server
+
+
+@asynccontextmanager
+async def _client(folder: Path, *, verify: bool = True) -> AsyncIterator[aiohttp.ClientSession]:
+    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    if not verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield session
+
+
+async def _until(condition: Callable[[], Any], what: str) -> None:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + DEADLINE_S
+    while not await condition():
+        assert loop.time() < end, f"not within {DEADLINE_S} s: {what}"
+        await asyncio.sleep(POLL_S)
+
+
+async def _get(session: aiohttp.ClientSession, server: WebhookServer, path: str) -> tuple[int, str]:
+    async with session.get(f"{server.url}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+def _serial_served(port: int) -> int:
+    pem = ssl.get_server_certificate(("127.0.0.1", port))
+    return x509.load_pem_x509_certificate(pem.encode()).serial_number
+
+
+async def _serial(server: WebhookServer) -> int:
+    return await asyncio.to_thread(_serial_served, server.port)
+
+
+def _replace_serving(folder: Path, *, now: datetime, validity: timedelta) -> int:
+    """Write another serving certificate of the same CA; gives its serial number."""
+    ca = certs.KeyPair((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
+    made = certs.make_serving(ca, NAMES, now=now, validity=validity)
+    (folder / "tls.key").write_bytes(made.key_pem)
+    (folder / "tls.crt").write_bytes(made.certificate_pem)
+    return made.certificate.serial_number
+
+
+async def test_mutates_over_verified_tls(folder: Path) -> None:
+    async with _serving(folder) as server, _client(folder) as session:
+        for obj in (batch_job(), bare_pod()):
+            async with session.post(f"{server.url}/mutate", json=admission_review(obj)) as answer:
+                assert answer.status == 200
+                assert answer.content_type == "application/json"
+                response = (await answer.json())["response"]
+            assert response["allowed"] is True
+            patch = json.loads(base64.b64decode(response["patch"]))
+            assert any(operation["path"].endswith("/schedulingGates") for operation in patch)
+
+
+async def test_the_timeout_parameter_of_the_api_server_is_no_obstacle(folder: Path) -> None:
+    async with _serving(folder) as server, _client(folder) as session:
+        url = f"{server.url}/mutate?timeout=5s"
+        async with session.post(url, json=admission_review(bare_pod())) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"kind": "Pod"}', b"\xff"])
+async def test_what_is_no_review_is_a_400_and_the_server_lives_on(
+    folder: Path, body: bytes
+) -> None:
+    async with _serving(folder) as server, _client(folder) as session:
+        async with session.post(f"{server.url}/mutate", data=body) as answer:
+            assert answer.status == 400
+        assert (await _get(session, server, "/healthz"))[0] == 200
+
+
+async def test_a_large_object_is_read_whole(folder: Path) -> None:
+    """Jobs may be up to 3 MiB; aiohttp's own limit is 1 MiB."""
+    job = batch_job(meta={"annotations": {"note": "x" * 3_000_000}})
+    async with (
+        _serving(folder) as server,
+        _client(folder) as session,
+        session.post(f"{server.url}/mutate", json=admission_review(job)) as answer,
+    ):
+        assert (await answer.json())["response"]["allowed"] is True
+
+
+async def test_probes_and_metrics(folder: Path) -> None:
+    async with _serving(folder) as server, _client(folder) as session:
+        assert await _get(session, server, "/healthz") == (200, "ok\n")
+        assert await _get(session, server, "/readyz") == (200, "ok\n")
+        await session.post(f"{server.url}/mutate", json=admission_review(batch_job()))
+        _, text = await _get(session, server, "/metrics")
+        assert 'reviews_total{kind="Job",verdict="taken"} 1' in text
+
+
+async def test_a_renewed_certificate_is_served_without_restart(folder: Path) -> None:
+    async with _serving(folder) as server, _client(folder) as session:
+        first = await _serial(server)
+        renewed = _replace_serving(folder, now=datetime.now(tz=UTC), validity=DAY)
+        assert renewed != first
+
+        async def is_served() -> bool:
+            return await _serial(server) == renewed
+
+        await _until(is_served, "the new certificate")
+        assert (await _get(session, server, "/readyz"))[0] == 200
+
+
+@pytest.mark.parametrize("damage", ["half a pair", "junk", "missing"])
+async def test_a_broken_replacement_keeps_the_old_certificate_until_it_is_whole(
+    folder: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with _serving(folder) as server, _client(folder) as session:
+        first = await _serial(server)
+        if damage == "half a pair":
+            stranger = certs.make_ca(now=datetime.now(tz=UTC), validity=DAY)
+            (folder / "tls.key").write_bytes(stranger.key_pem)
+        elif damage == "junk":
+            (folder / "tls.crt").write_bytes(b"junk")
+        else:
+            (folder / "tls.crt").unlink()
+
+        async def is_noticed() -> bool:
+            return "not usable" in caplog.text
+
+        await _until(is_noticed, "the warning")
+        assert await _serial(server) == first
+        assert (await _get(session, server, "/readyz"))[0] == 200
+        renewed = _replace_serving(folder, now=datetime.now(tz=UTC), validity=DAY)
+
+        async def is_served() -> bool:
+            return await _serial(server) == renewed
+
+        await _until(is_served, "the repaired certificate")
+        assert caplog.text.count("not usable") <= 2, "a broken file must not fill the log"
+
+
+async def test_an_expired_certificate_is_not_ready_until_renewed(folder: Path) -> None:
+    _replace_serving(folder, now=datetime.now(tz=UTC) - 2 * DAY, validity=DAY)
+    async with _serving(folder) as server, _client(folder, verify=False) as session:
+        status, text = await _get(session, server, "/readyz")
+        assert status == 503
+        assert "certificate" in text
+        assert (await _get(session, server, "/healthz"))[0] == 200, "restarting would not help"
+        _replace_serving(folder, now=datetime.now(tz=UTC), validity=DAY)
+
+        async def is_ready() -> bool:
+            return (await _get(session, server, "/readyz"))[0] == 200
+
+        await _until(is_ready, "readiness")
+
+
+async def test_a_stopping_server_is_unready_and_still_answers(folder: Path) -> None:
+    async with _serving(folder, drain_s=0.5) as server, _client(folder) as session:
+        stopping = asyncio.create_task(server.stop())
+
+        async def is_unready() -> bool:
+            return (await _get(session, server, "/readyz"))[0] == 503
+
+        await _until(is_unready, "unreadiness")
+        review = admission_review(bare_pod())
+        async with session.post(f"{server.url}/mutate", json=review) as answer:
+            assert answer.status == 200
+        await stopping
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await _get(session, server, "/healthz")
+
+
+async def test_no_certificate_and_a_taken_port_are_said_clearly(
+    folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidSettings, match="fluxqueue certs"):
+        await WebhookServer(ServerConfig(cert_dir=tmp_path / "none")).start()
+    async with _serving(folder) as server:
+        taken = ServerConfig(cert_dir=folder, port=server.port)
+        with pytest.raises(InvalidSettings, match=str(server.port)):
+            await WebhookServer(taken).start()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_process_says_ready_and_ends_clean(folder: Path, number: int) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "webhook", "--cert-dir", str(folder), "--host", "127.0.0.1",
+        "--port", "0", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = (await asyncio.wait_for(process.stdout.readline(), DEADLINE_S)).decode()
+        word, url = line.split()
+        assert word == "ready"
+        async with _client(folder) as session, session.get(f"{url}/readyz") as answer:
+            assert answer.status == 200
+        process.send_signal(number)
+        assert await asyncio.wait_for(process.wait(), DEADLINE_S) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_the_process_without_certificate_exits_2_with_one_line(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "webhook", "--cert-dir", str(tmp_path), "--port", "0",
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, errors = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    assert process.returncode == 2
+    assert "fluxqueue certs" in errors.decode()
+    assert "Traceback" not in errors.decode()
