@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from fluxqueue import logs
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
 
@@ -24,7 +25,9 @@ RevisionArgument = Annotated[str, typer.Argument(help="a revision number, head o
 
 
 def _url(given: str) -> str:
-    url = given or Settings.from_env(os.environ).database_url
+    settings = Settings.from_env(os.environ)
+    logs.set_up(settings.log_level, as_json=settings.log_json)
+    url = given or settings.database_url
     if not url:
         raise InvalidSettings(
             "no database named",

@@ -100,7 +100,7 @@ def check(url: str) -> list[str]:
         )
         found = context.get_current_revision()
         if found != head():
-            return [f"the database is at revision {found}, this code needs {head()}"]
+            return [f"the database is at revision {found or 'none'}, this code needs {head()}"]
         return [_describe(item) for item in compare_metadata(context, metadata)]
 
 
@@ -169,7 +169,7 @@ def wait_for_head(url: str, *, timeout_s: float | None = None) -> None:
     while (found := current(url)) != head():
         if deadline_s is not None and time.monotonic() > deadline_s:
             raise DatabaseUnavailable(
-                f"the database is still at revision {found}, this code needs {head()}: "
+                f"the database is still at revision {found or 'none'}, this code needs {head()}: "
                 "run `fluxqueue db upgrade`"
             )
         log.warning(
