@@ -131,6 +131,42 @@ class Authenticator:
         return _b64(hmac.new(self.signing_key, text.encode(), hashlib.sha256).digest())
 
 
+class AccountTokens:
+    """Issues and reviews service-account tokens for ``resources.subresources``."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    def issue(self, account: dict[str, Any], spec: dict[str, Any]) -> tuple[str, str]:
+        """A token for a ServiceAccount and the time it expires (RFC 3339)."""
+        meta = account["metadata"]
+        lifetime_s = int(spec.get("expirationSeconds") or 3600)
+        token = self._authenticator.issue(
+            meta["namespace"],
+            meta["name"],
+            meta["uid"],
+            audiences=list(spec.get("audiences") or ()),
+            lifetime_s=lifetime_s,
+        )
+        expires_s = int(self._authenticator.wall_s()) + lifetime_s
+        return token, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(expires_s))
+
+    def review(self, token: str, audiences: list[str]) -> UserInfo | str:
+        """The user of a token, or why it is not one."""
+        user = self._authenticator.user_of(token)
+        if user is None:
+            return "invalid bearer token"
+        claims = self._authenticator.claims(token)
+        has = list(claims["aud"]) if claims is not None else [AUDIENCE]
+        if audiences and not set(audiences) & set(has):
+            shown = [" ".join(f'"{a}"' for a in listed) for listed in (has, audiences)]
+            return (
+                f"[invalid bearer token, token audiences [{shown[0]}] is invalid for the "
+                f"target audiences [{shown[1]}]]"
+            )
+        return user
+
+
 def _b64(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 

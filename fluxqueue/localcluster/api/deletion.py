@@ -144,7 +144,7 @@ def is_finished_by_update(old: Obj, new: Obj) -> bool:
         return False
     if new.get("kind") == "Namespace":
         return not (new.get("spec") or {}).get("finalizers")
-    return old_meta.get("deletionGracePeriodSeconds") == 0
+    return bool(old_meta.get("deletionGracePeriodSeconds") == 0)
 
 
 def _wants_orphan(options: DeleteOptions, finalizers: list[str], default: str) -> bool:

@@ -50,7 +50,7 @@ def apply_json_patch(target: Obj, patch: Any) -> Obj:
     one that fails.
     """
     if not isinstance(patch, list) or not all(isinstance(op, dict) for op in patch):
-        kind = {dict: "object", list: "array", str: "string"}.get(type(patch), "value")
+        kind = "object" if isinstance(patch, dict) else "value"
         raise bad_request(
             f"error decoding patch: json: cannot unmarshal {kind} into Go value of type "
             "[]handlers.jsonPatchOp"

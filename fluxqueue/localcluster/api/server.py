@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from fluxqueue.localcluster.api.auth import ADMIN, Authenticator
+from fluxqueue.localcluster.api.auth import ADMIN, AccountTokens, Authenticator
 from fluxqueue.localcluster.api.certs import (
     Authority,
     load_authority,
@@ -25,6 +25,7 @@ from fluxqueue.localcluster.api.certs import (
     server_context,
 )
 from fluxqueue.localcluster.api.documents import DocumentChain, LegacyDiscovery, Provider
+from fluxqueue.localcluster.api.journal import Journal
 from fluxqueue.localcluster.api.machinery import Machinery
 from fluxqueue.localcluster.api.request import Target
 from fluxqueue.localcluster.api.routes import Routes
@@ -66,15 +67,27 @@ class ApiServer:
     machinery: Machinery = field(init=False)
     authenticator: Authenticator = field(init=False)
     authority: Authority = field(init=False)
+    _journal: Journal | None = field(default=None, init=False)
     _running: _Running | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        registry = build_registry()
+        self.authenticator = Authenticator(account_uid=self._account_uid)
+        registry = build_registry(AccountTokens(self.authenticator))
         self.machinery = Machinery(Store(), registry, Admission(registry))
         self.authority = self._find_authority()
-        self.authenticator = Authenticator(account_uid=self._account_uid)
+        self._keep_secrets()
         if self.config.admin_token:
             self.authenticator.admin_token = self.config.admin_token
+
+    def _keep_secrets(self) -> None:
+        """With a data directory, tokens and kubeconfigs outlive a restart."""
+        directory, auth = self.config.data_dir, self.authenticator
+        if directory is None:
+            return
+        auth.admin_token = _kept(directory / "admin.token", auth.admin_token)
+        auth.signing_key = bytes.fromhex(
+            _kept(directory / "signing.key", auth.signing_key.hex())
+        )
 
     def _find_authority(self) -> Authority:
         directory = self.config.data_dir
@@ -94,6 +107,7 @@ class ApiServer:
 
     async def start(self) -> None:
         """Load what is kept, make the system namespaces, listen."""
+        self._open_journal()
         await self._make_namespaces()
         routes = Routes(self.machinery, self.authenticator, DocumentChain(self._providers()))
         server = web.Server(routes.handle, access_log=None, handler_cancellation=True)
@@ -108,6 +122,13 @@ class ApiServer:
         port = runner.addresses[0][1]
         self._running = _Running(runner, directory, port)
 
+    def _open_journal(self) -> None:
+        if self.config.data_dir is None:
+            return
+        self._journal = Journal(self.config.data_dir / "objects.sqlite3", self.machinery.store)
+        self._journal.load()
+        self._journal.start()
+
     def _providers(self) -> list[Provider]:
         return [LegacyDiscovery(self.machinery.registry)]
 
@@ -121,6 +142,8 @@ class ApiServer:
                 watcher.cut()
         await running.runner.cleanup()
         running.directory.cleanup()
+        if self._journal is not None:
+            await self._journal.stop()
 
     async def __aenter__(self) -> ApiServer:
         await self.start()
@@ -209,3 +232,13 @@ class ApiServer:
         """Write :meth:`kubeconfig`, readable by its owner only."""
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(self.kubeconfig(), sort_keys=False))
+
+
+def _kept(path: Path, fresh: str) -> str:
+    """The text of a private file, which is made with ``fresh`` if it is not there."""
+    if path.exists():
+        return path.read_text().strip()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(fresh)
+    return fresh

@@ -11,7 +11,7 @@ watches, answers and the journal share those bytes.  Never change what ``get`` o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -206,7 +206,7 @@ class Store:
         found = self._buckets.get((group, plural))
         return [e.obj for e in found.in_namespace(namespace).values()] if found else []
 
-    def buckets(self) -> list[Bucket]:
+    def buckets(self) -> Sequence[Bucket]:
         """All buckets made so far."""
         return list(self._buckets.values())
 

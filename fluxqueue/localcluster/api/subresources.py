@@ -79,18 +79,25 @@ async def bind(
         raise not_served(f"{target.info.plural}/{sub.name}")
     _entry(machinery, target)
     await machinery.admission.admit(target.info, "CREATE", body, None, ctx)
-    handler = sub.handler
-
-    def make(entry: Entry) -> Obj:
-        obj = copy_of(entry)
-        handler(body, obj, ctx)
-        return obj
-
-    ctx.operation = "UPDATE"
-    await change(machinery, target, make, ctx)
+    _write_through(machinery, target, sub, body, ctx)
     answer = answer_status(request, success(201), 201)
     answer.warnings = ctx.warnings
     return answer
+
+
+def _write_through(
+    machinery: Machinery, target: Target, sub: Subresource, body: Obj, ctx: RequestContext
+) -> None:
+    """Store what the handler makes of the object, past the strategy (as the real server does)."""
+    info, store = target.info, machinery.store
+    entry = store.entry(info.storage, target.namespace, target.name)
+    if entry is None:
+        raise not_found(info.group, info.plural, target.name)
+    changed = copy_of(entry)
+    assert sub.handler is not None
+    sub.handler(body, changed, ctx)
+    if changed != entry.obj and not ctx.is_dry_run:
+        store.replace(info.storage, entry, changed, entry.managed)
 
 
 async def _evict(
@@ -101,17 +108,12 @@ async def _evict(
     body: Obj,
     ctx: RequestContext,
 ) -> Answer:
-    entry = _entry(machinery, target)
+    _entry(machinery, target)
     options = options_from_object(body.get("deleteOptions") or {})
-    options.is_dry_run = options.is_dry_run or ctx.is_dry_run
+    options.is_dry_run = ctx.is_dry_run = options.is_dry_run or ctx.is_dry_run
     await machinery.admission.admit(target.info, "CREATE", body, None, ctx)
     if sub.handler is not None:
-        changed = copy_of(entry)
-        sub.handler(body, changed, ctx)
-        if changed != entry.obj and not options.is_dry_run:
-            current = machinery.store.entry(target.info.storage, entry.namespace, entry.name)
-            if current is not None and current.rv == entry.rv:
-                machinery.store.replace(target.info.storage, current, changed, current.managed)
+        _write_through(machinery, target, sub, body, ctx)
     whole = Target(target.info, target.namespace, target.name, "")
     delete_ctx = delete_context(machinery, request, whole, options)
     await delete_object(machinery, whole, options, delete_ctx)
