@@ -1,0 +1,166 @@
+"""``fluxqueue resource-query``: Fluxion's resource-query, on our matcher.
+
+Takes resource-query's arguments and its command language on standard input and writes what it
+writes, so that Fluxion's command files replay byte for byte (flux-sched,
+resource/utilities/resource-query.cpp, command.cpp). At a terminal it has a prompt, ``help`` and a
+history. The clock is read here, for the elapsed times; the matcher always matches at time 0, as
+resource-query does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import TextIO
+
+from fluxqueue.cli.resource_query_commands import COMMANDS, Session
+from fluxqueue.errors import FluxQueueError, InvalidSettings
+from fluxqueue.graph.filters import DEFAULT
+from fluxqueue.graph.grug import read_grug
+from fluxqueue.graph.jgf import read_jgf
+from fluxqueue.graph.match_policy import POLICIES
+from fluxqueue.graph.matcher import Matcher
+from fluxqueue.graph.rv1 import read_rv1
+from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.writers import FORMATS
+
+READERS: dict[str, Callable[[bytes], ResourceGraph]] = {
+    "grug": read_grug,
+    "jgf": read_jgf,
+    "jgf_shorthand": read_jgf,
+    "rv1exec": read_rv1,
+    "rv1exec_force": read_rv1,
+}
+PROMPT = "resource-query> "
+
+
+def main(
+    argv: Sequence[str],
+    *,
+    from_cluster: Callable[[], ResourceGraph] | None = None,
+    standard_input: Iterable[str] | None = None,
+) -> int:
+    """Run a session; returns the exit status.
+
+    Parameters
+    ----------
+    argv
+        The arguments, without the program's name.
+    from_cluster
+        Makes a graph of the current cluster, for ``--from-cluster``; handed in by the command
+        line, because this module may not talk to a cluster.
+    standard_input
+        Lines to read instead of standard input (tests).
+    """
+    options = _parser().parse_args(argv)
+    try:
+        started = perf_counter()
+        matcher = _load(options, from_cluster)
+        load_s = perf_counter() - started
+        if options.test_output:
+            with Path(options.test_output).open("w", encoding="utf-8") as out:
+                _run(options, matcher, out, standard_input, load_s)
+        else:
+            _run(options, matcher, sys.stdout, standard_input, load_s)
+    except (FluxQueueError, OSError) as failure:
+        print(f"ERROR: {failure}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(
+    options: argparse.Namespace,
+    matcher: Matcher,
+    out: TextIO,
+    standard_input: Iterable[str] | None,
+    load_s: float,
+) -> None:
+    session = Session(matcher, options.match_format, out, shows_elapsed=options.elapse_time)
+    if options.elapse_time:
+        print(f"INFO: Graph Load Time: {load_s:g}")
+        print(f"INFO: Vertex Count: {len(matcher.graph)}")
+        print(f"INFO: Edge Count: {len(matcher.graph) - 1}")
+    for line in _lines(standard_input, shows_prompt=not options.disable_prompt):
+        if not session.run_line(line):
+            break
+
+
+def _lines(given: Iterable[str] | None, *, shows_prompt: bool) -> Iterator[str]:
+    """Lines of input; with history and completion at a terminal. Ends at end of input, where
+    resource-query itself would wait for ever."""
+    if given is not None:
+        yield from given
+        return
+    if not sys.stdin.isatty():
+        yield from sys.stdin
+        return
+    try:
+        import readline
+
+        words = sorted(COMMANDS)
+        readline.set_completer(
+            lambda text, i: ([w for w in words if w.startswith(text)] + [""])[i] or None
+        )
+        readline.parse_and_bind("tab: complete")
+    except ImportError:  # no line editing on this platform; input() still works
+        pass
+    while True:
+        try:
+            yield input(PROMPT if shows_prompt else "")
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return
+
+
+def _load(
+    options: argparse.Namespace, from_cluster: Callable[[], ResourceGraph] | None
+) -> Matcher:
+    if options.match_subsystems.upper() != "CA":
+        raise InvalidSettings(
+            "only the containment subsystem is matched",
+            where="match-subsystems",
+            value=options.match_subsystems,
+            hint="-S CA",
+        )
+    if options.from_cluster:
+        if from_cluster is None:
+            raise InvalidSettings("no cluster is reachable from here", where="from-cluster")
+        graph = from_cluster()
+    elif options.load_file is None:
+        raise InvalidSettings("is missing", where="load-file", hint="-L graph.graphml")
+    else:
+        graph = READERS[options.load_format](Path(options.load_file).read_bytes())
+    filters = ",".join(text for text in options.prune_filters or () if text.strip()) or DEFAULT
+    return Matcher(graph, options.match_policy, filters)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fluxqueue resource-query",
+        description="Match jobspecs on a resource graph, by commands on standard input; "
+        "type help there.",
+    )
+    add = parser.add_argument
+    add("-L", "--load-file", help="file with the resource graph")
+    add("-f", "--load-format", choices=list(READERS), default="grug", help="its format")
+    add("-W", "--load-allowlist", help="accepted and ignored: it is for hwloc files")
+    add("-S", "--match-subsystems", default="CA", help="CA: containment, the only one")
+    add("-P", "--match-policy", default="first", help=f"{', '.join(POLICIES)}, or a custom string")
+    add("-F", "--match-format", choices=list(FORMATS), default="simple", help="format of R")
+    add("-T", "--traverser-policy", choices=["simple"], default="simple", help="simple only")
+    add("-p", "--prune-filters", action="append", help="HL:LL[,HL:LL...]; ALL for every level")
+    add("-t", "--test-output", help="write the results to this file")
+    add("-r", "--reserve-vtx-vec", help="accepted and ignored")
+    add("-g", "--graph-format", help="accepted and ignored, as by resource-query")
+    add("-o", "--graph-output", help="accepted and ignored, as by resource-query")
+    add("-e", "--elapse-time", action="store_true", help="show how long each match took")
+    add("-d", "--disable-prompt", action="store_true", help="show no prompt")
+    add("--from-cluster", action="store_true", help="ask what would fit the current cluster")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

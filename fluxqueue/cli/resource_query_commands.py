@@ -1,0 +1,399 @@
+"""The commands of ``resource-query``: match, cancel, find, update and the rest.
+
+Called by ``cli.resource_query``, line by line. Results go to the session's output, remarks to
+standard output and errors to standard error, as in flux-sched's ``utilities/command.cpp``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TextIO
+
+from fluxqueue.errors import (
+    FluxQueueError,
+    InsufficientResources,
+    InvalidInput,
+    InvalidJobspec,
+    Unsatisfiable,
+)
+from fluxqueue.graph.jgf import JgfDocument, parse_jgf
+from fluxqueue.graph.matcher import Matcher, Verb
+from fluxqueue.graph.resource_set import ResourceSet
+from fluxqueue.graph.rv1 import Rv1, parse_rv1
+from fluxqueue.graph.writers import write
+from fluxqueue.jobspec import idset, parse_jobspec
+
+RULE = "INFO: =============================\n"
+_FULL_ONLY = {"jgf_shorthand": "jgf", "rv1_shorthand": "rv1"}
+"""``find`` shows each vertex on its own, so the shorthand forms never apply to it."""
+
+
+@dataclass(slots=True)
+class JobInfo:
+    """What ``info`` and ``list`` show of a job."""
+
+    job: int
+    state: str
+    at: int
+    jobspec: str
+    overhead_s: float
+
+    def line(self) -> str:
+        return f"INFO: {self.job}, {self.state}, {self.at}, {self.jobspec}, {self.overhead_s:g}"
+
+
+class Session:
+    """One resource-query session: a matcher, a job counter, and where to write."""
+
+    def __init__(
+        self, matcher: Matcher, match_format: str, out: TextIO, *, shows_elapsed: bool = False
+    ) -> None:
+        self.matcher, self.match_format, self.out = matcher, match_format, out
+        self.shows_elapsed = shows_elapsed
+        self.next_job = 1
+        self.jobs: dict[int, JobInfo] = {}
+
+    def run_line(self, line: str) -> bool:
+        """Run one line; False if it ends the session. Unknown commands are passed over."""
+        words = line.split()
+        command = COMMANDS.get(words[0]) if words else None
+        if command is None:
+            return True
+        if command.run is None:
+            return False
+        try:
+            command.run(self, words)
+        except (FluxQueueError, OSError) as failure:
+            _complain(str(failure))
+        return True
+
+    # -- matching ---------------------------------------------------------------------------
+
+    def match(self, words: list[str]) -> None:
+        if len(words) != 3:
+            _complain("malformed command")
+        elif words[1] not in set(Verb):
+            _complain(f"unknown subcmd {words[1]}")
+        else:
+            self._match_one(Verb(words[1]), words[2])
+
+    def multi_match(self, words: list[str]) -> None:
+        if len(words) <= 3:
+            _complain("malformed command")
+        elif words[1] not in set(Verb):
+            _complain(f"unknown subcmd {words[1]}")
+        else:
+            for name in words[2:]:
+                if not self._match_one(Verb(words[1]), name):
+                    break
+
+    def _match_one(self, verb: Verb, name: str) -> bool:
+        try:
+            text = Path(name).read_bytes()
+        except OSError:
+            _complain(f"can't open {name}")
+            return True
+        job = self.next_job
+        started = perf_counter()
+        found: ResourceSet | None = None
+        failure: FluxQueueError | None = None
+        try:
+            found = self.matcher.match(parse_jobspec(text), job, verb=verb)
+        except (InvalidJobspec, InsufficientResources, Unsatisfiable) as refusal:
+            failure = refusal
+        result = write(found, self.match_format) if found is not None else ""
+        elapsed = perf_counter() - started
+        if isinstance(failure, InvalidJobspec):
+            _complain(f"Jobspec error for {job}: {failure}")
+        elif verb.commits:
+            self.next_job += 1
+        self.out.write(result)
+        if verb is Verb.SATISFIABILITY:
+            self._show_satisfiability(failure, elapsed)
+        elif found is None:
+            self._show_failure(job, failure, elapsed)
+        else:
+            self._show_success(found, job, name, elapsed, is_booked=verb.commits)
+        return failure is None
+
+    def _show_satisfiability(self, failure: FluxQueueError | None, elapsed: float) -> None:
+        word = "Unsatisfiable" if isinstance(failure, Unsatisfiable) else "Satisfiable"
+        self.out.write(f"{RULE}INFO: {word} request\n{RULE}")
+        self._show_elapsed(elapsed)
+
+    def _show_failure(self, job: int, failure: FluxQueueError | None, elapsed: float) -> None:
+        self.out.write(f"{RULE}INFO: No matching resources found\n")
+        if isinstance(failure, Unsatisfiable):
+            self.out.write("INFO: Unsatisfiable request\n")
+        self.out.write(f"INFO: JOBID={job}\n")
+        if self.shows_elapsed:
+            self.out.write(f"INFO: ELAPSE={elapsed:f}\n")
+        self.out.write(RULE)
+
+    def _show_success(
+        self, found: ResourceSet, job: int, name: str, elapsed: float, *, is_booked: bool
+    ) -> None:
+        mode = "MATCHED"
+        if is_booked:
+            mode = "RESERVED" if found.is_reserved else "ALLOCATED"
+            self.jobs[job] = JobInfo(job, mode, found.at, name, elapsed)
+        when = str(found.at) if found.is_reserved else "Now"
+        self.out.write(
+            f"{RULE}INFO: JOBID={job}\nINFO: RESOURCES={mode}\nINFO: SCHEDULED AT={when}\n"
+        )
+        self._show_elapsed(elapsed)
+        self.out.write(RULE)
+
+    def _show_elapsed(self, elapsed: float) -> None:
+        if self.shows_elapsed:
+            print(f"INFO: ELAPSE={elapsed:f}")
+
+    # -- booked jobs --------------------------------------------------------------------------
+
+    def update(self, words: list[str]) -> None:
+        if len(words) != 7:
+            _complain("malformed command")
+            return
+        if words[1] not in ("allocate", "reserve"):
+            _complain(f"unknown subcmd {words[1]}")
+            return
+        job, at, duration_s = (_number(word) for word in words[4:7])
+        if job in self.matcher.state.bookings:
+            _complain("existing Jobid")
+            return
+        if at < 0 or duration_s == 0:
+            _complain(f"invalid time ({at}, {duration_s})")
+            return
+        started = perf_counter()
+        found: ResourceSet | None = None
+        failure: FluxQueueError | None = None
+        try:
+            given = self.matcher.read_given(_read(words[2], words[3]))
+            found = self.matcher.update(given, job, at=at, duration_s=duration_s)
+        except InvalidInput as refusal:
+            failure = refusal
+            _complain(f"traverser run () returned error: {refusal}")
+        elapsed = perf_counter() - started
+        if found is None:
+            self._show_failure(job, failure, elapsed)
+        else:
+            self.out.write(write(found, self.match_format))
+            self._show_success(found, job, words[3], elapsed, is_booked=True)
+        self.next_job = job + 1
+
+    def cancel(self, words: list[str]) -> None:
+        if len(words) not in (2, 3):
+            _complain("malformed command")
+            return
+        job = _number(words[1])
+        if job not in self.matcher.state.bookings:
+            _complain(f"nonexistent job {words[1]}")
+            return
+        self.matcher.cancel(job)
+        self.jobs[job].state = "CANCELED"
+
+    def partial_cancel(self, words: list[str]) -> None:
+        if len(words) not in (4, 5):
+            _complain("malformed command")
+            return
+        job = _number(words[1])
+        booking = self.matcher.state.bookings.get(job)
+        if booking is None:
+            _complain(f"nonexistent job {job}")
+        elif booking.is_reservation:
+            _complain("reservations not currently supported by partial cancel")
+        else:
+            document = _read(words[2], words[3], needs_hosts=False)
+            if self.matcher.cancel_part(job, document):
+                self.jobs[job].state = "CANCELED"
+
+    def info(self, words: list[str]) -> None:
+        found = self.jobs.get(_number(words[1])) if len(words) == 2 else None
+        if found is None:
+            _complain(f"nonexistent job {' '.join(words[1:])}")
+        else:
+            print(found.line())
+
+    def list_jobs(self, _: list[str]) -> None:
+        for _job, found in sorted(self.jobs.items()):
+            print(found.line())
+
+    # -- the graph ----------------------------------------------------------------------------
+
+    def find(self, words: list[str]) -> None:
+        if len(words) < 2:
+            _complain("malformed command")
+            return
+        expression = " ".join(words[1:])
+        found = self.matcher.find(expression)
+        self.out.write(write(found, _FULL_ONLY.get(self.match_format, self.match_format)))
+        self.out.write(f'{RULE}INFO: EXPRESSION="{expression}"\n{RULE}')
+
+    def attach(self, words: list[str]) -> None:
+        if len(words) != 2:
+            _complain("malformed command")
+        else:
+            self.matcher.attach(parse_jgf(Path(words[1]).read_bytes()))
+
+    def remove(self, words: list[str]) -> None:
+        if len(words) != 3 or words[2] not in ("true", "false"):
+            _complain("malformed command")
+        elif words[2] == "false":
+            self.matcher.remove_ranks(idset.decode(words[1]))
+        else:
+            found = self.matcher.graph.find_path(words[1])
+            if found:
+                self.matcher.remove_subtree(found[0])
+            else:
+                _complain("can't remove subgraph")
+
+    def set_property(self, words: list[str]) -> None:
+        if len(words) != 3:
+            _complain("malformed command")
+            return
+        key, equals, value = words[2].partition("=")
+        if not key or not equals or not value:
+            self.out.write(
+                "Incorrect input format. \n"
+                "Please use `set-property <resource> PROPERTY=VALUE`.\n"
+            )
+            return
+        found = self.matcher.graph.find_path(words[1])
+        if not found:
+            self.out.write(f"Couldn't find path {words[1]} in resource graph.\n")
+        for v in found:
+            self.matcher.set_property(v, key, value)
+
+    def get_property(self, words: list[str]) -> None:
+        if len(words) != 2:
+            _complain("malformed command")
+            return
+        for v in self._at_path(words[1]):
+            properties = self.matcher.graph.properties.get(v, {})
+            if not properties:
+                uniq_id = self.matcher.graph.uniq_id[v]
+                self.out.write(
+                    f"No properties were found for {words[1]} (vtx's uniq_id={uniq_id}).\n"
+                )
+            for key, value in sorted(properties.items()):
+                self.out.write(f"{key}={value}\n")
+
+    def set_status(self, words: list[str]) -> None:
+        if len(words) != 3:
+            _complain("malformed command")
+            return
+        for v in self._at_path(words[1]):
+            if words[2] not in ("up", "down"):
+                _complain("unrecognized status")
+                return
+            self.matcher.set_status(v, is_up=words[2] == "up")
+
+    def get_status(self, words: list[str]) -> None:
+        if len(words) != 2:
+            _complain("malformed command")
+            return
+        for v in self._at_path(words[1]):
+            status = "down" if v in self.matcher.graph.down else "up"
+            self.out.write(f"{words[1]} is {status}\n")
+
+    def _at_path(self, path: str) -> list[int]:
+        found = self.matcher.graph.find_path(path)
+        if not found:
+            self.out.write(f"Could not find path {path} in resource graph.\n")
+        return found
+
+    # -- the session --------------------------------------------------------------------------
+
+    def stat(self, _: list[str]) -> None:
+        times = [job.overhead_s for job in self.jobs.values()] or [0.0]
+        print(f"INFO: Num. of Jobs Matched: {len(self.jobs)}")
+        print(f"INFO: Min. Match Time: {min(times):g}")
+        print(f"INFO: Max. Match Time: {max(times):g}")
+        print(f"INFO: Avg. Match Time: {sum(times) / len(times):g}")
+
+    def cat(self, words: list[str]) -> None:
+        for name in words[1:2]:
+            print(Path(name).read_text(encoding="utf-8"), end="")
+            print(f"INFO: Jobspec in {name}")
+
+    def help(self, words: list[str]) -> None:
+        shown = [
+            c for name, c in COMMANDS.items() if name == c.name and words[1:] in ([], [name], [c.short])
+        ]
+        for command in shown:
+            print(f"INFO: {command.name} ({command.short}) -- {command.note}")
+        if not shown:
+            print(f"ERROR: unknown command: {words[1]}")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One word of the language; ``run`` is None for the one that ends the session."""
+
+    name: str
+    short: str
+    run: Callable[[Session, list[str]], None] | None
+    note: str
+
+
+_TABLE = (
+    Command("match", "m", Session.match, f"match {{{'|'.join(Verb)}}} jobspec"),
+    Command("multi-match", "M", Session.multi_match, "multi-match subcmd jobspec1 jobspec2 ..."),
+    Command("update", "u", Session.update,
+            "book a given R: update {allocate|reserve} {jgf|jgf_shorthand|rv1exec} file jobid "
+            "starttime duration"),
+    Command("attach", "j", Session.attach, "grow the graph: attach jgf_file"),
+    Command("remove", "j", Session.remove,
+            "shrink the graph: remove {path true | ranks false}"),
+    Command("find", "f", Session.find,
+            "find vertices: find status=down and sched-now=allocated; predicates status={up|down} "
+            "sched-now={allocated|free} sched-future={reserved|free} names=hostlist "
+            "property=name jobid-alloc=id jobid-reserved=id jobid-span=id jobid-tag=id "
+            "agfilter={true|false}"),
+    Command("cancel", "c", Session.cancel, "give back what a job holds: cancel jobid"),
+    Command("partial-cancel", "pc", Session.partial_cancel,
+            "give a part back: partial-cancel jobid {jgf|rv1exec} file"),
+    Command("set-property", "p", Session.set_property, "set-property path PROPERTY=VALUE"),
+    Command("get-property", "g", Session.get_property, "get-property path"),
+    Command("set-status", "t", Session.set_status, "set-status path {up|down}"),
+    Command("get-status", "e", Session.get_status, "get-status path"),
+    Command("list", "l", Session.list_jobs, "list all jobs"),
+    Command("info", "i", Session.info, "show one job: info jobid"),
+    Command("stat", "s", Session.stat, "show match times"),
+    Command("cat", "a", Session.cat, "show a jobspec file"),
+    Command("help", "h", Session.help, "help [command]"),
+    Command("quit", "q", None, "end the session"),
+)  # fmt: skip
+COMMANDS: dict[str, Command] = {}
+for _command in _TABLE:
+    COMMANDS.setdefault(_command.name, _command)
+    COMMANDS.setdefault(_command.short, _command)
+
+
+def _read(reader: str, name: str, *, needs_hosts: bool = True) -> JgfDocument | Rv1:
+    if reader not in ("jgf", "jgf_shorthand", "rv1exec"):
+        raise InvalidInput(f"unsupported reader {reader}", where="reader", value=reader)
+    data = Path(name).read_bytes()
+    if reader == "rv1exec":
+        return parse_rv1(data, needs_hosts=needs_hosts)
+    document = parse_jgf(data)
+    document.is_shorthand = reader == "jgf_shorthand"
+    return document
+
+
+def _number(word: str) -> int:
+    """As strtoll: the leading digits, else 0."""
+    digits = ""
+    for position, character in enumerate(word[:19]):
+        if not (character.isdigit() or (character == "-" and position == 0)):
+            break
+        digits += character
+    return int(digits) if digits.strip("-") else 0
+
+
+def _complain(message: str) -> None:
+    print(f"ERROR: {message}", file=sys.stderr)

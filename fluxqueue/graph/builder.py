@@ -1,0 +1,273 @@
+"""Collects vertices and edges in any order, checks that they are a tree, compiles the graph.
+
+Called by the readers (GRUG, JGF, rv1exec, Kubernetes nodes). Everything that is wrong is an
+``InvalidGraph`` that names the vertex.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import networkx as nx
+
+from fluxqueue.errors import InvalidGraph
+from fluxqueue.graph.store import ResourceGraph, compile_blocks
+
+MAX_SIZE = (1 << 62) - 1
+MAX_DEPTH = 500
+
+
+@dataclass(slots=True)
+class Vertex:
+    """One vertex as a reader found it. ``name`` and ``path`` are None when they are the default."""
+
+    type: str
+    id: int = 0
+    uniq_id: int = 0
+    basename: str = ""
+    name: str | None = None
+    rank: int = -1
+    size: int = 1
+    unit: str = ""
+    is_up: bool = True
+    path: str | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+class GraphBuilder:
+    """Vertices in columns; ``add`` numbers them, ``connect`` makes edges (order = child order)."""
+
+    def __init__(self) -> None:
+        self.graph = ResourceGraph()
+        self.kinds: list[int] = []
+        self.ids: list[int] = []
+        self.uniq_ids: list[int] = []
+        self.ranks: list[int] = []
+        self.sizes: list[int] = []
+        self.basenames: list[int] = []
+        self.names: dict[int, str] = {}
+        self.paths: dict[int, str] = {}
+        self.units: dict[int, str] = {}
+        self.properties: dict[int, dict[str, str]] = {}
+        self.down: set[int] = set()
+        self.parents: list[int] = []
+        self.children: dict[int, list[int]] = {}
+        self.final_order: list[int] = []
+        self._texts: dict[str, int] = {}
+
+    def intern_type(self, kind: str) -> int:
+        """The number of a type, new types after the known ones."""
+        number = self.graph.type_number.get(kind)
+        if number is None:
+            number = self.graph.type_number[kind] = len(self.graph.types)
+            self.graph.types.append(kind)
+        return number
+
+    def intern_text(self, text: str) -> int:
+        number = self._texts.get(text)
+        if number is None:
+            number = self._texts[text] = len(self.graph.texts)
+            self.graph.texts.append(text)
+        return number
+
+    def add(self, vertex: Vertex, where: str = "graph") -> int:
+        """Take one vertex; its number is the order of ``add`` calls.
+
+        Raises
+        ------
+        InvalidGraph
+            No type, or a size outside 0 to 2^62.
+        """
+        if not vertex.type:
+            raise InvalidGraph("a vertex needs a type", where=where)
+        if not 0 <= vertex.size <= MAX_SIZE:
+            raise InvalidGraph("size is out of range", where=where, value=vertex.size)
+        number = len(self.kinds)
+        self.add_plain(
+            self.intern_type(vertex.type),
+            self.intern_text(vertex.basename or vertex.type),
+            vertex.id,
+            vertex.uniq_id,
+            vertex.rank,
+            vertex.size,
+        )
+        if vertex.name is not None:
+            self.names[number] = vertex.name
+        if vertex.path is not None:
+            self.paths[number] = vertex.path
+        if vertex.unit:
+            self.units[number] = vertex.unit
+        if vertex.properties:
+            self.properties[number] = dict(vertex.properties)
+        if not vertex.is_up:
+            self.down.add(number)
+        return number
+
+    def add_plain(
+        self, kind: int, basename: int, number: int, uniq_id: int, rank: int, size: int
+    ) -> None:
+        """``add`` for the hot loops: type and basename interned already, nothing unusual."""
+        self.kinds.append(kind)
+        self.basenames.append(basename)
+        self.ids.append(number)
+        self.uniq_ids.append(uniq_id)
+        self.ranks.append(rank)
+        self.sizes.append(size)
+        self.parents.append(-1)
+
+    def connect(self, source: int, target: int, where: str = "edge") -> None:
+        """Put ``target`` into ``source``, after the children it has already.
+
+        Raises
+        ------
+        InvalidGraph
+            ``target`` has a parent already, or is ``source``.
+        """
+        if self.parents[target] >= 0:
+            raise InvalidGraph(
+                "a vertex is contained in one other only",
+                where=where,
+                value=self.label(target),
+            )
+        if source == target:
+            raise InvalidGraph("a vertex contains itself", where=where, value=self.label(target))
+        self.parents[target] = source
+        found = self.children.get(source)
+        if found is None:
+            self.children[source] = [target]
+        else:
+            found.append(target)
+
+    def label(self, number: int) -> str:
+        """How an error message calls a vertex."""
+        name = self.names.get(number)
+        if name is None:
+            name = f"{self.graph.texts[self.basenames[number]]}{self.ids[number]}"
+        return f"{name} (id {self.uniq_ids[number]})"
+
+    def build(self) -> ResourceGraph:
+        """Check and compile.
+
+        Raises
+        ------
+        InvalidGraph
+            Empty, several roots, a cycle, deeper than 500, or two vertices with one path.
+        """
+        if not self.kinds:
+            raise InvalidGraph("has no vertices", where="graph")
+        roots = [i for i, parent in enumerate(self.parents) if parent < 0]
+        if not roots:
+            raise InvalidGraph("has no root: every vertex is inside another", where="graph")
+        if len(roots) > 1:
+            shown = ", ".join(self.label(r) for r in roots[:3])
+            raise InvalidGraph(f"has {len(roots)} roots: {shown}", where="graph", value=len(roots))
+        order = self.final_order = self._preorder(roots[0])
+        self._fill(order)
+        self._check_paths()
+        compile_blocks(self.graph)
+        return self.graph
+
+    def _preorder(self, root: int) -> list[int]:
+        order: list[int] = []
+        children = self.children
+        stack = [root]
+        while stack:
+            i = stack.pop()
+            order.append(i)
+            below = children.get(i)
+            if below:
+                stack.extend(reversed(below))
+        if len(order) != len(self.kinds):
+            left = set(range(len(self.kinds))) - set(order)
+            raise InvalidGraph("has a cycle", where="graph", value=self.label(min(left)))
+        return order
+
+    def _fill(self, order: list[int]) -> None:
+        graph = self.graph
+        if order == list(range(len(order))):
+            new_number = order
+            graph.type_of, graph.id, graph.uniq_id = self.kinds, self.ids, self.uniq_ids
+            graph.rank, graph.size = self.ranks, self.sizes
+            graph.basename_of, graph.parent = self.basenames, self.parents
+            graph.children = self.children
+        else:
+            new_number = [0] * len(order)
+            for new, old in enumerate(order):
+                new_number[old] = new
+            new_number.append(-1)
+            graph.type_of = [self.kinds[i] for i in order]
+            graph.id = [self.ids[i] for i in order]
+            graph.uniq_id = [self.uniq_ids[i] for i in order]
+            graph.rank = [self.ranks[i] for i in order]
+            graph.size = [self.sizes[i] for i in order]
+            graph.basename_of = [self.basenames[i] for i in order]
+            graph.parent = [new_number[self.parents[i]] for i in order]
+            graph.children = {
+                new_number[i]: [new_number[c] for c in below] for i, below in self.children.items()
+            }
+        graph.names = {new_number[i]: name for i, name in self.names.items()}
+        graph.paths = {new_number[i]: path for i, path in self.paths.items()}
+        graph.units = {new_number[i]: unit for i, unit in self.units.items()}
+        graph.properties = {new_number[i]: found for i, found in self.properties.items()}
+        graph.down = {new_number[i] for i in self.down}
+        end = list(range(1, len(order) + 1))
+        for v in range(len(order) - 1, 0, -1):
+            above = graph.parent[v]
+            end[above] = max(end[above], end[v])
+        graph.end = end
+        if graph.paths:
+            self._keep_unusual_paths()
+
+    def _keep_unusual_paths(self) -> None:
+        # Every JGF vertex states its path; only those that are not parent + name are stored.
+        graph = self.graph
+        stated, graph.paths = graph.paths, {}
+        inner: dict[int, str] = {-1: ""}
+        for v, above in enumerate(graph.parent):
+            default = f"{inner[above]}/{graph.name(v)}"
+            path = stated.get(v, default)
+            if path != default:
+                graph.paths[v] = path
+            if v in graph.children:
+                inner[v] = path
+
+    def _check_paths(self) -> None:
+        # Fluxion tells vertices with one path apart by rank (several brokers on one host).
+        graph = self.graph
+        if graph.paths:
+            groups = [list(range(len(graph)))]
+            paths = graph.all_paths()
+        else:
+            groups = [below for below in graph.children.values() if not self._are_distinct(below)]
+            paths = []
+        for group in groups:
+            seen: set[tuple[str, int]] = set()
+            for v in group:
+                path = paths[v] if paths else graph.path(v)
+                if (path, graph.rank[v]) in seen:
+                    raise InvalidGraph("two vertices have one path", where="graph", value=path)
+                seen.add((path, graph.rank[v]))
+
+    def _are_distinct(self, siblings: list[int]) -> bool:
+        graph = self.graph
+        if any(c in graph.names for c in siblings):
+            return False
+        return len({(graph.basename_of[c], graph.id[c]) for c in siblings}) == len(siblings)
+
+
+def to_networkx(graph: ResourceGraph) -> nx.DiGraph:
+    """The graph as networkx, for drawing, checking and export. Node keys are vertex numbers."""
+    found: nx.DiGraph = nx.DiGraph()
+    for v in range(len(graph)):
+        found.add_node(
+            v,
+            type=graph.type_name(v),
+            name=graph.name(v),
+            path=graph.path(v),
+            size=graph.size[v],
+            rank=graph.rank[v],
+            is_up=v not in graph.down,
+        )
+        if graph.parent[v] >= 0:
+            found.add_edge(graph.parent[v], v)
+    return found

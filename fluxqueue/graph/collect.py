@@ -1,0 +1,56 @@
+"""From marks to a booking: which vertices a job holds, and which it shares.
+
+The second walk of a match, from the root along the marked vertices (flux-sched, ``upd_dfv``): a
+vertex of an exclusive type is held with its whole subtree. Called by the matcher; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fluxqueue.graph.state import Booking
+from fluxqueue.graph.store import ResourceGraph
+
+
+class Collector:
+    """Fills a booking from marks (vertex -> is held exclusively)."""
+
+    def __init__(
+        self, graph: ResourceGraph, marks: Mapping[int, bool], exclusive_kinds: set[int]
+    ) -> None:
+        self.graph, self.exclusive_kinds = graph, exclusive_kinds
+        self.marks = marks
+        self.marked: dict[int, list[int]] = {}
+        for v in marks:
+            self.marked.setdefault(graph.parent[v], []).append(v)
+
+    def fill(self, booking: Booking, is_root_exclusive: bool) -> bool:
+        """Put all that is reached into ``booking``; False if nothing is held exclusively."""
+        return self._descend(0, is_root_exclusive, False, booking)
+
+    def _descend(self, v: int, is_exclusive: bool, is_whole: bool, booking: Booking) -> bool:
+        graph = self.graph
+        is_whole = is_whole or graph.type_of[v] in self.exclusive_kinds
+        is_exclusive = is_exclusive or is_whole
+        number = graph.block_of[v]
+        if number >= 0 and is_whole:
+            bits = graph.blocks[number].shape.below[v - graph.blocks[number].base]
+            _hold(booking, number, bits, bits)
+            return True
+        is_used = is_exclusive
+        below = graph.children.get(v, ()) if is_whole else self.marked.get(v, ())
+        for child in below:
+            held = is_whole or self.marks[child]
+            is_used = self._descend(child, held, is_whole, booking) or is_used
+        if is_used:
+            if number < 0:
+                booking.tops[v] = is_exclusive
+            else:
+                bit = 1 << (v - graph.blocks[number].base)
+                _hold(booking, number, bit if is_exclusive else 0, bit)
+        return is_used
+
+
+def _hold(booking: Booking, number: int, booked: int, touched: int) -> None:
+    mine, shared = booking.blocks.get(number, (0, 0))
+    booking.blocks[number] = (mine | booked, shared | touched)

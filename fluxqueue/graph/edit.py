@@ -1,0 +1,112 @@
+"""Growing and shrinking a graph: attach a JGF subgraph, take subtrees out.
+
+A changed graph is compiled anew and the bookings are carried over, vertex by vertex. Called by
+``Matcher``; nothing is changed until the new graph has passed every check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fluxqueue.errors import InvalidGraph
+from fluxqueue.graph.builder import GraphBuilder, Vertex
+from fluxqueue.graph.given import hold
+from fluxqueue.graph.jgf import JgfDocument
+from fluxqueue.graph.state import Booking
+from fluxqueue.graph.store import ResourceGraph, iterate_bits
+
+
+class GraphEdit:
+    """A new graph made from an old one; ``new_number`` maps old vertices to new ones."""
+
+    def __init__(self, graph: ResourceGraph, gone: frozenset[int] = frozenset()) -> None:
+        self.old = graph
+        self.builder = GraphBuilder()
+        # Types keep their numbers: requests and filters of the old graph stay readable.
+        self.builder.graph.types = list(graph.types)
+        self.builder.graph.type_number = dict(graph.type_number)
+        self.index_of: dict[int, int] = {}
+        for v in range(len(graph)):
+            if v not in gone:
+                self.index_of[v] = self.builder.add(vertex_of(graph, v))
+                above = graph.parent[v]
+                if above >= 0:
+                    self.builder.connect(self.index_of[above], self.index_of[v])
+        self.new: ResourceGraph
+        self.new_number: dict[int, int] = {}
+
+    def attach(self, document: JgfDocument) -> None:
+        """Add the vertices and edges of ``document`` that the graph does not have.
+
+        Raises
+        ------
+        InvalidGraph
+            A dangling edge; everything ``GraphBuilder.build`` refuses comes later.
+        """
+        known: dict[str, int] = {}
+        fresh: set[str] = set()
+        for found in document.vertices:
+            assert found.vertex.path is not None
+            same = [
+                v
+                for v in self.old.find_path(found.vertex.path)
+                if self.old.rank[v] == found.vertex.rank
+            ]
+            if same:
+                known[found.outer_id] = self.index_of[same[0]]
+            else:
+                known[found.outer_id] = self.builder.add(found.vertex, f"node {found.outer_id}")
+                fresh.add(found.outer_id)
+        for source, target in document.edges:
+            if source not in known or target not in known:
+                raise InvalidGraph(
+                    "edge to a node that is not in the document",
+                    where="graph.edges",
+                    value=f"{source} -> {target}",
+                )
+            if source in fresh or target in fresh:
+                self.builder.connect(known[source], known[target], f"{source} -> {target}")
+
+    def finish(self) -> None:
+        """Compile the new graph; raises ``InvalidGraph`` as ``GraphBuilder.build`` does."""
+        self.new = self.builder.build()
+        # build() numbers in preorder; builder indexes are found again by walking both orders.
+        order = self.builder.final_order
+        position = {index: v for v, index in enumerate(order)}
+        self.new_number = {v: position[index] for v, index in self.index_of.items()}
+
+    def carry(self, booking: Booking) -> Booking:
+        """``booking`` on the new graph; vertices that are gone are left out."""
+        old, new = self.old, self.new
+        held = [v for v, is_exclusive in booking.tops.items() if is_exclusive]
+        for number, (booked, _) in booking.blocks.items():
+            base = old.blocks[number].base
+            held += [base + i for i in iterate_bits(booked)]
+        carried = Booking(booking.job, booking.at, booking.end, booking.is_reservation)
+        hold(new, carried, (self.new_number[v] for v in held if v in self.new_number))
+        return carried
+
+
+def vertex_of(graph: ResourceGraph, v: int) -> Vertex:
+    """The vertex as a reader would have found it."""
+    return Vertex(
+        type=graph.type_name(v),
+        id=graph.id[v],
+        uniq_id=graph.uniq_id[v],
+        basename=graph.basename(v),
+        name=graph.names.get(v),
+        rank=graph.rank[v],
+        size=graph.size[v],
+        unit=graph.units.get(v, ""),
+        is_up=v not in graph.down,
+        path=graph.paths.get(v),
+        properties=dict(graph.properties.get(v, {})),
+    )
+
+
+def subtrees(graph: ResourceGraph, roots: Iterable[int]) -> frozenset[int]:
+    """All vertices at or below ``roots``."""
+    found: set[int] = set()
+    for v in roots:
+        found.update(range(v, graph.end[v]))
+    return frozenset(found)

@@ -1,0 +1,234 @@
+"""Booking a given R, and giving a part of one back.
+
+``update`` books what a document says a job holds, to restore the state after a restart; partial
+cancel frees the vertices (JGF) or the ranks (rv1exec) that a document lists. Both check everything
+before they change anything. Called by ``Matcher``; flux-sched: ``update_vtx``, ``cancel_vtx``,
+``unpack_rank``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fluxqueue.errors import InvalidGraph, InvalidInput
+from fluxqueue.graph.collect import Collector
+from fluxqueue.graph.jgf import JgfDocument, JgfVertex
+from fluxqueue.graph.rv1 import Rv1
+from fluxqueue.graph.state import Booking, GraphState
+from fluxqueue.graph.store import ResourceGraph
+
+
+def find_vertex(graph: ResourceGraph, found: JgfVertex) -> int:
+    """The vertex of ``graph`` that a JGF vertex describes.
+
+    Raises
+    ------
+    InvalidGraph
+        None has its path and rank, or its type, size, id or name is another.
+    """
+    given = found.vertex
+    assert given.path is not None
+    where = f"node {found.outer_id}"
+    for v in graph.find_path(given.path):
+        if graph.rank[v] != given.rank:
+            continue
+        name = given.name if given.name is not None else f"{given.basename}{given.id}"
+        differences = [
+            f"{key} is {have!r} in the graph, not {want!r}"
+            for key, have, want in (
+                ("type", graph.type_name(v), given.type),
+                ("basename", graph.basename(v), given.basename),
+                ("size", graph.size[v], given.size),
+                ("id", graph.id[v], given.id),
+                ("name", graph.name(v), name),
+            )
+            if have != want
+        ]
+        if differences:
+            raise InvalidGraph("; ".join(differences), where=where, value=given.path)
+        return v
+    raise InvalidGraph(
+        f"the graph has no vertex at {given.path} with rank {given.rank}",
+        where=where,
+        value=given.path,
+    )
+
+
+class GivenJgf:
+    """A JGF document laid on the graph: the booking it describes, and what to show of it."""
+
+    def __init__(
+        self, graph: ResourceGraph, document: JgfDocument, exclusive_kinds: set[int]
+    ) -> None:
+        self.graph = graph
+        self.exclusive: set[int] = set()
+        self.shared: set[int] = set()
+        vertex_of: dict[str, int] = {}
+        for found in document.vertices:
+            v = find_vertex(graph, found)
+            if document.free_ranks and found.vertex.rank in document.free_ranks:
+                continue
+            vertex_of[found.outer_id] = v
+            (self.exclusive if found.is_exclusive else self.shared).add(v)
+            if found.is_exclusive and document.is_shorthand:
+                self.exclusive.update(range(v, graph.end[v]))
+        marks: dict[int, bool] = {}
+        for source, target in document.edges:
+            if source not in vertex_of or target not in vertex_of:
+                if document.free_ranks is not None:
+                    continue
+                raise InvalidGraph(
+                    "edge to a node that is not in the document",
+                    where="graph.edges",
+                    value=f"{source} -> {target}",
+                )
+            v = vertex_of[target]
+            if graph.parent[v] != vertex_of[source]:
+                raise InvalidGraph(
+                    "the graph has no such edge", where="graph.edges", value=f"{source} -> {target}"
+                )
+            marks[v] = v in self.exclusive
+        if document.is_shorthand:
+            marks |= {v: True for v in self.exclusive if v}
+        self.shown = Booking(0, 0, 0)
+        Collector(graph, marks, exclusive_kinds).fill(self.shown, 0 in self.exclusive)
+
+    def booking(self) -> Booking:
+        """What to book: all that is exclusive, and everything above it."""
+        booking = Booking(0, 0, 0, False, dict(self.shown.blocks), dict(self.shown.tops))
+        hold(self.graph, booking, self.exclusive)
+        return booking
+
+
+class GivenRv1:
+    """An R laid on the graph. Its nodes are shown as exclusive; they are held only if whole."""
+
+    def __init__(self, graph: ResourceGraph, document: Rv1) -> None:
+        self.graph = graph
+        self.exclusive: set[int] = set()
+        self.shared: set[int] = {0}
+        nodes: set[int] = set()
+        root = graph.path(0)
+        for entry in document.entries:
+            node = self._find(f"{root}/{entry.host}", "node", entry.rank)
+            nodes.add(node)
+            below: set[int] = set()
+            for kind, ids in entry.children:
+                for number in ids:
+                    below.add(self._find(f"{graph.path(node)}/{kind}{number}", kind, entry.rank))
+            self.exclusive |= below
+            if len(below) == len(graph.by_rank(entry.rank)) - 1:
+                self.exclusive.add(node)
+        self.shared |= nodes
+        self.shown = Booking(0, 0, 0)
+        hold(graph, self.shown, self.exclusive | nodes)
+
+    def _find(self, path: str, kind: str, rank: int) -> int:
+        graph = self.graph
+        for v in graph.find_path(path):
+            if graph.rank[v] == rank and graph.type_name(v) == kind:
+                return v
+        raise InvalidGraph(
+            f"the graph has no {kind} at {path} with rank {rank}", where="R_lite", value=path
+        )
+
+    def booking(self) -> Booking:
+        booking = Booking(0, 0, 0)
+        hold(self.graph, booking, self.exclusive)
+        return booking
+
+
+def hold(graph: ResourceGraph, booking: Booking, vertices: Iterable[int]) -> None:
+    """Add ``vertices``, exclusively, and everything above them to ``booking``."""
+    for v in vertices:
+        number = graph.block_of[v]
+        if number >= 0:
+            block = graph.blocks[number]
+            booked, touched = booking.blocks.get(number, (0, 0))
+            touched |= mask_upwards(graph, number, v)
+            booking.blocks[number] = (booked | 1 << (v - block.base), touched)
+            above = graph.parent[block.base]
+        else:
+            booking.tops[v] = True
+            above = graph.parent[v]
+        while above >= 0 and above not in booking.tops:
+            booking.tops[above] = False
+            above = graph.parent[above]
+
+
+def mask_upwards(graph: ResourceGraph, number: int, v: int) -> int:
+    """The bits of ``v`` and of everything above it within its block."""
+    block = graph.blocks[number]
+    i = v - block.base
+    mask = 1 << i
+    while i:
+        i = block.shape.parents[i]
+        mask |= 1 << i
+    return mask
+
+
+def check_free(
+    state: GraphState, exclusive: set[int], shared: set[int], start: int, end: int
+) -> None:
+    """Refuse a given R that needs something held already.
+
+    Raises
+    ------
+    InvalidInput
+        Names the first vertex that another job holds during the window.
+    """
+    graph = state.graph
+    masks: dict[int, int] = {}
+    for v in sorted(exclusive | shared):
+        number = graph.block_of[v]
+        if number < 0:
+            is_held = state.top_is_held(v, start, end)
+        else:
+            if number not in masks:
+                masks[number] = state.block_masks(number, start, end)[0]
+            is_held = bool(masks[number] >> (v - graph.blocks[number].base) & 1)
+        if is_held:
+            raise InvalidInput(
+                "is held by another job in that time", where=graph.path(v), value=v
+            )
+
+
+def without(graph: ResourceGraph, booking: Booking, vertices: Iterable[int]) -> Booking:
+    """``booking`` after ``vertices`` were given back; what is above nothing is dropped too.
+
+    Raises
+    ------
+    InvalidInput
+        One of the vertices is not held by it.
+    """
+    gone: dict[int, int] = {}
+    tops = {v for v, is_exclusive in booking.tops.items() if is_exclusive}
+    for v in vertices:
+        number = graph.block_of[v]
+        if number < 0:
+            if v not in tops:
+                raise InvalidInput("is not held by the job", where=graph.path(v))
+            tops.discard(v)
+            continue
+        bit = 1 << (v - graph.blocks[number].base)
+        if not booking.blocks.get(number, (0, 0))[0] & bit:
+            raise InvalidInput("is not held by the job", where=graph.path(v))
+        gone[number] = gone.get(number, 0) | bit
+    left = Booking(booking.job, booking.at, booking.end, booking.is_reservation)
+    hold(graph, left, tops)
+    for number, (booked, touched) in booking.blocks.items():
+        if number not in gone:
+            left.blocks[number] = (booked, touched)
+            _touch_above(graph, left, number)
+            continue
+        kept = booked & ~gone[number]
+        base = graph.blocks[number].base
+        hold(graph, left, (base + i for i in range(kept.bit_length()) if kept >> i & 1))
+    return left
+
+
+def _touch_above(graph: ResourceGraph, booking: Booking, number: int) -> None:
+    above = graph.parent[graph.blocks[number].base]
+    while above >= 0 and above not in booking.tops:
+        booking.tops[above] = False
+        above = graph.parent[above]

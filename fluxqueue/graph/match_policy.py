@@ -1,0 +1,87 @@
+"""Match policies: which of the sufficient resources a job gets.
+
+Named as in Fluxion (``first``, ``lonode``, ...), or a custom string of Fluxion's options, or one of
+two policies of ours: ``pack`` (fewest and fullest nodes) and ``spread`` (emptiest nodes). Called
+by the matcher, per request if the request says so. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluxqueue.errors import InvalidSettings
+
+NODE_FACTOR = 10_000
+"""Weight of a node's id against the ids below it (flux-sched, dfu_match_policy_factory.cpp)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchPolicy:
+    """One policy.
+
+    ``is_high`` prefers high ids; ``is_node_centric`` lets the node's id decide first;
+    ``is_node_exclusive`` books every touched node whole; ``stops_early`` takes the first
+    sufficient candidates, in the order of free resources (Fluxion's ``stop_on_1_matches``).
+    ``occupancy`` is 1 for fullest nodes first, -1 for emptiest first, 0 for Fluxion's policies.
+    """
+
+    name: str
+    is_high: bool = True
+    is_node_centric: bool = False
+    is_node_exclusive: bool = False
+    stops_early: bool = False
+    occupancy: int = 0
+
+
+POLICIES = {
+    policy.name: policy
+    for policy in (
+        MatchPolicy("first", is_node_centric=True, stops_early=True),
+        MatchPolicy("firstnodex", is_node_centric=True, is_node_exclusive=True, stops_early=True),
+        MatchPolicy("high"),
+        MatchPolicy("low", is_high=False),
+        MatchPolicy("lonode", is_high=False, is_node_centric=True),
+        MatchPolicy("hinode", is_node_centric=True),
+        MatchPolicy("lonodex", is_high=False, is_node_centric=True, is_node_exclusive=True),
+        MatchPolicy("hinodex", is_node_centric=True, is_node_exclusive=True),
+        MatchPolicy("pack", is_high=False, is_node_centric=True, occupancy=1),
+        MatchPolicy("spread", is_high=False, is_node_centric=True, occupancy=-1),
+    )
+}
+_OPTIONS = {
+    "node_centric": "is_node_centric",
+    "node_exclusive": "is_node_exclusive",
+    "stop_on_1_matches": "stops_early",
+}
+
+
+def parse_policy(text: str) -> MatchPolicy:
+    """The policy called ``text``, or made of options: ``policy=low node_centric=true``.
+
+    Raises
+    ------
+    InvalidSettings
+        An unknown name or option, a value that is no boolean, or no ``policy=``.
+    """
+    known = POLICIES.get(text)
+    if known is not None:
+        return known
+    values: dict[str, bool] = {}
+    high: bool | None = None
+    for option in text.split():
+        name, _, value = option.partition("=")
+        if name == "policy" and value in ("high", "low"):
+            # Fluxion lets high win when both are given.
+            high = value == "high" or bool(high)
+        elif name in _OPTIONS and value in ("true", "false"):
+            values.setdefault(_OPTIONS[name], value == "true")
+        else:
+            raise InvalidSettings(
+                f"{option!r} is no match policy",
+                where="match-policy",
+                value=text,
+                hint=f"one of {', '.join(POLICIES)}, or policy=low node_centric=true ...",
+            )
+    if high is None:
+        raise InvalidSettings("needs policy=high or policy=low", where="match-policy", value=text)
+    return MatchPolicy(text, is_high=high, **values)

@@ -1,0 +1,480 @@
+"""The matcher: Fluxion's verbs over one graph and its bookings.
+
+Called by ``resource-query`` and wherever a Flux graph is scheduled. Answers as Fluxion does
+(flux-sched, resource/traversers/dfu.cpp), with two *different* exceptions for "busy now" and
+"never possible". Time is an argument: integer seconds, ``now`` included. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+
+from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec, Unsatisfiable
+from fluxqueue.graph.child_order import ChildOrder
+from fluxqueue.graph.collect import Collector
+from fluxqueue.graph.fast import FastSelector
+from fluxqueue.graph.edit import GraphEdit, subtrees
+from fluxqueue.graph.filters import DEFAULT, PruningFilters
+from fluxqueue.graph.find import Finder
+from fluxqueue.graph.given import GivenJgf, GivenRv1, check_free, find_vertex, without
+from fluxqueue.graph.jgf import JgfDocument
+from fluxqueue.graph.match_policy import MatchPolicy, parse_policy
+from fluxqueue.graph.request import Request
+from fluxqueue.graph.resource_set import ResourceSet
+from fluxqueue.graph.rv1 import Rv1
+from fluxqueue.graph.state import Booking, GraphState
+from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.walk import Walk, Window
+from fluxqueue.jobspec.model import Jobspec
+
+GRAPH_END = 3_153_600_000
+"""Fluxion's default lifetime of a graph: 100 years in seconds."""
+PLAN_END = (1 << 63) - 1
+MAX_COMPILED = 256
+
+
+class Verb(StrEnum):
+    """What a match may do when the resources are not free now."""
+
+    ALLOCATE = "allocate"
+    ALLOCATE_WITH_SATISFIABILITY = "allocate_with_satisfiability"
+    ALLOCATE_ORELSE_RESERVE = "allocate_orelse_reserve"
+    SATISFIABILITY = "satisfiability"
+    WITHOUT_ALLOCATING = "without_allocating"
+    WITHOUT_ALLOCATING_FUTURE = "without_allocating_future"
+
+    @property
+    def commits(self) -> bool:
+        return self in (
+            Verb.ALLOCATE,
+            Verb.ALLOCATE_WITH_SATISFIABILITY,
+            Verb.ALLOCATE_ORELSE_RESERVE,
+        )
+
+    @property
+    def looks_ahead(self) -> bool:
+        return self in (Verb.ALLOCATE_ORELSE_RESERVE, Verb.WITHOUT_ALLOCATING_FUTURE)
+
+
+BUSY = "busy now: the resources are not free"
+NEVER = "the graph can never satisfy this request"
+
+
+class Matcher:
+    """One graph, its bookings and a default policy.
+
+    Parameters
+    ----------
+    policy
+        Used by requests that name none.
+    prune_filters
+        Fluxion's specification of summed types; decides the weights of ``first`` and the totals
+        that reservations are checked with.
+    end
+        The graph's last second; no booking goes beyond it.
+    use_reference
+        True runs every match by the reference walk, vertex by vertex (tests compare the two).
+    """
+
+    def __init__(
+        self,
+        graph: ResourceGraph,
+        policy: str = "first",
+        prune_filters: str = DEFAULT,
+        *,
+        end: int = GRAPH_END,
+        use_reference: bool = False,
+    ) -> None:
+        self.policy = parse_policy(policy)
+        self.prune_filters = prune_filters
+        self.end = end
+        self.use_reference = use_reference
+        self._load(graph)
+
+    def _load(self, graph: ResourceGraph) -> None:
+        self.graph = graph
+        self.state = GraphState(graph, PruningFilters(graph, self.prune_filters))
+        self.order = ChildOrder(graph)
+        self.fast = FastSelector(self.state, self.order)
+        self.nodes_up = self._nodes_up_below(0)
+        self._compiled: dict[int, tuple[Jobspec, Request]] = {}
+
+    # -- matching ---------------------------------------------------------------------------
+
+    def match(
+        self,
+        jobspec: Jobspec,
+        job: int,
+        *,
+        now: int = 0,
+        verb: Verb = Verb.ALLOCATE,
+        policy: str | None = None,
+    ) -> ResourceSet | None:
+        """Find resources for ``jobspec`` and book them for ``job`` as ``verb`` says.
+
+        Returns the resource set, ``is_reserved`` if it starts later than ``now``; None for
+        ``satisfiability``, which books and returns nothing.
+
+        Raises
+        ------
+        InsufficientResources
+            Not now, but the graph could (EBUSY).
+        Unsatisfiable
+            Never on this graph (ENODEV); only the verbs that look into the future can say so.
+        InvalidJobspec
+            An unknown type, a duration beyond the graph, ``exclusive: false`` inside something
+            exclusive, or nothing that would be held exclusively.
+        InvalidInput
+            ``job`` holds something already.
+        """
+        request = self.compile(jobspec)
+        chosen = self.policy if policy is None else parse_policy(policy)
+        if verb.commits and job in self.state.bookings:
+            raise InvalidInput("the job holds resources already", where="jobid", value=job)
+        search = _Search(self, request, chosen, now, verb)
+        if verb is Verb.SATISFIABILITY:
+            search.check_satisfiability()
+            return None
+        found = search.find(job)
+        if verb.commits:
+            self.state.book(found.booking)
+            if chosen.stops_early:
+                self._update_weights(found.booking, now)
+        return found
+
+    def compile(self, jobspec: Jobspec) -> Request:
+        """The request for this graph; cached as long as the jobspec object is in use."""
+        known = self._compiled.get(id(jobspec))
+        if known is not None:
+            return known[1]
+        request = Request(jobspec, self.graph.type_number)
+        if len(self._compiled) >= MAX_COMPILED:
+            self._compiled.clear()
+        self._compiled[id(jobspec)] = (jobspec, request)
+        return request
+
+    def cancel(self, job: int) -> Booking:
+        """Give back all that ``job`` holds.
+
+        Raises
+        ------
+        InvalidInput
+            It holds nothing.
+        """
+        if job not in self.state.bookings:
+            raise InvalidInput("holds nothing", where="jobid", value=job)
+        return self.state.cancel(job)
+
+    # -- given resource sets ------------------------------------------------------------------
+
+    def update(
+        self, given: GivenJgf | GivenRv1, job: int, *, at: int, duration_s: int, now: int = 0
+    ) -> ResourceSet:
+        """Book what a document says ``job`` holds, during ``[at, at + duration_s)``.
+
+        Raises
+        ------
+        InvalidInput
+            The job holds something already, a bad time, or a vertex that is not free.
+        """
+        if job in self.state.bookings:
+            raise InvalidInput("the job holds resources already", where="jobid", value=job)
+        if at < 0 or duration_s < 1 or at + duration_s > PLAN_END:
+            raise InvalidInput("is no time to book", where="starttime", value=(at, duration_s))
+        check_free(self.state, given.exclusive, given.shared, at, at + duration_s)
+        booking = given.booking()
+        for one in (booking, given.shown):
+            one.job, one.at, one.end, one.is_reservation = job, at, at + duration_s, at != now
+        self.state.book(booking)
+        if self.policy.stops_early:
+            self._update_weights(given.shown, now)
+        return ResourceSet(self.graph, given.shown)
+
+    def read_given(self, document: JgfDocument | Rv1) -> GivenJgf | GivenRv1:
+        """Lay a parsed document on the graph; raises ``InvalidGraph`` where it does not fit."""
+        if isinstance(document, Rv1):
+            return GivenRv1(self.graph, document)
+        node = self.graph.type_number["node"]
+        kinds = {node} if self.policy.is_node_exclusive else set()
+        return GivenJgf(self.graph, document, kinds)
+
+    def cancel_part(self, job: int, document: JgfDocument | Rv1) -> bool:
+        """Give back the vertices (JGF) or ranks (rv1exec) listed; True if nothing is left.
+
+        Raises
+        ------
+        InvalidInput
+            The job holds nothing, a reservation, or not what is listed.
+        """
+        booking = self.state.bookings.get(job)
+        if booking is None or booking.is_reservation:
+            raise InvalidInput("has no allocation", where="jobid", value=job)
+        graph = self.graph
+        if isinstance(document, Rv1):
+            gone = self._held_on_ranks(booking, {entry.rank for entry in document.entries})
+        else:
+            gone = [find_vertex(graph, found) for found in document.vertices]
+        left = without(graph, booking, gone)
+        self.state.cancel(job)
+        if left.blocks or left.tops:
+            self.state.book(left)
+            return False
+        return True
+
+    def _held_on_ranks(self, booking: Booking, ranks: set[int]) -> list[int]:
+        graph = self.graph
+        found: list[int] = []
+        for rank in sorted(ranks):
+            vertices = graph.by_rank(rank)
+            if not vertices:
+                raise InvalidInput("the graph has no such rank", where="rank", value=rank)
+            top = min(vertices, key=graph.depth)
+            for v in range(top, graph.end[top]):
+                number = graph.block_of[v]
+                if number < 0:
+                    is_held = booking.tops.get(v, False)
+                else:
+                    booked = booking.blocks.get(number, (0, 0))[0]
+                    is_held = bool(booked >> (v - graph.blocks[number].base) & 1)
+                if is_held:
+                    found.append(v)
+        return found
+
+    # -- looking and changing -----------------------------------------------------------------
+
+    def find(self, expression: str, *, now: int = 0) -> ResourceSet:
+        """The vertices that ``expression`` describes; raises ``InvalidInput`` if it is none."""
+        return Finder(self.state, expression).run(now)
+
+    def set_status(self, v: int, *, is_up: bool) -> None:
+        """Mark one vertex; a vertex that is down hides everything below it. Jobs stay."""
+        graph = self.graph
+        before = self._nodes_up_below(v)
+        if is_up:
+            graph.down.discard(v)
+        else:
+            graph.down.add(v)
+        self.nodes_up += self._nodes_up_below(v) - before
+        self.state.log.extend({graph.block_of[u] for u in range(v, graph.end[v])} - {-1})
+        self.fast.forget_status()
+
+    def set_property(self, v: int, key: str, value: str) -> None:
+        """Give a vertex a property; constraints see the key, R shows both."""
+        self.graph.properties.setdefault(v, {})[key] = value
+        self.fast.forget_constraints()
+
+    def attach(self, document: JgfDocument) -> None:
+        """Grow the graph by a JGF subgraph; raises ``InvalidGraph`` and changes nothing."""
+        edit = GraphEdit(self.graph)
+        edit.attach(document)
+        self._adopt(edit)
+
+    def remove_subtree(self, v: int) -> None:
+        """Take ``v`` and everything below it out of the graph; what jobs held there is gone.
+
+        Raises
+        ------
+        InvalidInput
+            ``v`` is the root.
+        """
+        if v == 0:
+            raise InvalidInput("the root cannot be removed", where="path", value="/")
+        self._adopt(GraphEdit(self.graph, subtrees(self.graph, [v])))
+
+    def remove_ranks(self, ranks: Iterable[int]) -> None:
+        """Take all vertices of these broker ranks out; raises ``InvalidInput`` if one has none."""
+        roots: list[int] = []
+        for rank in ranks:
+            vertices = self.graph.by_rank(rank)
+            if not vertices or 0 in vertices:
+                raise InvalidInput("the graph has no such rank", where="rank", value=rank)
+            roots.append(min(vertices, key=self.graph.depth))
+        self._adopt(GraphEdit(self.graph, subtrees(self.graph, roots)))
+
+    def _adopt(self, edit: GraphEdit) -> None:
+        edit.finish()
+        bookings = [edit.carry(booking) for booking in self.state.bookings.values()]
+        weights = self.order.weights
+        self._load(edit.new)
+        for booking in bookings:
+            self.state.book(booking)
+        for v, weight in weights.items():
+            if v in edit.new_number:
+                self.order.set_weight(edit.new_number[v], weight)
+
+    def _nodes_up_below(self, v: int) -> int:
+        graph = self.graph
+        node = graph.type_number["node"]
+        return sum(
+            graph.type_of[u] == node and graph.is_up(u) for u in range(v, graph.end[v])
+        )
+
+    def constraint_for(self, request: Request) -> Callable[[int], bool] | None:
+        """Whether a node satisfies the jobspec's constraint; None if there is none."""
+        constraint = request.jobspec.constraint
+        if constraint is None:
+            return None
+        graph = self.graph
+        nothing: dict[str, str] = {}
+
+        def is_allowed(v: int) -> bool:
+            return constraint.matches(
+                graph.name(v), graph.rank[v], graph.properties.get(v, nothing)
+            )
+
+        return is_allowed
+
+    # -- weights of the first policies --------------------------------------------------------
+
+    def _update_weights(self, booking: Booking, now: int) -> None:
+        graph, state = self.graph, self.state
+        for v in booking.tops:
+            planner = state.planners.get(v)
+            if v and planner is not None:
+                last = len(planner.types) - 1
+                weight = planner.totals[last] - planner.used_at(now, last)
+                if weight or planner.spans:
+                    self.order.set_weight(v, weight)
+        for number, (_, touched) in booking.blocks.items():
+            block = graph.blocks[number]
+            shape = block.shape
+            held = 0
+            for start, end, booked, _, _, _ in state.block_spans[number].values():
+                if start <= now < end:
+                    held |= booked
+            for i, children in enumerate(shape.children):
+                types = state.filters.types_at(shape.types[i]) if children else ()
+                if not types or not touched >> i & 1 or block.base + i == 0:
+                    continue
+                inside = shape.below[i] & ~(1 << i)
+                weight = shape.count(types[-1], inside & ~held)
+                tracked = sum(shape.type_mask.get(kind, 0) for kind in state.filters.tracked)
+                if weight or touched & inside & tracked:
+                    self.order.set_weight(block.base + i, weight)
+
+
+class _Search:
+    """One call of ``match``: which windows to try, and what a failure means."""
+
+    def __init__(
+        self, matcher: Matcher, request: Request, policy: MatchPolicy, now: int, verb: Verb
+    ) -> None:
+        self.matcher, self.request, self.policy = matcher, request, policy
+        self.state = matcher.state
+        self.now, self.verb = now, verb
+        if request.duration_s > matcher.end:
+            raise InvalidJobspec(
+                f"is longer than the graph's lifetime of {matcher.end} s",
+                where="attributes.system.duration",
+                value=request.duration_s,
+            )
+        self.duration = request.duration_s or matcher.end
+        self.constraint = matcher.constraint_for(request)
+        self.has_conflict = False
+
+    def find(self, job: int) -> ResourceSet:
+        """The resource set, now or (for the verbs that look ahead) at the earliest time."""
+        self._check_feasibility()
+        found = self._select(self.now, is_now=True)
+        if found is not None:
+            return self._finish(job, self.now, found)
+        if self.verb.looks_ahead:
+            for at in self._candidate_times():
+                found = self._select(at, is_now=False)
+                if found is not None:
+                    if at >= self.matcher.end:
+                        raise InsufficientResources("busy until the graph ends")
+                    return self._finish(job, at, found)
+            self.check_satisfiability()
+        elif self.verb is Verb.ALLOCATE_WITH_SATISFIABILITY:
+            self.check_satisfiability()
+        raise InsufficientResources(BUSY)
+
+    def check_satisfiability(self) -> None:
+        """Raise ``Unsatisfiable`` unless the empty graph, down vertices included, would do."""
+        start = PLAN_END - self.duration - 1
+        if self._select(start, is_now=False, ignores_status=True) is None:
+            raise Unsatisfiable(NEVER)
+
+    def _candidate_times(self) -> Iterator[int]:
+        """Times later than now at which something starts or ends and the sums would fit."""
+        planner = self.state.planners.get(0)
+        if planner is None:
+            return iter([t for t in self.state.event_times if t > self.now])
+        needs = [self.request.totals.get(kind, 0) for kind in planner.types]
+        if not planner.fits_ever(needs):
+            return iter(())
+        return planner.candidate_times(self.now + 1, self.duration, needs)
+
+    def _select(
+        self, start: int, *, is_now: bool, ignores_status: bool = False
+    ) -> dict[int, bool] | Booking | None:
+        """Marks (or a ready booking) for a window; None if the request does not fit there."""
+        window = Window(
+            start,
+            start + self.duration,
+            ignores_status=ignores_status,
+            is_now=is_now and self.verb is not Verb.SATISFIABILITY,
+        )
+        matcher = self.matcher
+        if not matcher.use_reference and not ignores_status:
+            done, booking = matcher.fast.select(self.request, self.policy, window, self.constraint)
+            if done:
+                return booking
+        walk = Walk(self.state, matcher.order, self.request, self.policy, window, self.constraint)
+        is_found = walk.select()
+        self.has_conflict = self.has_conflict or walk.has_conflict
+        return walk.marks if is_found else None
+
+    def _finish(self, job: int, at: int, found: dict[int, bool] | Booking) -> ResourceSet:
+        graph = self.matcher.graph
+        end = min(at + self.duration, self.matcher.end)
+        if isinstance(found, Booking):
+            booking = found
+        else:
+            booking = Booking(job, at, end)
+            exclusive = self.exclusive_kinds()
+            root = any(
+                n.is_exclusive is True and n.kind == graph.type_of[0] for n in self.request.needs
+            )
+            if not Collector(graph, found, exclusive).fill(booking, root):
+                raise InvalidJobspec(
+                    "nothing in it would be held exclusively",
+                    where="resources",
+                    hint="put the resources into a slot, or say exclusive: true",
+                )
+        booking.job, booking.at, booking.end = job, at, end
+        booking.is_reservation = at != self.now
+        return ResourceSet(graph, booking, self.request.jobspec.queue, self.request.labels)
+
+    def exclusive_kinds(self) -> set[int]:
+        kinds = set(self.request.exclusive_kinds)
+        if self.policy.is_node_exclusive:
+            kinds.add(self.matcher.graph.type_number["node"])
+        return kinds
+
+    def _check_feasibility(self) -> None:
+        """Fluxion's pre-check on the number of nodes, where ``node`` is a summed type."""
+        matcher, graph = self.matcher, self.matcher.graph
+        node = graph.type_number["node"]
+        needed = self.request.totals.get(node, 0) if node in self.state.filters.tracked else 0
+        checks = self.verb is Verb.ALLOCATE_WITH_SATISFIABILITY
+        refusal = Unsatisfiable(NEVER) if checks else InsufficientResources(BUSY)
+        if needed > matcher.nodes_up:
+            raise refusal
+        if self.constraint is None or not needed:
+            return
+        later = self.verb not in (Verb.ALLOCATE, Verb.WITHOUT_ALLOCATING)
+        start = matcher.end - 1 if later else self.now
+        for number, block in enumerate(graph.blocks):
+            if (
+                graph.type_of[block.base] == node
+                and self.constraint(block.base)
+                and (checks or block.base not in graph.down)
+                and not self.state.block_masks(number, start, start + self.duration)[0] & 1
+            ):
+                needed -= 1
+                if needed <= 0:
+                    return
+        raise refusal

@@ -1,0 +1,86 @@
+"""A jobspec compiled for one graph: types as numbers, sums of what is needed below.
+
+Called by the matcher, once per jobspec and graph; the result is reused for every match. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from fluxqueue.errors import InvalidJobspec
+from fluxqueue.jobspec.model import UNLIMITED, Count, Jobspec, Resource
+
+
+class Need:
+    """One resource of the request. ``below`` is the least that one of it needs, by type."""
+
+    __slots__ = (
+        "below",
+        "children",
+        "count",
+        "is_exclusive",
+        "is_slot",
+        "kind",
+        "label",
+        "per_share",
+        "slot",
+    )
+
+    def __init__(self, resource: Resource, kind: int, children: tuple[Need, ...]) -> None:
+        self.kind = kind
+        self.count: Count = resource.count
+        self.children = children
+        self.is_slot = resource.is_slot
+        self.is_exclusive = resource.is_exclusive
+        self.label = resource.label
+        self.per_share = resource.count.largest_within(UNLIMITED)
+        self.slot = next((c for c in reversed(children) if c.is_slot), None)
+        self.below = total_needs(children)
+
+
+def total_needs(needs: tuple[Need, ...]) -> dict[int, int]:
+    """The least units of each type that ``needs`` ask for, everything below included."""
+    found: dict[int, int] = {}
+    for need in needs:
+        least = need.count.minimum
+        found[need.kind] = found.get(need.kind, 0) + least
+        for kind, amount in need.below.items():
+            found[kind] = found.get(kind, 0) + least * amount
+    return found
+
+
+class Request:
+    """A whole request. ``exclusive_kinds`` are the types that the jobspec wants exclusively."""
+
+    __slots__ = ("duration_s", "exclusive_kinds", "jobspec", "labels", "needs", "totals")
+
+    def __init__(self, jobspec: Jobspec, type_number: Mapping[str, int]) -> None:
+        self.jobspec = jobspec
+        self.exclusive_kinds: set[int] = set()
+        self.labels: dict[int, str] = {}
+        self.needs = self._compile(jobspec.resources, type_number, "resources")
+        self.totals = total_needs(self.needs)
+        self.duration_s = math.ceil(jobspec.duration_s)
+
+    def _compile(
+        self, resources: tuple[Resource, ...], type_number: Mapping[str, int], where: str
+    ) -> tuple[Need, ...]:
+        found: list[Need] = []
+        for i, resource in enumerate(resources):
+            here = f"{where}[{i}]"
+            kind = type_number.get(resource.type)
+            if kind is None:
+                raise InvalidJobspec(
+                    f"the graph has no resource of type {resource.type!r}",
+                    where=f"{here}.type",
+                    value=resource.type,
+                )
+            if resource.is_exclusive:
+                self.exclusive_kinds.add(kind)
+            if resource.label and not resource.is_slot:
+                self.labels[kind] = resource.label
+            found.append(
+                Need(resource, kind, self._compile(resource.with_, type_number, f"{here}.with"))
+            )
+        return tuple(found)

@@ -1,0 +1,86 @@
+"""R: what a job was given, as vertices of the graph; the writers turn it into text.
+
+Made by the matcher for each success and by ``find``. It refers to the graph, so it must be written
+before the graph is edited. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fluxqueue.graph.state import Booking
+from fluxqueue.graph.store import ResourceGraph
+
+
+@dataclass(slots=True)
+class ResourceSet:
+    """The vertices of one booking, and its time.
+
+    ``labels`` are the jobspec's labels by type; ``extras`` are more metadata per vertex for JGF
+    (the aggregate filters that ``find agfilter=true`` asks for).
+    """
+
+    graph: ResourceGraph
+    booking: Booking
+    queue: str = ""
+    labels: Mapping[int, str] = field(default_factory=dict)
+    extras: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def at(self) -> int:
+        return self.booking.at
+
+    @property
+    def end(self) -> int:
+        return self.booking.end
+
+    @property
+    def is_reserved(self) -> bool:
+        return self.booking.is_reservation
+
+    def vertices(self) -> Iterator[tuple[int, bool]]:
+        """All vertices with their exclusivity, children before parents, in edge order."""
+        graph, booking = self.graph, self.booking
+        if not booking.tops:
+            for number, (booked, touched) in booking.blocks.items():
+                yield from self._block(number, booked, touched)
+            return
+        used = self._used_children()
+        stack = [(0, iter(used.get(0, ())))]
+        while stack:
+            v, pending = stack[-1]
+            child = next(pending, None)
+            if child is None:
+                stack.pop()
+                yield v, booking.tops[v]
+            elif graph.block_of[child] >= 0:
+                number = graph.block_of[child]
+                yield from self._block(number, *booking.blocks[number])
+            else:
+                stack.append((child, iter(used.get(child, ()))))
+
+    def _used_children(self) -> dict[int, list[int]]:
+        """Used vertices above the blocks and used blocks, below their parents, in edge order."""
+        graph, booking = self.graph, self.booking
+        used = [graph.blocks[number].base for number in booking.blocks]
+        used += booking.tops
+        # Preorder numbers of siblings ascend in edge order.
+        used.sort()
+        found: dict[int, list[int]] = {}
+        for v in used:
+            found.setdefault(graph.parent[v], []).append(v)
+        return found
+
+    def _block(self, number: int, booked: int, touched: int) -> Iterator[tuple[int, bool]]:
+        block = self.graph.blocks[number]
+        base = block.base
+        for i in block.shape.postorder:
+            if touched >> i & 1:
+                yield base + i, bool(booked >> i & 1)
+
+    def nodes(self) -> list[str]:
+        """Names of the nodes in the set, in rank order."""
+        graph = self.graph
+        found = [graph.blocks[number].base for number in self.booking.blocks]
+        return [graph.name(v) for v in sorted(found, key=lambda v: (graph.rank[v], v))]

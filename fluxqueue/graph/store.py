@@ -1,0 +1,292 @@
+"""The resource graph: a containment tree compiled to flat, preorder-numbered arrays.
+
+Built by ``GraphBuilder`` (fed by the readers); read by the matcher, the writers and ``find``. A
+vertex is its preorder number, so a subtree is a range and the vertices of one *block* (a node and
+all below it) are the bits of one integer. Holds what a graph *is*; what is booked on it lives in
+``graph.state``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+FIXED_TYPES = (
+    "cluster",
+    "core",
+    "socket",
+    "gpu",
+    "node",
+    "rack",
+    "slot",
+    "xor_slot",
+    "ssd",
+    "storage_node",
+)
+"""Fluxion's first interned types; later ones follow in order of appearance. The order decides the
+order of types in a pruning filter and in R_lite (flux-sched, resource/schema/data_std.cpp)."""
+
+
+class BlockClass:
+    """The shape that many blocks share: everything about a node's subtree but names and its id.
+
+    Vertices are numbered from the block's root, which is 0. ``type_mask[t]`` has the bits of all
+    vertices of type ``t``; ``below[i]`` the bits of the subtree of ``i``, itself included.
+    """
+
+    __slots__ = (
+        "below",
+        "children",
+        "full",
+        "has_equal_pools",
+        "ids",
+        "number",
+        "parents",
+        "postorder",
+        "sizes",
+        "type_mask",
+        "types",
+    )
+
+    def __init__(
+        self, number: int, types: list[int], parents: list[int], ids: list[int], sizes: list[int]
+    ) -> None:
+        self.number, self.types, self.parents, self.ids = number, types, parents, ids
+        self.sizes = sizes
+        self.full = (1 << len(types)) - 1
+        self.children: list[list[int]] = [[] for _ in types]
+        self.type_mask: dict[int, int] = {}
+        self.below = [1 << i for i in range(len(types))]
+        for i, kind in enumerate(types):
+            self.type_mask[kind] = self.type_mask.get(kind, 0) | (1 << i)
+            if i:
+                self.children[parents[i]].append(i)
+        for i in range(len(types) - 1, 0, -1):
+            self.below[parents[i]] |= self.below[i]
+        self.postorder = _postorder(self.children)
+        self.has_equal_pools = all(
+            len({sizes[i] for i, t in enumerate(types) if t == kind}) == 1 for kind in set(types)
+        )
+
+    def count(self, kind: int, mask: int) -> int:
+        """Units of type ``kind`` among the vertices in ``mask``."""
+        bits = mask & self.type_mask.get(kind, 0)
+        if not bits:
+            return 0
+        if self.has_equal_pools:
+            first = self.type_mask[kind]
+            return bits.bit_count() * self.sizes[(first & -first).bit_length() - 1]
+        return sum(self.sizes[i] for i in iterate_bits(bits))
+
+
+def iterate_bits(mask: int) -> Iterator[int]:
+    """The positions of the ones in ``mask``, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _postorder(children: list[list[int]]) -> list[int]:
+    order: list[int] = []
+    stack = [0]
+    while stack:
+        i = stack.pop()
+        order.append(i)
+        stack.extend(children[i])
+    order.reverse()
+    return order
+
+
+@dataclass(slots=True)
+class Block:
+    """One node and all below it: vertices ``base`` to ``base + len(shape.types) - 1``."""
+
+    base: int
+    shape: BlockClass
+
+
+class ResourceGraph:
+    """The compiled tree. Arrays are indexed by vertex; 0 is the root.
+
+    ``end[v]`` is one past the last vertex of the subtree of ``v``; ``block_of[v]`` is -1 for
+    vertices above (or beside) all blocks. ``down`` and ``properties`` are the only parts that
+    change after the graph is built.
+    """
+
+    def __init__(self) -> None:
+        self.types: list[str] = list(FIXED_TYPES)
+        self.type_number: dict[str, int] = {t: i for i, t in enumerate(FIXED_TYPES)}
+        self.texts: list[str] = []
+        self.type_of: list[int] = []
+        self.parent: list[int] = []
+        self.end: list[int] = []
+        self.id: list[int] = []
+        self.uniq_id: list[int] = []
+        self.rank: list[int] = []
+        self.size: list[int] = []
+        self.basename_of: list[int] = []
+        self.children: dict[int, list[int]] = {}
+        self.names: dict[int, str] = {}
+        self.paths: dict[int, str] = {}
+        self.units: dict[int, str] = {}
+        self.properties: dict[int, dict[str, str]] = {}
+        self.down: set[int] = set()
+        self.block_of: list[int] = []
+        self.blocks: list[Block] = []
+        self.shapes: list[BlockClass] = []
+        self.tops: list[int] = []
+        self._by_path: dict[str, list[int]] | None = None
+        self._by_rank: dict[int, list[int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.type_of)
+
+    def type_name(self, v: int) -> str:
+        return self.types[self.type_of[v]]
+
+    def basename(self, v: int) -> str:
+        return self.texts[self.basename_of[v]]
+
+    def name(self, v: int) -> str:
+        """The vertex's name: its own, else basename and id (no id when it is -1)."""
+        own = self.names.get(v)
+        if own is not None:
+            return own
+        number = self.id[v]
+        return self.basename(v) + (str(number) if number != -1 else "")
+
+    def path(self, v: int) -> str:
+        """The containment path, ``/cluster0/rack0/node3``."""
+        parts: list[str] = []
+        while v >= 0:
+            own = self.paths.get(v)
+            if own is not None:
+                parts.append(own)
+                break
+            parts.append("/" + self.name(v))
+            v = self.parent[v]
+        return "".join(reversed(parts))
+
+    def depth(self, v: int) -> int:
+        """Levels from the root, which has depth 1."""
+        depth = 0
+        while v >= 0:
+            depth += 1
+            v = self.parent[v]
+        return depth
+
+    def find_path(self, path: str) -> list[int]:
+        """The vertices at ``path``; more than one only if their ranks differ."""
+        if self._by_path is None:
+            self._by_path = {}
+            for v, own in enumerate(self.all_paths()):
+                self._by_path.setdefault(own, []).append(v)
+        return self._by_path.get(path, [])
+
+    def all_paths(self) -> list[str]:
+        """The paths of all vertices, in vertex order."""
+        found: list[str] = []
+        parent, own = self.parent, self.paths
+        for v in range(len(self)):
+            if v in own:
+                found.append(own[v])
+            elif parent[v] < 0:
+                found.append("/" + self.name(v))
+            else:
+                found.append(f"{found[parent[v]]}/{self.name(v)}")
+        return found
+
+    def by_rank(self, rank: int) -> list[int]:
+        """All vertices of one broker rank, ascending."""
+        if self._by_rank is None:
+            self._by_rank = {}
+            for v, number in enumerate(self.rank):
+                if number != -1:
+                    self._by_rank.setdefault(number, []).append(v)
+        return self._by_rank.get(rank, [])
+
+    def postorder(self, v: int = 0) -> Iterator[int]:
+        """The subtree of ``v``, children in edge order before their parent."""
+        stack = [(v, iter(self.children.get(v, ())))]
+        while stack:
+            u, pending = stack[-1]
+            child = next(pending, None)
+            if child is None:
+                stack.pop()
+                yield u
+            else:
+                stack.append((child, iter(self.children.get(child, ()))))
+
+    def total_below(self, v: int, kind: int) -> int:
+        """Units of type ``kind`` strictly below ``v``."""
+        first, last = v + 1, self.end[v]
+        sizes = self.size
+        return sum(
+            sizes[first + i] for i, t in enumerate(self.type_of[first:last]) if t == kind
+        )
+
+    def is_up(self, v: int) -> bool:
+        """Whether ``v`` and everything above it is up."""
+        while v >= 0:
+            if v in self.down:
+                return False
+            v = self.parent[v]
+        return True
+
+
+def compile_blocks(graph: ResourceGraph) -> None:
+    """Find the blocks (nodes, or the whole graph where there is none) and the shapes they share."""
+    roots = _block_roots(graph)
+    graph.block_of = [-1] * len(graph)
+    kinds = np.asarray(graph.type_of, dtype=np.int32)
+    parents = np.asarray(graph.parent, dtype=np.int64)
+    ids = np.asarray(graph.id, dtype=np.int64)
+    sizes = np.asarray(graph.size, dtype=np.int64)
+    known: dict[tuple[bytes, bytes, bytes, bytes], BlockClass] = {}
+    covered = 0
+    tops: list[int] = []
+    for number, base in enumerate(roots):
+        end = graph.end[base]
+        tops.extend(range(covered, base))
+        covered = end
+        part = slice(base, end)
+        below = slice(base + 1, end)
+        relative = parents[below] - base
+        key = (
+            kinds[part].tobytes(),
+            relative.tobytes(),
+            ids[below].tobytes(),
+            sizes[part].tobytes(),
+        )
+        shape = known.get(key)
+        if shape is None:
+            shape = BlockClass(
+                len(known),
+                kinds[part].tolist(),
+                [-1, *relative.tolist()],
+                [0, *ids[below].tolist()],
+                sizes[part].tolist(),
+            )
+            known[key] = shape
+        graph.blocks.append(Block(base, shape))
+        graph.block_of[base:end] = [number] * (end - base)
+    tops.extend(range(covered, len(graph)))
+    graph.tops = tops
+    graph.shapes = list(known.values())
+
+
+def _block_roots(graph: ResourceGraph) -> Sequence[int]:
+    node = graph.type_number["node"]
+    roots: list[int] = []
+    v = 0
+    kinds, end = graph.type_of, graph.end
+    while v < len(graph):
+        if kinds[v] == node:
+            roots.append(v)
+            v = end[v]
+        else:
+            v += 1
+    return roots or [0]

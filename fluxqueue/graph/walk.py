@@ -1,0 +1,412 @@
+"""The reference walk: Fluxion's depth-first-and-up traversal, one vertex at a time.
+
+Slow and plain on purpose: it is what the vectorised matcher is compared with, and what it asks
+for the inside of a block. The steps carry the names of flux-sched's ``dfu_impl.cpp``: at a vertex,
+``test`` says how the request applies, ``prune`` whether anything here can be used; the children
+are explored; a vertex whose named children suffice *chooses* the best of them (marks), any other
+hands its candidates up; the root chooses among all that came up.
+
+Called by the matcher; changes nothing but the marks it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fluxqueue.graph.child_order import ChildOrder
+from fluxqueue.graph.match_policy import NODE_FACTOR, MatchPolicy
+from fluxqueue.graph.request import Need, Request
+from fluxqueue.graph.state import GraphState
+
+Edge = tuple[int, bool]
+"""A vertex that a candidate would take, and whether exclusively."""
+
+
+class Candidate:
+    """Something that can be taken as a whole: a vertex, or the vertices of one slot."""
+
+    __slots__ = ("count", "edges", "is_root", "score")
+
+    def __init__(self, score: int, count: int, edges: tuple[Edge, ...], is_root: bool) -> None:
+        self.score, self.count, self.edges, self.is_root = score, count, edges, is_root
+
+
+class Candidates:
+    """Candidates of one type; ``chosen`` of them, from the front, were taken."""
+
+    __slots__ = ("chosen", "members", "total")
+
+    def __init__(self) -> None:
+        self.members: list[Candidate] = []
+        self.total = 0
+        self.chosen = 0
+
+    def add(self, candidate: Candidate) -> None:
+        self.members.append(candidate)
+        self.total += candidate.count
+
+    def choose(self, count: int, is_high: bool) -> None:
+        """Take whole candidates, best first, until ``count`` units are covered."""
+        self.members.sort(key=_score, reverse=is_high)
+        taken = 0
+        while count > 0:
+            count -= self.members[taken].count
+            taken += 1
+        self.chosen = taken
+
+
+def _score(candidate: Candidate) -> int:
+    return candidate.score
+
+
+Found = dict[int, Candidates]
+
+
+class _Shares:
+    """How many slots' shares of one type were found so far (flux-sched, ``share_tally_t``)."""
+
+    __slots__ = ("collected", "per_share", "shares", "total")
+
+    def __init__(self, per_share: int) -> None:
+        self.per_share = per_share
+        self.total = self.collected = self.shares = 0
+
+    def add(self, count: int) -> None:
+        self.collected += count
+        if self.per_share and self.collected >= self.per_share:
+            # What a share has too much is not carried over: slots take whole vertices.
+            self.shares += 1
+            self.collected = 0
+
+    def satisfies(self, shares: int) -> bool:
+        return not self.per_share or self.shares >= shares
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """When, and how strictly. ``ignores_status`` counts down vertices as usable (satisfiability);
+    ``is_now`` refuses vertices that an overrunning allocation still holds."""
+
+    start: int
+    end: int
+    ignores_status: bool = False
+    is_now: bool = False
+
+
+class Walk:
+    """One traversal for one request in one window."""
+
+    def __init__(
+        self,
+        state: GraphState,
+        order: ChildOrder,
+        request: Request,
+        policy: MatchPolicy,
+        window: Window,
+        constraint: Callable[[int], bool] | None = None,
+    ) -> None:
+        self.state, self.graph, self.order = state, state.graph, order
+        self.request, self.policy, self.window = request, policy, window
+        self.constraint = constraint
+        self.marks: dict[int, bool] = {}
+        self.has_conflict = False
+        self.visits = 0
+        types = self.graph.type_number
+        self._node = types["node"]
+        self._constrained = {self._node, types["storage_node"]}
+        self._slot = types["slot"]
+        self._score = 0
+        self._base = self._block = -1
+        self._booked = self._touched = self._allocated = 0
+
+    # -- the two entrances ------------------------------------------------------------------
+
+    def select(self) -> bool:
+        """Walk the whole graph and choose; False if the request cannot be met."""
+        needs = self.request.needs
+        found: Found = {}
+        result = self.visit(0, needs, True, self._is_wanted_exclusively(0, needs), found)
+        if result is None:
+            return False
+        count, score, is_exclusive = result
+        root = Candidate(score, count, ((0, is_exclusive),), True)
+        found.setdefault(self.graph.type_of[0], Candidates()).add(root)
+        return self._choose_at_top(found, count)
+
+    def visit_block(
+        self, number: int, needs: tuple[Need, ...], is_exclusive: bool, found: Found
+    ) -> tuple[int, int, bool] | None:
+        """Walk one block as if the levels above had passed the request through."""
+        return self.visit(self.graph.blocks[number].base, needs, True, is_exclusive, found)
+
+    # -- one vertex -------------------------------------------------------------------------
+
+    def visit(
+        self, v: int, needs: tuple[Need, ...], is_pristine: bool, is_exclusive: bool, into: Found
+    ) -> tuple[int, int, bool] | None:
+        """Explore ``v``; candidates go ``into`` the parent's unless a choice is made here.
+
+        Returns units, score and exclusivity of ``v`` itself as a candidate, or None.
+        """
+        self.visits += 1
+        is_exclusive = is_exclusive or self._is_wanted_exclusively(v, needs)
+        slot, match = self._test(v, needs)
+        if slot is None and match is None and not is_pristine:
+            return None
+        if slot is _AMBIGUOUS or not self._is_usable(v, needs, is_exclusive):
+            return None
+        is_node = self.graph.type_of[v] == self._node and self.policy.is_node_centric
+        factor = self._factor(v) if is_node else 0
+        self._score += factor
+        found: Found = {}
+        if slot is not None:
+            self._find_slots(v, slot, is_exclusive, found)
+        elif match is not None:
+            self._explore(v, match.children, False, is_exclusive, 1, found)
+        else:
+            self._explore(v, needs, is_pristine, is_exclusive, 1, found)
+        self._score -= factor
+        is_chosen = False
+        for need in needs:
+            if need.kind == self.graph.type_of[v]:
+                if not self._choose(need.children, found):
+                    return None
+                is_chosen = is_chosen or bool(need.children)
+        if is_chosen:
+            self._mark(found)
+        else:
+            _merge(into, found)
+        return self.graph.size[v], self._score + self.graph.id[v] + 2, is_exclusive
+
+    def _is_wanted_exclusively(self, v: int, needs: Sequence[Need]) -> bool:
+        kind = self.graph.type_of[v]
+        return any(need.is_exclusive is True and need.kind == kind for need in needs)
+
+    def _test(self, v: int, needs: tuple[Need, ...]) -> tuple[Need | None, Need | None]:
+        """The slot that applies to the children of ``v``, and the need that ``v`` matches."""
+        kind = self.graph.type_of[v]
+        slot = match = None
+        for need in needs:
+            if need.kind == kind or need.is_slot:
+                if slot is not None or match is not None:
+                    return _AMBIGUOUS, None
+                if need.kind == kind:
+                    match, slot = need, need.slot
+                else:
+                    slot = need
+        if slot is not None and not self._has_parts(v, slot):
+            slot = None
+        return slot, match
+
+    def _has_parts(self, v: int, slot: Need) -> bool:
+        kinds = self.graph.type_of
+        below = {kinds[c] for c in self.graph.children.get(v, ())}
+        return all(part.kind in below for part in slot.children)
+
+    def _factor(self, v: int) -> int:
+        """What a node adds to the scores below it (``score_factor_t::calc_factor``)."""
+        tie = abs(self.graph.uniq_id[v] % NODE_FACTOR - 1)
+        return (self.graph.id[v] + 2) * NODE_FACTOR + tie
+
+    def _is_usable(self, v: int, needs: Sequence[Need], is_exclusive: bool) -> bool:
+        """Fluxion's ``prune``: status, constraint, own planner, exclusivity."""
+        graph, window = self.graph, self.window
+        kind = graph.type_of[v]
+        if v in graph.down and not window.ignores_status:
+            return False
+        if self.constraint is not None and kind in self._constrained and not self.constraint(v):
+            return False
+        is_held, is_touched, is_allocated = self._occupation(v)
+        if is_held:
+            return False
+        if kind == self._node and self.policy.is_node_exclusive and is_touched:
+            return False
+        for need in needs:
+            if need.kind != kind or need.is_slot:
+                continue
+            if is_exclusive and need.is_exclusive is False:
+                self.has_conflict = True
+                return False
+            if (is_exclusive or need.is_exclusive) and (
+                is_touched or (window.is_now and is_allocated)
+            ):
+                return False
+        return True
+
+    def _occupation(self, v: int) -> tuple[bool, bool, bool]:
+        """Whether ``v`` is held, touched, and held by an allocation of any time."""
+        number = self.graph.block_of[v]
+        if number < 0:
+            state, start, end = self.state, self.window.start, self.window.end
+            return (
+                state.top_is_held(v, start, end),
+                state.top_is_touched(v, start, end),
+                state.top_is_allocated(v),
+            )
+        self._enter(number)
+        bit = v - self._base
+        return (
+            bool(self._booked >> bit & 1),
+            bool(self._touched >> bit & 1),
+            bool(self._allocated >> bit & 1),
+        )
+
+    def _enter(self, number: int) -> None:
+        if number != self._block:
+            self._block = number
+            self._base = self.graph.blocks[number].base
+            self._booked, self._touched, self._allocated = self.state.block_masks(
+                number, self.window.start, self.window.end
+            )
+
+    # -- children ---------------------------------------------------------------------------
+
+    def _explore(
+        self,
+        v: int,
+        needs: tuple[Need, ...],
+        is_pristine: bool,
+        is_exclusive: bool,
+        shares: int,
+        found: Found,
+    ) -> None:
+        if not needs:
+            return
+        if not self.policy.stops_early:
+            for child in self.graph.children.get(v, ()):
+                self._take_child(child, needs, is_pristine, is_exclusive, found)
+            return
+        tallies = {need.kind: _Shares(need.per_share) for need in needs}
+        satisfied: set[int] = set()
+        kinds = self.graph.type_of
+        for child in self.order.of(v):
+            if kinds[child] in satisfied:
+                continue
+            if not self._take_child(child, needs, is_pristine, is_exclusive, found):
+                continue
+            for kind, tally in tallies.items():
+                total = found[kind].total if kind in found else 0
+                if total > tally.total:
+                    tally.add(total - tally.total)
+                    tally.total = total
+                if tally.satisfies(shares):
+                    satisfied.add(kind)
+            if len(satisfied) == len(tallies):
+                return
+
+    def _take_child(
+        self,
+        child: int,
+        needs: tuple[Need, ...],
+        is_pristine: bool,
+        is_exclusive: bool,
+        found: Found,
+    ) -> bool:
+        result = self.visit(child, needs, is_pristine, is_exclusive, found)
+        if result is None:
+            return False
+        count, score, is_taken_exclusively = result
+        kind = self.graph.type_of[child]
+        candidates = found.get(kind)
+        if candidates is None:
+            candidates = found[kind] = Candidates()
+        candidates.add(Candidate(score, count, ((child, is_taken_exclusively),), False))
+        return True
+
+    # -- slots ------------------------------------------------------------------------------
+
+    def _find_slots(self, v: int, slot: Need, is_exclusive: bool, into: Found) -> None:
+        """Build as many slots as fit below ``v``, the best parts first, whole vertices only."""
+        parts: Found = {}
+        self._explore(v, slot.children, False, True, slot.per_share, parts)
+        for candidates in parts.values():
+            candidates.members.sort(key=_score, reverse=self.policy.is_high)
+        counts = {part.kind: self._per_slot(part, parts) for part in slot.children}
+        number = min(
+            self._slots_of(kind, count, parts) for kind, count in counts.items()
+        )
+        position = dict.fromkeys(counts, 0)
+        for _ in range(number):
+            edges: list[Edge] = []
+            score = 1
+            for part in slot.children:
+                covered = 0
+                while covered < counts[part.kind]:
+                    member = parts[part.kind].members[position[part.kind]]
+                    position[part.kind] += 1
+                    covered += member.count
+                    score += member.score
+                    edges.append((member.edges[0][0], True))
+            into.setdefault(self._slot, Candidates()).add(
+                Candidate(score, 1, tuple(edges), False)
+            )
+
+    def _per_slot(self, part: Need, parts: Found) -> int:
+        candidates = parts.get(part.kind)
+        return part.count.largest_within(candidates.total if candidates else 0)
+
+    def _slots_of(self, kind: int, count: int, parts: Found) -> int:
+        if not count:
+            return 0
+        tally = _Shares(count)
+        for member in parts[kind].members:
+            tally.add(member.count)
+        return tally.shares
+
+    # -- choosing ---------------------------------------------------------------------------
+
+    def _choose(self, needs: Sequence[Need], found: Found) -> bool:
+        """Choose the best for every need; False if one cannot be met."""
+        for need in needs:
+            candidates = found.get(need.kind)
+            count = need.count.largest_within(candidates.total if candidates else 0)
+            if not count or candidates is None:
+                return False
+            candidates.choose(count, self.policy.is_high)
+        return True
+
+    def _mark(self, found: Found) -> None:
+        for kind in sorted(found):
+            candidates = found[kind]
+            for candidate in candidates.members[: candidates.chosen]:
+                for v, is_exclusive in candidate.edges:
+                    self.marks[v] = is_exclusive
+
+    def _choose_at_top(self, found: Found, root_count: int) -> bool:
+        needs = self.request.needs
+        if not self._choose(needs, found):
+            return False
+        kinds, parent = self.graph.type_of, self.graph.parent
+        for need in needs:
+            if need.kind == kinds[0] and not need.count.largest_within(root_count):
+                return False
+        # Levels that the request passed through are shared, up to the root.
+        for kind in sorted(found):
+            candidates = found[kind]
+            for candidate in candidates.members[: candidates.chosen]:
+                if candidate.is_root:
+                    continue
+                for v, is_exclusive in candidate.edges:
+                    self.marks[v] = is_exclusive
+                    above = parent[v]
+                    while above > 0 and above not in self.marks:
+                        same = found.get(kinds[above])
+                        if same is not None and not same.chosen:
+                            self.marks[above] = False
+                        above = parent[above]
+        return True
+
+
+def _merge(into: Found, found: Found) -> None:
+    for kind, candidates in found.items():
+        known = into.get(kind)
+        if known is None:
+            into[kind] = candidates
+        else:
+            known.members.extend(candidates.members)
+            known.total += candidates.total
+
+
+_AMBIGUOUS = Need.__new__(Need)
+"""Two needs of one type, or two slots, on one level: Fluxion's simple traverser has no answer."""

@@ -1,0 +1,251 @@
+"""Writers: a resource set as text, byte for byte as Fluxion's match writers do it.
+
+Formats: ``simple``, ``pretty_simple``, ``jgf``, ``jgf_shorthand``, ``rlite``, ``rv1``,
+``rv1_nosched``, ``rv1_shorthand`` (RFC 4, RFC 20; flux-sched, resource/writers). Called by the
+scheduler for R and by ``resource-query``. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fluxqueue.errors import InvalidSettings
+from fluxqueue.fluxjob import hostlist
+from fluxqueue.graph.resource_set import ResourceSet
+from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.jobspec import idset
+
+SHORTHAND_WRITER = "fluxion:jgf_shorthand"
+_REDUCED = ("core", "gpu")
+_GATHERED = ("node", "storage_node")
+
+
+def write(resources: ResourceSet, format_name: str) -> str:
+    """The text of ``resources``, a line break at its end; ``""`` where the format shows nothing.
+
+    Raises
+    ------
+    InvalidSettings
+        ``format_name`` is none of ``FORMATS``.
+    """
+    writer = FORMATS.get(format_name)
+    if writer is None:
+        raise InvalidSettings(
+            f"unknown format {format_name!r}", where="match-format", hint=", ".join(FORMATS)
+        )
+    return writer(resources)
+
+
+def _lines(resources: ResourceSet, exclusive: str, shared: str) -> list[str]:
+    graph = resources.graph
+    depths: dict[int, str] = {-1: "      "}
+    lines: list[str] = []
+    for v, is_exclusive in resources.vertices():
+        above = graph.parent[v]
+        prefix = depths.get(above)
+        if prefix is None:
+            prefix = depths[above] = "      " + "---" * graph.depth(above)
+        mode = exclusive if is_exclusive else shared
+        lines.append(f"{prefix}---{graph.name(v)}[{graph.size[v]}:{mode}]\n")
+    return lines
+
+
+def write_simple(resources: ResourceSet) -> str:
+    """One line per vertex, children first: ``      ---------node0[1:x]``."""
+    return "".join(_lines(resources, "x", "s"))
+
+
+def write_pretty_simple(resources: ResourceSet) -> str:
+    """As ``simple``, parents first and in words."""
+    return "".join(reversed(_lines(resources, "exclusive", "shared")))
+
+
+def jgf_vertex(
+    graph: ResourceGraph, v: int, is_exclusive: bool, resources: ResourceSet | None = None
+) -> dict[str, Any]:
+    """One element of ``graph.nodes``; defaults are left out as Fluxion does."""
+    kind, basename, number = graph.type_name(v), graph.basename(v), graph.id[v]
+    meta: dict[str, Any] = {"type": kind}
+    if basename != kind:
+        meta["basename"] = basename
+    name = graph.name(v)
+    if name != f"{basename}{number}":
+        meta["name"] = name
+    meta["id"] = number
+    meta["rank"] = graph.rank[v]
+    properties = graph.properties.get(v)
+    if properties:
+        meta["properties"] = dict(sorted(properties.items()))
+    if v in graph.units:
+        meta["unit"] = graph.units[v]
+    if is_exclusive:
+        meta["exclusive"] = True
+    if graph.size[v] != 1:
+        meta["size"] = graph.size[v]
+    meta["paths"] = {"containment": graph.path(v)}
+    if resources is not None:
+        label = resources.labels.get(graph.type_of[v])
+        if label:
+            meta["ephemeral"] = {"label": label}
+        extra = resources.extras.get(v)
+        if extra:
+            meta["agfilter"] = dict(sorted(extra.items()))
+    return {"id": str(graph.uniq_id[v]), "metadata": meta}
+
+
+def jgf_document(resources: ResourceSet, *, is_shorthand: bool) -> dict[str, Any] | None:
+    """The JGF of a set; with ``is_shorthand`` an exclusive vertex stands for all below it."""
+    graph = resources.graph
+    chosen = dict(resources.vertices())
+    if not chosen:
+        return None
+    nodes: list[dict[str, Any]] = []
+    edges: list[dict[str, Any]] = []
+    is_complete = True
+    for v, is_exclusive in chosen.items():
+        above = graph.parent[v]
+        if is_shorthand and chosen.get(above, False):
+            is_complete = False
+            continue
+        nodes.append(jgf_vertex(graph, v, is_exclusive, resources))
+        if above >= 0:
+            edges.append({"source": str(graph.uniq_id[above]), "target": str(graph.uniq_id[v])})
+    found: dict[str, Any] = {"graph": {"nodes": nodes, "edges": edges}}
+    if not is_complete:
+        found["writer"] = SHORTHAND_WRITER
+    return found
+
+
+def write_jgf(resources: ResourceSet) -> str:
+    return _dump(jgf_document(resources, is_shorthand=False))
+
+
+def write_jgf_shorthand(resources: ResourceSet) -> str:
+    return _dump(jgf_document(resources, is_shorthand=True))
+
+
+class _Lite:
+    """R_lite: nodes grouped by equal children; only cores and gpus are children."""
+
+    def __init__(self, resources: ResourceSet) -> None:
+        self.graph = graph = resources.graph
+        self.groups: dict[str, list[int]] = {}
+        self.properties: dict[str, list[int]] = {}
+        reduced = {graph.type_number[kind]: kind for kind in _REDUCED}
+        gathered = {graph.type_number[kind] for kind in _GATHERED}
+        collected: dict[str, list[int]] = {kind: [] for kind in _REDUCED}
+        known: dict[tuple[int, int], str] = {}
+        if all(graph.type_of[graph.blocks[n].base] in gathered for n in resources.booking.blocks):
+            self._take_blocks(resources, known)
+            return
+        for v, _ in resources.vertices():
+            kind = reduced.get(graph.type_of[v])
+            if kind is not None:
+                collected[kind].append(graph.id[v])
+            elif graph.type_of[v] in gathered and any(collected.values()):
+                self._take(v, _children_text(collected))
+                collected = {kind: [] for kind in _REDUCED}
+
+    def _take_blocks(self, resources: ResourceSet, known: dict[tuple[int, int], str]) -> None:
+        """The short way: every block is a node, equal masks of one shape have equal children."""
+        graph = self.graph
+        for number, (_, touched) in resources.booking.blocks.items():
+            block = graph.blocks[number]
+            key = (block.shape.number, touched)
+            text = known.get(key)
+            if text is None:
+                shape = block.shape
+                collected: dict[str, list[int]] = {}
+                for kind in _REDUCED:
+                    mask = shape.type_mask.get(graph.type_number[kind], 0) & touched
+                    collected[kind] = [
+                        shape.ids[i] for i in range(mask.bit_length()) if mask >> i & 1
+                    ]
+                text = known[key] = (
+                    _children_text(collected) if any(collected.values()) else ""
+                )
+            if text:
+                self._take(block.base, text)
+
+    def _take(self, v: int, children: str) -> None:
+        graph = self.graph
+        self.groups.setdefault(children, []).append(v)
+        for name, value in graph.properties.get(v, {}).items():
+            key = f"{name}={value}" if value else name
+            self.properties.setdefault(key, []).append(graph.rank[v])
+
+    def array(self) -> list[dict[str, Any]]:
+        rank = self.graph.rank
+        return [
+            {"rank": idset.encode(rank[v] for v in nodes), "children": json.loads(children)}
+            for children, nodes in sorted(self.groups.items())
+        ]
+
+    def execution(self, resources: ResourceSet) -> dict[str, Any]:
+        rank = self.graph.rank
+        nodes = sorted((v for group in self.groups.values() for v in group), key=lambda v: rank[v])
+        found: dict[str, Any] = {
+            "R_lite": self.array(),
+            "nodelist": [hostlist.compress(self.graph.name(v) for v in nodes)],
+        }
+        if self.properties:
+            found["properties"] = {
+                name: idset.encode(ranks) for name, ranks in sorted(self.properties.items())
+            }
+        found["starttime"] = resources.at
+        found["expiration"] = resources.end
+        return found
+
+
+def _children_text(collected: dict[str, list[int]]) -> str:
+    return json.dumps({kind: idset.encode(ids) for kind, ids in collected.items() if ids})
+
+
+def write_rlite(resources: ResourceSet) -> str:
+    lite = _Lite(resources)
+    return _dump(lite.array()) if lite.groups else ""
+
+
+def rv1_document(resources: ResourceSet, scheduling: str = "") -> dict[str, Any] | None:
+    """R of RFC 20 as data; ``scheduling`` is ``jgf``, ``jgf_shorthand`` or nothing."""
+    lite = _Lite(resources)
+    if not lite.groups:
+        return None
+    found: dict[str, Any] = {"version": 1, "execution": lite.execution(resources)}
+    if scheduling:
+        found["scheduling"] = jgf_document(
+            resources, is_shorthand=scheduling == "jgf_shorthand"
+        )
+        if resources.queue:
+            found["attributes"] = {"system": {"scheduler": {"queue": resources.queue}}}
+    return found
+
+
+def write_rv1(resources: ResourceSet) -> str:
+    return _dump(rv1_document(resources, "jgf"))
+
+
+def write_rv1_nosched(resources: ResourceSet) -> str:
+    return _dump(rv1_document(resources))
+
+
+def write_rv1_shorthand(resources: ResourceSet) -> str:
+    return _dump(rv1_document(resources, "jgf_shorthand"))
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n" if value else ""
+
+
+FORMATS: dict[str, Callable[[ResourceSet], str]] = {
+    "simple": write_simple,
+    "pretty_simple": write_pretty_simple,
+    "jgf": write_jgf,
+    "jgf_shorthand": write_jgf_shorthand,
+    "rlite": write_rlite,
+    "rv1": write_rv1,
+    "rv1_nosched": write_rv1_nosched,
+    "rv1_shorthand": write_rv1_shorthand,
+}

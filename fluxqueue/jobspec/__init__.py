@@ -1,0 +1,21 @@
+"""Flux jobspecs: what a job asks for (RFC 14 and RFC 25), parsed and checked; no Kubernetes here.
+
+Called by ``graph`` (the matcher), ``workload`` and the command line. Pure: text in, data out.
+"""
+
+from __future__ import annotations
+
+from fluxqueue.jobspec.constraint import Constraint, parse_constraint
+from fluxqueue.jobspec.model import Count, Jobspec, Resource, Task
+from fluxqueue.jobspec.parse import parse_document, parse_jobspec
+
+__all__ = [
+    "Constraint",
+    "Count",
+    "Jobspec",
+    "Resource",
+    "Task",
+    "parse_constraint",
+    "parse_document",
+    "parse_jobspec",
+]

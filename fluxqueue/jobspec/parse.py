@@ -1,0 +1,211 @@
+"""The jobspec parser: canonical jobspec, version 1 to 9999 (RFC 14, RFC 25), YAML or JSON.
+
+Called with what users write; every refusal is an ``InvalidJobspec`` that names the place. Accepts
+and refuses what Fluxion does (flux-sched, resource/libjobspec), with these differences: a slot
+must have something in it, sizes and nesting are bounded, a non-finite duration is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+from fluxqueue.errors import InvalidJobspec
+from fluxqueue.jobspec import document
+from fluxqueue.jobspec.constraint import Constraint, parse_constraint
+from fluxqueue.jobspec.model import SLOT, UNLIMITED, Count, Jobspec, Resource, Task
+
+MAX_RESOURCES = 1000
+MAX_DEPTH = 32
+_TOP_KEYS = {"version", "resources", "tasks", "attributes"}
+_RESOURCE_KEYS = {"type", "count", "unit", "exclusive", "with", "label", "id"}
+_TASK_KEYS = {"command", "slot", "count", "distribution", "attributes"}
+_MIN_OPERAND = {"+": 1, "*": 2, "^": 2}
+
+
+def parse_jobspec(text: str | bytes) -> Jobspec:
+    """Read a jobspec from its text.
+
+    Raises
+    ------
+    InvalidJobspec
+        With the place in the document (a line while it is no YAML yet, then
+        ``resources[0].with[1].count``), the value and the way out.
+    """
+    return parse_document(document.load(text, InvalidJobspec))
+
+
+def parse_document(top: Any) -> Jobspec:
+    """Read a jobspec from parsed YAML or JSON; raises ``InvalidJobspec`` as ``parse_jobspec``."""
+    if not isinstance(top, dict):
+        _refuse("a jobspec is a mapping", "jobspec", top)
+    for key in sorted(_TOP_KEYS - top.keys()):
+        _refuse(f"the key {key!r} is missing", "jobspec", None)
+    for key in sorted(str(k) for k in top.keys() - _TOP_KEYS):
+        _refuse("unknown key", key, top[key], f"one of {', '.join(sorted(_TOP_KEYS))}")
+    version = _unsigned(top["version"], "version")
+    if not 1 <= version <= 9999:
+        _refuse("must be from 1 to 9999", "version", version)
+    budget = [MAX_RESOURCES]
+    resources = _resources(top["resources"], "resources", budget, 0)
+    if not resources:
+        _refuse("asks for nothing", "resources", top["resources"])
+    if not isinstance(top["tasks"], list):
+        _refuse("must be a list", "tasks", top["tasks"])
+    tasks = tuple(_task(task, f"tasks[{i}]") for i, task in enumerate(top["tasks"]))
+    return _with_attributes(top["attributes"], version, resources, tasks)
+
+
+def _with_attributes(
+    attributes: Any, version: int, resources: tuple[Resource, ...], tasks: tuple[Task, ...]
+) -> Jobspec:
+    attributes = {} if attributes is None else attributes
+    if not isinstance(attributes, dict):
+        _refuse("must be a mapping", "attributes", attributes)
+    for key in sorted(str(k) for k in attributes.keys() - {"user", "system"}):
+        _refuse("unknown key", f"attributes.{key}", attributes[key], "user or system")
+    system = attributes.get("system")
+    system = {} if system is None else system
+    if not isinstance(system, dict):
+        _refuse("must be a mapping", "attributes.system", system)
+    constraint: Constraint | None = None
+    if "constraints" in system:
+        constraint = parse_constraint(system["constraints"], "attributes.system.constraints")
+    return Jobspec(
+        version=version,
+        resources=resources,
+        tasks=tasks,
+        duration_s=_duration(system.get("duration", 0), "attributes.system.duration"),
+        queue=_text(system.get("queue", ""), "attributes.system.queue"),
+        constraint=constraint,
+        system=system,
+        user=attributes.get("user"),
+    )
+
+
+def _resources(value: Any, where: str, budget: list[int], depth: int) -> tuple[Resource, ...]:
+    if not isinstance(value, list):
+        _refuse("must be a list", where, value)
+    if depth > MAX_DEPTH:
+        _refuse(f"nested deeper than {MAX_DEPTH}", where, None)
+    return tuple(_resource(item, f"{where}[{i}]", budget, depth) for i, item in enumerate(value))
+
+
+def _resource(value: Any, where: str, budget: list[int], depth: int) -> Resource:
+    if not isinstance(value, dict):
+        _refuse("a resource is a mapping", where, value)
+    budget[0] -= 1
+    if budget[0] < 0:
+        _refuse(f"more than {MAX_RESOURCES} resources", where, None)
+    for key in ("type", "count"):
+        if key not in value:
+            _refuse(f"the key {key!r} is missing", where, None)
+    for key in sorted(str(k) for k in value.keys() - _RESOURCE_KEYS):
+        _refuse("unknown key", f"{where}.{key}", value[key], ", ".join(sorted(_RESOURCE_KEYS)))
+    kind = _text(value["type"], f"{where}.type")
+    children = _resources(value.get("with", []), f"{where}.with", budget, depth + 1)
+    if kind == SLOT and "label" not in value:
+        _refuse("a slot needs a label", where, None, "label: default")
+    if kind == SLOT and not children:
+        _refuse("a slot must contain resources", where, None, "with: [{type: core, count: 1}]")
+    exclusive = value.get("exclusive")
+    if "exclusive" in value and not isinstance(exclusive, bool):
+        exclusive = {"true": True, "false": False}.get(str(exclusive))
+        if exclusive is None:
+            _refuse("must be true or false", f"{where}.exclusive", value["exclusive"])
+    return Resource(
+        type=kind,
+        count=_count(value["count"], f"{where}.count"),
+        with_=children,
+        is_exclusive=exclusive,
+        label=_text(value.get("label", ""), f"{where}.label"),
+        unit=_text(value.get("unit", ""), f"{where}.unit"),
+        id=_text(value.get("id", ""), f"{where}.id"),
+    )
+
+
+def _count(value: Any, where: str) -> Count:
+    if not isinstance(value, dict):
+        number = _unsigned(value, where)
+        return Count(number, number)
+    if "min" not in value:
+        _refuse("the key 'min' is missing", where, None)
+    minimum = _unsigned(value["min"], f"{where}.min")
+    if minimum < 1:
+        _refuse("must be greater than zero", f"{where}.min", minimum)
+    given = value.keys() & {"max", "operator", "operand"}
+    if not given:
+        return Count(minimum, UNLIMITED)
+    if len(given) < 3:
+        _refuse("all or none of max, operator and operand are needed", where, None)
+    maximum = _unsigned(value["max"], f"{where}.max")
+    operand = _unsigned(value["operand"], f"{where}.operand")
+    operator = value["operator"]
+    if operator not in _MIN_OPERAND:
+        _refuse("must be one of + * ^", f"{where}.operator", operator)
+    if maximum < minimum:
+        _refuse("must be at least min", f"{where}.max", maximum)
+    if operand < _MIN_OPERAND[operator]:
+        least = _MIN_OPERAND[operator]
+        _refuse(f"must be at least {least} for {operator}", f"{where}.operand", operand)
+    if operator == "^" and minimum < 2:
+        _refuse("must be at least 2 for ^", f"{where}.min", minimum)
+    return Count(minimum, maximum, str(operator), operand)
+
+
+def _task(value: Any, where: str) -> Task:
+    if not isinstance(value, dict):
+        _refuse("a task is a mapping", where, value)
+    for key in ("command", "slot"):
+        if key not in value:
+            _refuse(f"the key {key!r} is missing", where, None)
+    for key in sorted(str(k) for k in value.keys() - _TASK_KEYS):
+        _refuse("unknown key", f"{where}.{key}", value[key], ", ".join(sorted(_TASK_KEYS)))
+    command = value["command"]
+    if not isinstance(command, list):
+        _refuse("must be a list", f"{where}.command", command)
+    count = value.get("count", {})
+    if "count" in value and (not isinstance(count, dict) or len(count) != 1):
+        _refuse("must be a mapping with one entry", f"{where}.count", count, "per_slot: 1")
+    return Task(
+        command=tuple(_text(word, f"{where}.command[{i}]") for i, word in enumerate(command)),
+        slot=_text(value["slot"], f"{where}.slot"),
+        count={str(k): _text(v, f"{where}.count.{k}") for k, v in count.items()},
+        distribution=_text(value.get("distribution", ""), f"{where}.distribution"),
+    )
+
+
+def _unsigned(value: Any, where: str) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 11:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        _refuse("must be a whole number", where, value)
+    if not 0 <= value <= UNLIMITED:
+        _refuse(f"must be from 0 to {UNLIMITED}", where, value)
+    return int(value)
+
+
+def _duration(value: Any, where: str) -> float:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        _refuse("must be a number of seconds", where, value)
+    if not math.isfinite(seconds) or seconds < 0:
+        _refuse("must be a finite number of seconds, at least 0", where, value)
+    return seconds
+
+
+def _text(value: Any, where: str) -> str:
+    if isinstance(value, (dict, list)):
+        _refuse("must be a scalar", where, value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _refuse(message: str, where: str, value: object, hint: str = "") -> NoReturn:
+    raise InvalidJobspec(message, where=where, value=value, hint=hint)
