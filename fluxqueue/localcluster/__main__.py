@@ -1,0 +1,68 @@
+"""``python -m fluxqueue.localcluster``: a cluster in the foreground until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig, NodeShape
+from fluxqueue.localcluster.controllers.options import ControllerOptions
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m fluxqueue.localcluster", description=__doc__)
+    parser.add_argument("--data-dir", type=Path, help="keep the cluster here (default: memory)")
+    parser.add_argument("--kubeconfig-out", type=Path, help="write an administrator's kubeconfig")
+    parser.add_argument("--nodes", type=int, default=3, help="number of nodes (default 3)")
+    parser.add_argument("--cpu", default="32", help="cpu of each node (default 32)")
+    parser.add_argument("--memory", default="128Gi", help="memory of each node (default 128Gi)")
+    parser.add_argument("--gpus", type=int, default=0, help="nvidia.com/gpu of each node")
+    parser.add_argument("--pods", type=int, default=110, help="pods per node (default 110)")
+    parser.add_argument("--port", type=int, default=0, help="port on loopback (default: any)")
+    parser.add_argument(
+        "--quick", action="store_true", help="shorten Kubernetes' waiting times (back-off ...)"
+    )
+    return parser.parse_args()
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, done.set)
+    shapes = [
+        NodeShape(
+            f"node-{number}",
+            cpu=arguments.cpu,
+            memory=arguments.memory,
+            gpus=arguments.gpus,
+            pods=arguments.pods,
+        )
+        for number in range(1, arguments.nodes + 1)
+    ]
+    config = LocalClusterConfig(
+        data_dir=arguments.data_dir,
+        port=arguments.port,
+        nodes=shapes,
+        options=ControllerOptions.quick() if arguments.quick else ControllerOptions(),
+    )
+    async with LocalCluster(config) as cluster:
+        if arguments.kubeconfig_out is not None:
+            cluster.write_kubeconfig(arguments.kubeconfig_out)
+        sys.stdout.write(f"ready {cluster.url}\n")
+        sys.stdout.flush()
+        await done.wait()
+
+
+def main() -> None:
+    """Parse the arguments and run."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+    asyncio.run(_run(_arguments()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""``LocalCluster``: API server, controllers, scheduler and nodes in one asyncio process.
+
+For laptops, demos and tests where no cluster is at hand; it is honest about being that: every
+node carries the label ``localcluster.fluxqueue/simulated``, and what is not served answers 501.
+Started by the command line (``fluxqueue demo``), by ``python -m fluxqueue.localcluster`` and by
+tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.config import ClusterConfig
+from fluxqueue.localcluster.api.server import ApiServer, ApiServerConfig
+from fluxqueue.localcluster.controllers.context import Context, Controller
+from fluxqueue.localcluster.controllers.events import EventRecorder
+from fluxqueue.localcluster.controllers.informers import InformerSet
+from fluxqueue.localcluster.controllers.job_controller import JobController
+from fluxqueue.localcluster.controllers.node_fleet import NodeFleet
+from fluxqueue.localcluster.controllers.node_shape import NodeShape
+from fluxqueue.localcluster.controllers.options import ControllerOptions
+from fluxqueue.localcluster.controllers.scheduler import Scheduler
+
+__all__ = ["ControllerOptions", "LocalCluster", "LocalClusterConfig", "NodeShape"]
+
+CLIENT_CONCURRENCY = 100
+CLIENT_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalClusterConfig:
+    """``data_dir`` None: nothing survives the process. ``port`` 0: any free one."""
+
+    data_dir: Path | None = None
+    port: int = 0
+    nodes: list[NodeShape] = field(default_factory=list)
+    run_controllers: bool = True
+    run_scheduler: bool = True
+    run_nodes: bool = True
+    options: ControllerOptions = field(default_factory=ControllerOptions)
+
+
+class LocalCluster:
+    """A cluster for as long as the ``async with`` block (or until ``stop``)."""
+
+    def __init__(self, config: LocalClusterConfig | None = None) -> None:
+        self.config = config or LocalClusterConfig()
+        self.server = ApiServer(
+            ApiServerConfig(data_dir=self.config.data_dir, port=self.config.port)
+        )
+        self.nodes: NodeFleet | None = None
+        self._client: KubeClient | None = None
+        self._context: Context | None = None
+        self._controllers: list[Controller] = []
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Serve, register the nodes, run the controllers; returns when all have caught up."""
+        await self.server.start()
+        try:
+            await self._start_controllers()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start_controllers(self) -> None:
+        config = self.config
+        self._client = KubeClient(
+            self.client_config(),
+            concurrency=CLIENT_CONCURRENCY,
+            timeout_s=CLIENT_TIMEOUT_S,
+            user_agent="fluxqueue-localcluster",
+        )
+        context = self._context = Context(
+            self._client,
+            InformerSet(self._client),
+            EventRecorder(self._client),
+            config.options,
+        )
+        if config.run_controllers:
+            self._controllers += [JobController(context)]
+        if config.run_scheduler:
+            self._controllers.append(Scheduler(context))
+        if config.run_nodes:
+            self.nodes = NodeFleet(context, config.nodes)
+            await self.nodes.register()
+            self._controllers.append(self.nodes)
+        context.events.start()
+        await context.informers.start()
+        for controller in self._controllers:
+            controller.start()
+
+    async def stop(self) -> None:
+        """Stop in the order in which nothing waits for what is gone. Harmless to repeat."""
+        controllers, self._controllers = self._controllers, []
+        await asyncio.gather(*(controller.stop() for controller in controllers))
+        context, self._context = self._context, None
+        if context is not None:
+            await context.events.stop()
+            await context.informers.stop()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+        await self.server.stop()
+
+    # -- how to reach it -------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """``https://127.0.0.1:PORT``."""
+        return self.server.url
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The authority that signed the server's certificate."""
+        return self.server.ca_pem
+
+    @property
+    def token(self) -> str:
+        """The administrator's bearer token."""
+        return self.server.token
+
+    @property
+    def kubeconfig(self) -> dict[str, Any]:
+        """A kubeconfig for the administrator."""
+        return self.server.kubeconfig()
+
+    def write_kubeconfig(self, path: Path) -> None:
+        """Write the kubeconfig, readable by its owner alone."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        path.write_text(yaml.safe_dump(self.kubeconfig, sort_keys=False), encoding="utf-8")
+
+    def client_config(self) -> ClusterConfig:
+        """Settings for a ``KubeClient`` of this cluster, as the administrator."""
+        cluster = self.kubeconfig["clusters"][0]["cluster"]
+        return ClusterConfig(
+            server=self.url,
+            ca_pem=base64.b64decode(cluster["certificate-authority-data"]).decode(),
+            token=self.token,
+        )

@@ -1,0 +1,37 @@
+"""What every controller is given: the client, the shared informers, events, times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.localcluster.controllers.events import EventRecorder
+from fluxqueue.localcluster.controllers.informers import InformerSet
+from fluxqueue.localcluster.controllers.options import ControllerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Shared by all controllers of one process."""
+
+    client: KubeClient
+    informers: InformerSet
+    events: EventRecorder
+    options: ControllerOptions
+
+    def client_of(self, controller: str) -> KubeClient:
+        """A client in the name of a built-in controller, as webhooks and audit see it."""
+        return self.client.acting_as(f"system:serviceaccount:kube-system:{controller}")
+
+
+class Controller(Protocol):
+    """Constructors register informers and handlers; work begins with ``start``, after the sync."""
+
+    def start(self) -> None:
+        """Begin to work; all informers have listed."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop working."""
+        ...
