@@ -14,9 +14,8 @@ from typing import Any
 import orjson
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.workload import labels
+from fluxqueue.workload import batch, labels, pods
 from fluxqueue.workload.annotations import Wishes, read_wishes
-from fluxqueue.workload.batch import pod_spec
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.gates import admission_patch
 from fluxqueue.workload.managed import JOB, NEVER_MANAGED, POD, kind_of, why_untouched
@@ -96,6 +95,9 @@ def _take_in(workload: Mapping[str, Any], uid: str) -> Answer:
     kind = kind_of(workload)
     try:
         wishes = read_wishes(workload)
+        if wishes.jobspec is not None:
+            # Whether it fits the pods can only be said of the whole.
+            (batch if kind == JOB else pods).to_request(workload)
     except InvalidInput as error:
         return Answer(_refuse(uid, error), "refused", kind, str(error))
     patch = admission_patch(workload, wishes)
@@ -111,7 +113,7 @@ def _take_in(workload: Mapping[str, Any], uid: str) -> Answer:
 
 def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:
     is_job = kind_of(workload) == JOB
-    spec = pod_spec(workload) if is_job else workload["spec"]
+    spec = batch.pod_spec(workload) if is_job else workload["spec"]
     found = []
     deadline_s = workload["spec"].get("activeDeadlineSeconds")
     if wishes.duration_s is not None and deadline_s not in {None, wishes.duration_s}:

@@ -9,16 +9,24 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import labels
+from fluxqueue.workload.own_jobspec import OwnJobspec, read_jobspec
 
 MAX_INT32 = 2**31 - 1
 
 ANNOTATIONS = frozenset(
-    {labels.DURATION, labels.PRIORITY, labels.EXCLUSIVE, labels.SPREAD, labels.WITHIN}
+    {
+        labels.DURATION,
+        labels.PRIORITY,
+        labels.EXCLUSIVE,
+        labels.SPREAD,
+        labels.WITHIN,
+        labels.JOBSPEC,
+    }
 )
 """What an author may set as an annotation; ``fluxqueue/queue`` counts in either place."""
 
@@ -47,6 +55,7 @@ class Wishes:
     is_spread: bool = False
     within: str | None = None
     queue: str | None = None
+    jobspec: OwnJobspec | None = None
 
 
 def read_wishes(workload: Mapping[str, Any]) -> Wishes:
@@ -66,14 +75,28 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
     ):
         _collect(found, meta.get("labels") or {}, f"{path}.labels", LABELS, "annotation")
         _collect(found, meta.get("annotations") or {}, f"{path}.annotations", ANNOTATIONS, "label")
-    return Wishes(
+    jobspec: OwnJobspec | None = _read(found, labels.JOBSPEC, read_jobspec)
+    wishes = Wishes(
         duration_s=_read(found, labels.DURATION, parse_duration),
         priority=_read(found, labels.PRIORITY, _parse_priority),
         is_exclusive=bool(_read(found, labels.EXCLUSIVE, _parse_bool)),
         is_spread=bool(_read(found, labels.SPREAD, _parse_spread)),
         within=_read(found, labels.WITHIN, _parse_within),
         queue=_read(found, labels.QUEUE, _parse_queue),
+        jobspec=jobspec,
     )
+    return wishes if jobspec is None else _fill_from(wishes, jobspec)
+
+
+def _fill_from(wishes: Wishes, jobspec: OwnJobspec) -> Wishes:
+    """Take duration and queue from the jobspec where no annotation says them."""
+    duration_s, queue = wishes.duration_s, wishes.queue
+    if duration_s is None and jobspec.duration_s is not None:
+        where = f"{jobspec.where}.attributes.system.duration"
+        duration_s = parse_duration(str(jobspec.duration_s), where)
+    if queue is None and jobspec.queue is not None:
+        queue = _parse_queue(jobspec.queue, f"{jobspec.where}.attributes.system.queue")
+    return replace(wishes, duration_s=duration_s, queue=queue)
 
 
 def _collect(

@@ -33,6 +33,9 @@ SPREAD = "fluxqueue/spread"
 WITHIN = "fluxqueue/within"
 """Annotation: a topology level (``zone``, ``region``, ``rack``, or a node label) all pods share."""
 
+JOBSPEC = "fluxqueue/jobspec"
+"""Annotation: an own Flux resources section (YAML or JSON); see ``workload.own_jobspec``."""
+
 JOBID = "fluxqueue/jobid"
 """Annotation written on released pods, for people."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from fluxqueue.fluxjob.request import ResourceRequest, SlotRequest
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.constraints import read_constraint
+from fluxqueue.workload.own_jobspec import apply_jobspec
 from fluxqueue.workload.resources import effective_request
 
 DEFAULT_PRIORITY = 0
@@ -43,13 +44,14 @@ def build_request(
         constraint=read_constraint(spec, where=where),
     )
     duration_s = wishes.duration_s if deadline_s is None else max(1, deadline_s)
-    return ResourceRequest(
+    request = ResourceRequest(
         slots=(slot,) if count else (),
         duration_s=duration_s,
         is_exclusive=wishes.is_exclusive,
         is_spread=wishes.is_spread,
         within=wishes.within,
     )
+    return request if wishes.jobspec is None else apply_jobspec(request, wishes.jobspec)
 
 
 def choose_priority(
