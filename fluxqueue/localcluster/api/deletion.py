@@ -33,6 +33,7 @@ from fluxqueue.localcluster.api.request import (
     parse_json,
 )
 from fluxqueue.localcluster.api.store import Entry, StaleWrite
+from fluxqueue.localcluster.resources.crd import DEFINITIONS, mark_for_deletion
 from fluxqueue.localcluster.resources.registry import RequestContext, ResourceInfo
 from fluxqueue.localcluster.resources.status import (
     INVALID,
@@ -205,6 +206,10 @@ def plan(info: ResourceInfo, entry: Entry, options: DeleteOptions, wall_s: float
     is_pending = bool(meta.get("deletionTimestamp"))
     if info.storage == ("", "namespaces"):
         return _plan_namespace(obj, wall_s)
+    if info.storage == DEFINITIONS:
+        if not is_pending:
+            mark_for_deletion(obj, format_time(wall_s))
+        return Plan(None if is_pending else obj, False)
     is_graceful = False
     grace_s = options.grace_s
     if is_pending:

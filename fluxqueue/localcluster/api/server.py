@@ -33,6 +33,7 @@ from fluxqueue.localcluster.api.store import Store
 from fluxqueue.localcluster.api.writes import create_object
 from fluxqueue.localcluster.resources.admission import Admission
 from fluxqueue.localcluster.resources.builtin import build_registry
+from fluxqueue.localcluster.resources.crd import DefinitionController
 from fluxqueue.localcluster.resources.registry import RequestContext
 
 Obj = dict[str, Any]
@@ -68,12 +69,16 @@ class ApiServer:
     authenticator: Authenticator = field(init=False)
     authority: Authority = field(init=False)
     _journal: Journal | None = field(default=None, init=False)
+    definitions: DefinitionController = field(init=False)
     _running: _Running | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.authenticator = Authenticator(account_uid=self._account_uid)
         registry = build_registry(AccountTokens(self.authenticator))
         self.machinery = Machinery(Store(), registry, Admission(registry))
+        self.definitions = DefinitionController(
+            self.machinery.store, registry, self.machinery.now
+        )
         self.authority = self._find_authority()
         self._keep_secrets()
         if self.config.admin_token:
@@ -109,6 +114,7 @@ class ApiServer:
         """Load what is kept, make the system namespaces, listen."""
         self._open_journal()
         await self._make_namespaces()
+        self.definitions.start()
         routes = Routes(self.machinery, self.authenticator, DocumentChain(self._providers()))
         server = web.Server(routes.handle, access_log=None, handler_cancellation=True)
         runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
@@ -137,6 +143,7 @@ class ApiServer:
         running, self._running = self._running, None
         if running is None:
             return
+        self.definitions.stop()
         for bucket in self.machinery.store.buckets():
             for watcher in tuple(bucket.watchers):
                 watcher.cut()
