@@ -7,9 +7,9 @@ Called by ``fluxqueue up``, ``demo`` and the tests; blocking, so async callers g
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -161,9 +161,8 @@ class LocalPostgres:
         atexit.unregister(self.stop)
         self._end_child(signal.SIGINT)
         self._release_folder()
-        if self._socket_dir is not None:
-            with contextlib.suppress(OSError):  # not empty: a stale socket, overwritten next time
-                self._socket_dir.rmdir()
+        if self._socket_dir is not None:  # a killed server's sockets may lie in it
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
 
     def kill(self) -> None:
         """End the server as ``kill -9`` does, without any clean-up; ``start`` recovers."""

@@ -396,9 +396,15 @@ def test_as_an_ordinary_user(folder: Path) -> None:
     assert answer.stdout == "(1,) (2,)\n", answer.stderr
 
 
-def test_start_and_stop_leave_no_thread_behind(own_postgres: LocalPostgres) -> None:
-    """The thread that reaps the server ends with it."""
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_stop_leaves_no_thread_and_no_socket_behind(
+    own_postgres: LocalPostgres, is_killed: bool
+) -> None:
+    """The thread that reaps the server ends with it, and /tmp stays clean after a kill too."""
+    if is_killed:
+        own_postgres.kill()
     own_postgres.stop()
+    assert not own_postgres.socket_dir.exists()
     wait_until(
         lambda: not any(thread.name == "localpg" for thread in threading.enumerate()),
         "the launcher thread ends",
