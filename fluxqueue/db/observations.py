@@ -47,11 +47,11 @@ class WorkloadSeen:
 
 _UPSERT = """
 WITH seen AS (
-    SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) WITH ORDINALITY AS r (
+    SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
         uid text, namespace text, name text, workload_kind text, workload_name text,
         flux_uid text, queue text, priority int, held_by text, request jsonb, size int,
         duration_s int, ignored jsonb, wanted int, result text, is_deleting bool,
-        is_gone bool, is_suspended bool, position bigint)
+        is_gone bool, is_suspended bool, position int)
 )
 INSERT INTO fluxjobs AS f (
     uid, namespace, name, workload_kind, workload_name, flux_uid, queue, priority, held_by,
@@ -72,7 +72,7 @@ ON CONFLICT (uid) DO UPDATE SET
     duration_s = CASE WHEN f.allocated_at IS NULL THEN excluded.duration_s ELSE f.duration_s END,
     priority = excluded.priority, queue = excluded.queue, ignored = excluded.ignored,
     is_examined = f.is_examined AND f.request = excluded.request
-        AND NOT (f.held_by = 'author' AND excluded.held_by IS NULL),
+        AND NOT coalesce(f.held_by = 'author' AND excluded.held_by IS NULL, false),
     held_by = CASE WHEN f.held_by IS NULL OR f.held_by = 'author' THEN excluded.held_by
                    ELSE f.held_by END,
     state = CASE
@@ -106,7 +106,10 @@ async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
         "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
         uids=uids,
     )
-    rows = [{key: value for key, value in asdict(one).items() if key != "pods"} for one in seen]
+    rows = [
+        {"position": position} | {k: v for k, v in asdict(one).items() if k != "pods"}
+        for position, one in enumerate(seen)
+    ]
     stored = await tx.fetch(_UPSERT, rows=orjson.dumps(rows).decode())
     await _save_pods(tx, [(one.uid, one.namespace, one.pods) for one in seen])
     by_uid = {one.uid: one for one in seen}

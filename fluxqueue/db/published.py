@@ -28,6 +28,7 @@ class PublishedRow:
     version: int
     ignored: Sequence[str]
     submitted_at: datetime
+    allocated_at: datetime | None
     started_at: datetime | None
     ended_at: datetime | None
     expected_start: datetime | None
@@ -43,7 +44,7 @@ async def read_published(database: Database, uid: str) -> PublishedRow | None:
             """
             SELECT f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name,
                    f.flux_uid, f.flux_rv, f.state, f.reason, f.size, f.version, f.ignored,
-                   f.submitted_at, f.started_at, f.ended_at, f.expected_start,
+                   f.submitted_at, f.allocated_at, f.started_at, f.ended_at, f.expected_start,
                    a.starts_at, a.until,
                    coalesce((SELECT jsonb_agg(jsonb_build_object(
                                  'node', s.node, 'resources', s.resources) ORDER BY s.number)

@@ -41,10 +41,14 @@ class Observation:
     since_s: float
 
 
-def is_free(lease: Lease, seen: Observation, now_s: float) -> bool:
-    """May somebody else take this Lease? Released, or unchanged for its whole duration."""
+def is_free(lease: Lease, seen: Observation, now_s: float, identity: str = "") -> bool:
+    """May ``identity`` take this Lease? Released, its own, or unchanged for its whole duration.
+
+    Its own: a process that was killed and started again under the same name need not wait for
+    itself. The term rises all the same, so should both live, only the newer can commit.
+    """
     spec = lease.get("spec") or {}
-    if not spec.get("holderIdentity"):
+    if spec.get("holderIdentity") in (None, "", identity):
         return True
     return now_s >= seen.since_s + float(spec.get("leaseDurationSeconds") or 0)
 
@@ -132,7 +136,7 @@ class LeaseElector:
         version = lease["metadata"]["resourceVersion"]
         if self._seen is None or self._seen.resource_version != version:
             self._seen = Observation(version, time.monotonic())
-        if not is_free(lease, self._seen, now_s):
+        if not is_free(lease, self._seen, now_s, self._identity):
             return None
         return await self._put(self._next_lease(lease))
 

@@ -111,7 +111,7 @@ def _render(row: PublishedRow) -> dict[str, Any]:
         conditions=render_conditions(
             state=FluxJobState(row.state),
             submitted_at_s=int(row.submitted_at.timestamp()),
-            started_at_s=started,
+            started_at_s=_epoch(row.allocated_at),
             ended_at_s=ended,
             ignored=row.ignored,
         ),

@@ -1,0 +1,69 @@
+"""The ``fluxqueue`` command: one file per subcommand, imported only when it is used.
+
+Errors of our own tree become one line on standard error: exit code 2 for input that must change,
+1 for everything else.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fluxqueue import __version__
+from fluxqueue.cli import db, processes, up
+from fluxqueue.errors import FluxQueueError, InvalidInput
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A durable, queue-based job controller for Kubernetes with a Flux graph matcher.",
+)
+app.add_typer(db.app, name="db")
+app.command("up")(up.up)
+app.command("controller")(processes.controller)
+app.command("worker")(processes.worker)
+
+
+@app.command(
+    "resource-query",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def resource_query(context: typer.Context) -> None:
+    """Match by hand on any Fluxion graph: resource-query's arguments and command language."""
+    from fluxqueue.cli.resource_query import main as run
+
+    raise typer.Exit(run(context.args))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fluxqueue {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="and exit")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+def main() -> None:
+    """Run the command line; the console script's entry point."""
+    try:
+        app()
+    except InvalidInput as error:
+        print(f"fluxqueue: {error}", file=sys.stderr)
+        sys.exit(2)
+    except FluxQueueError as error:
+        print(f"fluxqueue: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

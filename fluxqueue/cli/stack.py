@@ -1,0 +1,282 @@
+"""All parts of fluxqueue on this machine: Postgres, cluster, webhook, controller, workers.
+
+The body of ``fluxqueue up`` and ``fluxqueue demo``, also used by the end-to-end tests. The same
+parts run against an embedded cluster or an existing one, with an embedded database or a given one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fluxqueue.cli.supervisor import Part, python
+from fluxqueue.errors import ApiError, ApiUnavailable
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.config import load_kubeconfig
+from fluxqueue.kube.install import install_definitions, install_webhook, remove_webhook
+from fluxqueue.localpg.server import LocalPostgres
+from fluxqueue.workload.labels import OWN_NAMESPACE
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """The embedded cluster's nodes, all alike."""
+
+    nodes: int = 4
+    cpu: str = "16"
+    memory: str = "64Gi"
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What ``up`` was asked for.
+
+    ``kubeconfig`` names an existing cluster in place of the embedded one, ``database_url`` an
+    existing database; ``environ`` is handed to controller and workers (``FLUXQUEUE_*``).
+    """
+
+    data_dir: Path
+    shape: ClusterShape = field(default_factory=ClusterShape)
+    kubeconfig: Path | None = None
+    database_url: str = ""
+    workers: int = 1
+    webhook_host: str = LOOPBACK
+    environ: dict[str, str] = field(default_factory=dict)
+    cluster_arguments: tuple[str, ...] = ()
+
+
+class Stack:
+    """Everything running; ``async with`` starts it in order and stops it in reverse."""
+
+    def __init__(self, options: StackOptions) -> None:
+        self.options = options
+        self.parts: dict[str, Part] = {}
+        self.postgres: LocalPostgres | None = None
+        self._logs = options.data_dir / "logs"
+        self._keepers: list[asyncio.Task[None]] = []
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig of the cluster in use."""
+        return self.options.kubeconfig or self.options.data_dir / "kubeconfig"
+
+    @property
+    def database_url(self) -> str:
+        """URL of the database in use."""
+        if self.options.database_url:
+            return self.options.database_url
+        assert self.postgres is not None, "the database has been started"
+        return self.postgres.url
+
+    @property
+    def psql_command(self) -> str:
+        """A shell command that opens psql on the queue."""
+        if self.postgres is not None:
+            return self.postgres.psql_command()
+        return f"psql '{self.options.database_url}'"
+
+    async def __aenter__(self) -> Self:
+        self._logs.mkdir(parents=True, exist_ok=True)
+        try:
+            await self._start()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stop()
+
+    # --- start ---------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        cluster = asyncio.create_task(self._start_cluster())
+        try:
+            await self._start_database()
+        finally:
+            await asyncio.wait([cluster])
+        cluster.result()
+        async with self._client() as client:
+            await install_definitions(client, OWN_NAMESPACE)
+        await self._start_webhook()
+        await self._start_queue()
+
+    async def _start_database(self) -> None:
+        from fluxqueue.db import migrate
+
+        if not self.options.database_url:
+            self.postgres = LocalPostgres(self.options.data_dir / "postgres")
+            await asyncio.to_thread(self.postgres.start)
+            self._keepers.append(asyncio.create_task(self._keep_postgres(self.postgres)))
+        await asyncio.to_thread(migrate.wait_for_database, self.database_url)
+        await asyncio.to_thread(migrate.upgrade, self.database_url)
+
+    async def _keep_postgres(self, postgres: LocalPostgres) -> None:
+        """Start the server again when it dies, as a StatefulSet does."""
+        while True:
+            if await asyncio.to_thread(postgres.wait, 0.2):
+                await asyncio.to_thread(postgres.start)
+
+    async def _start_cluster(self) -> None:
+        if self.options.kubeconfig is not None:
+            load_kubeconfig(str(self.options.kubeconfig))
+            return
+        shape, folder = self.options.shape, self.options.data_dir / "cluster"
+        part = self._part(
+            "cluster",
+            python("fluxqueue.localcluster", "--data-dir", str(folder)),
+            "--kubeconfig-out",
+            str(self.kubeconfig),
+            "--nodes",
+            str(shape.nodes),
+            "--cpu",
+            shape.cpu,
+            "--memory",
+            shape.memory,
+            "--gpus",
+            str(shape.gpus),
+            *self.options.cluster_arguments,
+        )
+        self.kubeconfig.unlink(missing_ok=True)
+        await part.start()
+        await part.wait_ready(self._is_cluster_ready)
+
+    async def _is_cluster_ready(self) -> bool:
+        if not self.kubeconfig.is_file():
+            return False
+        try:
+            async with self._client() as client:
+                await client.get_text("/readyz", timeout_s=2)
+        except (ApiError, ApiUnavailable):
+            return False
+        return True
+
+    def _client(self) -> KubeClient:
+        return KubeClient(load_kubeconfig(str(self.kubeconfig)))
+
+    async def _start_webhook(self) -> None:
+        from fluxqueue.certs import ensure
+        from webhook.configuration import Endpoint, build_configuration
+
+        host = self.options.webhook_host
+        folder = self.options.data_dir / "certs"
+        names = dict.fromkeys((host, "localhost", LOOPBACK))
+        files = ensure(folder, list(names), now=datetime.now(tz=UTC))
+        port = _free_port(self.options.data_dir / "webhook-port")
+        part = self._part(
+            "webhook",
+            python("webhook", "--cert-dir", str(folder)),
+            "--host",
+            LOOPBACK if host == LOOPBACK else "0.0.0.0",  # noqa: S104  asked for by name
+            "--port",
+            str(port),
+        )
+        await part.start()
+        await part.wait_ready(lambda: _answers(LOOPBACK, port))
+        configuration = build_configuration(
+            Endpoint(url=f"https://{host}:{port}"), files.ca.read_bytes()
+        )
+        async with self._client() as client:
+            await install_webhook(client, configuration)
+
+    async def _start_queue(self) -> None:
+        environ = {
+            "DATABASE_URL": self.database_url,
+            "KUBECONFIG": str(self.kubeconfig.absolute()),
+            **self.options.environ,
+        }
+        parts = [self._part("controller", python("fluxqueue", "controller"), environ=environ)]
+        parts += [
+            self._part(f"worker-{number}", python("fluxqueue", "worker"), environ=environ)
+            for number in range(self.options.workers)
+        ]
+        for part in parts:
+            # A fixed name takes its Lease back at once after a crash.
+            part.command = [*part.command, "--identity", part.name]
+            await part.start()
+
+    def _part(
+        self,
+        name: str,
+        command: list[str],
+        *arguments: str,
+        environ: dict[str, str] | None = None,
+    ) -> Part:
+        part = Part(
+            name=name,
+            command=[*command, *arguments],
+            log=self._logs / f"{name}.log",
+            environ=environ or {},
+        )
+        self.parts[name] = part
+        return part
+
+    # --- stop ----------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        if self.options.kubeconfig is not None and "webhook" in self.parts:
+            await self._remove_webhook()
+        cluster = self.parts.pop("cluster", None)
+        await asyncio.gather(*(part.stop() for part in self.parts.values()))
+        if cluster is not None:
+            await cluster.stop()
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        if self.postgres is not None:
+            await asyncio.to_thread(self.postgres.stop)
+
+    async def _remove_webhook(self) -> None:
+        """An existing cluster must not be left calling a webhook that is gone."""
+        from webhook.configuration import NAME
+
+        try:
+            async with self._client() as client:
+                await remove_webhook(client, NAME)
+        except (ApiError, ApiUnavailable) as error:
+            print(f"the webhook configuration {NAME} could not be removed: {error}")
+
+
+async def _answers(host: str, port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def _free_port(remembered: Path) -> int:
+    """The port used last time if it is free, else any: a second start keeps its address."""
+    import socket
+
+    wanted = int(remembered.read_text()) if remembered.is_file() else 0
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            found = int(probe.getsockname()[1])
+            remembered.write_text(str(found))
+            return found
+    raise OSError("no free port on the loopback interface")
+
+
+def default_data_dir() -> Path:
+    """Where ``up`` keeps database, cluster and logs unless told otherwise."""
+    return Path(os.environ.get("FLUXQUEUE_DATA_DIR", ".fluxqueue"))

@@ -1,0 +1,144 @@
+"""A process tree of parts: start, restart what dies, stop in order.
+
+Used by ``fluxqueue up`` and ``demo``. A part is an ordinary subprocess with a log file of its own;
+it dies with us, however we die. Restarting is what a Deployment does in a cluster, so killing any
+part shows how the system goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fluxqueue.errors import FluxQueueError
+
+STOP_TIMEOUT_S = 20.0
+RESTART_MIN_S, RESTART_MAX_S = 0.1, 3.0
+PR_SET_PDEATHSIG = 1
+LOG_TAIL_LINES = 15
+
+
+class PartFailed(FluxQueueError):
+    """A part ended before it was ready; the message carries the end of its log."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One child process that is kept running until ``stop``.
+
+    Parameters: ``command`` is the argument vector, ``environ`` is added to ours, ``log`` receives
+    its output. ``restarts`` counts how often it had to be started again.
+    """
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    restarts: int = 0
+    process: asyncio.subprocess.Process | None = None
+    _keeper: asyncio.Task[None] | None = None
+    _is_stopping: bool = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        running = self.process is not None and self.process.returncode is None
+        return self.process.pid if running and self.process is not None else None
+
+    async def start(self) -> None:
+        """Start it and keep it running."""
+        await self._launch()
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def _launch(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *self.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environ},
+                # Ctrl-C in the terminal reaches us alone; we stop the parts in order.
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+
+    async def _keep(self) -> None:
+        pause = RESTART_MIN_S
+        while True:
+            assert self.process is not None, "started before it is kept"
+            started = asyncio.get_running_loop().time()
+            await self.process.wait()
+            if self._is_stopping:
+                return
+            lasted = asyncio.get_running_loop().time() - started
+            pause = RESTART_MIN_S if lasted > RESTART_MAX_S else min(2 * pause, RESTART_MAX_S)
+            await asyncio.sleep(pause)
+            self.restarts += 1
+            await self._launch()
+
+    async def wait_ready(
+        self, is_ready: Callable[[], Awaitable[bool]], *, timeout_s: float = 60.0
+    ) -> None:
+        """Wait until ``is_ready`` says so.
+
+        Raises
+        ------
+        PartFailed
+            It ended again and again, or was not ready in time.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not await is_ready():
+                    if self.restarts >= 3:
+                        raise PartFailed(f"{self.name} does not start:\n{self.log_tail()}")
+                    await asyncio.sleep(0.05)
+        except TimeoutError as error:
+            raise PartFailed(
+                f"{self.name} is not ready after {timeout_s:g} s:\n{self.log_tail()}"
+            ) from error
+
+    def log_tail(self) -> str:
+        """The last lines of its log."""
+        if not self.log.is_file():
+            return ""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Ask it to end, and end it when it does not."""
+        self._is_stopping = True
+        if self._keeper is not None and self.process is None:
+            self._keeper.cancel()
+        if self.process is not None and self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self.process.wait()
+            except TimeoutError:
+                with suppress(ProcessLookupError):
+                    self.process.kill()
+                await self.process.wait()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeper
+
+
+def python(*arguments: str) -> list[str]:
+    """The command line of one of our own modules under this interpreter."""
+    return [sys.executable, "-m", *arguments]
+
+
+def _die_with_parent() -> None:
+    """Between fork and exec: end when the process that started us ends, however it does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,72 @@
+"""``fluxqueue up``: all parts in the foreground, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fluxqueue.cli.stack import ClusterShape, Stack, StackOptions, default_data_dir
+
+
+def up(
+    nodes: Annotated[int, typer.Option(min=1, help="nodes of the embedded cluster")] = 4,
+    cpu: Annotated[str, typer.Option(help="cores of each node")] = "16",
+    memory: Annotated[str, typer.Option(help="memory of each node")] = "64Gi",
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each node")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="worker processes")] = 1,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="use this cluster in place of the embedded one")
+    ] = None,
+    database_url: Annotated[
+        str, typer.Option(help="use this database in place of the embedded one")
+    ] = "",
+    webhook_host: Annotated[
+        str, typer.Option(help="name under which the cluster reaches this machine")
+    ] = "127.0.0.1",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="database, cluster and logs; default: .fluxqueue")
+    ] = None,
+) -> None:
+    """Run everything here: database, cluster, webhook, controller, workers."""
+    options = StackOptions(
+        data_dir=(data_dir or default_data_dir()).absolute(),
+        shape=ClusterShape(nodes=nodes, cpu=cpu, memory=memory, gpus=gpus),
+        kubeconfig=kubeconfig,
+        database_url=database_url or os.environ.get("DATABASE_URL", ""),
+        workers=workers,
+        webhook_host=webhook_host,
+    )
+    asyncio.run(_run(options))
+
+
+async def _run(options: StackOptions) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    starting = asyncio.create_task(_serve(options, stop))
+    await asyncio.wait([starting, asyncio.create_task(stop.wait())], return_when="FIRST_COMPLETED")
+    if not starting.done():
+        # Asked to stop: the parts end in order; a start that is under way is given up.
+        await asyncio.wait([starting], timeout=1.0)
+        starting.cancel()
+    await asyncio.gather(starting, return_exceptions=starting.cancelled())
+
+
+async def _serve(options: StackOptions, stop: asyncio.Event) -> None:
+    typer.echo(f"starting in {options.data_dir}")
+    async with Stack(options) as stack:
+        typer.echo(f"kubeconfig  export KUBECONFIG={stack.kubeconfig.absolute()}")
+        typer.echo(f"psql        {stack.psql_command}")
+        typer.echo(f"logs        {options.data_dir / 'logs'}")
+        if shutil.which("kubectl"):
+            typer.echo("try         kubectl get fluxjobs -A -w")
+        typer.echo("ready (Ctrl-C ends it)")
+        await stop.wait()
+        typer.echo("stopping")
