@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.request import CPU
@@ -42,19 +43,28 @@ def parse_quantity(value: object, *, where: str) -> Fraction:
     """
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     text = str(value) if is_number else value
-    match = _FORM.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_LENGTH else None
-    if match is None:
+    amount = _parse(text) if isinstance(text, str) and len(text) <= _MAX_LENGTH else None
+    if amount is None:
         raise InvalidInput(
             f"{value!r} is not a quantity",
             where=where,
             value=value,
             hint="write a number with an optional unit, such as 500m, 2, 1.5 or 4Gi",
         )
-    amount = Fraction(match["number"])
-    if match["sign"] == "-" and amount:
+    if amount < 0:
         raise InvalidInput(
             f"{value!r} is negative", where=where, value=value, hint="must be 0 or more"
         )
+    return amount
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Fraction | None:
+    """Read ``text``, or give None. Cached: a cluster's quantities are few and come often."""
+    match = _FORM.fullmatch(text)
+    if match is None:
+        return None
+    amount = Fraction(match["sign"] + match["number"])
     if match["exponent"] is None:
         return amount * _SCALES[match["suffix"]]
     # Beyond the bound the value is capped, or rounds up to one unit, whatever the exponent says.
