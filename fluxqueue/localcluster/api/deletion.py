@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from fluxqueue.localcluster.api.errors import invalid_options, method_not_allowed, success
 from fluxqueue.localcluster.api.machinery import (
     Machinery,

@@ -21,8 +21,8 @@ from fluxqueue.localcluster.api.errors import (
 )
 from fluxqueue.localcluster.resources.registry import Registry, ResourceInfo, UserInfo
 from fluxqueue.localcluster.resources.status import (
-    INVALID,
     NOT_SUPPORTED,
+    TOO_LONG,
     FieldError,
     Raw,
     StatusError,
@@ -154,7 +154,7 @@ def field_manager(query: Mapping[str, str], headers: Mapping[str, str]) -> str:
     given = query.get("fieldManager", "")
     if len(given) > 128:
         detail = "may not be more than 128 bytes"
-        raise invalid_options("PatchOptions", [FieldError(INVALID, "fieldManager", given, detail)])
+        raise invalid_options("PatchOptions", [FieldError(TOO_LONG, "fieldManager", given, detail)])
     return given or headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
 
 

@@ -27,7 +27,7 @@ HISTORY_EVENTS = 4096
 """Events kept per resource for watches and exact lists; older ones answer 410."""
 
 
-class StaleWrite(Exception):  # noqa: N818 - an outcome, not a failure of the program
+class StaleWrite(Exception):
     """The object was changed, made or removed since it was read; ``current`` is what is there."""
 
     def __init__(self, current: Entry | None) -> None:

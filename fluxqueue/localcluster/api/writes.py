@@ -17,6 +17,7 @@ from fluxqueue.localcluster.api import ownership
 from fluxqueue.localcluster.api.deletion import is_finished_by_update
 from fluxqueue.localcluster.api.errors import (
     exists,
+    invalid_options,
     method_not_allowed,
     modified,
     needs_version,
@@ -48,6 +49,7 @@ from fluxqueue.localcluster.api.request import (
 from fluxqueue.localcluster.api.store import Entry, StaleWrite
 from fluxqueue.localcluster.resources.registry import RequestContext, ResourceInfo
 from fluxqueue.localcluster.resources.status import (
+    FORBIDDEN,
     INVALID,
     FieldError,
     StatusError,
@@ -121,34 +123,47 @@ async def create(machinery: Machinery, request: ApiRequest, target: Target) -> A
     return answer
 
 
+CreateOwner = Callable[[Obj], object]
+"""Notes the owners of an object that is about to be created."""
+
+
 async def create_object(
-    machinery: Machinery, target: Target, obj: Obj, ctx: RequestContext, managed: object = None
+    machinery: Machinery,
+    target: Target,
+    obj: Obj,
+    ctx: RequestContext,
+    *,
+    own: CreateOwner | None = None,
 ) -> Outcome:
     """Decode, admit, complete, validate and store a new object (also for apply)."""
     info = target.info
-    meta = obj.setdefault("metadata", {})
-    if not isinstance(meta, dict):
-        meta = obj["metadata"] = meta if meta is None else meta
     info.strategy.decode(obj, ctx)
-    obj["metadata"] = meta = obj.get("metadata") or {}
-    _place(meta, target)
+    meta = obj.get("metadata")
+    obj["metadata"] = meta = meta if isinstance(meta, dict) else {}
+    place(meta, target)
     ctx.name = ctx.name or meta.get("name") or ""
     admitted = await machinery.admission.admit(info, "CREATE", obj, None, ctx)
     obj = admitted if admitted is not None else obj
-    for _ in range(NAME_ATTEMPTS_MAX - 1):
+    decoded = orjson.dumps(obj)
+    is_generated = not obj["metadata"].get("name") and bool(obj["metadata"].get("generateName"))
+
+    def creator(stored: Obj) -> object:
+        return ownership.after_create(decoded, stored, ctx, info)
+
+    for attempt in range(NAME_ATTEMPTS_MAX):
+        draft: Obj = orjson.loads(decoded) if attempt else obj
         try:
-            return _store_new(machinery, info, obj, ctx, managed)
-        except StaleWrite:
-            if not obj["metadata"].pop("_generated", False):
-                break
-    try:
-        return _store_new(machinery, info, obj, ctx, managed)
-    except StaleWrite as stale:
-        assert stale.current is not None
-        raise exists(info, stale.current.name, stale.current.obj) from stale
+            return _store_new(machinery, info, draft, ctx, own or creator)
+        except StaleWrite as stale:
+            if not is_generated or attempt == NAME_ATTEMPTS_MAX - 1:
+                current = stale.current
+                shown = current.obj if current is not None else obj
+                raise exists(info, shown["metadata"]["name"], shown) from stale
+    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _place(meta: Obj, target: Target) -> None:
+def place(meta: Obj, target: Target) -> None:
+    """The namespace of a body must be that of the path; it is filled in."""
     given = meta.get("namespace") or ""
     if not target.info.namespaced:
         meta.pop("namespace", None)
@@ -161,15 +176,13 @@ def _place(meta: Obj, target: Target) -> None:
 
 
 def _store_new(
-    machinery: Machinery, info: ResourceInfo, draft: Obj, ctx: RequestContext, managed: object
+    machinery: Machinery, info: ResourceInfo, obj: Obj, ctx: RequestContext, own: CreateOwner
 ) -> Outcome:
-    obj: Obj = orjson.loads(orjson.dumps(draft)) if draft["metadata"].get("generateName") else draft
     meta = obj["metadata"]
     given_version = meta.pop("resourceVersion", "")
     for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
         meta.pop(key, None)
-    is_generated = not meta.get("name") and bool(meta.get("generateName"))
-    if is_generated:
+    if not meta.get("name") and meta.get("generateName"):
         meta["name"] = machinery.generate_name(meta["generateName"])
     meta["uid"], meta["creationTimestamp"] = machinery.new_uid(), ctx.now
     info.strategy.prepare_create(obj, ctx)
@@ -181,13 +194,11 @@ def _store_new(
     namespace, name = meta.get("namespace", ""), meta["name"]
     current = machinery.store.entry(info.storage, namespace, name)
     if current is not None:
-        if is_generated:
-            draft["metadata"]["_generated"] = True
         raise StaleWrite(current)
+    managed = own(stored)
     if ctx.is_dry_run:
-        return Outcome(None, obj)
-    managed = ownership.after_create(stored, ctx, info, managed)
-    return Outcome(machinery.store.create(info.storage, stored, managed), obj)
+        return Outcome(None, stored)
+    return Outcome(machinery.store.create(info.storage, stored, managed), stored)
 
 
 def to_stored(info: ResourceInfo, obj: Obj) -> Obj:
@@ -233,6 +244,8 @@ def _note_duplicates(body: Body, info: ResourceInfo, ctx: RequestContext) -> Non
 
 Maker = Callable[[Entry], Obj]
 """Makes the wanted object from the present one (in the version of the request)."""
+ChangeOwner = Callable[[Entry, Obj], object]
+"""Notes the owners of an object that is about to replace another."""
 
 
 async def change(
@@ -242,7 +255,7 @@ async def change(
     ctx: RequestContext,
     *,
     expects_uid: str = "",
-    is_apply: bool = False,
+    own: ChangeOwner | None = None,
 ) -> Outcome:
     """Change one object: make, admit, check, validate, store; again if it changed meanwhile.
 
@@ -258,7 +271,7 @@ async def change(
         if attempt:
             ctx.warnings.clear()
         try:
-            return await _change_once(machinery, target, entry, make, ctx, is_apply)
+            return await _change_once(machinery, target, entry, make, ctx, own=own)
         except StaleWrite:
             continue
     raise modified(target.info, target.name)
@@ -270,7 +283,8 @@ async def _change_once(
     entry: Entry,
     make: Maker,
     ctx: RequestContext,
-    is_apply: bool,
+    *,
+    own: ChangeOwner | None,
 ) -> Outcome:
     info, store = target.info, machinery.store
     shown = machinery.shown(info, entry)
@@ -287,7 +301,7 @@ async def _change_once(
     new["metadata"]["resourceVersion"] = str(entry.rv)
     if store.entry(info.storage, entry.namespace, entry.name) is not entry:
         raise StaleWrite(None)
-    return _store_change(machinery, info, entry, new, ctx, is_apply, target.subresource)
+    return _store_change(machinery, info, entry, new, ctx, own=own)
 
 
 def _store_change(
@@ -296,11 +310,14 @@ def _store_change(
     entry: Entry,
     new: Obj,
     ctx: RequestContext,
-    is_apply: bool,
-    subresource: str,
+    *,
+    own: ChangeOwner | None,
 ) -> Outcome:
     stored = to_stored(info, new)
-    managed = ownership.after_change(entry, stored, ctx, info, subresource, is_apply=is_apply)
+    if own is not None:
+        managed = own(entry, stored)
+    else:
+        managed = ownership.after_change(entry, stored, ctx, info)
     if is_finished_by_update(entry.obj, stored):
         if not ctx.is_dry_run:
             machinery.store.remove(info.storage, entry)
@@ -326,7 +343,7 @@ def _check_identity(new: Obj, target: Target) -> None:
         raise bad_request(
             f"the name of the object ({name}) does not match the name on the URL ({target.name})"
         )
-    _place(meta, target)
+    place(meta, target)
 
 
 def _check_version(new: Obj, entry: Entry, info: ResourceInfo) -> None:
@@ -395,6 +412,9 @@ async def patch(machinery: Machinery, request: ApiRequest, target: Target) -> An
     if kind not in accepted:
         is_known = kind in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
         raise unsupported_patch(is_known=is_known, accepted=accepted)
+    if "force" in request.query:
+        error = FieldError(FORBIDDEN, "force", "", "may not be specified for non-apply patch")
+        raise invalid_options("PatchOptions", [error])
     ctx = write_context(machinery, request, target, "UPDATE", "PatchOptions")
     document = _patch_document(request.body)
     texts = _patch_duplicates(request.body, document, ctx)
