@@ -27,10 +27,19 @@ from fluxqueue.graph.rv1 import read_rv1
 from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.graph.writers import FORMATS
 
+
+
+def _read_jgf(data: bytes) -> ResourceGraph:
+    """As Fluxion's JGF reader, which drops units, so that R shows none either."""
+    graph = read_jgf(data)
+    graph.units.clear()
+    return graph
+
+
 READERS: dict[str, Callable[[bytes], ResourceGraph]] = {
     "grug": read_grug,
-    "jgf": read_jgf,
-    "jgf_shorthand": read_jgf,
+    "jgf": _read_jgf,
+    "jgf_shorthand": _read_jgf,
     "rv1exec": read_rv1,
     "rv1exec_force": read_rv1,
 }

@@ -193,8 +193,11 @@ class Session:
         if job not in self.matcher.state.bookings:
             _complain(f"nonexistent job {words[1]}")
             return
+        visited, held = visit_counts(self.matcher, job)
         self.matcher.cancel(job)
         self.jobs[job].state = "CANCELED"
+        if words[2:] == ["stats"]:
+            self._show_counts("CANCEL", visited, held)
 
     def partial_cancel(self, words: list[str]) -> None:
         if len(words) not in (4, 5):
@@ -210,6 +213,15 @@ class Session:
             document = _read(words[2], words[3], needs_hosts=False)
             if self.matcher.cancel_part(job, document):
                 self.jobs[job].state = "CANCELED"
+            if words[4:] == ["stats"]:
+                # Fluxion's partial cancel goes straight to the vertices and counts none.
+                self._show_counts("PARTIAL CANCEL", 0, 0)
+
+    def _show_counts(self, what: str, visited: int, held: int) -> None:
+        self.out.write(
+            f'{RULE}INFO: {what} PREORDER COUNT="{visited}"\n'
+            f'INFO: {what} POSTORDER COUNT="{held}"\n{RULE}'
+        )
 
     def info(self, words: list[str]) -> None:
         found = self.jobs.get(_number(words[1])) if len(words) == 2 else None
@@ -237,7 +249,10 @@ class Session:
         if len(words) != 2:
             _complain("malformed command")
         else:
-            self.matcher.attach(parse_jgf(Path(words[1]).read_bytes()))
+            document = parse_jgf(Path(words[1]).read_bytes())
+            for found in document.vertices:
+                found.vertex.unit = ""
+            self.matcher.attach(document)
 
     def remove(self, words: list[str]) -> None:
         if len(words) != 3 or words[2] not in ("true", "false"):
@@ -372,6 +387,17 @@ COMMANDS: dict[str, Command] = {}
 for _command in _TABLE:
     COMMANDS.setdefault(_command.name, _command)
     COMMANDS.setdefault(_command.short, _command)
+
+
+def visit_counts(matcher: Matcher, job: int) -> tuple[int, int]:
+    """Vertices that Fluxion's cancel visits, and those of them that the job holds or shares: it
+    walks from the root and looks at every child of a vertex with the job's tag."""
+    graph = matcher.graph
+    visited, held = 1, 0
+    for v, _ in ResourceSet(graph, matcher.state.bookings[job]).vertices():
+        held += 1
+        visited += len(graph.children.get(v, ()))
+    return visited, held
 
 
 def _read(reader: str, name: str, *, needs_hosts: bool = True) -> JgfDocument | Rv1:

@@ -19,7 +19,8 @@ MAX_DEPTH = 500
 
 @dataclass(slots=True)
 class Vertex:
-    """One vertex as a reader found it. ``name`` and ``path`` are None when they are the default."""
+    """One vertex as a reader found it. ``name`` and ``path`` are None when they are the default;
+    ``other_paths`` are its paths in other subsystems than containment, shown in JGF only."""
 
     type: str
     id: int = 0
@@ -32,6 +33,7 @@ class Vertex:
     is_up: bool = True
     path: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
+    other_paths: dict[str, str] = field(default_factory=dict)
 
 
 class GraphBuilder:
@@ -49,6 +51,7 @@ class GraphBuilder:
         self.paths: dict[int, str] = {}
         self.units: dict[int, str] = {}
         self.properties: dict[int, dict[str, str]] = {}
+        self.other_paths: dict[int, dict[str, str]] = {}
         self.down: set[int] = set()
         self.parents: list[int] = []
         self.children: dict[int, list[int]] = {}
@@ -99,6 +102,8 @@ class GraphBuilder:
             self.units[number] = vertex.unit
         if vertex.properties:
             self.properties[number] = dict(vertex.properties)
+        if vertex.other_paths:
+            self.other_paths[number] = dict(vertex.other_paths)
         if not vertex.is_up:
             self.down.add(number)
         return number
@@ -209,6 +214,7 @@ class GraphBuilder:
         graph.paths = {new_number[i]: path for i, path in self.paths.items()}
         graph.units = {new_number[i]: unit for i, unit in self.units.items()}
         graph.properties = {new_number[i]: found for i, found in self.properties.items()}
+        graph.other_paths = {new_number[i]: found for i, found in self.other_paths.items()}
         graph.down = {new_number[i] for i in self.down}
         end = list(range(1, len(order) + 1))
         for v in range(len(order) - 1, 0, -1):

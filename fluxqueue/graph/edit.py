@@ -101,6 +101,7 @@ def vertex_of(graph: ResourceGraph, v: int) -> Vertex:
         is_up=v not in graph.down,
         path=graph.paths.get(v),
         properties=dict(graph.properties.get(v, {})),
+        other_paths=graph.other_paths.get(v, {}),
     )
 
 

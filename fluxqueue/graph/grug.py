@@ -3,7 +3,7 @@
 Called for ``-f grug``. The recipe is walked depth first over its edges in file order; one edge
 makes *all* children of *all* parents of the level above, so uniq_ids are contiguous per recipe
 edge (format: flux-sched, resource/readers/resource_reader_grug.cpp). Only the containment
-subsystem is kept; other subsystems take part in the numbering and are then left out.
+subsystem is kept; of other subsystems, only the paths of containment vertices.
 
 XML is read with a bare expat parser that refuses document type declarations, so entities cannot
 be expanded and nothing outside the text is ever opened.
@@ -148,20 +148,30 @@ class _RecipeReader:
         raise InvalidGraph(message, where=f"line {self._parser.CurrentLineNumber}")
 
 
+@dataclass(slots=True)
+class _Made:
+    """A generated vertex: its type and name, its path per subsystem, its index in the builder."""
+
+    kind: str
+    name: str
+    paths: dict[str, str]
+    index: int = -1
+
+
 class _Generator:
-    """Walks the recipe and makes vertices, level by level."""
+    """Walks the recipe and makes vertices, level by level. Vertices are their uniq_ids."""
 
     def __init__(self, recipe: _RecipeReader) -> None:
         self.recipe = recipe
         self.builder = GraphBuilder()
         self.scales: list[int] = []
-        self.uniq_id = 0
+        self.made: list[_Made] = []
         self.rank = 0
         self.seen: set[str] = set()
-        self.number_of: dict[int, int] = {}
         for node in recipe.nodes.values():
             # Fluxion interns types as it reads the recipe, before anything is generated.
             self.builder.intern_type(self._text(node.data, "type"))
+        self.has_others = any(self._subsystem(edge) != CONTAINMENT for edge in recipe.edges)
 
     def run(self) -> ResourceGraph:
         for node in self.recipe.nodes.values():
@@ -187,25 +197,51 @@ class _Generator:
     def _generate(self, node: _Node, edge: _Edge, target: _Node) -> None:
         target.made = []
         method = self._text(edge.data, "gen_method") or "MULTIPLY"
-        is_containment = (self._text(edge.data, "e_subsystem") or CONTAINMENT) == CONTAINMENT
         if method == "MULTIPLY":
-            self._multiply(node, edge, target, is_containment)
-        elif method not in ("ASSOCIATE_IN", "ASSOCIATE_BY_PATH_IN") or is_containment:
-            raise InvalidGraph(f"unknown generation method {method!r}", where=f"edge to {target.id}")
+            self._multiply(node, edge, target)
+        elif method in ("ASSOCIATE_IN", "ASSOCIATE_BY_PATH_IN"):
+            self._associate(node, edge, target, by_path=method == "ASSOCIATE_BY_PATH_IN")
+        else:
+            raise InvalidGraph(f"unknown method {method[:40]!r}", where=f"edge to {target.id}")
 
-    def _multiply(self, node: _Node, edge: _Edge, target: _Node, is_containment: bool) -> None:
+    def _multiply(self, node: _Node, edge: _Edge, target: _Node) -> None:
         scale = self._int(edge.data, "multi_scale", 1)
-        if scale < 0 or self.uniq_id + scale * len(node.made) > MAX_VERTICES:
+        if scale < 0 or len(self.made) + scale * len(node.made) > MAX_VERTICES:
             raise InvalidGraph(
                 f"generates more than {MAX_VERTICES} vertices", where=f"edge to {target.id}"
             )
+        is_containment = self._subsystem(edge) == CONTAINMENT
         for j, parent in enumerate(node.made):
             for i in range(scale):
                 number = self._make(target, self._gen_id(edge, i, scale, j), parent)
-                if is_containment:
-                    self.builder.connect(self.number_of[parent], self.number_of[number])
+                source, child = self.made[parent].index, self.made[number].index
+                if is_containment and source >= 0 and child >= 0:
+                    self.builder.connect(source, child)
                 target.made.append(number)
         self.scales.insert(0, scale)
+
+    def _associate(self, node: _Node, edge: _Edge, target: _Node, *, by_path: bool) -> None:
+        """Put existing vertices into another subsystem: all of a type, or those with a like path."""
+        kind, subsystem = self._text(target.data, "type"), self._subsystem(edge)
+        if subsystem == CONTAINMENT:
+            raise InvalidGraph("containment is made by MULTIPLY", where=f"edge to {target.id}")
+        through = self._text(edge.data, "as_tgt_subsystem") or CONTAINMENT
+        up_target = self._int(edge.data, "as_tgt_uplvl", 1)
+        up_source = self._int(edge.data, "as_src_uplvl", 1)
+        candidates = [number for number, made in enumerate(self.made) if made.kind == kind]
+        for source in node.made:
+            paths = self.made[source].paths
+            prefix = _prefix(paths.get(through, ""), up_source)
+            for number in candidates:
+                made = self.made[number]
+                if by_path and _prefix(made.paths.get(through, ""), up_target) != prefix:
+                    continue
+                made.paths[subsystem] = f"{paths.get(subsystem, '')}/{made.name}"
+                if made.index >= 0:
+                    self.builder.other_paths.setdefault(made.index, {})[subsystem] = made.paths[
+                        subsystem
+                    ]
+                target.made.append(number)
 
     def _gen_id(self, edge: _Edge, i: int, scale: int, j: int) -> int:
         scope = self._int(edge.data, "id_scope", 0)
@@ -221,33 +257,42 @@ class _Generator:
         return start + (j % max(wrap, 1)) * scale * stride + i * stride
 
     def _make(self, node: _Node, number: int, parent: int) -> int:
-        """Make one vertex; returns its uniq_id. Only containment vertices reach the builder."""
-        uniq_id = self.uniq_id
-        self.uniq_id += 1
+        """Make one vertex; only those of containment reach the builder."""
         kind = self._text(node.data, "type")
-        rank = -1
-        if kind == "node":
-            rank, self.rank = self.rank, self.rank + 1
-        if (self._text(node.data, "subsystem") or CONTAINMENT) != CONTAINMENT:
-            return uniq_id
+        basename = self._text(node.data, "basename") or kind
+        subsystem = self._text(node.data, "subsystem") or CONTAINMENT
         size = self._int(node.data, "size", 1)
         if not kind or size < 0:
             raise InvalidGraph("needs a type and a size of at least 0", where=f"node {node.id}")
-        builder = self.builder
-        builder.add_plain(
-            builder.intern_type(kind),
-            builder.intern_text(self._text(node.data, "basename") or kind),
-            number,
-            uniq_id,
-            rank,
-            size,
-        )
-        index = len(builder.kinds) - 1
-        self.number_of[uniq_id] = index
-        unit = self._text(node.data, "unit")
-        if unit:
-            builder.units[index] = unit
-        return uniq_id
+        rank = -1
+        if kind == "node":
+            rank, self.rank = self.rank, self.rank + 1
+        paths: dict[str, str] = {}
+        name = ""
+        if self.has_others:
+            name = f"{basename}{number}" if number != -1 else basename
+            above = self.made[parent].paths.get(subsystem, "") if parent >= 0 else ""
+            paths[subsystem] = f"{above}/{name}"
+        made = _Made(kind, name, paths)
+        self.made.append(made)
+        if subsystem == CONTAINMENT:
+            builder = self.builder
+            made.index = len(builder.kinds)
+            builder.add_plain(
+                builder.intern_type(kind),
+                builder.intern_text(basename),
+                number,
+                len(self.made) - 1,
+                rank,
+                size,
+            )
+            unit = self._text(node.data, "unit")
+            if unit:
+                builder.units[made.index] = unit
+        return len(self.made) - 1
+
+    def _subsystem(self, edge: _Edge) -> str:
+        return self._text(edge.data, "e_subsystem") or CONTAINMENT
 
     def _text(self, data: dict[str, str], name: str) -> str:
         return data.get(name, self.recipe.defaults.get(name, ""))
@@ -255,3 +300,11 @@ class _Generator:
     def _int(self, data: dict[str, str], name: str, default: int) -> int:
         text = data.get(name, self.recipe.defaults.get(name, ""))
         return int(text) if text else default
+
+
+def _prefix(path: str, levels_up: int) -> str:
+    """``path`` without its last ``levels_up`` parts, a slash at the end."""
+    parts = path.split("/")
+    if levels_up >= len(parts) - 1:
+        return ""
+    return "/".join(parts[: len(parts) - levels_up]) + "/"

@@ -318,6 +318,7 @@ def parse_vertex(element: Any, where: str) -> JgfVertex:
         is_up=_integer(meta, "status", here, 0) == 0,
         path=_path(meta, here),
         properties=_properties(meta, here),
+        other_paths={k: p for k, p in meta["paths"].items() if k != "containment"},
     )
     if name is None and number == -1:
         vertex.name = f"{basename}-1"
@@ -334,6 +335,8 @@ def _path(meta: dict[str, Any], where: str) -> str:
     path = paths.get("containment")
     if not isinstance(path, str) or not path.startswith("/"):
         raise InvalidGraph("is missing or no path", where=f"{where}.paths.containment", value=path)
+    if not all(isinstance(other, str) for other in paths.values()):
+        raise InvalidGraph("must be an object of strings", where=f"{where}.paths", value=paths)
     return path
 
 

@@ -133,6 +133,7 @@ class ResourceGraph:
         self.paths: dict[int, str] = {}
         self.units: dict[int, str] = {}
         self.properties: dict[int, dict[str, str]] = {}
+        self.other_paths: dict[int, dict[str, str]] = {}
         self.down: set[int] = set()
         self.block_of: list[int] = []
         self.blocks: list[Block] = []

@@ -84,7 +84,7 @@ def jgf_vertex(
         meta["exclusive"] = True
     if graph.size[v] != 1:
         meta["size"] = graph.size[v]
-    meta["paths"] = {"containment": graph.path(v)}
+    meta["paths"] = {"containment": graph.path(v), **graph.other_paths.get(v, {})}
     if resources is not None:
         label = resources.labels.get(graph.type_of[v])
         if label:

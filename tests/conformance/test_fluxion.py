@@ -21,7 +21,11 @@ _SHARED = Path(os.environ.get("FLUXQUEUE_SHARED", _REPOSITORY.parent / "shared")
 _CORPUS = _SHARED / "fluxion-conformance"
 _CASES = sorted((_CORPUS / "cases").glob("*.json.gz"))
 
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS = {
+    "t3028-resource-grow.008": "a reservation at 7200 although a node that was attached is free "
+    "from 3600: planner::update_total changes points without re-sorting the mintime tree that "
+    "avail_time_first searches",
+}
 """Case id -> the Fluxion defect that its recorded output rests on. At most three."""
 
 
