@@ -8,10 +8,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Annotated
 
-from fluxqueue.certs import ensure
+import typer
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def certs(
+    folder: Annotated[Path, typer.Argument(help="where the files go; made if absent")],
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="DNS name or address of the webhook; may be repeated [loopback]"),
+    ] = None,
+    service: Annotated[str | None, typer.Option(help="name of the webhook's Service")] = None,
+    namespace: Annotated[str, typer.Option(help="namespace of that Service")] = "fluxqueue-system",
+    days: Annotated[
+        int, typer.Option(min=1, max=3650, help="life of the serving certificate")
+    ] = 365,
+) -> None:
+    """Make the webhook's CA and certificate (ca.crt, tls.crt, tls.key), or keep good ones."""
+    names = [*(name or ()), *(service_names(service, namespace) if service else ())]
+    typer.echo(run(folder, names or LOOPBACK, days=days))
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:
@@ -35,6 +53,8 @@ def run(folder: Path, names: Sequence[str] = LOOPBACK, *, days: int = 365) -> st
     InvalidInput
         A name is no name, or the folder cannot be written.
     """
+    from fluxqueue.certs import ensure
+
     now = datetime.now(tz=UTC)
     files = ensure(folder, names, now=now, validity=timedelta(days=days))
     verb = "wrote" if files.is_new else "kept"

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+from typer.testing import CliRunner
 
 from fluxqueue import certs
 from fluxqueue.cli import certs as command
@@ -147,3 +148,14 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
     assert command.run(tmp_path, command.LOOPBACK).startswith("wrote ca.crt")
     assert command.run(tmp_path, command.LOOPBACK).startswith("kept ca.crt")
     assert "hook.ns.svc" in command.service_names("hook", "ns")
+
+
+def test_the_command_line_names_a_service(tmp_path: Path) -> None:
+    from fluxqueue.cli.main import app
+
+    arguments = ["certs", str(tmp_path), "--service", "hook", "--namespace", "ns"]
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout.split()[0]) == (0, "wrote")
+    found = x509.load_pem_x509_certificate((tmp_path / "tls.crt").read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "hook.ns.svc" in names.get_values_for_type(x509.DNSName)
