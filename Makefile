@@ -1,0 +1,61 @@
+# One entry for everything: `make help`. Needs python3 (3.11 or newer) and make, nothing else.
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up test test-fast lint types imports fmt lock bench bench-matcher bench-queue clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+# Versions and hashes come from the lock file; the project itself is installed as a link to here.
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP) ## The whole system at work: database, cluster, webhook, controller, workers
+	$(BIN)/fluxqueue demo
+
+up: $(STAMP) ## The same parts in the foreground, for kubectl and psql by hand
+	$(BIN)/fluxqueue up
+
+test: $(STAMP) ## All tests
+	$(BIN)/python -m pytest
+
+test-fast: $(STAMP) ## Unit and property tests only
+	$(BIN)/python -m pytest tests/unit tests/property
+
+lint: $(STAMP) ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## mypy --strict
+	$(BIN)/mypy
+
+imports: $(STAMP) ## The layers, as import-linter contracts
+	$(BIN)/lint-imports
+
+fmt: $(STAMP) ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(STAMP) ## Resolve all versions anew into requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra embedded --extra dev --universal \
+	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet \
+	    --output-file requirements.lock
+
+bench: bench-matcher bench-queue ## All benchmarks, as tables
+
+bench-matcher: $(STAMP) ## Match, fail, cancel, load: graphs up to 10,000 nodes
+	$(BIN)/python -m benchmarks.matcher
+
+bench-queue: $(STAMP) ## Decisions per second, deep queues, submission
+	$(BIN)/python -m benchmarks.queue
+
+clean: ## Remove what was built, installed and run here
+	rm -rf $(VENV) .fluxqueue .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
