@@ -132,6 +132,13 @@ class Informer:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
+    def clear(self) -> None:
+        """Forget everything after ``stop``; handlers see removals (the definition is gone)."""
+        for key in list(self._store):
+            self._remove(key)
+        self._ahead.clear()
+        self._must_list = True
+
     async def run(self) -> None:
         """Follow the cluster until cancelled; failures are retried with back-off."""
         while True:

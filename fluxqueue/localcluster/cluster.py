@@ -22,12 +22,16 @@ from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.localcluster.api.server import ApiServer, ApiServerConfig
 from fluxqueue.localcluster.controllers.context import Context, Controller
 from fluxqueue.localcluster.controllers.events import EventRecorder
+from fluxqueue.localcluster.controllers.garbage_collector import GarbageCollector
 from fluxqueue.localcluster.controllers.informers import InformerSet
 from fluxqueue.localcluster.controllers.job_controller import JobController
+from fluxqueue.localcluster.controllers.namespaces import NamespaceController
 from fluxqueue.localcluster.controllers.node_fleet import NodeFleet
+from fluxqueue.localcluster.controllers.node_lifecycle import NodeLifecycle
 from fluxqueue.localcluster.controllers.node_shape import NodeShape
 from fluxqueue.localcluster.controllers.options import ControllerOptions
 from fluxqueue.localcluster.controllers.scheduler import Scheduler
+from fluxqueue.localcluster.controllers.ttl import TtlController
 
 __all__ = ["ControllerOptions", "LocalCluster", "LocalClusterConfig", "NodeShape"]
 
@@ -97,7 +101,13 @@ class LocalCluster:
             config.options,
         )
         if config.run_controllers:
-            self._controllers += [JobController(context)]
+            self._controllers += [
+                JobController(context),
+                TtlController(context),
+                GarbageCollector(context),
+                NamespaceController(context),
+                NodeLifecycle(context),
+            ]
         if config.run_scheduler:
             self._controllers.append(Scheduler(context))
         if config.run_nodes:

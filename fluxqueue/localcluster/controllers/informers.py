@@ -87,6 +87,14 @@ class InformerSet:
             index = self._indexes[resource, indexer] = Index(self.get(resource), indexer)
         return index
 
+    async def drop(self, resource: Resource) -> None:
+        """Stop watching a resource that is not served any more; its objects count as removed."""
+        informer = self._informers.pop(resource, None)
+        self._indexes = {k: index for k, index in self._indexes.items() if k[0] != resource}
+        if informer is not None:
+            await informer.stop()
+            informer.clear()
+
     async def start(self) -> None:
         """Start all and wait until each has listed once."""
         self._is_started = True

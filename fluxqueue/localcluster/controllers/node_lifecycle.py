@@ -1,0 +1,222 @@
+"""Nodes that fall silent or vanish: taints, eviction, and removal of the pods left behind.
+
+Decisions are ``node_health``'s. A node counts as silent when neither its Lease nor its status has
+changed for ``node_grace_s``, by our own clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from fluxqueue.errors import Conflict, FluxQueueError, NotFound
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import LEASES, NODES, PODS
+from fluxqueue.localcluster.controllers.context import Context
+from fluxqueue.localcluster.controllers.informers import by_node
+from fluxqueue.localcluster.controllers.node_health import (
+    evicted_at,
+    unknown_conditions,
+    updated_taints,
+)
+from fluxqueue.localcluster.controllers.node_shape import LEASE_NAMESPACE
+from fluxqueue.localcluster.controllers.objects import (
+    Obj,
+    condition_of,
+    is_deleting,
+    is_finished,
+    is_ready,
+    key_of,
+    node_name,
+    now,
+    uid_of,
+    write_time,
+)
+from fluxqueue.localcluster.controllers.workqueue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+COMPONENT = "node-controller"
+
+
+class NodeLifecycle:
+    """Keeps nodes' taints and their pods in step with what is known of the nodes."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client_of(COMPONENT)
+        self._options, self._events = context.options, context.events
+        self._nodes = context.informers.get(NODES)
+        self._pods = context.informers.get(PODS)
+        self._pods_on = context.informers.index(PODS, by_node)
+        self._heard: dict[str, float] = {}
+        self._gone_since: dict[str, float] = {}
+        self._queue: WorkQueue[str] = WorkQueue(COMPONENT, self._sync)
+        self._monitor_task: asyncio.Task[None] | None = None
+        self._nodes.add_handler(self._node_changed)
+        self._pods.add_handler(self._pod_changed)
+        context.informers.get(LEASES).add_handler(self._lease_changed)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._queue.start()
+        self._monitor_task = asyncio.create_task(self._monitor(), name=COMPONENT)
+
+    async def stop(self) -> None:
+        """Stop working."""
+        if self._monitor_task is not None:
+            self._monitor_task.cancel()
+            await asyncio.gather(self._monitor_task, return_exceptions=True)
+        await self._queue.stop()
+
+    # -- following -------------------------------------------------------------------------------
+
+    def _node_changed(self, old: Obj | None, new: Obj | None) -> None:
+        node = new or old
+        assert node is not None
+        name = node["metadata"]["name"]
+        if new is None:
+            self._heard.pop(name, None)
+        elif old is None or old.get("status") != new.get("status"):
+            ready = condition_of(new, "Ready")
+            if ready is None or ready.get("status") != "Unknown":
+                self._heard[name] = time.monotonic()
+        self._queue.add(name)
+
+    def _lease_changed(self, _old: Obj | None, new: Obj | None) -> None:
+        if new is not None and new["metadata"]["namespace"] == LEASE_NAMESPACE:
+            self._heard[new["metadata"]["name"]] = time.monotonic()
+
+    def _pod_changed(self, old: Obj | None, new: Obj | None) -> None:
+        if new is None or not node_name(new):
+            return
+        if old is not None and node_name(old):
+            return
+        node = self._nodes.get("", node_name(new))
+        if node is None or (node["spec"].get("taints") or ()):
+            self._queue.add(node_name(new))
+
+    async def _monitor(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.node_monitor_s)
+            silent_before = time.monotonic() - self._options.node_grace_s
+            for node in list(self._nodes.items()):
+                name = node["metadata"]["name"]
+                if self._heard.get(name, 0.0) < silent_before:
+                    ready = condition_of(node, "Ready")
+                    if ready is None or ready.get("status") != "Unknown":
+                        await self._mark_unknown(node)
+
+    async def _mark_unknown(self, node: Obj) -> None:
+        name = node["metadata"]["name"]
+        logger.info("node silent action=mark node=%s", name)
+        status = {"status": {"conditions": unknown_conditions(node, now())}}
+        try:
+            written = await self._client.patch(NODES, None, name, status, subresource="status")
+        except FluxQueueError as error:
+            logger.debug("node not marked action=mark node=%s error=%s", name, error)
+            return
+        self._nodes.observe(written)
+        self._events.record(
+            COMPONENT, node, "Normal", "NodeNotReady", f"Node {name} status is now: NodeNotReady"
+        )
+
+    # -- one node --------------------------------------------------------------------------------
+
+    async def _sync(self, name: str) -> None:
+        node = self._nodes.get("", name)
+        if node is None:
+            await self._collect(name)
+            return
+        self._gone_since.pop(name, None)
+        taints = updated_taints(node, now())
+        if taints is not None:
+            version = node["metadata"]["resourceVersion"]
+            body = {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
+            node = await self._client.patch(NODES, None, name, body)
+            self._nodes.observe(node)
+        ready = condition_of(node, "Ready")
+        if ready is not None and ready.get("status") == "Unknown":
+            await self._mark_pods_not_ready(name)
+        await self._evict(name, node)
+
+    async def _mark_pods_not_ready(self, name: str) -> None:
+        for pod in self._pods_on.get(name):
+            if is_ready(pod):
+                condition = {
+                    "type": "Ready",
+                    "status": "False",
+                    "lastTransitionTime": write_time(now()),
+                }
+                await self._patch_pod(pod, {"conditions": [condition]})
+
+    async def _evict(self, name: str, node: Obj) -> None:
+        for pod in self._pods_on.get(name):
+            if is_deleting(pod) or is_finished(pod):
+                continue
+            due = evicted_at(pod, node)
+            if due is None:
+                continue
+            left_s = (due - now()).total_seconds()
+            if left_s > 0:
+                self._queue.add_after(name, left_s)
+                continue
+            await self._disrupt(
+                pod,
+                reason="DeletionByTaintManager",
+                message="Taint manager: deleting due to NoExecute taint",
+            )
+            await self._delete_pod(pod, None)
+
+    # -- pods of nodes that are gone -------------------------------------------------------------
+
+    async def _collect(self, name: str) -> None:
+        """Pods bound to a node that does not exist are failed and removed after a while."""
+        if not self._pods_on.count(name):
+            self._gone_since.pop(name, None)
+            return
+        since = self._gone_since.setdefault(name, time.monotonic())
+        left_s = since + self._options.pod_gc_s - time.monotonic()
+        if left_s > 0:
+            self._queue.add_after(name, left_s)
+            return
+        for pod in self._pods_on.get(name):
+            if not is_finished(pod):
+                await self._disrupt(
+                    pod,
+                    reason="DeletionByPodGC",
+                    message="PodGC: node no longer exists",
+                    phase="Failed",
+                )
+            await self._delete_pod(pod, 0)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def _disrupt(self, pod: Obj, *, reason: str, message: str, phase: str = "") -> None:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "lastTransitionTime": write_time(now()),
+            "reason": reason,
+            "message": message,
+        }
+        status: Obj = {"conditions": [condition]}
+        if phase:
+            status["phase"] = phase
+        await self._patch_pod(pod, status)
+
+    async def _patch_pod(self, pod: Obj, status: Obj) -> None:
+        body = {"metadata": {"uid": uid_of(pod)}, "status": status}
+        try:
+            written = await self._client.patch(
+                PODS, *key_of(pod), body, kind=PatchKind.STRATEGIC, subresource="status"
+            )
+        except NotFound:
+            return
+        self._pods.observe(written)
+
+    async def _delete_pod(self, pod: Obj, grace_s: int | None) -> None:
+        try:
+            await self._client.delete(PODS, *key_of(pod), uid=uid_of(pod), grace_s=grace_s)
+        except (NotFound, Conflict):
+            return
