@@ -15,11 +15,14 @@ from types import TracebackType
 from typing import Self
 
 from fluxqueue.cli.supervisor import Part, python
+from fluxqueue.db.database import Database
+from fluxqueue.db.leadership import Role, read_roles
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.install import install_definitions, install_webhook, remove_webhook
 from fluxqueue.localpg.server import LocalPostgres
+from fluxqueue.settings import Settings
 from fluxqueue.workload.labels import OWN_NAMESPACE
 
 LOOPBACK = "127.0.0.1"
@@ -121,6 +124,8 @@ class Stack:
             self.postgres = LocalPostgres(self.options.data_dir / "postgres")
             await asyncio.to_thread(self.postgres.start)
             self._keepers.append(asyncio.create_task(self._keep_postgres(self.postgres)))
+            # So that `fluxqueue check` and its like find the database from another shell.
+            (self.options.data_dir / "database-url").write_text(self.postgres.socket_url)
         await asyncio.to_thread(migrate.wait_for_database, self.database_url)
         await asyncio.to_thread(migrate.upgrade, self.database_url)
 
@@ -203,10 +208,16 @@ class Stack:
             self._part(f"worker-{number}", python("fluxqueue", "worker"), environ=environ)
             for number in range(self.options.workers)
         ]
-        for part in parts:
-            # A fixed name takes its Lease back at once after a crash.
-            part.command = [*part.command, "--identity", part.name]
-            await part.start()
+        async with Database(self._settings(environ), role="up") as database:
+            before = await read_roles(database)
+            for part in parts:
+                # A fixed name takes its Lease back at once after a crash.
+                part.command = [*part.command, "--identity", part.name]
+                await part.start()
+            await parts[0].wait_ready(lambda: _is_led(database, before))
+
+    def _settings(self, environ: dict[str, str]) -> Settings:
+        return Settings.from_env({**os.environ, **environ})
 
     def _part(
         self,
@@ -248,6 +259,14 @@ class Stack:
                 await remove_webhook(client, NAME)
         except (ApiError, ApiUnavailable) as error:
             print(f"the webhook configuration {NAME} could not be removed: {error}")
+
+
+async def _is_led(database: Database, before: dict[str, Role]) -> bool:
+    """Whether a controller observes under a new term, and a worker holds the matcher's role."""
+    now = await read_roles(database)
+    old = before["controller"].term if "controller" in before else 0
+    controller, matcher = now.get("controller"), now.get("matcher")
+    return controller is not None and controller.term > old and bool(matcher and matcher.is_held)
 
 
 async def _answers(host: str, port: int) -> bool:

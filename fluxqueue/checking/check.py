@@ -1,0 +1,86 @@
+"""The check itself: read both sides, compare, and look again before believing a difference.
+
+Called by ``fluxqueue check``, by the demo and after every end-to-end test. It reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fluxqueue.checking import nodes, pods, queue, workloads
+from fluxqueue.checking.findings import Finding
+from fluxqueue.checking.view import View, read_cluster
+from fluxqueue.clock import Clock
+from fluxqueue.db.database import Database
+from fluxqueue.db.snapshot import read_rows
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.workload.resources import DEFAULT_CPU_M
+
+PAUSE_S = 0.5
+UNSEEN_S = 300
+"""One resync interval: how long an object may stay unknown to the rows (seconds)."""
+
+COMPARISONS: tuple[Callable[[View], Iterator[Finding]], ...] = (
+    queue.drift,
+    queue.reservations,
+    workloads.rows_of_workloads,
+    workloads.workloads_of_rows,
+    workloads.allocations,
+    workloads.releases,
+    workloads.fluxjobs,
+    pods.ungated,
+    pods.holders,
+    nodes.over_capacity,
+    nodes.usage,
+    queue.late_effects,
+)
+
+
+def compare(view: View) -> list[Finding]:
+    """All differences of one round, in the order of ``COMPARISONS``. Pure."""
+    return [finding for comparison in COMPARISONS for finding in comparison(view)]
+
+
+async def check(
+    database: Database,
+    client: KubeClient,
+    clock: Clock,
+    *,
+    patience_s: float = 5.0,
+    unseen_s: int = UNSEEN_S,
+    default_cpu_m: int = DEFAULT_CPU_M,
+) -> list[Finding]:
+    """Check every invariant; an empty list is health.
+
+    Parameters
+    ----------
+    patience_s : a difference between rows and cluster counts only if it is there in every round
+        for this long (seconds); 0 believes the first look.
+    unseen_s : objects younger than this may be unknown to the rows (seconds).
+    default_cpu_m : what a pod without a cpu request counts as (millicores).
+
+    Raises
+    ------
+    DatabaseUnavailable, ApiUnavailable, ApiError
+        One of the two sides cannot be read.
+    """
+
+    async def look() -> list[Finding]:
+        cluster = await read_cluster(client)
+        rows = await read_rows(database, also=cluster.workload_uids())
+        return compare(
+            View(cluster, rows, clock.now_s(), unseen_s=unseen_s, default_cpu_m=default_cpu_m)
+        )
+
+    until_s = clock.monotonic_s() + patience_s
+    found = await look()
+    settled = [finding for finding in found if not finding.may_pass]
+    suspects = [finding for finding in found if finding.may_pass]
+    while suspects and clock.monotonic_s() < until_s:
+        await clock.sleep(PAUSE_S)
+        found = await look()
+        known = {finding.key for finding in settled}
+        settled += [f for f in found if not f.may_pass and f.key not in known]
+        lasting = {finding.key for finding in suspects}
+        suspects = [f for f in found if f.may_pass and f.key in lasting]
+    return settled + suspects

@@ -1,0 +1,43 @@
+"""What a check reports: one ``Finding`` for each broken invariant, or for something to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Severity(StrEnum):
+    """``BROKEN`` makes the check fail; ``WARNING`` is for people."""
+
+    BROKEN = "broken"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken invariant (design: the invariants) and where.
+
+    ``may_pass`` marks a difference between rows and cluster that is legal for a moment, because
+    the two cannot be read at one instant; it counts once it has lasted for the whole patience.
+    """
+
+    invariant: str
+    subject: str
+    detail: str
+    severity: Severity = Severity.BROKEN
+    may_pass: bool = True
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What stays the same while one difference lasts."""
+        return self.invariant, self.subject
+
+    def to_json(self) -> dict[str, Any]:
+        """The form of ``fluxqueue check --json``."""
+        return {
+            "invariant": self.invariant,
+            "subject": self.subject,
+            "detail": self.detail,
+            "severity": str(self.severity),
+        }

@@ -1,0 +1,95 @@
+"""Nodes: nothing over capacity; free + allocated + foreign = capacity (invariants 1, 5). Pure.
+
+The amounts are counted anew from Node and Pod objects and from single slots, and then compared with
+the view ``node_usage`` that people and the matcher rely on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from fluxqueue.checking.findings import Finding, Severity
+from fluxqueue.checking.view import View, node_of
+from fluxqueue.fluxjob.follow import SlotState
+from fluxqueue.workload.nodes import foreign_pod, node_fact
+from fluxqueue.workload.resources import raw_request
+
+Amounts = dict[tuple[str, str], int]
+"""(node, resource) -> base units."""
+
+
+def over_capacity(view: View) -> Iterator[Finding]:
+    """No node holds more than it has, counting everything that is bound to it.
+
+    Where none of the pods is ours, somebody bound them past the scheduler: worth a warning.
+    """
+    capacity = _capacity(view)
+    used: Counter[tuple[str, str]] = Counter()
+    with_ours = set()
+    for pod in view.bound_pods():
+        node = node_of(pod)
+        if view.is_ours(pod):
+            with_ours.add(node)
+        for name, amount in raw_request(pod["spec"], status=pod.get("status")).items():
+            used[node, name] += amount
+    nodes = {node for node, _ in capacity}
+    for (node, name), amount in sorted(used.items()):
+        if node in nodes and amount > capacity.get((node, name), 0):
+            detail = f"{name}: {amount} bound of {capacity.get((node, name), 0)}"
+            severity = Severity.BROKEN if node in with_ours else Severity.WARNING
+            yield Finding("node over capacity", f"Node {node} {name}", detail, severity)
+
+
+def usage(view: View) -> Iterator[Finding]:
+    """The rows' account of each node is that of the cluster, and adds up."""
+    capacity, foreign, allocated = _capacity(view), _foreign(view), _allocated(view)
+    seen = {(line.node, line.resource): line for line in view.rows.usage}
+    for node, name in sorted(set(capacity) | set(seen)):
+        line, subject = seen.get((node, name)), f"Node {node} {name}"
+        if line is None:
+            yield Finding("node unknown to the rows", subject, f"has {capacity[node, name]}")
+            continue
+        if (node, name) not in capacity:
+            yield Finding("node that is gone", subject, f"rows give it {line.capacity}")
+            continue
+        if line.free + line.allocated + line.foreign_used != line.capacity:
+            detail = f"{line.free} + {line.allocated} + {line.foreign_used} is not {line.capacity}"
+            yield Finding("node usage does not add up", subject, detail, may_pass=False)
+        counted = {
+            "capacity": (line.capacity, capacity[node, name]),
+            "foreign": (line.foreign_used, foreign.get((node, name), 0)),
+            "allocated": (line.allocated, allocated.get((node, name), 0)),
+        }
+        yield from _differences(subject, counted)
+
+
+def _differences(subject: str, counted: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
+    for what, (rows_say, found) in counted.items():
+        if rows_say != found:
+            detail = f"the rows say {rows_say}, counted anew it is {found}"
+            yield Finding(f"node usage: {what} differs", subject, detail)
+
+
+def _capacity(view: View) -> Amounts:
+    facts = [node_fact(node) for node in view.cluster.nodes]
+    return {(fact.name, name): amount for fact in facts for name, amount in fact.capacity.items()}
+
+
+def _foreign(view: View) -> Amounts:
+    used: Counter[tuple[str, str]] = Counter()
+    for pod in view.bound_pods():
+        found = None if view.is_ours(pod) else foreign_pod(pod)
+        if found is not None:
+            for name, amount in found.resources.items():
+                used[found.node, name] += amount
+    return dict(used)
+
+
+def _allocated(view: View) -> Amounts:
+    used: Counter[tuple[str, str]] = Counter()
+    for slot in view.rows.slots:
+        if slot.state != SlotState.RETURNED:
+            for name, amount in slot.resources.items():
+                used[slot.node, name] += amount
+    return dict(used)

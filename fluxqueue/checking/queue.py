@@ -1,0 +1,58 @@
+"""The rows alone: the view ``drift``, reservations (invariant 9) and effects that lag. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fluxqueue.checking.findings import Finding, Severity
+from fluxqueue.checking.view import View
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.nodes import node_fact
+
+START_TOLERANCE_S = 5
+"""A reservation this long past its start, with nobody to blame, is a broken promise (seconds)."""
+
+
+def drift(view: View) -> Iterator[Finding]:
+    """What SQL finds by itself; all rows are of one instant, so it does not pass."""
+    for row in view.rows.drift:
+        yield Finding(row.invariant, row.subject, row.detail, may_pass=False)
+
+
+def reservations(view: View) -> Iterator[Finding]:
+    """A planned start belongs to a waiting FluxJob, and is kept."""
+    for row in view.rows.fluxjobs:
+        if (row.state == FluxJobState.RESERVED) != row.has_reservation:
+            has = "has" if row.has_reservation else "has no"
+            detail = f"job {row.jobid} is {row.state} and {has} planned start"
+            yield Finding("state and reservation differ", row.subject, detail, may_pass=False)
+    is_excused = _has_overrun(view) or _has_lost_node(view)
+    for planned in view.rows.reservations:
+        late_s = view.rows.now_s - planned.starts_at_s
+        row_ = view.row_of.get(planned.uid)
+        if late_s > START_TOLERANCE_S and not is_excused and row_ is not None:
+            detail = f"job {row_.jobid} was to start {late_s} s ago and still waits"
+            yield Finding("reservation not kept", row_.subject, detail)
+
+
+def _has_overrun(view: View) -> bool:
+    ends = (allocation.until_s for allocation in view.rows.allocations)
+    return any(until_s is not None and until_s < view.rows.now_s for until_s in ends)
+
+
+def _has_lost_node(view: View) -> bool:
+    facts = [node_fact(node) for node in view.cluster.nodes]
+    known = {line.node for line in view.rows.usage}
+    is_missing = bool(known - {fact.name for fact in facts})
+    return is_missing or not all(fact.is_up and fact.is_schedulable for fact in facts)
+
+
+def late_effects(view: View) -> Iterator[Finding]:
+    """Effects that are overdue or keep failing: nothing is broken yet, somebody should look."""
+    for effect in view.rows.late:
+        row = view.row_of.get(effect.key)
+        subject = row.subject if row else f"workload {effect.key}"
+        detail = f"overdue by {effect.overdue_s} s after {effect.attempts} attempts"
+        if effect.last_error:
+            detail += f": {effect.last_error}"
+        yield Finding(f"effect {effect.kind} lags", subject, detail, Severity.WARNING)

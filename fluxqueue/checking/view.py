@@ -1,0 +1,140 @@
+"""The two sides of a check, indexed: the cluster's objects and the rows.
+
+Made by ``check`` for each round; the comparisons in this package read it and change nothing. It
+deliberately shares no index with the controller, whose mistakes it is there to find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.db.snapshot import FluxJobRow, Rows, SlotRow
+from fluxqueue.fluxjob.follow import SlotState
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS
+from fluxqueue.workload.managed import JOB, POD, is_managed
+from fluxqueue.workload.pods import controller_owner, gate_index
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Objects as listed, each list as of its own version."""
+
+    jobs: tuple[Object, ...] = ()
+    pods: tuple[Object, ...] = ()
+    nodes: tuple[Object, ...] = ()
+    fluxjobs: tuple[Object, ...] = ()
+
+    def workload_uids(self) -> set[str]:
+        """UIDs of everything whose row the comparisons may ask for."""
+        uids = {uid_of(job) for job in self.jobs}
+        uids |= {workload_uid(pod) for pod in self.pods}
+        return uids | {fluxjob["spec"]["workload"]["uid"] for fluxjob in self.fluxjobs}
+
+
+async def read_cluster(client: KubeClient) -> Cluster:
+    """List Jobs, Pods, Nodes and FluxJobs of all namespaces.
+
+    Raises
+    ------
+    ApiUnavailable, ApiError
+        The API server cannot be reached or refuses.
+    """
+    listed = await asyncio.gather(
+        *(client.list(resource) for resource in (JOBS, PODS, NODES, FLUXJOBS))
+    )
+    return Cluster(*(tuple(result.items) for result in listed))
+
+
+@dataclass(slots=True)
+class View:
+    """Rows and cluster with the look-ups that the comparisons share.
+
+    ``unseen_s``: objects younger than this may still be unknown to the rows (seconds).
+    ``default_cpu_m``: what a pod without a cpu request counts as (millicores).
+    """
+
+    cluster: Cluster
+    rows: Rows
+    now_s: int
+    unseen_s: int
+    default_cpu_m: int
+    row_of: dict[str, FluxJobRow] = field(init=False)
+    workloads: dict[str, Object] = field(init=False)
+    """Jobs and ownerless Pods by UID, ours or not."""
+    pods_of: dict[str, list[Object]] = field(init=False)
+    slots_of: dict[str, list[SlotRow]] = field(init=False)
+    """Slots that are not returned, by workload UID."""
+    slot_of_pod: dict[str, SlotRow] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Build the indexes."""
+        self.row_of = {row.uid: row for row in self.rows.fluxjobs}
+        self.workloads = {uid_of(job): {"kind": JOB, **job} for job in self.cluster.jobs}
+        pods_of: dict[str, list[Object]] = defaultdict(list)
+        for pod in self.cluster.pods:
+            owner = workload_uid(pod)
+            pods_of[owner].append(pod)
+            if owner == uid_of(pod):
+                self.workloads[owner] = {"kind": POD, **pod}
+        self.pods_of = dict(pods_of)
+        slots_of: dict[str, list[SlotRow]] = defaultdict(list)
+        for slot in self.rows.slots:
+            if slot.state != SlotState.RETURNED:
+                slots_of[slot.uid].append(slot)
+        self.slots_of = dict(slots_of)
+        self.slot_of_pod = {slot.pod_uid: slot for slot in self.rows.slots if slot.pod_uid}
+
+    def is_ours(self, pod: Object) -> bool:
+        """Whether a row knows the pod's workload, or our gate stands in the Job it came from."""
+        uid = workload_uid(pod)
+        if uid in self.row_of:
+            return True
+        workload = self.workloads.get(uid)
+        return workload is not None and is_managed(workload)
+
+    def live_pods(self, uid: str) -> list[Object]:
+        """The pods of a workload that have not ended; one that is being deleted is among them."""
+        return [pod for pod in self.pods_of.get(uid, ()) if not is_terminal(pod)]
+
+    def bound_pods(self) -> Iterable[Object]:
+        """Pods that use a node now."""
+        return (pod for pod in self.cluster.pods if node_of(pod) and not is_terminal(pod))
+
+
+def uid_of(obj: Object) -> str:
+    """The object's UID."""
+    return str(obj["metadata"]["uid"])
+
+
+def subject_of(obj: Object, kind: str) -> str:
+    """The object, as people name it."""
+    return f"{kind} {obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+
+
+def workload_uid(pod: Object) -> str:
+    """UID of the workload a pod belongs to: the Job that controls it, else the pod itself."""
+    owner = controller_owner(pod)
+    is_of_job = owner is not None and owner.get("kind") == JOB
+    return str(owner["uid"]) if owner is not None and is_of_job else uid_of(pod)
+
+
+def is_terminal(pod: Object) -> bool:
+    """Whether its containers have ended for good."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def is_gated(pod: Object) -> bool:
+    """Whether our gate keeps it from being scheduled."""
+    return gate_index(pod.get("spec") or {}) is not None
+
+
+def node_of(pod: Object) -> str:
+    """The node it is bound to, empty where there is none."""
+    return str((pod.get("spec") or {}).get("nodeName") or "")

@@ -1,0 +1,118 @@
+"""Workloads, their rows, their FluxJobs and what they hold: invariants 2, 4, 6 and 7. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from fluxqueue.checking.findings import Finding
+from fluxqueue.checking.view import Object, View, is_gated, subject_of, uid_of
+from fluxqueue.clock import from_rfc3339
+from fluxqueue.db.snapshot import AllocationRow, FluxJobRow
+from fluxqueue.fluxjob.follow import WorkloadFact
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload import batch, pods
+from fluxqueue.workload.managed import JOB, NEVER_MANAGED, is_managed, kind_of
+
+RELEASE_S = 30
+"""An allocated Job that is still suspended after this long was not released (seconds)."""
+
+
+def rows_of_workloads(view: View) -> Iterator[Finding]:
+    """Every managed Job and bare Pod has a row once it is older than one resync."""
+    for uid, workload in view.workloads.items():
+        meta = workload["metadata"]
+        if uid in view.row_of or not is_managed(workload) or meta["namespace"] in NEVER_MANAGED:
+            continue
+        age_s = view.now_s - from_rfc3339(meta["creationTimestamp"])
+        if age_s >= view.unseen_s:
+            detail = f"created {age_s} s ago, and the queue does not know it"
+            yield Finding("managed workload without a row", _name(workload), detail)
+
+
+def workloads_of_rows(view: View) -> Iterator[Finding]:
+    """A row that has not ended belongs to an object, or to pods that are still going."""
+    for row in view.rows.fluxjobs:
+        is_over = FluxJobState(row.state).is_final
+        if is_over or row.uid in view.workloads or view.live_pods(row.uid):
+            continue
+        yield Finding("row of a workload that is gone", row.subject, f"job {row.jobid} {row.state}")
+
+
+def allocations(view: View) -> Iterator[Finding]:
+    """An allocation lives exactly as long as its workload needs it, slot for slot."""
+    for allocation in view.rows.allocations:
+        row = view.row_of.get(allocation.uid)
+        live = view.live_pods(allocation.uid)
+        subject = row.subject if row else f"workload {allocation.uid}"
+        fact = _fact(view, allocation.uid)
+        if fact.is_over and not live:
+            why = "is gone" if allocation.uid not in view.workloads else "has ended"
+            detail = f"allocation {allocation.id}: the workload {why} and no pod is left"
+            yield Finding("allocation that nobody needs", subject, detail)
+        else:
+            yield from _spare_slots(view, allocation, subject, fact, live)
+
+
+def _spare_slots(
+    view: View, allocation: AllocationRow, subject: str, fact: WorkloadFact, live: list[Object]
+) -> Iterator[Finding]:
+    held = len(view.slots_of.get(allocation.uid, ()))
+    useful = max(0 if fact.is_over else fact.wanted, len(live))
+    if held > useful:
+        detail = f"allocation {allocation.id} holds {held} slots of which {useful} can be used"
+        yield Finding("slots that nobody needs", subject, detail)
+
+
+def releases(view: View) -> Iterator[Finding]:
+    """What got an allocation is let go: its Job is unsuspended, its pods lose the gate."""
+    for row in view.rows.fluxjobs:
+        workload = view.workloads.get(row.uid)
+        if row.state != FluxJobState.ALLOCATED or workload is None or row.allocated_at_s is None:
+            continue
+        waited_s = view.rows.now_s - row.allocated_at_s
+        if waited_s < RELEASE_S:
+            continue
+        if kind_of(workload) == JOB and batch.is_suspended(workload):
+            detail = f"job {row.jobid} was allocated {waited_s} s ago and its Job is suspended"
+            yield Finding("allocated workload not released", row.subject, detail)
+        elif any(uid_of(p) in view.slot_of_pod and is_gated(p) for p in view.live_pods(row.uid)):
+            detail = f"job {row.jobid} was allocated {waited_s} s ago and a pod is still gated"
+            yield Finding("allocated workload not released", row.subject, detail)
+
+
+def fluxjobs(view: View) -> Iterator[Finding]:
+    """Each workload in the rows has exactly one FluxJob, and it says what the row says."""
+    by_workload: dict[str, list[Object]] = defaultdict(list)
+    for fluxjob in view.cluster.fluxjobs:
+        by_workload[fluxjob["spec"]["workload"]["uid"]].append(fluxjob)
+    for uid, found in by_workload.items():
+        names = ", ".join(sorted(one["metadata"]["name"] for one in found))
+        if uid not in view.row_of:
+            yield Finding("FluxJob without a row", subject_of(found[0], "FluxJob"), f"UID {uid}")
+        elif len(found) > 1:
+            yield Finding("more than one FluxJob", view.row_of[uid].subject, names)
+        else:
+            yield from _status(view.row_of[uid], found[0])
+    for row in view.rows.fluxjobs:
+        if row.uid in view.workloads and row.uid not in by_workload:
+            yield Finding("row without a FluxJob", row.subject, f"job {row.jobid} {row.state}")
+
+
+def _status(row: FluxJobRow, fluxjob: Object) -> Iterator[Finding]:
+    status = fluxjob.get("status") or {}
+    shown = (status.get("state"), status.get("jobid"))
+    if shown != (row.state, row.jobid):
+        detail = f"shows {shown[0]} as job {shown[1]}; the row is {row.state} as job {row.jobid}"
+        yield Finding("FluxJob disagrees with its row", subject_of(fluxjob, "FluxJob"), detail)
+
+
+def _fact(view: View, uid: str) -> WorkloadFact:
+    workload = view.workloads.get(uid)
+    if workload is None or kind_of(workload) == JOB:
+        return batch.workload_fact(workload)
+    return pods.workload_fact(workload)
+
+
+def _name(workload: Object) -> str:
+    return subject_of(workload, kind_of(workload))

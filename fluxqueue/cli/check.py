@@ -1,0 +1,112 @@
+"""``fluxqueue check``: the invariants against a live database and cluster.
+
+Exit code 0 where all hold (warnings may be printed), 1 where one is broken, 2 where the database or
+the cluster is not named rightly. Reads only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fluxqueue.cli.stack import default_data_dir
+from fluxqueue.errors import InvalidSettings
+from fluxqueue.settings import Settings
+
+if TYPE_CHECKING:
+    from fluxqueue.checking import Finding
+
+DEFAULT_PATIENCE_S = 10.0
+
+
+def check(
+    database_url: Annotated[
+        str, typer.Option(help="postgresql://...; default: DATABASE_URL, then that of `up`")
+    ] = "",
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="default: KUBECONFIG, then that of `up`, then the usual")
+    ] = None,
+    patience_s: Annotated[
+        float,
+        typer.Option(
+            "--patience",
+            min=0,
+            help="seconds that a difference between rows and cluster must last to count",
+        ),
+    ] = DEFAULT_PATIENCE_S,
+    as_json: Annotated[bool, typer.Option("--json", help="print a JSON list")] = False,
+) -> None:
+    """Check all invariants against the database and the cluster; exit 1 if one is broken."""
+    from fluxqueue.checking import Severity
+
+    settings = _settings(database_url, kubeconfig)
+    findings = asyncio.run(_check(settings, patience_s))
+    if as_json:
+        typer.echo(json.dumps([finding.to_json() for finding in findings], indent=2))
+    else:
+        for line in describe(findings):
+            typer.echo(line)
+    if any(finding.severity is Severity.BROKEN for finding in findings):
+        raise typer.Exit(1)
+
+
+def describe(findings: list[Finding]) -> list[str]:
+    """The findings for people: what is broken first, then the warnings, then the sum."""
+    from fluxqueue.checking import Severity
+
+    broken = [finding for finding in findings if finding.severity is Severity.BROKEN]
+    warnings = [finding for finding in findings if finding.severity is Severity.WARNING]
+    lines = [
+        f"{finding.severity:<8} {finding.invariant}: {finding.subject}: {finding.detail}"
+        for finding in (*broken, *warnings)
+    ]
+    if broken:
+        return [*lines, f"{len(broken)} broken, {len(warnings)} warnings"]
+    suffix = f", {len(warnings)} warnings" if warnings else ""
+    return [*lines, f"all invariants hold{suffix}"]
+
+
+def _settings(database_url: str, kubeconfig: Path | None) -> Settings:
+    """The environment, filled up with what a running ``fluxqueue up`` left in its folder."""
+    settings = Settings.from_env(os.environ)
+    folder = default_data_dir()
+    url = database_url or settings.database_url or _left_by_up(folder / "database-url")
+    if not url:
+        raise InvalidSettings(
+            "no database named",
+            where="DATABASE_URL",
+            hint="set it or give --database-url, or run where `fluxqueue up` runs",
+        )
+    config = str(kubeconfig or settings.kubeconfig)
+    if not config and (folder / "kubeconfig").is_file():
+        config = str(folder / "kubeconfig")
+    return dataclasses.replace(settings, database_url=url, kubeconfig=config)
+
+
+def _left_by_up(file: Path) -> str:
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+
+
+async def _check(settings: Settings, patience_s: float) -> list[Finding]:
+    from fluxqueue.checking import check as check_invariants
+    from fluxqueue.clock import SystemClock
+    from fluxqueue.db.database import Database
+    from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.config import load_config
+
+    config = load_config(settings.kubeconfig or None)
+    async with Database(settings, role="check") as database, KubeClient(config) as client:
+        return await check_invariants(
+            database,
+            client,
+            SystemClock(),
+            patience_s=patience_s,
+            unseen_s=int(settings.resync_interval_s),
+            default_cpu_m=settings.default_cpu_m,
+        )

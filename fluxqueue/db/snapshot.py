@@ -1,0 +1,193 @@
+"""All rows that ``fluxqueue check`` compares with the cluster, as of one instant.
+
+Read in one statement, so that every row is of the same snapshot: a difference *between rows* found
+here is real, whatever is being committed at that moment. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fluxqueue.db.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class FluxJobRow:
+    """One FluxJob; times are epoch seconds. ``has_reservation``: a planned start is stored."""
+
+    uid: str
+    jobid: int
+    namespace: str
+    name: str
+    workload_kind: str
+    workload_name: str
+    flux_uid: str | None
+    state: str
+    reason: str
+    size: int
+    is_gone: bool
+    allocated_at_s: int | None
+    has_reservation: bool
+
+    @property
+    def subject(self) -> str:
+        """The workload, as people name it."""
+        return f"{self.workload_kind} {self.namespace}/{self.workload_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRow:
+    """A live allocation; ``until_s`` is None for unlimited."""
+
+    id: int
+    uid: str
+    until_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    """A slot of a live allocation."""
+
+    allocation_id: int
+    uid: str
+    number: int
+    node: str
+    resources: Mapping[str, int]
+    state: str
+    pod_uid: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """One line of the view ``node_usage``, in base units."""
+
+    node: str
+    resource: str
+    capacity: int
+    allocated: int
+    foreign_used: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationRow:
+    """A planned start."""
+
+    uid: str
+    starts_at_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateEffect:
+    """An outbox row that is overdue or has failed often; ``overdue_s`` counts from its due time."""
+
+    kind: str
+    key: str
+    attempts: int
+    overdue_s: int
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DriftRow:
+    """A broken invariant that SQL found by itself."""
+
+    invariant: str
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one instant, ``now_s`` by the database's clock.
+
+    ``fluxjobs`` are those not yet forgotten: not final, or with an object still in the cluster.
+    """
+
+    now_s: int
+    fluxjobs: tuple[FluxJobRow, ...] = ()
+    allocations: tuple[AllocationRow, ...] = ()
+    slots: tuple[SlotRow, ...] = ()
+    usage: tuple[UsageRow, ...] = ()
+    reservations: tuple[ReservationRow, ...] = ()
+    late: tuple[LateEffect, ...] = ()
+    drift: tuple[DriftRow, ...] = ()
+
+
+_TABLES: Mapping[str, tuple[type[Any], str]] = {
+    "fluxjobs": (
+        FluxJobRow,
+        """
+        SELECT uid, jobid, namespace, name, workload_kind, workload_name, flux_uid, state, reason,
+               size, is_gone, extract(epoch FROM allocated_at)::bigint AS allocated_at_s,
+               EXISTS (SELECT FROM reservations r WHERE r.uid = f.uid) AS has_reservation
+        FROM fluxjobs f
+        WHERE NOT is_gone OR ended_at IS NULL OR uid = ANY(CAST(:uids AS text[]))
+        """,
+    ),
+    "allocations": (
+        AllocationRow,
+        "SELECT id, uid, until AS until_s FROM allocations WHERE is_live",
+    ),
+    "slots": (
+        SlotRow,
+        """
+        SELECT s.allocation_id, a.uid, s.number, s.node, s.resources, s.state, s.pod_uid
+        FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id WHERE a.is_live
+        """,
+    ),
+    "usage": (
+        UsageRow,
+        "SELECT node, resource, capacity, allocated, foreign_used, free FROM node_usage",
+    ),
+    "reservations": (
+        ReservationRow,
+        "SELECT uid, starts_at AS starts_at_s FROM reservations",
+    ),
+    "late": (
+        LateEffect,
+        """
+        SELECT kind, key, attempts, last_error,
+               extract(epoch FROM greatest(now() - due_at, interval '0'))::bigint AS overdue_s
+        FROM outbox
+        WHERE due_at < now() - make_interval(secs => :overdue_s) OR attempts >= :attempts
+        """,
+    ),
+    "drift": (DriftRow, "SELECT invariant, subject, detail FROM drift"),
+}
+
+_STATEMENT = "SELECT extract(epoch FROM now())::bigint AS now_s" + "".join(  # noqa: S608 constants
+    f",\n (SELECT coalesce(jsonb_agg(to_jsonb(t)), '[]'::jsonb) FROM ({sql}) t) AS {name}"  # noqa: S608
+    for name, (_, sql) in _TABLES.items()
+)
+
+
+async def read_rows(
+    database: Database,
+    *,
+    also: Iterable[str] = (),
+    overdue_s: int = 60,
+    attempts: int = 5,
+) -> Rows:
+    """Read everything as of one instant.
+
+    Parameters
+    ----------
+    also : UIDs of workloads whose rows are wanted even if they are over and gone.
+    overdue_s, attempts : effects this late, or tried this often, are among ``late``.
+    """
+    async with database.begin() as tx:
+        found = await tx.fetch_one(
+            _STATEMENT, uids=sorted(also), overdue_s=overdue_s, attempts=attempts
+        )
+    assert found is not None, "a SELECT without FROM gives one row"
+    tables: dict[str, Any] = {
+        name: tuple(_make(kind, row) for row in found[name]) for name, (kind, _) in _TABLES.items()
+    }
+    return Rows(now_s=found["now_s"], **tables)
+
+
+def _make(kind: type[Any], row: Mapping[str, Any]) -> Any:
+    return kind(**{one.name: row[one.name] for one in fields(kind)})

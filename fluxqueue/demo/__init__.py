@@ -1,0 +1,1 @@
+"""The story that ``fluxqueue demo`` tells: scenes on a live cluster, watched and accounted for."""
