@@ -144,6 +144,8 @@ class ApiServer:
         if running is None:
             return
         self.definitions.stop()
+        if isinstance(self.machinery.admission, Admission):
+            await self.machinery.admission.close()
         for bucket in self.machinery.store.buckets():
             for watcher in tuple(bucket.watchers):
                 watcher.cut()

@@ -236,6 +236,13 @@ def _add_rest(builder: _Builder) -> None:
         columns.WEBHOOKS,
         categories="api-extensions",
     )
+    add(
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        WebhookConfigStrategy("ValidatingWebhookConfiguration"),
+        columns.WEBHOOKS,
+        categories="api-extensions",
+    )
     add("policy", "poddisruptionbudgets", core.BudgetStrategy(), columns.BUDGETS, short="pdb")
     for kind, plural, is_namespaced in (
         ("Role", "roles", True),

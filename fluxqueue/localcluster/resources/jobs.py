@@ -118,14 +118,16 @@ def generate_selector(obj: Obj) -> None:
         OLD_UID_LABEL: metadata["uid"],
         OLD_NAME_LABEL: metadata["name"],
     }
-    template_meta["labels"] = {**(template_meta.get("labels") or {}), **generated}
+    before = template_meta.get("labels") or {}
+    own = metadata.get("labels") or {}
+    template_meta["labels"] = {**before, **generated}
+    if own == before or not own:  # the two are one map in the real server's defaulting
+        metadata["labels"] = dict(template_meta["labels"])
     selector = spec.setdefault("selector", {})
     selector["matchLabels"] = {
         **(selector.get("matchLabels") or {}),
         UID_LABEL: metadata["uid"],
     }
-    own = metadata.get("labels")
-    metadata["labels"] = {**(own or {}), **generated} if own is not None else dict(generated)
 
 
 def validate_generated_selector(obj: Obj) -> list[FieldError]:
