@@ -1,0 +1,274 @@
+"""Our webhook and our patches against the real API server, Job controller and scheduler.
+
+What unit tests hold against recorded rules is sent here to the server that made the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from fluxqueue.certs import ensure
+from fluxqueue.cli.certs import LOOPBACK
+from fluxqueue.errors import ApiError, Invalid, NotFound
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.resources import (
+    CRDS,
+    FLUXJOBS,
+    JOBS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+)
+from fluxqueue.workload import batch, labels
+from fluxqueue.workload.fluxjob_object import build
+from fluxqueue.workload.gates import release_patch, resuspend_patch, ungate_patch
+from tests.support.control_plane import ControlPlane
+from webhook.configuration import Endpoint, build_configuration
+from webhook.server import ServerConfig, WebhookServer
+
+pytestmark = pytest.mark.real_cluster
+
+WAIT_S = 75.0  # the garbage collector looks for new kinds every 30 seconds
+REPOSITORY = Path(__file__).resolve().parents[2]
+CRD_FILE = REPOSITORY / "chart" / "crds" / "fluxjobs.yaml"
+NODE_NAMES = ("real-a", "real-b")
+
+
+async def eventually(look: Callable[[], Awaitable[Any]], what: str) -> Any:
+    """The first truthy answer of ``look``."""
+    deadline = time.monotonic() + WAIT_S
+    while not (answer := await look()):
+        assert time.monotonic() < deadline, f"not within {WAIT_S}s: {what}"
+        await asyncio.sleep(0.1)
+    return answer
+
+
+@pytest_asyncio.fixture
+async def client(control_plane: ControlPlane) -> AsyncIterator[KubeClient]:
+    """Admin access."""
+    async with KubeClient(control_plane.config) as admin:
+        yield admin
+
+
+@pytest_asyncio.fixture
+async def namespace(client: KubeClient) -> AsyncIterator[str]:
+    """A namespace of the test's own, usable at once."""
+    made = await client.create(NAMESPACES, None, {"metadata": {"generateName": "test-"}})
+    name: str = made["metadata"]["name"]
+
+    async def is_usable() -> bool:
+        accounts = await client.list(SERVICE_ACCOUNTS, name)
+        return bool(accounts.items)
+
+    await eventually(is_usable, "the default service account")
+    yield name
+    await client.delete(NAMESPACES, None, name)
+    for pod in (await client.list(PODS, name)).items:  # bound ones wait for a kubelet
+        with contextlib.suppress(NotFound):
+            await client.delete(PODS, name, pod["metadata"]["name"], grace_s=0)
+
+
+@pytest_asyncio.fixture
+async def nodes(client: KubeClient) -> AsyncIterator[tuple[str, ...]]:
+    """Two nodes that call themselves ready; their host names differ from their names."""
+    room = {"cpu": "8", "memory": "16Gi", "pods": "20"}
+    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": ""}
+    status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+    for name in NODE_NAMES:
+        meta = {"name": name, "labels": {labels.HOSTNAME: f"host-of-{name}"}}
+        await client.create(NODES, None, {"metadata": meta})
+        await client.patch(NODES, None, name, {"status": status}, subresource="status")
+    yield NODE_NAMES
+    for name in NODE_NAMES:
+        await client.delete(NODES, None, name)
+
+
+@pytest_asyncio.fixture
+async def webhook(client: KubeClient, tmp_path: Path) -> AsyncIterator[WebhookServer]:
+    """Our webhook, listening, and known to the API server."""
+    files = ensure(tmp_path, LOOPBACK, now=datetime.now(tz=UTC), validity=timedelta(days=1))
+    async with WebhookServer(ServerConfig(cert_dir=tmp_path, port=0)) as server:
+        configuration = build_configuration(Endpoint(url=server.url), files.ca.read_bytes())
+        await client.create(MUTATING_WEBHOOKS, None, configuration)
+        yield server
+        await client.delete(MUTATING_WEBHOOKS, None, configuration["metadata"]["name"])
+
+
+def _pod_spec(**more: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    return {"containers": [container], "restartPolicy": "Never", **more}
+
+
+def _batch_job(name: str, parallelism: int = 2, **pod_fields: Any) -> dict[str, Any]:
+    template = {"spec": _pod_spec(**pod_fields)}
+    spec = {"parallelism": parallelism, "completions": parallelism, "template": template}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def _create_taken_in(client: KubeClient, namespace: str, job: dict[str, Any]) -> Any:
+    """Create it until the server, which learns of webhooks with a delay, has asked us."""
+
+    async def try_it() -> Any:
+        made = await client.create(JOBS, namespace, job)
+        if made["spec"]["suspend"]:
+            return made
+        await client.delete(JOBS, namespace, made["metadata"]["name"], propagation="Background")
+        return None
+
+    return await eventually(try_it, "a BatchJob that the webhook has taken in")
+
+
+async def _pods(client: KubeClient, namespace: str, count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+
+    async def look() -> bool:
+        found[:] = (await client.list(PODS, namespace)).items
+        return len(found) == count
+
+    await eventually(look, f"{count} pods")
+    return found
+
+
+async def _is_bound_to(client: KubeClient, pod: dict[str, Any], node: str) -> bool:
+    meta = pod["metadata"]
+    found = await client.get(PODS, meta["namespace"], meta["name"])
+    return bool(found["spec"].get("nodeName") == node)
+
+
+HOST_TERMS = [
+    {"matchExpressions": [{"key": labels.HOSTNAME, "operator": "Exists"}]},
+    {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["elsewhere"]}]},
+]
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": HOST_TERMS}}
+PREFERENCE = {"weight": 1, "preference": HOST_TERMS[0]}
+PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [PREFERENCE]}
+
+
+@pytest.mark.parametrize("is_by_name", [False, True], ids=["by-label", "by-name"])
+@pytest.mark.parametrize(
+    "pod_fields",
+    [
+        {},
+        {"nodeSelector": {"kubernetes.io/hostname": "host-of-real-b"}},
+        {"affinity": {"nodeAffinity": REQUIRED}},
+        {"affinity": {"nodeAffinity": PREFERRED}},
+        {"affinity": {"podAntiAffinity": {}}},
+        {"schedulingGates": [{"name": "example.com/other"}]},
+    ],
+    ids=["plain", "selector", "required", "preferred", "other-affinity", "other-gate"],
+)
+async def test_released_pods_go_to_the_chosen_node(
+    client: KubeClient,
+    webhook: WebhookServer,
+    namespace: str,
+    nodes: tuple[str, ...],
+    *,
+    pod_fields: dict[str, Any],
+    is_by_name: bool,
+) -> None:
+    """Taken in, unsuspended, gated pods made, ungated: the scheduler has one node left."""
+    job = await _create_taken_in(client, namespace, _batch_job("work", **pod_fields))
+    assert job["metadata"]["labels"][labels.MANAGED] == "true"
+    await client.patch(JOBS, namespace, "work", release_patch(job), kind=PatchKind.JSON)
+    chosen = nodes[1]
+    for pod in await _pods(client, namespace, 2):
+        assert {"name": labels.GATE} in pod["spec"]["schedulingGates"]
+        assert pod["metadata"]["labels"][labels.MANAGED] == "true"
+        hostname = None if is_by_name else f"host-of-{chosen}"
+        patch = ungate_patch(pod, node=chosen, hostname=hostname, jobid=7, nodes=chosen)
+        meta = pod["metadata"]
+        freed = await client.patch(PODS, namespace, meta["name"], patch, kind=PatchKind.JSON)
+        assert freed["metadata"]["annotations"][labels.JOBID] == "7"
+        if "schedulingGates" in pod_fields:
+            assert freed["spec"]["schedulingGates"] == pod_fields["schedulingGates"]
+            continue
+        await eventually(partial(_is_bound_to, client, pod, chosen), f"{meta['name']} bound")
+
+
+async def test_a_bare_pod_waits_behind_the_gate(
+    client: KubeClient, webhook: WebhookServer, namespace: str, nodes: tuple[str, ...]
+) -> None:
+    """Pods of other owners are not asked about, bare ones are gated."""
+    await _create_taken_in(client, namespace, _batch_job("first", 1))
+    pod = await client.create(PODS, namespace, {"metadata": {"name": "p"}, "spec": _pod_spec()})
+    assert pod["spec"]["schedulingGates"] == [{"name": labels.GATE}]
+    patch = ungate_patch(pod, node=nodes[0], hostname=None, jobid=1, nodes=nodes[0])
+    await client.patch(PODS, namespace, "p", patch, kind=PatchKind.JSON)
+    await eventually(lambda: _is_bound_to(client, pod, nodes[0]), "the pod bound")
+
+
+async def test_a_wish_that_cannot_be_read_is_refused(
+    client: KubeClient, webhook: WebhookServer, namespace: str
+) -> None:
+    """The user sees 422 with our message, not a webhook's failure."""
+    await _create_taken_in(client, namespace, _batch_job("first", 1))
+    job = _batch_job("odd", 1)
+    job["metadata"]["annotations"] = {labels.DURATION: "soon"}
+    with pytest.raises(ApiError) as refusal:
+        await client.create(JOBS, namespace, job)
+    assert refusal.value.code == 422
+    assert labels.DURATION in str(refusal.value)
+
+
+async def test_resuspending_and_releasing_again(
+    client: KubeClient, webhook: WebhookServer, namespace: str
+) -> None:
+    """A BatchJob that runs can be taken back; a patch for its predecessor changes nothing."""
+    job = await _create_taken_in(client, namespace, _batch_job("twice"))
+    await client.patch(JOBS, namespace, "twice", release_patch(job), kind=PatchKind.JSON)
+    await _pods(client, namespace, 2)
+    await client.patch(JOBS, namespace, "twice", resuspend_patch(job), kind=PatchKind.JSON)
+    await _pods(client, namespace, 0)
+    other = {"metadata": {"uid": "11111111-2222-3333-4444-555555555555"}}
+    with pytest.raises(Invalid):
+        await client.patch(JOBS, namespace, "twice", release_patch(other), kind=PatchKind.JSON)
+    await client.patch(JOBS, namespace, "twice", release_patch(job), kind=PatchKind.JSON)
+    await _pods(client, namespace, 2)
+
+
+@pytest_asyncio.fixture
+async def definition(client: KubeClient) -> AsyncIterator[None]:
+    """Our CustomResourceDefinition, established."""
+    body = yaml.safe_load(CRD_FILE.read_text())
+    await client.create(CRDS, None, body)
+    name = body["metadata"]["name"]
+
+    async def is_established() -> bool:
+        found = await client.get(CRDS, None, name)
+        conditions = found.get("status", {}).get("conditions") or []  # null at first
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    await eventually(is_established, "the definition established")
+    yield
+    await client.delete(CRDS, None, name)
+
+
+@pytest.mark.slow
+async def test_a_fluxjob_fits_its_definition_and_goes_with_its_batchjob(
+    client: KubeClient, definition: None, namespace: str
+) -> None:
+    """Nothing is pruned or refused, and garbage collection takes it with its owner."""
+    job = await client.create(JOBS, namespace, _batch_job("owned"))
+    body = build(job, batch.to_request(job), priority=3)
+    path = FLUXJOBS.path(namespace)
+    made = await client.request("POST", path, query={"fieldValidation": "Strict"}, body=body)
+    assert made["spec"] == body["spec"]
+    await client.delete(JOBS, namespace, "owned", propagation="Background")
+
+    async def is_gone() -> bool:
+        return not (await client.list(FLUXJOBS, namespace)).items
+
+    await eventually(is_gone, "the FluxJob collected")
