@@ -28,7 +28,6 @@ from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.graph.writers import FORMATS
 
 
-
 def _read_jgf(data: bytes) -> ResourceGraph:
     """As Fluxion's JGF reader, which drops units, so that R shows none either."""
     graph = read_jgf(data)
@@ -124,9 +123,7 @@ def _lines(given: Iterable[str] | None, *, shows_prompt: bool) -> Iterator[str]:
             return
 
 
-def _load(
-    options: argparse.Namespace, from_cluster: Callable[[], ResourceGraph] | None
-) -> Matcher:
+def _load(options: argparse.Namespace, from_cluster: Callable[[], ResourceGraph] | None) -> Matcher:
     if options.match_subsystems.upper() != "CA":
         raise InvalidSettings(
             "only the containment subsystem is matched",

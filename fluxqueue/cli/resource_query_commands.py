@@ -273,8 +273,7 @@ class Session:
         key, equals, value = words[2].partition("=")
         if not key or not equals or not value:
             self.out.write(
-                "Incorrect input format. \n"
-                "Please use `set-property <resource> PROPERTY=VALUE`.\n"
+                "Incorrect input format. \nPlease use `set-property <resource> PROPERTY=VALUE`.\n"
             )
             return
         found = self.matcher.graph.find_path(words[1])
@@ -337,7 +336,9 @@ class Session:
 
     def help(self, words: list[str]) -> None:
         shown = [
-            c for name, c in COMMANDS.items() if name == c.name and words[1:] in ([], [name], [c.short])
+            c
+            for name, c in COMMANDS.items()
+            if name == c.name and words[1:] in ([], [name], [c.short])
         ]
         for command in shown:
             print(f"INFO: {command.name} ({command.short}) -- {command.note}")

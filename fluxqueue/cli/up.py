@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -46,22 +47,24 @@ def up(
 
 
 async def _run(options: StackOptions) -> None:
-    stop = asyncio.Event()
+    stop, ready = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    starting = asyncio.create_task(_serve(options, stop))
-    await asyncio.wait([starting, asyncio.create_task(stop.wait())], return_when="FIRST_COMPLETED")
-    if not starting.done():
-        # Asked to stop: the parts end in order; a start that is under way is given up.
-        await asyncio.wait([starting], timeout=1.0)
-        starting.cancel()
-    await asyncio.gather(starting, return_exceptions=starting.cancelled())
+    serving = asyncio.create_task(_serve(options, stop, ready))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not ready.is_set():
+        serving.cancel()  # a start under way is given up; what has started is stopped in order
+    with suppress(asyncio.CancelledError):
+        await serving
 
 
-async def _serve(options: StackOptions, stop: asyncio.Event) -> None:
+async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Event) -> None:
     typer.echo(f"starting in {options.data_dir}")
     async with Stack(options) as stack:
+        ready.set()
         typer.echo(f"kubeconfig  export KUBECONFIG={stack.kubeconfig.absolute()}")
         typer.echo(f"psql        {stack.psql_command}")
         typer.echo(f"logs        {options.data_dir / 'logs'}")

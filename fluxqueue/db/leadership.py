@@ -7,6 +7,8 @@ term under a row lock first. Used by the worker (role ``matcher``) and controlle
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.errors import LostLeadership
 
@@ -81,3 +83,21 @@ async def check_term(tx: Transaction, role: str, term: int) -> None:
     if row is None or row["term"] != term:
         current = "none" if row is None else row["term"]
         raise LostLeadership(f"role {role}: our term is {term}, the current one is {current}")
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role as the row shows it: ``is_held`` is false once its time has run out."""
+
+    term: int
+    holder: str
+    is_held: bool
+
+
+async def read_roles(database: Database) -> dict[str, Role]:
+    """All roles that anybody ever took, for readiness and reports."""
+    async with database.begin() as tx:
+        rows = await tx.fetch(
+            "SELECT role, term, holder, expires_at > now() AS held FROM leadership"
+        )
+    return {row["role"]: Role(row["term"], row["holder"], row["held"]) for row in rows}
