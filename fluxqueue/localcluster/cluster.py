@@ -32,6 +32,7 @@ from fluxqueue.localcluster.controllers.node_shape import NodeShape
 from fluxqueue.localcluster.controllers.options import ControllerOptions
 from fluxqueue.localcluster.controllers.scheduler import Scheduler
 from fluxqueue.localcluster.controllers.ttl import TtlController
+from fluxqueue.localcluster.inprocess import InProcessTransport
 
 __all__ = ["ControllerOptions", "LocalCluster", "LocalClusterConfig", "NodeShape"]
 
@@ -93,6 +94,7 @@ class LocalCluster:
             concurrency=CLIENT_CONCURRENCY,
             timeout_s=CLIENT_TIMEOUT_S,
             user_agent="fluxqueue-localcluster",
+            transport=InProcessTransport(self.server),
         )
         context = self._context = Context(
             self._client,

@@ -85,6 +85,13 @@ class Routes:
         dry_run = query.getall("dryRun", [])
         return ApiRequest(http.method, url.path, query, headers, body, user, dry_run)
 
+    async def dispatch(self, request: ApiRequest) -> Answer | reads.WatchStream:
+        """Answer a request whoever brought it (HTTP or a client in this process).
+
+        Raises :class:`StatusError` for a refusal.
+        """
+        return await self._dispatch(request)
+
     async def _dispatch(self, request: ApiRequest) -> Answer | reads.WatchStream:
         target = self._target(request)
         if isinstance(target, Answer):

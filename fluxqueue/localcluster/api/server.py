@@ -70,6 +70,7 @@ class ApiServer:
     authority: Authority = field(init=False)
     _journal: Journal | None = field(default=None, init=False)
     definitions: DefinitionController = field(init=False)
+    routes: Routes = field(init=False)
     _running: _Running | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -115,7 +116,7 @@ class ApiServer:
         self._open_journal()
         await self._make_namespaces()
         self.definitions.start()
-        routes = Routes(self.machinery, self.authenticator, DocumentChain(self._providers()))
+        routes = self.routes = self._make_routes()
         server = web.Server(routes.handle, access_log=None, handler_cancellation=True)
         runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
@@ -134,6 +135,9 @@ class ApiServer:
         self._journal = Journal(self.config.data_dir / "objects.sqlite3", self.machinery.store)
         self._journal.load()
         self._journal.start()
+
+    def _make_routes(self) -> Routes:
+        return Routes(self.machinery, self.authenticator, DocumentChain(self._providers()))
 
     def _providers(self) -> list[Provider]:
         return [LegacyDiscovery(self.machinery.registry)]
