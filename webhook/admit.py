@@ -99,7 +99,7 @@ def _take_in(workload: Mapping[str, Any], uid: str) -> Answer:
             # Whether it fits the pods can only be said of the whole.
             (batch if kind == JOB else pods).to_request(workload)
     except InvalidInput as error:
-        return Answer(_refuse(uid, error), "refused", kind, str(error))
+        return Answer(_refuse(uid, workload, error), "refused", kind, str(error))
     patch = admission_patch(workload, wishes)
     review = _respond(uid, allowed=True)
     if patch:
@@ -127,15 +127,26 @@ def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:
     return [f"fluxqueue: {text}"[:_MAX_WARNING] for text in found]
 
 
-def _refuse(uid: str, error: InvalidInput) -> dict[str, Any]:
+def _describe(workload: Mapping[str, Any]) -> dict[str, str]:
+    meta, kind = workload.get("metadata") or {}, kind_of(workload)
+    return {
+        "group": "batch" if kind == JOB else "",
+        "kind": kind,
+        "name": meta.get("name") or meta.get("generateName") or "",
+    }
+
+
+def _refuse(uid: str, workload: Mapping[str, Any], error: InvalidInput) -> dict[str, Any]:
     review = _respond(uid, allowed=False)
-    cause = {"reason": "FieldValueInvalid", "field": error.where, "message": str(error)}
+    message = error.message + (f" ({error.hint})" if error.hint else "")
+    cause = {"reason": "FieldValueInvalid", "field": error.where, "message": message}
     review["response"]["status"] = {
         "status": "Failure",
         "code": 422,
         "reason": "Invalid",
         "message": str(error),
-        "details": {"causes": [cause]},
+        # kubectl makes its sentence of these: The Job "x" is invalid: field: message
+        "details": {**_describe(workload), "causes": [cause]},
     }
     return review
 

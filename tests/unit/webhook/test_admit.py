@@ -189,8 +189,11 @@ def test_an_invalid_annotation_is_refused_with_field_value_and_allowed(make: Any
     assert (status["code"], status["reason"]) == (422, "Invalid")
     for part in ("metadata.annotations[fluxqueue/spread]", "'zone'", '"node"'):
         assert part in status["message"]
-    (cause,) = status["details"]["causes"]
+    details = status["details"]
+    assert (details["kind"], details["name"]) == (obj["kind"], obj["metadata"]["name"])
+    (cause,) = details["causes"]
     assert cause["field"] == "metadata.annotations[fluxqueue/spread]"
+    assert cause["field"] not in cause["message"], "kubectl would print it twice"
 
 
 def test_an_unmanaged_object_is_not_refused_for_its_annotations() -> None:
