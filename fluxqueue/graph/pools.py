@@ -37,6 +37,14 @@ SHARES_TOTAL = 1 << 30
 FOREVER = 1 << 62
 """End of an allocation without a duration."""
 
+UNKNOWN_END = 1 << 61
+"""When an allocation without a duration is planned to end: after everything that is known.
+
+So a FluxJob that waits for such allocations can still be given nodes to wait for, and whoever has
+no known end either may not take those nodes before it: without this, work without durations would
+starve every large FluxJob.
+"""
+
 OVERRUN_GRACE_S = 60
 """A job past its end is planned to end this much later; nothing is taken from it."""
 
@@ -176,18 +184,20 @@ class PoolSet:
                 np.minimum(free, point.free, out=free)
         placement = self._place(request, free, now, until)
         if placement is None:
-            raise InsufficientResources(why_busy(self, request, free))
+            raise InsufficientResources(why_busy(request))
         return placement
 
     def match_later(self, request: ResourceRequest, now: int) -> Placement:
-        """Find the earliest start after ``now`` that is known to be possible.
+        """Find the earliest start after ``now`` that the plan makes possible.
+
+        The start is ``UNKNOWN_END`` where it must wait for something without a known end.
 
         Candidate times are the ends of what is booked, as in flux-sched ``dfu.cpp`` :200-216.
 
         Raises
         ------
         InsufficientResources
-            No known end makes room (everything in the way runs without limit, or is down).
+            Not even the end of everything that runs makes room: nodes are down or cordoned.
         """
         usable = self.masks.usable()
         for at, free in self._future(now):
@@ -198,7 +208,7 @@ class PoolSet:
             placement = self._place(request, window, at, until)
             if placement is not None:
                 return placement
-        raise InsufficientResources("no known end of a running job makes room for it")
+        raise InsufficientResources("the nodes it needs are down or cordoned")
 
     def _has_room(
         self, request: ResourceRequest, free: Matrix, usable: npt.NDArray[np.bool_]
@@ -350,7 +360,6 @@ class PoolSet:
         changes: list[tuple[int, bool, Booking]] = [
             (_planned_end(booking, now), True, booking)
             for booking in self._bookings.values()
-            if booking.until < FOREVER
         ]
         for booking in self._reserved:
             changes.append((booking.starts_at, False, booking))
@@ -371,7 +380,7 @@ class PoolSet:
         """What is free at ``at``: ended bookings given back, reservations running then taken."""
         free = self.free_now()
         for booking in self._bookings.values():
-            if booking.until < FOREVER and _planned_end(booking, now) <= at:
+            if _planned_end(booking, now) <= at:
                 np.add.at(free, booking.rows, booking.takes)
         for booking in self._reserved:
             if booking.starts_at <= at < booking.until:
@@ -442,21 +451,19 @@ class PoolSet:
 
 def _planned_end(booking: Booking, now: int) -> int:
     """When a booking is planned to end; one that overruns ends a little later than now."""
+    if booking.until >= FOREVER:
+        return UNKNOWN_END
     return booking.until if booking.until > now else now + OVERRUN_GRACE_S
 
 
-def why_busy(pools: PoolSet, request: ResourceRequest, free: Matrix) -> str:
-    """Say in words what a request that does not fit now is waiting for."""
-    usable = pools.masks.usable()
-    missing = {
-        slot: slot.count - int(pools.counts(slot, free, usable, request).sum())
-        for slot in request.slots
-    }
-    slot, short = max(missing.items(), key=lambda item: item[1])
-    each = describe(slot.needs)
-    if short <= 0:
-        return f"waits for {request.size} slots of {each} that fit together"
-    return f"waits for {short} of {slot.count} slots of {each}"
+def why_busy(request: ResourceRequest) -> str:
+    """Say in words what a request waits for.
+
+    The sentence depends on the request alone, so that a long queue is not rewritten row by row
+    whenever something starts or ends.
+    """
+    groups = [f"{slot.count} slots of {describe(slot.needs)}" for slot in request.slots]
+    return f"waits for {' and '.join(groups)}".replace(" 1 slots", " 1 slot")
 
 
 def end_of(request: ResourceRequest, at: int) -> int:

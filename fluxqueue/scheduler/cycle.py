@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools import Placement, PoolSet
+from fluxqueue.graph.pools import UNKNOWN_END, Placement, PoolSet
 from fluxqueue.graph.reasons import why_never
 from fluxqueue.policy.queue_policy import QueuePolicy
 
@@ -82,7 +83,7 @@ class _Walk:
         self.pools, self.policy, self.now = pools, policy, now
         self.decisions = Decisions()
         self._blocker: PendingJob | None = None
-        self._blocked = 0
+        self._promised = 0
         # During a walk free resources only shrink, so what did not fit once will not fit again.
         self._hopeless: dict[ResourceRequest, str] = {}
 
@@ -103,7 +104,7 @@ class _Walk:
                 self.decisions.allocated.append((job, placement))
                 return
         self._blocker = self._blocker or job
-        if len(self.decisions.reserved) < self.policy.reservation_depth:
+        if self._promised < self.policy.reservation_depth:
             self._reserve(job, reason)
         else:
             self._wait(job, reason)
@@ -115,7 +116,12 @@ class _Walk:
             self._wait(job, f"{reason}; {unknown.reason}")
             return
         self.pools.reserve(placement, self.now)
-        self.decisions.reserved.append((job, placement))
+        self._promised += 1
+        if placement.starts_at < UNKNOWN_END:
+            self.decisions.reserved.append((job, placement))
+            return
+        nodes = compress(sorted(set(placement.nodes)))
+        self._wait(job, f"{reason} on {nodes}, where running jobs have no known end")
 
     def _wait(self, job: PendingJob, reason: str) -> None:
         self.decisions.waiting.append((job, reason))
