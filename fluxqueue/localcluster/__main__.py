@@ -22,11 +22,41 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--memory", default="128Gi", help="memory of each node (default 128Gi)")
     parser.add_argument("--gpus", type=int, default=0, help="nvidia.com/gpu of each node")
     parser.add_argument("--pods", type=int, default=110, help="pods per node (default 110)")
+    parser.add_argument(
+        "--node",
+        type=_shape,
+        action="append",
+        default=[],
+        metavar="NAME[,KEY=VALUE...]",
+        help="a further node; cpu, memory, gpus and pods shape it, any other key is a label",
+    )
     parser.add_argument("--port", type=int, default=0, help="port on loopback (default: any)")
     parser.add_argument(
         "--quick", action="store_true", help="shorten Kubernetes' waiting times (back-off ...)"
     )
     return parser.parse_args()
+
+
+def _shape(text: str) -> NodeShape:
+    """Read ``pi-1,cpu=16,memory=64Gi,tier=demo``."""
+    name, *pairs = text.split(",")
+    given: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not (key and separator):
+            raise argparse.ArgumentTypeError(f"{pair!r} in {text!r} is not KEY=VALUE")
+        given[key] = value
+    try:
+        return NodeShape(
+            name,
+            cpu=given.pop("cpu", "32"),
+            memory=given.pop("memory", "128Gi"),
+            gpus=int(given.pop("gpus", "0")),
+            pods=int(given.pop("pods", "110")),
+            labels=given,
+        )
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: gpus and pods are whole numbers") from error
 
 
 async def _run(arguments: argparse.Namespace) -> None:
@@ -44,6 +74,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         )
         for number in range(1, arguments.nodes + 1)
     ]
+    shapes += arguments.node
     config = LocalClusterConfig(
         data_dir=arguments.data_dir,
         port=arguments.port,
