@@ -8,7 +8,7 @@ outputs depend on that, so it is kept. Called by the matcher; pure.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 
 from fluxqueue.graph.store import ResourceGraph
 
@@ -23,29 +23,43 @@ class ChildOrder:
         self.graph = graph
         self.weights: dict[int, int] = {}
         self._keys: dict[int, list[Key]] = {}
+        self._children: dict[int, list[int]] = {}
 
     def of(self, v: int) -> list[int]:
-        """The children of ``v``, the most free first, untouched ones before all."""
-        keys = self._keys.get(v)
-        if keys is not None:
-            return [key[2] for key in keys]
-        uniq_id = self.graph.uniq_id
-        return sorted(self.graph.children.get(v, ()), key=lambda c: -uniq_id[c])
+        """The children of ``v``, the most free first, untouched ones before all.
+
+        The list is the order's own: it changes with ``set_weight`` and is not to be changed.
+        """
+        found = self._children.get(v)
+        if found is None:
+            uniq_id = self.graph.uniq_id
+            found = sorted(self.graph.children.get(v, ()), key=lambda c: -uniq_id[c])
+            if self.graph.block_of[v] < 0:
+                self._children[v] = found
+        return found
 
     def set_weight(self, v: int, weight: int) -> None:
         """``weight`` units are free below ``v`` now."""
-        if self.weights.get(v) == weight:
+        old_weight = self.weights.get(v, UNTOUCHED)
+        if old_weight == weight:
             return
-        above = self.graph.parent[v]
         uniq_id = self.graph.uniq_id
+        keys, children = self._ordered(self.graph.parent[v])
+        position = bisect_left(keys, (-old_weight, -uniq_id[v], v))
+        del keys[position], children[position]
+        fresh = (-weight, -uniq_id[v], v)
+        position = bisect_left(keys, fresh)
+        keys.insert(position, fresh)
+        children.insert(position, v)
+        self.weights[v] = weight
+
+    def _ordered(self, above: int) -> tuple[list[Key], list[int]]:
         keys = self._keys.get(above)
         if keys is None:
-            weights = self.weights
+            weights, uniq_id = self.weights, self.graph.uniq_id
             keys = sorted(
                 (-weights.get(c, UNTOUCHED), -uniq_id[c], c) for c in self.graph.children[above]
             )
             self._keys[above] = keys
-        old = (-self.weights.get(v, UNTOUCHED), -uniq_id[v], v)
-        del keys[bisect_left(keys, old)]
-        insort(keys, (-weight, -uniq_id[v], v))
-        self.weights[v] = weight
+            self._children[above] = [key[2] for key in keys]
+        return keys, self._children[above]

@@ -1,12 +1,113 @@
-"""placeholder"""
+"""The vectorised matcher: one number per node instead of a visit to every core.
+
+What the reference walk finds inside a block (a node and all below it) depends on the block's shape
+and on which of its vertices are taken. So that is computed once per shape and state, and kept; per
+request there is a *table* with, for every block, how many candidates it offers and the sort key of
+the best one. A booking changes the rows of its own blocks only. A match is then a minimum over an
+array, and a match that cannot succeed is one comparison.
+
+Called by ``Matcher``. Requests that it cannot answer exactly (those that name levels above the
+nodes, or several alternatives at the top) are left to the reference walk, which also evaluates the
+inside of a block here. Pure.
+"""
 
 from __future__ import annotations
-from typing import Any
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from fluxqueue.graph.block_table import BlockTable
+from fluxqueue.graph.block_walk import Plan
+from fluxqueue.graph.child_order import ChildOrder
+from fluxqueue.graph.match_policy import NODE_FACTOR, MatchPolicy
+from fluxqueue.graph.request import Need, Request
+from fluxqueue.graph.state import Booking, GraphState
+from fluxqueue.graph.walk import Window
+
+MAX_PLANS = 32
+MAX_LOG = 100_000
+MAX_SCORE = 1 << 62
+"""Sort keys are 64-bit; graphs with larger ids are left to the reference walk."""
+
+Constraint = Callable[[int], bool] | None
 
 
 class FastSelector:
-    def __init__(self, *a: Any) -> None: ...
-    def select(self, *a: Any) -> Any:
-        return False, None
-    def forget_status(self) -> None: ...
-    def forget_constraints(self) -> None: ...
+    """Answers matches for one graph; remembers tables for the last requests and policies."""
+
+    def __init__(self, state: GraphState, order: ChildOrder) -> None:
+        self.state, self.order, self.graph = state, order, state.graph
+        self._plans: OrderedDict[object, Plan | None] = OrderedDict()
+        graph = self.graph
+        self._has_tops = bool(graph.tops) and 0 in graph.tops
+        node = graph.type_number["node"]
+        self._is_regular = self._has_tops and not any(
+            kind == node for shape in graph.shapes for kind in shape.types[1:]
+        )
+        largest = max((abs(graph.id[v]) for v in range(len(graph))), default=0) + 2
+        vertices = max((len(shape.types) for shape in graph.shapes), default=0) + 1
+        self._is_regular &= largest * NODE_FACTOR * vertices < MAX_SCORE
+        self._top_kinds = {graph.type_of[v] for v in graph.tops}
+        self._top_child_kinds = {
+            frozenset(graph.type_of[c] for c in graph.children.get(v, ())) for v in graph.tops
+        }
+
+    def select(
+        self, request: Request, policy: MatchPolicy, window: Window, constraint: Constraint
+    ) -> tuple[bool, Booking | None]:
+        """Whether the request is one for tables, and if so the booking, None if it cannot be."""
+        plan = self._plan_for(request, policy)
+        if plan is None:
+            return False, None
+        table = plan.tables.get((window.is_now, window.ignores_status))
+        if table is None:
+            table = BlockTable(self.state, self.order, plan, window, constraint)
+            plan.tables[window.is_now, window.ignores_status] = table
+        else:
+            table.follow(window)
+        if len(self.state.log) > MAX_LOG:
+            self._shorten_log()
+        return True, table.choose()
+
+    def forget_status(self) -> None:
+        """A vertex went up or down; only tables that ignore status stay right by the log alone."""
+        self._plans.clear()
+
+    def forget_constraints(self) -> None:
+        """Properties changed: which nodes a constraint allows must be found again."""
+        self._plans.clear()
+
+    def _plan_for(self, request: Request, policy: MatchPolicy) -> Plan | None:
+        if not self._is_regular:
+            return None
+        key = (request.key, policy)
+        try:
+            plan = self._plans[key]
+            self._plans.move_to_end(key)
+            return plan
+        except KeyError:
+            pass
+        plan = Plan(self.graph, request, policy) if self._is_eligible(request) else None
+        self._plans[key] = plan
+        if len(self._plans) > MAX_PLANS:
+            self._plans.popitem(last=False)
+        return plan
+
+    def _is_eligible(self, request: Request) -> bool:
+        if len(request.needs) != 1:
+            return False
+        top = request.needs[0]
+        if top.kind in self._top_kinds:
+            return False
+        return not top.is_slot or not self._slot_could_match_above(top)
+
+    def _slot_could_match_above(self, slot: Need) -> bool:
+        parts = {part.kind for part in slot.children}
+        return any(parts <= kinds for kinds in self._top_child_kinds)
+
+    def _shorten_log(self) -> None:
+        for plan in self._plans.values():
+            for table in plan.tables.values() if plan is not None else ():
+                table.catch_up()
+                table.position = 0
+        self.state.log.clear()

@@ -418,7 +418,7 @@ class _Search:
             is_now=is_now and self.verb is not Verb.SATISFIABILITY,
         )
         matcher = self.matcher
-        if not matcher.use_reference and not ignores_status:
+        if not matcher.use_reference:
             done, booking = matcher.fast.select(self.request, self.policy, window, self.constraint)
             if done:
                 return booking
@@ -432,18 +432,20 @@ class _Search:
         end = min(at + self.duration, self.matcher.end)
         if isinstance(found, Booking):
             booking = found
+            is_something = bool(booking.blocks)
         else:
             booking = Booking(job, at, end)
             exclusive = self.exclusive_kinds()
             root = any(
                 n.is_exclusive is True and n.kind == graph.type_of[0] for n in self.request.needs
             )
-            if not Collector(graph, found, exclusive).fill(booking, root):
-                raise InvalidJobspec(
-                    "nothing in it would be held exclusively",
-                    where="resources",
-                    hint="put the resources into a slot, or say exclusive: true",
-                )
+            is_something = Collector(graph, found, exclusive).fill(booking, root)
+        if not is_something:
+            raise InvalidJobspec(
+                "nothing in it would be held exclusively",
+                where="resources",
+                hint="put the resources into a slot, or say exclusive: true",
+            )
         booking.job, booking.at, booking.end = job, at, end
         booking.is_reservation = at != self.now
         return ResourceSet(graph, booking, self.request.jobspec.queue, self.request.labels)

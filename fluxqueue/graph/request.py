@@ -6,7 +6,7 @@ Called by the matcher, once per jobspec and graph; the result is reused for ever
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from fluxqueue.errors import InvalidJobspec
 from fluxqueue.jobspec.model import UNLIMITED, Count, Jobspec, Resource
@@ -53,7 +53,7 @@ def total_needs(needs: tuple[Need, ...]) -> dict[int, int]:
 class Request:
     """A whole request. ``exclusive_kinds`` are the types that the jobspec wants exclusively."""
 
-    __slots__ = ("duration_s", "exclusive_kinds", "jobspec", "labels", "needs", "totals")
+    __slots__ = ("duration_s", "exclusive_kinds", "jobspec", "key", "labels", "needs", "totals")
 
     def __init__(self, jobspec: Jobspec, type_number: Mapping[str, int]) -> None:
         self.jobspec = jobspec
@@ -62,6 +62,8 @@ class Request:
         self.needs = self._compile(jobspec.resources, type_number, "resources")
         self.totals = total_needs(self.needs)
         self.duration_s = math.ceil(jobspec.duration_s)
+        # Equal keys mean equal answers: what the vectorised matcher remembers goes by it.
+        self.key: Hashable = (tuple(_key(r) for r in jobspec.resources), jobspec.constraint)
 
     def _compile(
         self, resources: tuple[Resource, ...], type_number: Mapping[str, int], where: str
@@ -84,3 +86,8 @@ class Request:
                 Need(resource, kind, self._compile(resource.with_, type_number, f"{here}.with"))
             )
         return tuple(found)
+
+
+def _key(resource: Resource) -> Hashable:
+    below = tuple(_key(child) for child in resource.with_)
+    return resource.type, resource.count, resource.is_exclusive, below

@@ -130,7 +130,8 @@ class GraphState:
         self.log.extend(booking.blocks)
         for v, is_exclusive in booking.tops.items():
             self.top_jobs.setdefault(v, {})[job] = booking
-            self.exclusive_tops += is_exclusive
+            if is_exclusive:
+                self._log_below(v, 1)
         for v, amounts in self.amounts(booking).items():
             planner = self.planners.get(v)
             if planner is not None:
@@ -145,11 +146,17 @@ class GraphState:
         self.log.extend(booking.blocks)
         for v, is_exclusive in booking.tops.items():
             del self.top_jobs[v][job]
-            self.exclusive_tops -= is_exclusive
+            if is_exclusive:
+                self._log_below(v, -1)
             planner = self.planners.get(v)
             if planner is not None:
                 planner.remove_span(job)
         return booking
+
+    def _log_below(self, v: int, sign: int) -> None:
+        self.exclusive_tops += sign
+        block_of = self.graph.block_of
+        self.log.extend({block_of[u] for u in range(v, self.graph.end[v])} - {-1})
 
     def top_is_held(self, v: int, start: int, end: int) -> bool:
         """Whether a vertex above the blocks is held exclusively at some time in the window."""

@@ -213,7 +213,7 @@ class Walk:
         """Fluxion's ``prune``: status, constraint, own planner, exclusivity."""
         graph, window = self.graph, self.window
         kind = graph.type_of[v]
-        if v in graph.down and not window.ignores_status:
+        if not window.ignores_status and self._is_down(v):
             return False
         if self.constraint is not None and kind in self._constrained and not self.constraint(v):
             return False
@@ -233,6 +233,9 @@ class Walk:
             ):
                 return False
         return True
+
+    def _is_down(self, v: int) -> bool:
+        return v in self.graph.down
 
     def _occupation(self, v: int) -> tuple[bool, bool, bool]:
         """Whether ``v`` is held, touched, and held by an allocation of any time."""

@@ -22,6 +22,9 @@ _CORPUS = _SHARED / "fluxion-conformance"
 _CASES = sorted((_CORPUS / "cases").glob("*.json.gz"))
 
 EXCEPTIONS = {
+    "t3008-resource-cancel.022": "a job stays behind that holds nothing: where the filters sum "
+    "none of its types, partial cancel finds no job2span at the racks and leaves their tags, so "
+    "it never learns that everything was given back (dfu_impl_t::mod_agfilter)",
     "t3028-resource-grow.008": "a reservation at 7200 although a node that was attached is free "
     "from 3600: planner::update_total changes points without re-sorting the mintime tree that "
     "avail_time_first searches",

@@ -1,0 +1,244 @@
+"""What a block offers to a request: evaluated by the reference walk, remembered by shape.
+
+Called by ``graph.block_table``. An ``Offer`` is independent of *which* block it is: vertices are
+bits from the block's root, and scores are a base plus a multiple of the node's own factor. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fluxqueue.graph.child_order import ChildOrder
+from fluxqueue.graph.match_policy import MatchPolicy
+from fluxqueue.graph.request import Need, Request
+from fluxqueue.graph.state import GraphState, Masks
+from fluxqueue.graph.store import BlockClass, ResourceGraph
+from fluxqueue.graph.walk import Candidate, Candidates, Found, Walk, Window
+
+if TYPE_CHECKING:
+    from fluxqueue.graph.block_table import BlockTable
+
+MAX_OFFERS = 2048
+FACTOR_SHIFT = 44
+"""A node's factor stands as 2^44 while a block is evaluated, so that it can be told from ids."""
+
+
+class Offer:
+    """Candidates of one block, best first: units, score base, factor multiple, booked, touched."""
+
+    __slots__ = ("bases", "booked", "counts", "multiples", "touched", "units")
+
+    def __init__(self) -> None:
+        self.units = 0
+        self.counts: list[int] = []
+        self.bases: list[int] = []
+        self.multiples: list[int] = []
+        self.booked: list[int] = []
+        self.touched: list[int] = []
+
+
+class Plan:
+    """A request under a policy on one graph, with everything remembered about it."""
+
+    def __init__(self, graph: ResourceGraph, request: Request, policy: MatchPolicy) -> None:
+        self.graph, self.request, self.policy = graph, request, policy
+        self.top: Need = request.needs[0]
+        self.exclusive_kinds = set(request.exclusive_kinds)
+        if policy.is_node_exclusive:
+            self.exclusive_kinds.add(graph.type_number["node"])
+        self.is_for_nodes = self.top.kind == graph.type_number["node"]
+        self.offers: dict[object, Offer | None] = {}
+        self.tables: dict[tuple[bool, bool], BlockTable] = {}
+
+    def offer(
+        self,
+        state: GraphState,
+        order: ChildOrder,
+        number: int,
+        window: Window,
+        masks: Masks,
+        down: int,
+    ) -> Offer | None:
+        """What block ``number`` offers while ``masks`` are taken; None if nothing.
+
+        Status and constraint of the block's root are the caller's business.
+        """
+        shape = self.graph.blocks[number].shape
+        allocated = masks[2] if window.is_now else 0
+        inner = _inner_order(self.graph, order, number) if self.policy.stops_early else ()
+        # Unequal pools make the number of vertices per slot vary, and with it the weight of the
+        # node's factor against the ids: then an offer holds for its own block only.
+        owner = -1 if shape.has_equal_pools else number
+        key = (shape.number, masks[0], masks[1], allocated, down, inner, owner)
+        try:
+            return self.offers[key]
+        except KeyError:
+            pass
+        walk = BlockWalk(state, order, self.request, self.policy, window)
+        walk.preset(number, (masks[0], masks[1], allocated), down, is_shared=owner < 0)
+        offer = self._evaluate(walk, number, shape)
+        if len(self.offers) >= MAX_OFFERS:
+            self.offers.clear()
+        self.offers[key] = offer
+        return offer
+
+    def _evaluate(self, walk: BlockWalk, number: int, shape: BlockClass) -> Offer | None:
+        found: Found = {}
+        result = walk.visit_block(number, self.request.needs, False, found)
+        if result is None:
+            return None
+        base = self.graph.blocks[number].base
+        candidates: Candidates | None
+        if self.is_for_nodes:
+            count, score, is_exclusive = result
+            candidates = Candidates()
+            own = score - self.graph.id[base]
+            candidates.add(Candidate(own, count, ((base, is_exclusive),), False))
+        else:
+            candidates = found.get(self.top.kind)
+        if candidates is None or not candidates.total:
+            return None
+        offer = Offer()
+        offer.units = candidates.total
+        candidates.members.sort(key=lambda c: c.score, reverse=self.policy.is_high)
+        masks = _MaskMaker(shape, base, walk.marks, self.exclusive_kinds)
+        for member in candidates.members:
+            booked, touched = masks.of(member)
+            offer.counts.append(member.count)
+            offer.bases.append(member.score & ((1 << FACTOR_SHIFT) - 1))
+            offer.multiples.append(member.score >> FACTOR_SHIFT)
+            offer.booked.append(booked)
+            offer.touched.append(touched)
+        return offer
+
+
+def _inner_order(graph: ResourceGraph, order: ChildOrder, number: int) -> tuple[int, ...]:
+    """Weights below a block's root, for the policies that explore by weight."""
+    weights = order.weights
+    block = graph.blocks[number]
+    return tuple(
+        weights.get(block.base + i, -1)
+        for i, children in enumerate(block.shape.children)
+        if i and children
+    )
+
+
+class _MaskMaker:
+    """Turns chosen edges and the marks below them into booked and touched bits."""
+
+    def __init__(
+        self, shape: BlockClass, base: int, marks: dict[int, bool], exclusive_kinds: set[int]
+    ) -> None:
+        self.shape, self.base, self.exclusive_kinds = shape, base, exclusive_kinds
+        self.marked: dict[int, list[tuple[int, bool]]] = {}
+        for v, is_exclusive in marks.items():
+            i = v - base
+            self.marked.setdefault(shape.parents[i], []).append((i, is_exclusive))
+
+    def of(self, candidate: Candidate) -> tuple[int, int]:
+        booked = touched = 0
+        shape = self.shape
+        for v, is_exclusive in candidate.edges:
+            i = v - self.base
+            mine, shared = self._below(i, is_exclusive)
+            above = shape.parents[i]
+            while above >= 0:
+                shared |= 1 << above
+                if shape.types[above] in self.exclusive_kinds:
+                    mine |= shape.below[above]
+                    shared |= shape.below[above]
+                above = shape.parents[above]
+            if mine:
+                booked |= mine
+                touched |= shared
+        return booked, touched
+
+    def _below(self, i: int, is_exclusive: bool) -> tuple[int, int]:
+        shape = self.shape
+        if shape.types[i] in self.exclusive_kinds:
+            return shape.below[i], shape.below[i]
+        booked = touched = 1 << i if is_exclusive else 0
+        for child, is_child_exclusive in self.marked.get(i, ()):
+            mine, shared = self._below(child, is_child_exclusive)
+            booked |= mine
+            touched |= shared
+        if touched:
+            touched |= 1 << i
+        return booked, touched
+
+
+class BlockWalk(Walk):
+    """The reference walk inside one block, with masks given and a short way for leaves."""
+
+    def preset(self, number: int, masks: Masks, down: int, *, is_shared: bool) -> None:
+        """Use ``masks`` instead of asking the state. ``is_shared``: the result must not depend
+        on which block it is, so the node's factor becomes a power of two."""
+        self._block = number
+        self._base = self.graph.blocks[number].base
+        self._booked, self._touched, self._allocated = masks
+        self._down = down
+        self._is_shared = is_shared
+
+    def _factor(self, v: int) -> int:
+        if v == self._base and self._is_shared:
+            return 1 << FACTOR_SHIFT
+        return super()._factor(v)
+
+    def _is_down(self, v: int) -> bool:
+        return bool(self._down >> (v - self._base) & 1)
+
+    def _explore(
+        self,
+        v: int,
+        needs: tuple[Need, ...],
+        is_pristine: bool,
+        is_exclusive: bool,
+        shares: int,
+        found: Found,
+    ) -> None:
+        if (
+            is_pristine
+            or len(needs) != 1
+            or needs[0].children
+            or needs[0].is_slot
+            or needs[0].is_exclusive is False
+        ):
+            super()._explore(v, needs, is_pristine, is_exclusive, shares, found)
+            return
+        self._explore_leaves(v, needs[0], is_exclusive, shares, found)
+
+    def _explore_leaves(
+        self, v: int, need: Need, is_exclusive: bool, shares: int, found: Found
+    ) -> None:
+        """Children of one type that is asked for without anything below: no visit is needed."""
+        shape = self.graph.blocks[self._block].shape
+        taken = self._booked | self._down
+        is_exclusive = is_exclusive or need.is_exclusive is True
+        if is_exclusive:
+            taken |= self._touched | (self._allocated if self.window.is_now else 0)
+        base, kind, score = self._base, need.kind, self._score + 2
+        candidates = Candidates()
+        children = (
+            [c - base for c in self.order.of(v)]
+            if self.policy.stops_early
+            else shape.children[v - base]
+        )
+        wanted = shares if self.policy.stops_early and need.per_share else 0
+        collected = complete = 0
+        ids, sizes, types = shape.ids, shape.sizes, shape.types
+        for i in children:
+            if types[i] != kind or taken >> i & 1:
+                continue
+            size = sizes[i]
+            candidates.members.append(
+                Candidate(score + ids[i], size, ((base + i, is_exclusive),), False)
+            )
+            candidates.total += size
+            if wanted:
+                collected += size
+                if collected >= need.per_share:
+                    complete, collected = complete + 1, 0
+                    if complete >= wanted:
+                        break
+        if candidates.members:
+            found[kind] = candidates
