@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,9 @@ from fluxqueue.errors import ApiError, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from tests.support.control_plane import ASSETS_ENV, PROGRAMS, ControlPlane, missing_reason
+from tests.support.waiting import WAIT_S, eventually
 
-WAIT_S = 60.0
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-async def eventually(look: Callable[[], Awaitable[Any]], what: str) -> Any:
-    """The first truthy answer of ``look``."""
-    deadline = time.monotonic() + WAIT_S
-    while not (answer := await look()):
-        assert time.monotonic() < deadline, f"not within {WAIT_S}s: {what}"
-        await asyncio.sleep(0.1)
-    return answer
 
 
 def test_unset_folder_is_a_reason_to_skip() -> None:
@@ -101,15 +91,13 @@ async def test_pods_of_a_job_are_created_and_bound(
     """The real Job controller and scheduler are at work, and admission is the default's."""
     await client.create(JOBS, namespace, _batch_job(2))
 
-    async def bound() -> list[dict[str, Any]]:
-        pods = (await client.list(PODS, namespace)).items
-        return [pod for pod in pods if pod["spec"].get("nodeName") == node]
+    pods: list[dict[str, Any]] = []
 
-    async def both() -> list[dict[str, Any]] | None:
-        pods = await bound()
-        return pods if len(pods) == 2 else None
+    async def both_are_bound() -> bool:
+        pods[:] = (await client.list(PODS, namespace)).items
+        return [pod["spec"].get("nodeName") for pod in pods] == [node, node]
 
-    pods = await eventually(both, "two bound pods")
+    await eventually(both_are_bound, "two bound pods")
     for pod in pods:
         assert "batch.kubernetes.io/job-tracking" in pod["metadata"]["finalizers"]
         assert pod["spec"]["serviceAccountName"] == "default"

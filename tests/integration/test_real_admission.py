@@ -5,10 +5,8 @@ What unit tests hold against recorded rules is sent here to the server that made
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -36,24 +34,15 @@ from fluxqueue.workload import batch, labels
 from fluxqueue.workload.fluxjob_object import build
 from fluxqueue.workload.gates import release_patch, resuspend_patch, ungate_patch
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import eventually
 from webhook.configuration import Endpoint, build_configuration
 from webhook.server import ServerConfig, WebhookServer
 
 pytestmark = pytest.mark.real_cluster
 
-WAIT_S = 75.0  # the garbage collector looks for new kinds every 30 seconds
 REPOSITORY = Path(__file__).resolve().parents[2]
 CRD_FILE = REPOSITORY / "chart" / "crds" / "fluxjobs.yaml"
 NODE_NAMES = ("real-a", "real-b")
-
-
-async def eventually(look: Callable[[], Awaitable[Any]], what: str) -> Any:
-    """The first truthy answer of ``look``."""
-    deadline = time.monotonic() + WAIT_S
-    while not (answer := await look()):
-        assert time.monotonic() < deadline, f"not within {WAIT_S}s: {what}"
-        await asyncio.sleep(0.1)
-    return answer
 
 
 @pytest_asyncio.fixture
