@@ -45,7 +45,7 @@ class WorkloadSeen:
     pods: tuple[PodFact, ...] = field(default=())
 
 
-_UPSERT = """
+_SEEN = """
 WITH seen AS (
     SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
         uid text, namespace text, name text, workload_kind text, workload_name text,
@@ -53,7 +53,11 @@ WITH seen AS (
         duration_s int, ignored jsonb, wanted int, result text, is_deleting bool,
         is_gone bool, is_suspended bool, position int)
 )
-INSERT INTO fluxjobs AS f (
+"""
+
+# Two statements and no upsert: an upsert would draw a jobid for every row it only updates.
+_INSERT = """
+INSERT INTO fluxjobs (
     uid, namespace, name, workload_kind, workload_name, flux_uid, queue, priority, held_by,
     request, size, duration_s, ignored, wanted, result, is_deleting, is_gone, is_suspended,
     state, reason)
@@ -62,28 +66,33 @@ SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, queue, prio
     CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
     CASE held_by WHEN 'author' THEN 'suspended by its author' ELSE '' END
 FROM seen ORDER BY position
-ON CONFLICT (uid) DO UPDATE SET
-    flux_uid = coalesce(excluded.flux_uid, f.flux_uid),
-    wanted = excluded.wanted, result = excluded.result, is_deleting = excluded.is_deleting,
-    is_gone = excluded.is_gone, is_suspended = excluded.is_suspended,
+RETURNING uid, state, is_examined
+"""
+
+_UPDATE = """
+UPDATE fluxjobs f SET
+    flux_uid = coalesce(seen.flux_uid, f.flux_uid),
+    wanted = seen.wanted, result = seen.result, is_deleting = seen.is_deleting,
+    is_gone = seen.is_gone, is_suspended = seen.is_suspended,
     -- What was asked for may change only while nothing has been given for it.
-    request = CASE WHEN f.allocated_at IS NULL THEN excluded.request ELSE f.request END,
-    size = CASE WHEN f.allocated_at IS NULL THEN excluded.size ELSE f.size END,
-    duration_s = CASE WHEN f.allocated_at IS NULL THEN excluded.duration_s ELSE f.duration_s END,
-    priority = excluded.priority, queue = excluded.queue, ignored = excluded.ignored,
-    is_examined = f.is_examined AND f.request = excluded.request
-        AND NOT coalesce(f.held_by = 'author' AND excluded.held_by IS NULL, false),
-    held_by = CASE WHEN f.held_by IS NULL OR f.held_by = 'author' THEN excluded.held_by
+    request = CASE WHEN f.allocated_at IS NULL THEN seen.request ELSE f.request END,
+    size = CASE WHEN f.allocated_at IS NULL THEN seen.size ELSE f.size END,
+    duration_s = CASE WHEN f.allocated_at IS NULL THEN seen.duration_s ELSE f.duration_s END,
+    priority = seen.priority, queue = seen.queue, ignored = seen.ignored,
+    is_examined = f.is_examined AND f.request = seen.request
+        AND NOT coalesce(f.held_by = 'author' AND seen.held_by IS NULL, false),
+    held_by = CASE WHEN f.held_by IS NULL OR f.held_by = 'author' THEN seen.held_by
                    ELSE f.held_by END,
     state = CASE
-        WHEN f.state = 'Held' AND f.held_by = 'author' AND excluded.held_by IS NULL THEN 'Pending'
-        WHEN f.state = 'Unsatisfiable' AND f.request <> excluded.request THEN 'Pending'
+        WHEN f.state = 'Held' AND f.held_by = 'author' AND seen.held_by IS NULL THEN 'Pending'
+        WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN 'Pending'
         ELSE f.state END,
     reason = CASE
-        WHEN f.state = 'Held' AND f.held_by = 'author' AND excluded.held_by IS NULL THEN ''
-        WHEN f.state = 'Unsatisfiable' AND f.request <> excluded.request THEN ''
+        WHEN f.state = 'Held' AND f.held_by = 'author' AND seen.held_by IS NULL THEN ''
+        WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN ''
         ELSE f.reason END
-RETURNING uid, state, is_examined
+FROM seen WHERE f.uid = seen.uid
+RETURNING f.uid, f.state, f.is_examined
 """
 
 _PODS = """
@@ -102,15 +111,13 @@ ON CONFLICT (uid) DO UPDATE SET
 async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
     """Write workloads and their pods, and leave for the worker what follows from them."""
     uids = [one.uid for one in seen]
-    await tx.fetch(
+    locked = await tx.fetch(
         "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
         uids=uids,
     )
-    rows = [
-        {"position": position} | {k: v for k, v in asdict(one).items() if k != "pods"}
-        for position, one in enumerate(seen)
-    ]
-    stored = await tx.fetch(_UPSERT, rows=orjson.dumps(rows).decode())
+    old = {row["uid"] for row in locked}
+    stored = await _write(tx, _UPDATE, [one for one in seen if one.uid in old])
+    stored += await _write(tx, _INSERT, [one for one in seen if one.uid not in old])
     await _save_pods(tx, [(one.uid, one.namespace, one.pods) for one in seen])
     by_uid = {one.uid: one for one in seen}
     settle: dict[TaskName, list[str]] = {TaskName.UNGATE: [], TaskName.CLEANUP: []}
@@ -122,6 +129,16 @@ async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
         await put(tx, task, keys)
     if any(row["state"] == "Pending" and not row["is_examined"] for row in stored):
         await tx.wake(TaskName.SCHEDULE)
+
+
+async def _write(
+    tx: Transaction, statement: str, seen: Sequence[WorkloadSeen]
+) -> list[dict[str, Any]]:
+    rows = [
+        {"position": position} | {k: v for k, v in asdict(one).items() if k != "pods"}
+        for position, one in enumerate(seen)
+    ]
+    return await tx.fetch(_SEEN + statement, rows=orjson.dumps(rows).decode()) if rows else []
 
 
 def _next_task(seen: WorkloadSeen, state: str) -> TaskName | None:

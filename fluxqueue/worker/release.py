@@ -92,22 +92,31 @@ async def _try_ungate(context: WorkerContext, ungate: Ungate) -> str | None:
 
 
 async def _ungate(context: WorkerContext, ungate: Ungate) -> None:
+    patch = await _read_patch(context, ungate)
+    if patch is None:
+        return
+    try:
+        await context.client.patch(PODS, ungate.namespace, ungate.name, patch, kind=PatchKind.JSON)
+    except NotFound:
+        return
+    except Invalid:
+        # The pod has changed since it was read; if our gate went with that, all is well.
+        if await _read_patch(context, ungate) is not None:
+            raise
+
+
+async def _read_patch(context: WorkerContext, ungate: Ungate) -> list[dict[str, Any]] | None:
+    """What is still to be patched; None where the gate, or the pod, is gone."""
     try:
         pod: dict[str, Any] = await context.client.get(PODS, ungate.namespace, ungate.name)
     except NotFound:
-        return
+        return None
     if pod["metadata"]["uid"] != ungate.pod_uid or pod["metadata"].get("deletionTimestamp"):
-        return  # its removal will be seen and frees the slot
-    patch = ungate_patch(
+        return None  # its removal will be seen and frees the slot
+    return ungate_patch(
         pod,
         node=ungate.node,
         hostname=ungate.hostname,
         jobid=ungate.jobid,
         nodes=ungate.nodes,
     )
-    if patch is None:
-        return  # a repeat: our gate is gone already
-    try:
-        await context.client.patch(PODS, ungate.namespace, ungate.name, patch, kind=PatchKind.JSON)
-    except NotFound:
-        return
