@@ -72,7 +72,22 @@ def encode(value: Any, media: Media) -> bytes:
 
 
 def to_yaml(value: Any) -> bytes:
-    """YAML as the real server writes it: sorted keys, strings quoted where needed."""
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(value, Dumper=dumper, default_flow_style=False, allow_unicode=True)
+    """YAML as the real server writes it: sorted keys, strings in double quotes where needed."""
+    text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True)
     return text.encode()
+
+
+_Base: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_Base):  # type: ignore[valid-type, misc]
+    """Quotes as Go does: ``"1"`` where PyYAML writes ``'1'``."""
+
+
+def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    plain = dumper.resolve(yaml.ScalarNode, text, (True, False)) == "tag:yaml.org,2002:str"
+    style = "|" if "\n" in text else None if plain else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _quoted)

@@ -185,7 +185,8 @@ async def select_page(machinery: Machinery, request: ApiRequest, target: Target)
         else:
             rv, entries = machinery.store.rv, bucket.sorted(selection.namespace)
             limit = 0 if wanted == 0 else limit
-    return _cut(entries, selection, limit, rv)
+    is_exact = "resourceVersion" in query and not query.get("continue")
+    return _cut(entries, selection, limit, rv, is_exact=is_exact)
 
 
 def _entries_at(bucket: Bucket, rv: int, namespace: str) -> list[Entry]:
@@ -194,12 +195,19 @@ def _entries_at(bucket: Bucket, rv: int, namespace: str) -> list[Entry]:
     return bucket.at_version(rv, namespace)
 
 
-def _cut(entries: list[Entry], selection: Selection, limit: int, rv: int) -> Page:
+def _cut(
+    entries: list[Entry], selection: Selection, limit: int, rv: int, *, is_exact: bool
+) -> Page:
     chosen = entries if selection.is_all else [e for e in entries if selection.matches(e)]
-    if not limit or len(chosen) <= limit:
+    # An exact list is cut by the store, which counts before it selects: more keys, more pages.
+    following = entries if is_exact else chosen
+    if not limit or len(chosen) < limit:
         return Page(chosen, rv)
-    remaining = len(chosen) - limit if selection.is_all else None
-    return Page(chosen[:limit], rv, _make_token(rv, chosen[limit].key), remaining)
+    rest = [entry for entry in following if entry.key > chosen[limit - 1].key]
+    if not rest:
+        return Page(chosen, rv)
+    remaining = len(rest) if selection.is_all else None
+    return Page(chosen[:limit], rv, _make_token(rv, rest[0].key), remaining)
 
 
 def _make_token(rv: int, start: str) -> str:
@@ -291,21 +299,31 @@ def _check_list_options(query: Mapping[str, str], *, is_watch: bool) -> None:
     match, rv = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
     sends_initial = query.get("sendInitialEvents")
     errors: list[FieldError] = []
-    field_name = "resourceVersionMatch"
-    if is_watch:
-        if sends_initial is None and match:
-            detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            errors.append(FieldError(FORBIDDEN, field_name, match, detail))
-        elif sends_initial is not None and match != "NotOlderThan":
-            detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            errors.append(FieldError(FORBIDDEN, field_name, match, detail))
+    if not is_watch:
+        if match:
+            errors += _match_errors(match, rv, has_token=bool(query.get("continue")))
+        if sends_initial is not None:
+            detail = "sendInitialEvents is forbidden for list"
+            errors.append(FieldError(FORBIDDEN, "sendInitialEvents", sends_initial, detail))
     elif sends_initial is not None:
-        detail = "sendInitialEvents is forbidden for list"
-        errors.append(FieldError(FORBIDDEN, "sendInitialEvents", sends_initial, detail))
+        errors += _initial_errors(match)
     elif match:
-        errors += _match_errors(match, rv, has_token=bool(query.get("continue")))
+        detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        errors.append(FieldError(FORBIDDEN, "resourceVersionMatch", match, detail))
     if errors:
         raise invalid_options("ListOptions", errors)
+
+
+def _initial_errors(match: str) -> list[FieldError]:
+    name = "resourceVersionMatch"
+    if match == "NotOlderThan":
+        return []
+    detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+    errors = [FieldError(FORBIDDEN, name, match, detail)]
+    if match:
+        detail = 'supported values: "NotOlderThan"'
+        errors.append(FieldError(NOT_SUPPORTED, name, match, detail))
+    return errors
 
 
 def _match_errors(match: str, rv: str, *, has_token: bool) -> list[FieldError]:

@@ -457,15 +457,17 @@ def apply_document(target: Obj, document: Any, kind: str, info: ResourceInfo) ->
 
 def decode_patched(patched: Obj, entry: Entry, info: ResourceInfo, ctx: RequestContext) -> Obj:
     """Check the types of a patched object; the 400 of a POST is a 422 here."""
-    shown = orjson.dumps(patched).decode()
+    given = dict(patched)
     try:
         check_type(patched, info)
+        ctx.known = entry.obj
         info.strategy.decode(patched, ctx)
     except StatusError as error:
         if error.code != 400:
             raise
         marker = f"cannot be handled as a {info.kind}: "
         why = error.message.partition(marker)[2] or error.message
+        shown = orjson.dumps(given).decode()
         raise invalid("", "", "", [FieldError(INVALID, "patch", shown, why)]) from error
     if not isinstance(patched.get("metadata"), dict):
         patched["metadata"] = {"name": entry.name}

@@ -31,10 +31,20 @@ class Decoder:
     def __init__(self) -> None:
         self.unknown: list[str] = []
 
-    def clean_object(self, obj: Obj, node: Node, path: Path = None) -> None:
-        """Clean ``obj`` in place; raises DecodeError."""
+    def clean_object(
+        self, obj: Obj, node: Node, path: Path = None, known: Obj | None = None
+    ) -> None:
+        """Clean ``obj`` in place; raises DecodeError.
+
+        What equals ``known``, an object that was cleaned before, is left as it is: most patches
+        change little.
+        """
         fields = node.fields
+        before = known if known is not None else {}
         for key in list(obj):
+            was = before.get(key)
+            if was is not None and was == obj[key]:
+                continue
             child = fields.get(key)
             if child is None:
                 if not node.preserve_unknown:
@@ -42,6 +52,9 @@ class Decoder:
                     del obj[key]
                 continue
             value = obj[key]
+            if type(was) is dict and type(value) is dict and child.type == "object":
+                self.clean_object(value, child, (path, key), was)
+                continue
             cleaned = self._clean(value, child, path, key, node)
             if cleaned is _DROP:
                 del obj[key]

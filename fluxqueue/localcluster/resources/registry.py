@@ -66,6 +66,7 @@ class RequestContext:
     ``warnings`` collects texts for ``Warning`` headers, ``field_validation`` is "Strict", "Warn" or
     "Ignore"; ``now`` gives the time as whole seconds in RFC 3339, ``now_micro`` with six digits.
     ``options`` are the Create/Update/Delete/PatchOptions of the request, as an object.
+    ``known`` is the stored object that a patch was applied to: what equals it was decoded before.
     """
 
     user: UserInfo
@@ -82,6 +83,7 @@ class RequestContext:
     warnings: list[str] = field(default_factory=list)
     now: str = ""
     now_micro: str = ""
+    known: Obj | None = None
 
 
 class Strategy(Protocol):

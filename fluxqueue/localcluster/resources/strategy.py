@@ -49,7 +49,7 @@ class BaseStrategy:
         """Check types, drop unknown fields, default."""
         decoder = Decoder()
         try:
-            decoder.clean_object(obj, self.node)
+            decoder.clean_object(obj, self.node, known=ctx.known)
         except DecodeError as error:
             raise bad_request(self.cannot_handle(obj, str(error))) from error
         if decoder.unknown:
