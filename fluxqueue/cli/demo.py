@@ -1,0 +1,127 @@
+"""``fluxqueue demo``: the whole system on one machine, shown at work and then called to account.
+
+Starts what ``fluxqueue up`` starts in a temporary folder, plays three scenes and checks every
+invariant. Exit code 1 if anything was lost or leaked; the folder with the logs is kept then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fluxqueue.cli.stack import ClusterShape, Stack, StackOptions
+
+if TYPE_CHECKING:
+    from fluxqueue.demo.screen import Screen
+    from fluxqueue.demo.verdict import Outcome
+
+DEFAULT_SEED = 2026
+CHECK_PATIENCE_S = 15.0
+
+
+def demo(
+    jobs: Annotated[int, typer.Option(min=2, help="Jobs of the third scene")] = 200,
+    seed: Annotated[int, typer.Option(help="draws the third scene's Jobs")] = DEFAULT_SEED,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="keep database, cluster and logs here; must be fresh")
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="lines, no live picture")] = False,
+) -> None:
+    """Show the whole system at work; exit 1 if anything was lost or leaked."""
+    from rich.console import Console
+
+    from fluxqueue.demo.screen import choose_screen
+
+    folder = (data_dir or Path(tempfile.mkdtemp(prefix="fluxqueue-demo-"))).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)  # where the database server runs as another user it must reach its data
+    screen = choose_screen(Console(), is_plain=plain)
+    has_gone_well = False
+    try:
+        has_gone_well = asyncio.run(_until_signal(folder, jobs, seed, screen))
+    finally:
+        if has_gone_well and data_dir is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        elif not has_gone_well:
+            typer.echo(f"logs: {folder / 'logs'}")
+    if not has_gone_well:
+        raise typer.Exit(1)
+
+
+async def _until_signal(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
+    """Play; SIGTERM ends it as Ctrl-C does, all parts stopped in order."""
+    playing = asyncio.ensure_future(_play(folder, jobs, seed, screen))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
+    try:
+        return await playing
+    except asyncio.CancelledError:
+        typer.echo("interrupted")
+        return False
+
+
+async def _play(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
+    from fluxqueue.demo.manifests import node_arguments
+
+    options = StackOptions(
+        data_dir=folder,
+        shape=ClusterShape(nodes=0),
+        cluster_arguments=("--quick", *node_arguments()),
+    )
+    clock = asyncio.get_running_loop().time
+    begun_s = clock()
+    with screen:
+        screen.say(
+            "starting Postgres, a simulated cluster of 21 nodes, webhook, controller, worker"
+        )
+        async with Stack(options) as stack:
+            screen.say(f"ready after {clock() - begun_s:.1f} s")
+            problems, last = await _scenes(stack, jobs, seed, screen)
+    for problem in problems:
+        typer.echo(f"PROBLEM {problem}")
+    typer.echo(str(last))
+    return not problems
+
+
+async def _scenes(
+    stack: Stack, jobs: int, seed: int, screen: Screen
+) -> tuple[list[str], Outcome | None]:
+    from fluxqueue.checking import Severity, check
+    from fluxqueue.clock import SystemClock
+    from fluxqueue.db.database import Database
+    from fluxqueue.db.figures import fluxjob_lines
+    from fluxqueue.demo.manifests import batch_scene, pi_scene, retry_scene
+    from fluxqueue.demo.play import Play
+    from fluxqueue.demo.watching import Watching
+    from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.config import load_kubeconfig
+    from fluxqueue.settings import Settings
+
+    clock, outcome = SystemClock(), None
+    problems: list[str] = []
+    async with (
+        Database(Settings(database_url=stack.database_url), role="demo") as database,
+        KubeClient(load_kubeconfig(str(stack.kubeconfig)), timeout_s=60.0) as client,
+        Watching(client, clock) as watching,
+    ):
+        play = Play(database, client, clock, watching, screen)
+        for number, scene in enumerate((pi_scene(), retry_scene(), batch_scene(jobs, seed)), 1):
+            screen.say(f"\n{number}. {scene.title}")
+            outcome = await play.run(scene)
+            for line in play.reasons(scene, await fluxjob_lines(database, scene.namespace)):
+                screen.say(f"   {line}")
+            screen.say(f"   {outcome}")
+            problems += [f"scene {number}: {problem}" for problem in outcome.problems]
+        findings = await check(database, client, clock, patience_s=CHECK_PATIENCE_S, unseen_s=0)
+        broken = [finding for finding in findings if finding.severity is Severity.BROKEN]
+        screen.say(f"\ninvariants checked: {len(broken)} broken")
+        problems += [f"check: {f.invariant}: {f.subject}: {f.detail}" for f in broken]
+    for name, part in stack.parts.items():
+        if part.restarts:
+            problems.append(f"{name} had to be started again {part.restarts} times")
+    return problems, outcome

@@ -1,0 +1,214 @@
+"""The three scenes as data: which Jobs are submitted when, and how each must end. Pure.
+
+The pods do nothing but last: the embedded cluster reads from annotations how long, and how they
+end (``localcluster.fluxqueue/...``). Everything else is an ordinary batch/v1 Job.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PI_CORES, PI_NODE = 16, "pi-1"
+BATCH_NODES, BATCH_CORES, BATCH_MEMORY_GI = 20, 32, 128
+BATCH_NODE_NAMES = tuple(f"node-{number}" for number in range(1, BATCH_NODES + 1))
+POOL_LABEL = "demo"
+"""Node label that keeps the first two scenes and the third apart."""
+
+BURST_SHARE = 0.7
+TRICKLE_S = 6.0
+IMPOSSIBLE_CORES = 40
+SEGFAULT = 139
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A Job, when it is submitted (seconds after the scene's start), and how it must end."""
+
+    manifest: Mapping[str, Any]
+    at_s: float = 0.0
+    must_end: str = "Completed"
+
+    @property
+    def name(self) -> str:
+        """The Job's name."""
+        return str(self.manifest["metadata"]["name"])
+
+    @property
+    def completions(self) -> int:
+        """How many of its pods must succeed."""
+        return int(self.manifest["spec"]["completions"]) if self.must_end == "Completed" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Jobs in a namespace of their own.
+
+    ``together_max``: how many pods may hold a node at one moment, and must at some moment; None
+    where only the nodes' capacity limits it.
+    """
+
+    title: str
+    namespace: str
+    pool: str
+    submissions: tuple[Submission, ...]
+    together_max: int | None = None
+    timeout_s: float = 60.0
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The scene's nodes."""
+        return (PI_NODE,) if self.pool == "pi" else BATCH_NODE_NAMES
+
+    @property
+    def cores(self) -> int:
+        """Cores of the scene's nodes."""
+        return PI_CORES if self.pool == "pi" else BATCH_NODES * BATCH_CORES
+
+
+def node_arguments() -> list[str]:
+    """Arguments of the embedded cluster: one node for pi, twenty for the batch."""
+    batch = f"cpu={BATCH_CORES},memory={BATCH_MEMORY_GI}Gi,{POOL_LABEL}=batch"
+    nodes = [f"{PI_NODE},cpu={PI_CORES},memory=64Gi,{POOL_LABEL}=pi"]
+    nodes += [f"{name},{batch}" for name in BATCH_NODE_NAMES]
+    return [word for node in nodes for word in ("--node", node)]
+
+
+def pi_scene() -> Scene:
+    """Four pods of 8 cores on 16: two run, two wait, all complete."""
+    jobs = [_job(f"pi-{n}", "demo-pi", "pi", cpu=8, duration_s=2.0) for n in range(1, 5)]
+    return Scene(
+        title="four pods of 8 cores on one node of 16: two run, two wait",
+        namespace="demo-pi",
+        pool="pi",
+        submissions=tuple(Submission(job) for job in jobs),
+        together_max=2,
+    )
+
+
+def retry_scene() -> Scene:
+    """The same with pods that fail and are retried, and one Job that fails for good."""
+    jobs = [
+        _job(
+            f"pi-{n}",
+            "demo-retry",
+            "pi",
+            cpu=8,
+            duration_s=1.0,
+            backoff_limit=3,
+            simulate={"exit-code": str(SEGFAULT), "fail-times": "1"},
+        )
+        for n in range(1, 5)
+    ]
+    hopeless = _job(
+        "segfault",
+        "demo-retry",
+        "pi",
+        cpu=8,
+        duration_s=1.0,
+        backoff_limit=1,
+        simulate={"exit-code": str(SEGFAULT)},
+    )
+    return Scene(
+        title="each pod fails once and is replaced; one Job fails for good; every core comes back",
+        namespace="demo-retry",
+        pool="pi",
+        submissions=(*(Submission(job) for job in jobs), Submission(hopeless, 0.0, "Failed")),
+        together_max=2,
+    )
+
+
+def batch_scene(jobs: int, seed: int) -> Scene:
+    """``jobs`` mixed Jobs, most of them in one burst, and first one that can never run."""
+    dice = random.Random(seed)
+    impossible = _job("impossible", "demo-batch", "batch", cpu=IMPOSSIBLE_CORES, duration_s=1.0)
+    submissions = [Submission(impossible, 0.0, "Unsatisfiable")]
+    trickle = round((jobs - 1) * (1 - BURST_SHARE))
+    for number in range(1, jobs):
+        at_s = TRICKLE_S * number / trickle if number <= trickle else TRICKLE_S
+        submissions.append(Submission(_mixed_job(number, dice), at_s))
+    return Scene(
+        title=f"{jobs} mixed Jobs on {BATCH_NODES} nodes of {BATCH_CORES} cores (seed {seed})",
+        namespace="demo-batch",
+        pool="batch",
+        submissions=tuple(submissions),
+        timeout_s=300.0,
+    )
+
+
+def _mixed_job(number: int, dice: random.Random) -> dict[str, Any]:
+    """One Job of a kind drawn by weight; every Job is a gang: all its pods at once or none."""
+    kind = dice.choices(("small", "medium", "gang", "memory", "big"), (45, 30, 10, 10, 5))[0]
+    pods, cpu, memory_gi = _dimensions(kind, dice)
+    return _job(
+        f"{kind}-{number:03}",
+        "demo-batch",
+        "batch",
+        pods=pods,
+        cpu=cpu,
+        memory_gi=memory_gi,
+        duration_s=round(dice.uniform(0.5, 4.0), 1),
+        is_indexed=kind in {"gang", "big"},
+    )
+
+
+def _dimensions(kind: str, dice: random.Random) -> tuple[int, int, int]:
+    """Pods, and each one's cores and GiB of memory."""
+    match kind:
+        case "small":
+            return dice.randint(1, 4), dice.randint(1, 4), 1
+        case "medium":
+            return dice.randint(5, 16), dice.randint(1, 4), 1
+        case "gang":
+            return dice.randint(32, 64), dice.randint(1, 8), 1
+        case "memory":
+            return dice.randint(1, 6), 2, dice.choice((48, 64, 96))
+        case _:
+            return dice.randint(4, 12), 16, 8
+
+
+def _job(
+    name: str,
+    namespace: str,
+    pool: str,
+    *,
+    cpu: int,
+    duration_s: float,
+    pods: int = 1,
+    memory_gi: int = 1,
+    backoff_limit: int = 0,
+    is_indexed: bool = False,
+    simulate: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    script = {"duration": f"{duration_s}s", **(simulate or {})}
+    container = {
+        "name": "main",
+        "image": "perl:5.34",
+        "command": ["perl", "-Mbignum=bpi", "-wle", "print bpi(2000)"],
+        "resources": {"requests": {"cpu": str(cpu), "memory": f"{memory_gi}Gi"}},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "completionMode": "Indexed" if is_indexed else "NonIndexed",
+            "backoffLimit": backoff_limit,
+            "template": {
+                "metadata": {
+                    "annotations": {
+                        f"localcluster.fluxqueue/{key}": value for key, value in script.items()
+                    }
+                },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "nodeSelector": {POOL_LABEL: pool},
+                    "containers": [container],
+                },
+            },
+        },
+    }

@@ -1,0 +1,144 @@
+"""Plays scenes on a running stack: submits the Jobs, shows what happens, judges the end.
+
+Called by ``fluxqueue demo`` with a database and a client; it uses the queue only as a user does
+(Jobs are created, FluxJobs and rows are read) and decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from fluxqueue.clock import Clock
+from fluxqueue.db.database import Database
+from fluxqueue.db.figures import FluxJobLine, fluxjob_lines, node_lines, run_figures
+from fluxqueue.demo.manifests import Scene, Submission
+from fluxqueue.demo.screen import Frame, Screen
+from fluxqueue.demo.verdict import Outcome, judge
+from fluxqueue.demo.watching import Watching
+from fluxqueue.errors import Conflict, InvalidSettings
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import JOBS, NAMESPACES
+
+FRAME_S = 0.25
+SETTLE_S = 10.0
+"""How long the last effects may take after the last FluxJob has ended (seconds)."""
+
+
+class Play:
+    """One run of the demo."""
+
+    def __init__(
+        self,
+        database: Database,
+        client: KubeClient,
+        clock: Clock,
+        watching: Watching,
+        screen: Screen,
+    ) -> None:
+        self._database, self._client, self._clock = database, client, clock
+        self._watching, self._screen = watching, screen
+        self._submitted_at_s: dict[str, float] = {}
+
+    async def run(self, scene: Scene) -> Outcome:
+        """Play one scene to its end, or to its time-out, and judge it.
+
+        Raises
+        ------
+        InvalidSettings
+            The scene has been played in this cluster before.
+        ApiUnavailable, ApiError, DatabaseUnavailable
+            The cluster or the database cannot be reached.
+        """
+        await self._make_namespace(scene.namespace)
+        started_s = self._clock.monotonic_s()
+        submitting = asyncio.create_task(self._submit_all(scene, started_s))
+        try:
+            await self._follow(scene, submitting, started_s)
+            await submitting
+        finally:
+            submitting.cancel()
+        return await self._judge(scene)
+
+    async def _make_namespace(self, name: str) -> None:
+        try:
+            await self._client.create(NAMESPACES, None, {"metadata": {"name": name}})
+        except Conflict as error:
+            raise InvalidSettings(
+                "this scene has been played here before",
+                where="--data-dir",
+                value=name,
+                hint="choose a fresh folder",
+            ) from error
+
+    async def _submit_all(self, scene: Scene, started_s: float) -> None:
+        async def submit(one: Submission) -> None:
+            await self._clock.sleep(started_s + one.at_s - self._clock.monotonic_s())
+            self._submitted_at_s[one.name] = self._clock.monotonic_s()
+            await self._client.create(JOBS, scene.namespace, one.manifest)
+
+        async with asyncio.TaskGroup() as tasks:
+            for one in scene.submissions:
+                tasks.create_task(submit(one))
+
+    async def _follow(self, scene: Scene, submitting: asyncio.Task[None], started_s: float) -> None:
+        """Show the scene until everything has ended, or its time is over."""
+        names = {one.name for one in scene.submissions}
+        while (elapsed_s := self._clock.monotonic_s() - started_s) < scene.timeout_s:
+            lines = await fluxjob_lines(self._database, scene.namespace)
+            self._screen.show(await self._frame(scene, lines, elapsed_s))
+            ended = {line.name for line in lines if _has_settled(line)}
+            if submitting.done() and ended >= names:
+                return
+            if submitting.done() and submitting.exception() is not None:
+                return
+            await self._clock.sleep(FRAME_S)
+        self._screen.say(f"given up after {scene.timeout_s:g} s")
+
+    async def _frame(self, scene: Scene, lines: Sequence[FluxJobLine], elapsed_s: float) -> Frame:
+        account = self._watching.ledger.accounts[scene.namespace]
+        nodes = [
+            node
+            for node in await node_lines(self._database)
+            if node.node in scene.nodes or node.allocated_m
+        ]
+        return Frame(elapsed_s, lines, nodes, account.together, len(account.pods))
+
+    async def _judge(self, scene: Scene) -> Outcome:
+        """The end as it stands; a moment's patience for the eyes, which lag behind the rows."""
+        until_s = self._clock.monotonic_s() + SETTLE_S
+        while True:
+            outcome = judge(
+                scene,
+                await run_figures(self._database, scene.namespace),
+                await fluxjob_lines(self._database, scene.namespace),
+                await node_lines(self._database),
+                self._watching.ledger,
+                self._told_after_s(scene),
+            )
+            if not outcome.problems or self._clock.monotonic_s() > until_s:
+                return outcome
+            await self._clock.sleep(FRAME_S)
+
+    def _told_after_s(self, scene: Scene) -> dict[str, float]:
+        """How long it took until a FluxJob was seen as Unsatisfiable, by the Job's name."""
+        found = {}
+        for one in scene.submissions:
+            said_s = self._watching.said_at_s.get((scene.namespace, one.name, "Unsatisfiable"))
+            if said_s is not None:
+                found[one.name] = said_s - self._submitted_at_s[one.name]
+        return found
+
+    def reasons(self, scene: Scene, lines: Sequence[FluxJobLine]) -> list[str]:
+        """What the impossible Jobs were told, and how soon."""
+        after_s = self._told_after_s(scene)
+        return [
+            f"{line.name} was called Unsatisfiable after {after_s[line.name]:.2f} s: {line.reason}"
+            for line in lines
+            if line.state == "Unsatisfiable" and line.name in after_s
+        ]
+
+
+def _has_settled(line: FluxJobLine) -> bool:
+    """Whether nothing more will come of it."""
+    return line.state in {"Completed", "Failed", "Cancelled", "Unsatisfiable"}

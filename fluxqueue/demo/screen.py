@@ -1,0 +1,214 @@
+"""How the story is shown: a live table and bars on a terminal, plain lines elsewhere.
+
+Both show the same facts. ``LiveScreen`` redraws; ``PlainScreen`` tells each change of a small
+scene, and a large one in figures every two seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fluxqueue.db.figures import FluxJobLine, NodeLine
+from fluxqueue.fluxjob.hostlist import compress
+
+ROWS_MAX = 14
+SMALL_SCENE = 12
+PROGRESS_S = 2.0
+_COLOURS = {
+    "Pending": "yellow",
+    "Reserved": "magenta",
+    "Allocated": "cyan",
+    "Running": "bold cyan",
+    "Completed": "green",
+    "Failed": "red",
+    "Unsatisfiable": "bold red",
+}
+_ORDER = ("Unsatisfiable", "Running", "Allocated", "Reserved", "Pending", "Failed", "Completed")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One moment of a scene; ``elapsed_s`` counts from the scene's start."""
+
+    elapsed_s: float
+    lines: Sequence[FluxJobLine]
+    nodes: Sequence[NodeLine]
+    pods_running: int
+    pods_seen: int
+
+    @property
+    def states(self) -> Counter[str]:
+        """FluxJobs by state."""
+        return Counter(line.state for line in self.lines)
+
+
+class Screen(Protocol):
+    """What the play needs of a screen; a context manager."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+
+    def show(self, frame: Frame) -> None:
+        """The present moment."""
+
+
+class PlainScreen:
+    """Lines for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._states: dict[str, str] = {}
+        self._next_progress_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._states, self._next_progress_s = {}, 0.0
+
+    def show(self, frame: Frame) -> None:
+        """Changes of a small scene one by one, a large one in sums."""
+        if len(frame.lines) <= SMALL_SCENE:
+            for line in frame.lines:
+                if self._states.get(line.uid) != line.state:
+                    self._states[line.uid] = line.state
+                    self._print(frame, describe_line(line))
+        elif frame.elapsed_s >= self._next_progress_s:
+            self._next_progress_s = frame.elapsed_s + PROGRESS_S
+            self._print(frame, describe_frame(frame))
+
+    def _print(self, frame: Frame, text: str) -> None:
+        line = f"{frame.elapsed_s:7.1f} s  {text}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveScreen:
+    """A table of FluxJobs and bars of node occupancy, redrawn in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def say(self, text: str) -> None:
+        """A line that stays, above the picture."""
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def show(self, frame: Frame) -> None:
+        """Redraw."""
+        self._live.update(draw(frame))
+
+
+def choose_screen(console: Console, *, is_plain: bool) -> Screen:
+    """The live one on a terminal, unless plain lines are asked for."""
+    return PlainScreen(console) if is_plain or not console.is_terminal else LiveScreen(console)
+
+
+def draw(frame: Frame) -> RenderableType:
+    """The picture of one moment."""
+    return Group(
+        Text(f"{frame.elapsed_s:6.1f} s  {describe_frame(frame)}", style="bold"),
+        _table(frame.lines),
+        Columns([_bar(node) for node in frame.nodes], padding=(0, 3)),
+    )
+
+
+def _table(lines: Sequence[FluxJobLine]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("JOBID", "NAME", "STATE", "SIZE", "NODES", "WAIT", "REASON"):
+        is_number = heading in {"JOBID", "SIZE", "WAIT"}
+        table.add_column(heading, justify="right" if is_number else "left", no_wrap=True)
+    ranked = sorted(lines, key=_rank)
+    for line in ranked[:ROWS_MAX]:
+        table.add_row(
+            str(line.jobid),
+            line.name,
+            Text(line.state, style=_COLOURS.get(line.state, "")),
+            str(line.size),
+            _hosts(line),
+            f"{line.waited_s:.1f} s",
+            line.reason,
+        )
+    if len(ranked) > ROWS_MAX:
+        table.add_row("", f"... {len(ranked) - ROWS_MAX} more", "", "", "", "", "")
+    return table
+
+
+def _rank(line: FluxJobLine) -> tuple[int, int]:
+    """What is going on first, in queue order; what has ended last, newest first."""
+    rank = _ORDER.index(line.state) if line.state in _ORDER else len(_ORDER)
+    has_ended = line.state in {"Completed", "Failed", "Cancelled"}
+    return rank, -line.jobid if has_ended else line.jobid
+
+
+def _bar(node: NodeLine) -> RenderableType:
+    row = Table.grid(padding=(0, 1))
+    row.add_row(
+        f"{node.node:<8}",
+        ProgressBar(total=max(1, node.capacity_m), completed=node.allocated_m, width=16),
+        f"{node.allocated_m / 1000:>4g}/{node.capacity_m / 1000:g}",
+    )
+    return row
+
+
+def describe_line(line: FluxJobLine) -> str:
+    """One FluxJob in words: ``pi-1 Running on pi-1 (waited 0.1 s)``."""
+    where = f" on {_hosts(line)}" if line.nodes and line.ran_s is not None else ""
+    why = f": {line.reason}" if line.reason else ""
+    waited = f" (waited {line.waited_s:.1f} s)" if line.state in {"Allocated", "Running"} else ""
+    return f"{line.name:<12} {line.state}{where}{waited}{why}"
+
+
+def describe_frame(frame: Frame) -> str:
+    """All FluxJobs in sums."""
+    states = ", ".join(f"{frame.states[s]} {s}" for s in reversed(_ORDER) if frame.states[s])
+    allocated = sum(node.allocated_m for node in frame.nodes) // 1000
+    capacity = sum(node.capacity_m for node in frame.nodes) // 1000
+    return (
+        f"{states or 'nothing queued yet'} | pods {frame.pods_running} running,"
+        f" {frame.pods_seen} seen | cores {allocated}/{capacity}"
+    )
+
+
+def _hosts(line: FluxJobLine) -> str:
+    return compress(sorted(line.nodes, key=lambda name: (len(name), name)))

@@ -1,0 +1,122 @@
+"""What a scene came to, in numbers, and everything that went otherwise than it must. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fluxqueue.db.figures import FluxJobLine, NodeLine, RunFigures
+from fluxqueue.demo.ledger import Account, Ledger
+from fluxqueue.demo.manifests import Scene
+
+SAID_AT_ONCE_S = 5.0
+"""An impossible Job must be known as such by then, on the slowest machine (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A scene at its end. ``leaked`` counts slots; ``problems`` is empty where all went well."""
+
+    jobs: int
+    pods: int
+    makespan_s: float
+    utilisation: float
+    mean_wait_s: float
+    leaked: int
+    problems: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The line at the end of a scene."""
+        return (
+            f"jobs={self.jobs} pods={self.pods} makespan={self.makespan_s:.1f}s"
+            f" utilisation={100 * self.utilisation:.0f}% mean_wait={self.mean_wait_s:.2f}s"
+            f" leaked={self.leaked}"
+        )
+
+
+def judge(
+    scene: Scene,
+    figures: RunFigures,
+    lines: Sequence[FluxJobLine],
+    nodes: Sequence[NodeLine],
+    ledger: Ledger,
+    told_after_s: Mapping[str, float],
+) -> Outcome:
+    """Compare what the rows say and what was watched with what the scene must be.
+
+    Parameters
+    ----------
+    told_after_s : seconds from submission until a FluxJob was seen as Unsatisfiable, by Job name.
+    """
+    account = ledger.accounts[scene.namespace]
+    capacity_core_s = scene.cores * figures.makespan_s
+    still_allocated_m = sum(node.allocated_m for node in nodes)
+    problems = [
+        *_ends(scene, lines),
+        *_pods(scene, account),
+        *_together(scene, account),
+        *_nodes(nodes, ledger),
+        *_told(scene, told_after_s),
+    ]
+    if figures.leaked_slots or still_allocated_m:
+        problems.append(
+            f"{figures.leaked_slots} slots leaked, {still_allocated_m / 1000:g} cores not returned"
+        )
+    return Outcome(
+        jobs=figures.jobs,
+        pods=len(account.pods),
+        makespan_s=figures.makespan_s,
+        utilisation=account.core_s / capacity_core_s if capacity_core_s else 0.0,
+        mean_wait_s=figures.mean_wait_s,
+        leaked=figures.leaked_slots,
+        problems=tuple(problems),
+    )
+
+
+def _ends(scene: Scene, lines: Sequence[FluxJobLine]) -> list[str]:
+    """Every Job has its one FluxJob, which ended as it must."""
+    states: dict[str, list[str]] = {}
+    for line in lines:
+        states.setdefault(line.name, []).append(line.state)
+    return [
+        f"{one.name} is lost: it must end {one.must_end}, and is {', '.join(found) or 'unknown'}"
+        for one in scene.submissions
+        if (found := states.get(one.name, [])) != [one.must_end]
+    ]
+
+
+def _pods(scene: Scene, account: Account) -> list[str]:
+    return [
+        f"{one.name}: {account.succeeded[one.name]} pods succeeded of {one.completions}"
+        for one in scene.submissions
+        if account.succeeded[one.name] != one.completions
+    ]
+
+
+def _together(scene: Scene, account: Account) -> list[str]:
+    problems = []
+    if scene.together_max is not None and account.together_peak != scene.together_max:
+        problems.append(
+            f"at most {account.together_peak} pods were on a node at once;"
+            f" it must be {scene.together_max}"
+        )
+    if account.together:
+        problems.append(f"{account.together} pods still use a node")
+    return problems
+
+
+def _nodes(nodes: Sequence[NodeLine], ledger: Ledger) -> list[str]:
+    capacity = {node.node: node.capacity_m for node in nodes}
+    return [
+        f"{name} was seen with {peak_m / 1000:g} cores in use of {capacity.get(name, 0) / 1000:g}"
+        for name, peak_m in sorted(ledger.node_peak_m.items())
+        if peak_m > capacity.get(name, 0)
+    ]
+
+
+def _told(scene: Scene, told_after_s: Mapping[str, float]) -> list[str]:
+    return [
+        f"{one.name} was called impossible only after {told_after_s[one.name]:.1f} s"
+        for one in scene.submissions
+        if one.must_end == "Unsatisfiable" and told_after_s.get(one.name, 0.0) > SAID_AT_ONCE_S
+    ]
