@@ -21,6 +21,8 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.localcluster.api.server import ApiServer, ApiServerConfig
 from fluxqueue.localcluster.controllers.context import Context, Controller
+from fluxqueue.localcluster.controllers.daemonset_controller import DaemonSetController
+from fluxqueue.localcluster.controllers.deployment_controller import DeploymentController
 from fluxqueue.localcluster.controllers.events import EventRecorder
 from fluxqueue.localcluster.controllers.garbage_collector import GarbageCollector
 from fluxqueue.localcluster.controllers.informers import InformerSet
@@ -30,7 +32,9 @@ from fluxqueue.localcluster.controllers.node_fleet import NodeFleet
 from fluxqueue.localcluster.controllers.node_lifecycle import NodeLifecycle
 from fluxqueue.localcluster.controllers.node_shape import NodeShape
 from fluxqueue.localcluster.controllers.options import ControllerOptions
+from fluxqueue.localcluster.controllers.replicaset_controller import ReplicaSetController
 from fluxqueue.localcluster.controllers.scheduler import Scheduler
+from fluxqueue.localcluster.controllers.stateful_controller import StatefulSetController
 from fluxqueue.localcluster.controllers.ttl import TtlController
 from fluxqueue.localcluster.inprocess import InProcessTransport
 
@@ -105,6 +109,10 @@ class LocalCluster:
         if config.run_controllers:
             self._controllers += [
                 JobController(context),
+                ReplicaSetController(context),
+                DeploymentController(context),
+                StatefulSetController(context),
+                DaemonSetController(context),
                 TtlController(context),
                 GarbageCollector(context),
                 NamespaceController(context),
