@@ -25,6 +25,7 @@ from fluxqueue.localcluster.api.fieldsets import (
     without_system,
 )
 from fluxqueue.localcluster.api.machinery import Machinery, copy_of
+from fluxqueue.localcluster.api.negotiation import from_yaml
 from fluxqueue.localcluster.api.ownership import Manager, Managers, Owned
 from fluxqueue.localcluster.api.patching import copy_json
 from fluxqueue.localcluster.api.request import Answer, ApiRequest, Target, bool_parameter
@@ -57,13 +58,11 @@ async def apply(machinery: Machinery, request: ApiRequest, target: Target) -> An
     applied = _applied_part(config, target)
     entry = machinery.store.entry(info.storage, target.namespace, target.name)
     if entry is None:
-        outcome = await _create(machinery, request, target, applied, ctx)
+        outcome = await _create(machinery, target, applied, ctx)
         code = 201
     else:
         application = _Application(info, applied, ctx, bool_parameter(request.query, "force"))
-        outcome = await writes.change(
-            machinery, target, application.make, ctx, own=application.own
-        )
+        outcome = await writes.change(machinery, target, application.make, ctx, own=application.own)
         code = 200
     answer = writes.answer_outcome(machinery, request, info, outcome, code)
     answer.warnings = ctx.warnings
@@ -72,9 +71,7 @@ async def apply(machinery: Machinery, request: ApiRequest, target: Target) -> An
 
 def _read(request: ApiRequest, info: ResourceInfo) -> Obj:
     try:
-        config = yaml.load(
-            request.body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        )
+        config = from_yaml(request.body)
     except yaml.YAMLError as error:
         raise bad_request(f"error decoding YAML: {error}") from error
     if not isinstance(config, dict):
@@ -117,7 +114,6 @@ def _applied_part(config: Obj, target: Target) -> Obj:
 
 async def _create(
     machinery: Machinery,
-    request: ApiRequest,
     target: Target,
     applied: Obj,
     ctx: RequestContext,
@@ -274,9 +270,7 @@ def prune(merged: Obj, node: Node, last: Fields, owned: Fields) -> Obj:
     return result
 
 
-def _pruned(
-    value: Any, node: Node, path: Path, given_up: Fields, owned: set[Path]
-) -> Any:
+def _pruned(value: Any, node: Node, path: Path, given_up: Fields, owned: set[Path]) -> Any:
     if isinstance(value, dict) and is_granular_map(node):
         kept: Obj = {}
         for key, inner in value.items():

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from multidict import CIMultiDictProxy
 
 from fluxqueue.localcluster.api.errors import unauthorized
 from fluxqueue.localcluster.resources.registry import UserInfo
@@ -29,9 +30,7 @@ CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 ADMIN = UserInfo("admin", "admin-uid", ("system:masters", "system:authenticated"))
 
 
-def service_account_user(
-    namespace: str, name: str, uid: str = "", token_id: str = ""
-) -> UserInfo:
+def service_account_user(namespace: str, name: str, uid: str = "", token_id: str = "") -> UserInfo:
     """The user that a service account is."""
     return UserInfo(
         f"system:serviceaccount:{namespace}:{name}",
@@ -60,7 +59,7 @@ class Authenticator:
     account_uid: Callable[[str, str], str | None] = lambda _namespace, _name: None
     wall_s: Callable[[], float] = time.time
 
-    def authenticate(self, headers: Mapping[str, str]) -> UserInfo:
+    def authenticate(self, headers: CIMultiDictProxy[str]) -> UserInfo:
         """The user of a request, impersonation included; 401 for none."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
@@ -114,9 +113,7 @@ class Authenticator:
     def claims(self, token: str) -> dict[str, Any] | None:
         """The claims of a token of ours that is valid now, else None."""
         body, _, signature = token.rpartition(".")
-        if not body or not hmac.compare_digest(
-            self._signature(body).encode(), signature.encode()
-        ):
+        if not body or not hmac.compare_digest(self._signature(body).encode(), signature.encode()):
             return None
         try:
             payload = body.split(".")[1]
@@ -174,18 +171,18 @@ def _b64(raw: bytes) -> str:
 _EXTRA = "impersonate-extra-"
 
 
-def _impersonated(user: UserInfo, headers: Mapping[str, str]) -> UserInfo:
+def _impersonated(user: UserInfo, headers: CIMultiDictProxy[str]) -> UserInfo:
     """``Impersonate-*`` headers; everyone may, since there is no access control."""
     name = headers.get("impersonate-user", "")
-    groups = tuple(g for g in headers.get("impersonate-group", "").split(",") if g)
+    groups = tuple(headers.getall("impersonate-group", ()))
     if not name:
-        if groups or any(key.startswith(_EXTRA) for key in headers):
-            raise bad_request("requested ... without impersonating a user")
+        if groups:
+            raise bad_request("requested groups without impersonating a user")
         return user
     extra = {
-        key[len(_EXTRA) :]: tuple(value.split(","))
-        for key, value in headers.items()
-        if key.startswith(_EXTRA)
+        key[len(_EXTRA) :].lower(): tuple(headers.getall(key))
+        for key in headers
+        if key.lower().startswith(_EXTRA)
     }
     if not groups and name.startswith("system:serviceaccount:"):
         namespace = name.split(":")[2]

@@ -376,4 +376,3 @@ async def delete_collection(machinery: Machinery, request: ApiRequest, target: T
         deleted.append(entry)
     page.entries = deleted
     return answer_page(machinery, request, info, page)
-

@@ -64,7 +64,12 @@ class LegacyDiscovery:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def find(self, path: str, accept: str, query: Mapping[str, str]) -> Answer | None:
+    def find(
+        self,
+        path: str,
+        accept: str,  # noqa: ARG002 - one form only
+        query: Mapping[str, str],  # noqa: ARG002
+    ) -> Answer | None:
         """One of the discovery documents."""
         parts = [part for part in path.split("/") if part]
         if len(parts) > 3:
@@ -88,9 +93,9 @@ class LegacyDiscovery:
             return {"kind": "APIGroup", "apiVersion": "v1", **self._group(parts[1])}
         if parts == ["api", "v1"]:
             return self._resources("", "v1")
-        if parts[:1] == ["apis"] and len(parts) == 3:
-            if self._registry.has_group_version(parts[1], parts[2]):
-                return self._resources(parts[1], parts[2])
+        is_version = parts[:1] == ["apis"] and len(parts) == 3
+        if is_version and self._registry.has_group_version(parts[1], parts[2]):
+            return self._resources(parts[1], parts[2])
         return None
 
     def _group_names(self) -> list[str]:

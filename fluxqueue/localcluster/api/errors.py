@@ -72,9 +72,7 @@ def unsupported_body() -> StatusError:
 def unsupported_patch(*, is_known: bool, accepted: Iterable[str]) -> StatusError:
     """415 for a PATCH: no patch type at all, or one that this resource does not take."""
     if not is_known:
-        return StatusError(
-            415, "UnsupportedMediaType", "415: Unsupported Media Type", details={}
-        )
+        return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
     listed = ", ".join(accepted)
     return StatusError(
         415,
@@ -111,9 +109,7 @@ def uid_differs(info: ResourceInfo, namespace: str, name: str, given: str, uid: 
 
 def needs_version(info: ResourceInfo, name: str) -> StatusError:
     """422 for a PUT without resourceVersion where one is needed."""
-    error = FieldError(
-        INVALID, "metadata.resourceVersion", 0, "must be specified for an update"
-    )
+    error = FieldError(INVALID, "metadata.resourceVersion", 0, "must be specified for an update")
     return invalid(info.group, info.plural, name, [error])
 
 
@@ -133,9 +129,7 @@ def exists(info: ResourceInfo, name: str, current: dict[str, Any]) -> StatusErro
 def version_too_large(wanted: int, current: int) -> StatusError:
     """504 for a list that asks for a version which does not exist yet."""
     details = {
-        "causes": [
-            {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-        ],
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     }
     return StatusError(

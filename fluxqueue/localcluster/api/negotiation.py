@@ -7,6 +7,7 @@ takes nothing else gets 406.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -77,6 +78,26 @@ def to_yaml(value: Any) -> bytes:
     return text.encode()
 
 
+def from_yaml(raw: bytes) -> Any:
+    """YAML 1.1 as the real server reads it (``y`` and ``n`` are booleans); raises YAMLError."""
+    return yaml.load(raw, Loader=_Loader)  # noqa: S506 - derived from the safe loader
+
+
+_BaseLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_BaseLoader):  # type: ignore[valid-type, misc]
+    """Times stay text; one-letter booleans are known."""
+
+    bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}  # noqa: RUF012
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, regexp) for tag, regexp in found if tag != "tag:yaml.org,2002:timestamp"]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]"), list("yYnN"))
+
 _Base: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -85,7 +106,8 @@ class _Dumper(_Base):  # type: ignore[valid-type, misc]
 
 
 def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    plain = dumper.resolve(yaml.ScalarNode, text, (True, False)) == "tag:yaml.org,2002:str"
+    resolved = dumper.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    plain = resolved == "tag:yaml.org,2002:str"
     style = "|" if "\n" in text else None if plain else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

@@ -59,8 +59,7 @@ def apply_json_patch(target: Obj, patch: Any) -> Obj:
         raise StatusError(
             413,
             "RequestEntityTooLarge",
-            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, "
-            f"got {len(patch)}",
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}",
         )
     document: Any = target
     for operation in patch:
@@ -398,9 +397,7 @@ def _position(items: list[Any], wanted: Any, key: str) -> int | None:
     return None
 
 
-def _in_order(
-    merged: list[Any], order: list[Any], server_order: list[Any], key: str
-) -> list[Any]:
+def _in_order(merged: list[Any], order: list[Any], server_order: list[Any], key: str) -> list[Any]:
     """``normalizeElementOrder``: patch items in patch order, server items in server order."""
 
     def identity(item: Any) -> Any:

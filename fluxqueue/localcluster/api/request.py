@@ -19,6 +19,7 @@ from fluxqueue.localcluster.api.errors import (
     not_acceptable_path,
     unsupported_body,
 )
+from fluxqueue.localcluster.api.negotiation import from_yaml
 from fluxqueue.localcluster.resources.registry import Registry, ResourceInfo, UserInfo
 from fluxqueue.localcluster.resources.status import (
     NOT_SUPPORTED,
@@ -45,7 +46,7 @@ class Target:
 
 @dataclass(slots=True)
 class ApiRequest:
-    """One request; ``headers`` are lower-case, ``query`` has the last value of each key."""
+    """One request; ``headers`` are found in any case, ``query`` gives a key's first value."""
 
     method: str
     path: str
@@ -283,7 +284,7 @@ def go_json_error(raw: bytes) -> str:
 
 def _parse_yaml(raw: bytes, kind: str) -> Any:
     try:
-        return yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        return from_yaml(raw)
     except yaml.YAMLError as error:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind}): "

@@ -8,6 +8,7 @@ names a resource goes to reads, writes, deletion or subresources.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -29,6 +30,7 @@ from fluxqueue.localcluster.resources.status import StatusError
 
 log = logging.getLogger(__name__)
 
+_OLD_BINDINGS = re.compile(r"/api/v1/namespaces/([^/]+)/bindings")
 BODY_BYTES_MAX = 3 * 1024 * 1024
 """Larger bodies are refused with 413, as by the real server."""
 
@@ -68,10 +70,7 @@ class Routes:
         return _response(made)
 
     async def _read(self, http: web.BaseRequest) -> ApiRequest:
-        headers = {key.lower(): value for key, value in http.headers.items()}
-        for name in ("impersonate-group",):
-            if name in headers:
-                headers[name] = ",".join(http.headers.getall(name))
+        headers = http.headers
         user = self._authenticator.authenticate(headers)
         url = http.rel_url
         query = url.query
@@ -105,7 +104,7 @@ class Routes:
         machinery = self._machinery
         if not target.name:
             if method == "POST":
-                return await self._create(request, target)
+                return await writes.create(machinery, request, target)
             return await deletion.delete_collection(machinery, request, target)
         if method == "DELETE":
             return await deletion.delete(machinery, request, target)
@@ -120,6 +119,8 @@ class Routes:
             return document
         if not path.startswith(("/api/", "/apis/")):
             return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+        if (namespace := _OLD_BINDINGS.fullmatch(path)) and request.method == "POST":
+            return self._old_binding(request, namespace.group(1))
         target = resolve(self._machinery.registry, path)
         if target is None:
             raise not_acceptable_path()
@@ -134,9 +135,7 @@ class Routes:
         if verb not in target.info.verbs:
             raise method_not_allowed()
 
-    async def _get(
-        self, request: ApiRequest, target: Target
-    ) -> Answer | reads.WatchStream:
+    async def _get(self, request: ApiRequest, target: Target) -> Answer | reads.WatchStream:
         machinery, info = self._machinery, target.info
         if target.subresource:
             sub = info.subresources[target.subresource]
@@ -157,12 +156,7 @@ class Routes:
             return reads.WatchStream(machinery, request, target)
         return await reads.list_objects(machinery, request, target)
 
-    async def _create(self, request: ApiRequest, target: Target) -> Answer:
-        if (target.info.group, target.info.plural) == ("", "bindings"):
-            return await self._old_binding(request, target)
-        return await writes.create(self._machinery, request, target)
-
-    async def _old_binding(self, request: ApiRequest, target: Target) -> Answer:
+    def _old_binding(self, request: ApiRequest, namespace: str) -> Target:
         """POST /bindings means POST /pods/NAME/binding."""
         pods = self._machinery.registry.lookup("", "v1", "pods")
         if pods is None or "binding" not in pods.subresources:
@@ -171,9 +165,7 @@ class Routes:
             name = str((orjson.loads(request.body).get("metadata") or {}).get("name") or "")
         except (orjson.JSONDecodeError, AttributeError):
             name = ""
-        there = Target(pods, target.namespace, name, "binding")
-        sub = pods.subresources["binding"]
-        return await subresources.post(self._machinery, request, there, sub)
+        return Target(pods, namespace, name, "binding")
 
     async def _subresource(self, request: ApiRequest, target: Target) -> Answer:
         machinery, sub = self._machinery, target.info.subresources[target.subresource]
@@ -209,9 +201,8 @@ def _refusal(request: ApiRequest | None, http: web.BaseRequest, error: StatusErr
 
 
 def _response(answer: Answer) -> web.Response:
-    headers = answer.headers
-    response = web.Response(status=answer.code, body=answer.body, headers=headers or None)
-    response.headers["Content-Type"] = answer.content_type
+    headers = {"Content-Type": answer.content_type, **answer.headers}
+    response = web.Response(status=answer.code, body=answer.body, headers=headers)
     for text in answer.warnings:
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{escaped}"')

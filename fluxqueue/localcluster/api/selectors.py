@@ -96,45 +96,43 @@ def _tokens(text: str) -> list[str]:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens = _tokens(text)
+        self._words = _tokens(text)
         self._at = 0
 
     def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+        return self._words[self._at] if self._at < len(self._words) else ""
 
     def _next(self) -> str:
-        token = self._peek()
+        word = self._peek()
         self._at += 1
-        return token
+        return word
 
     @staticmethod
-    def _is_identifier(token: str) -> bool:
-        return bool(token) and token not in _SPECIAL
+    def _is_identifier(word: str) -> bool:
+        return bool(word) and word not in _SPECIAL
 
     def parse(self) -> tuple[Requirement, ...]:
         terms: list[Requirement] = []
         while True:
-            token = self._peek()
-            if token == "":
+            word = self._peek()
+            if word == "":
                 return tuple(terms)
-            if not (self._is_identifier(token) or token == "!"):
-                raise SelectorError(
-                    f"found '{token}', expected: !, identifier, or 'end of string'"
-                )
+            if not (self._is_identifier(word) or word == "!"):
+                raise SelectorError(f"found '{word}', expected: !, identifier, or 'end of string'")
             terms.append(self._requirement())
-            token = self._next()
-            if token == "":
+            word = self._next()
+            if word == "":
                 return tuple(terms)
-            if token != ",":
-                raise SelectorError(f"found '{token}', expected: ',' or 'end of string'")
+            if word != ",":
+                raise SelectorError(f"found '{word}', expected: ',' or 'end of string'")
             following = self._peek()
             if not (self._is_identifier(following) or following == "!"):
                 raise SelectorError(f"found '{following}', expected: identifier after ','")
 
     def _requirement(self) -> Requirement:
-        token = self._next()
-        is_negated = token == "!"
-        key = self._next() if is_negated else token
+        word = self._next()
+        is_negated = word == "!"
+        key = self._next() if is_negated else word
         if not self._is_identifier(key):
             raise SelectorError(f"unable to parse requirement: found '{key}', expected: identifier")
         _check_key(key)
@@ -150,40 +148,41 @@ class _Parser:
         raise SelectorError(
             f"unable to parse requirement: found '{op}', expected: in, notin, =, ==, !=, gt, lt"
             if not self._is_identifier(op)
-            else f"unable to parse requirement: found '{op}', "
-            "expected: ',', ), or identifier"
+            else f"unable to parse requirement: found '{op}', expected: ',', ), or identifier"
         )
 
     def _exact(self) -> str:
         if self._peek() in ("", ","):
             return ""
-        token = self._next()
-        if not self._is_identifier(token):
-            raise SelectorError(f"unable to parse requirement: found '{token}', expected: identifier")
-        return token
+        word = self._next()
+        if not self._is_identifier(word):
+            raise SelectorError(
+                f"unable to parse requirement: found '{word}', expected: identifier"
+            )
+        return word
 
     def _values(self) -> frozenset[str]:
-        token = self._next()
-        if token != "(":
-            raise SelectorError(f"unable to parse requirement: found '{token}' expected: '('")
+        word = self._next()
+        if word != "(":
+            raise SelectorError(f"unable to parse requirement: found '{word}' expected: '('")
         values: set[str] = set()
         expects_value = True
         while True:
-            token = self._next()
-            if self._is_identifier(token):
-                _check_value(token, len(values))
-                values.add(token)
+            word = self._next()
+            if self._is_identifier(word):
+                _check_value(word, len(values))
+                values.add(word)
                 expects_value = False
-            elif token in (",", ")"):
+            elif word in (",", ")"):
                 if expects_value:
                     values.add("")
-                if token == ")":
+                if word == ")":
                     return frozenset(values)
                 expects_value = True
                 continue
             else:
                 raise SelectorError(
-                    f"unable to parse requirement: found '{token}', expected: ',' or ')'"
+                    f"unable to parse requirement: found '{word}', expected: ',' or ')'"
                 )
             if self._peek() not in (",", ")"):
                 raise SelectorError(

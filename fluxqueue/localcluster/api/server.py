@@ -77,9 +77,7 @@ class ApiServer:
         self.authenticator = Authenticator(account_uid=self._account_uid)
         registry = build_registry(AccountTokens(self.authenticator))
         self.machinery = Machinery(Store(), registry, Admission(registry))
-        self.definitions = DefinitionController(
-            self.machinery.store, registry, self.machinery.now
-        )
+        self.definitions = DefinitionController(self.machinery.store, registry, self.machinery.now)
         self.authority = self._find_authority()
         self._keep_secrets()
         if self.config.admin_token:
@@ -91,9 +89,7 @@ class ApiServer:
         if directory is None:
             return
         auth.admin_token = _kept(directory / "admin.token", auth.admin_token)
-        auth.signing_key = bytes.fromhex(
-            _kept(directory / "signing.key", auth.signing_key.hex())
-        )
+        auth.signing_key = bytes.fromhex(_kept(directory / "signing.key", auth.signing_key.hex()))
 
     def _find_authority(self) -> Authority:
         directory = self.config.data_dir

@@ -29,7 +29,7 @@ from fluxqueue.localcluster.api.request import (
 )
 from fluxqueue.localcluster.api.store import Entry
 from fluxqueue.localcluster.api.writes import change, write_context
-from fluxqueue.localcluster.resources.registry import RequestContext, ResourceInfo, Subresource
+from fluxqueue.localcluster.resources.registry import RequestContext, Subresource
 from fluxqueue.localcluster.resources.status import (
     INVALID,
     FieldError,
@@ -123,7 +123,7 @@ async def _evict(
 # -- scale ----------------------------------------------------------------------------------
 
 
-def scale_of(obj: Obj, info: ResourceInfo) -> Obj:
+def scale_of(obj: Obj) -> Obj:
     """The ``autoscaling/v1`` Scale of an object with ``spec.replicas``."""
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     keys = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -157,7 +157,7 @@ def _selector_text(selector: Any) -> str:
 
 def get_scale(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
     """GET .../scale."""
-    obj = scale_of(_entry(machinery, target).obj, target.info)
+    obj = scale_of(_entry(machinery, target).obj)
     return machinery.answer_object(request, target.info, obj)
 
 
@@ -166,7 +166,7 @@ async def write_scale(machinery: Machinery, request: ApiRequest, target: Target)
     ctx = write_context(machinery, request, target, "UPDATE", "UpdateOptions")
 
     def make(entry: Entry) -> Obj:
-        wanted = _wanted_scale(request, scale_of(entry.obj, target.info))
+        wanted = _wanted_scale(request, scale_of(entry.obj))
         replicas = (wanted.get("spec") or {}).get("replicas") or 0
         if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
             detail = "must be greater than or equal to 0"
@@ -181,7 +181,7 @@ async def write_scale(machinery: Machinery, request: ApiRequest, target: Target)
     whole = Target(target.info, target.namespace, target.name, "")
     outcome = await change(machinery, whole, make, ctx)
     obj = outcome.entry.obj if outcome.entry is not None else outcome.obj
-    answer = machinery.answer_object(request, target.info, scale_of(obj, target.info))
+    answer = machinery.answer_object(request, target.info, scale_of(obj))
     answer.warnings = ctx.warnings
     return answer
 

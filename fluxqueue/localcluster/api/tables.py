@@ -31,9 +31,7 @@ def include_object(value: str) -> str:
 
 _NAME_ONLY = (
     Column("Name", "string", lambda obj: obj["metadata"].get("name", ""), format="name"),
-    Column(
-        "Created At", "date", lambda obj: obj["metadata"].get("creationTimestamp", "<unknown>")
-    ),
+    Column("Created At", "date", lambda obj: obj["metadata"].get("creationTimestamp", "<unknown>")),
 )
 
 
@@ -92,7 +90,12 @@ class TableForm:
         self._info, self._media, self._include = info, media, include
         self._is_first = True
 
-    def line(self, type_: str, entry: Entry, cache: dict[tuple[str, str], bytes]) -> bytes:
+    def line(
+        self,
+        type_: str,
+        entry: Entry,
+        cache: dict[tuple[str, str], bytes],  # noqa: ARG002 - a Table is made per watch
+    ) -> bytes:
         """One watch line."""
         info = self._info
         shown = entry.form(info.api_version, info.from_storage) if info.from_storage else entry

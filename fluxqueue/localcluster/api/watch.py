@@ -82,9 +82,7 @@ class Watcher:
     ``wait`` meanwhile.  ``is_cut`` tells that the client was too slow and must be closed.
     """
 
-    def __init__(
-        self, bucket: Bucket, selection: Selection, form: Form, after_rv: int = 0
-    ) -> None:
+    def __init__(self, bucket: Bucket, selection: Selection, form: Form, after_rv: int = 0) -> None:
         self._bucket, self._selection, self._form = bucket, selection, form
         self._after_rv = after_rv
         self._lines: list[bytes] = []
@@ -134,6 +132,11 @@ class Watcher:
         self.is_cut = True
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether something waits."""
+        return bool(self._lines)
 
     def take(self) -> bytes:
         """All waiting lines, joined."""

@@ -153,7 +153,7 @@ async def main() -> None:
     parser.add_argument("--node-watchers", type=int, default=0)
     parser.add_argument("--data-dir", type=Path)
     arguments = parser.parse_args()
-    kubeconfig = Path(f"/tmp/bench-kubeconfig-{os.getpid()}")  # noqa: S108
+    kubeconfig = Path(f"/tmp/bench-kubeconfig-{os.getpid()}")
     command = ["-m", "fluxqueue.localcluster.api", "--kubeconfig-out", str(kubeconfig)]
     if arguments.data_dir is not None:
         command += ["--data-dir", str(arguments.data_dir)]
