@@ -23,7 +23,13 @@ from fluxqueue.kube.resources import EVENTS, FLUXJOBS
 from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.drain import one_by_one
-from fluxqueue.workload.fluxjob_object import API_VERSION, KIND, render_conditions, render_status
+from fluxqueue.workload.fluxjob_object import (
+    API_VERSION,
+    KIND,
+    render_conditions,
+    render_status,
+    status_patch,
+)
 
 CONFLICTS_MAX = 5
 
@@ -58,7 +64,7 @@ async def publish_status(context: WorkerContext, uid: str) -> None:
         row = await read_published(context.database, uid)
         if row is None or row.flux_uid is None:
             return
-        body: dict[str, Any] = {"status": _render(row)}
+        body = status_patch(_render(row))
         if row.flux_rv is not None:
             body["metadata"] = {"resourceVersion": row.flux_rv}
         try:

@@ -27,6 +27,7 @@ DEFAULT_QUEUE = "default"
 
 _MAX_NAME = 253
 _MAX_REASON = 1024
+_OPTIONAL_STATUS = ("jobid", "nodes", "startTime", "expectedStart", "start", "endTime", "R")
 _API_VERSIONS = {"Job": "batch/v1", "Pod": "v1"}
 
 
@@ -127,6 +128,15 @@ def render_status(
     if resource_set is not None:
         status["R"] = dict(resource_set)
     return status
+
+
+def status_patch(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a merge patch that puts ``status`` in place of whatever is there.
+
+    A merge patch leaves alone what it does not name, so what ``status`` lacks is named as null: an
+    expected start must not outlive the real one.
+    """
+    return {"status": {**dict.fromkeys(_OPTIONAL_STATUS), **status}}
 
 
 def render_conditions(

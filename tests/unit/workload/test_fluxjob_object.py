@@ -180,3 +180,32 @@ def test_every_field_is_explained(crd: dict[str, Any]) -> None:
 
     visit(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
     assert silent == []
+
+
+def _merge(target: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merge(merged.get(key), value)
+    return merged
+
+
+def test_a_status_replaces_the_one_before(crd: dict[str, Any]) -> None:
+    """Nothing of a full status outlives a patch by an empty one, whatever the definition has."""
+    full = fo.render_status(
+        state=FluxJobState.RESERVED,
+        jobid=1,
+        nodes=["n1"],
+        started_at_s=1,
+        ended_at_s=2,
+        resource_set={"version": 1},
+    ) | {"expectedStart": "2026-01-01T00:00:00Z"}
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert full.keys() == schema["properties"]["status"]["properties"].keys()
+    bare = fo.render_status(state=FluxJobState.PENDING)
+    assert _merge({"status": full}, fo.status_patch(bare)) == {"status": bare}
