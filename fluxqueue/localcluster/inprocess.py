@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import parse_qsl
 
 import orjson
+from multidict import CIMultiDict, CIMultiDictProxy, MultiDict, MultiDictProxy
 
 from fluxqueue.kube.transport import Reply, StreamReply, TransportError
 from fluxqueue.localcluster.api.reads import WatchStream
@@ -75,15 +76,15 @@ class InProcessTransport:
     ) -> Answer | WatchStream:
         path, _, text = target.partition("?")
         pairs = parse_qsl(text, keep_blank_values=True) if text else []
-        lowered = {name.lower(): value for name, value in headers.items()}
+        given = CIMultiDictProxy(CIMultiDict(headers))
         try:
             request = ApiRequest(
                 method,
                 path,
-                dict(pairs),
-                lowered,
+                MultiDictProxy(MultiDict(pairs)),
+                given,
                 body or b"",
-                self._server.authenticator.authenticate(lowered),
+                self._server.authenticator.authenticate(CIMultiDictProxy(CIMultiDict(headers))),
                 [value for name, value in pairs if name == "dryRun"],
             )
             return await self._server.routes.dispatch(request)
