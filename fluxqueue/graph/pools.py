@@ -266,7 +266,11 @@ class PoolSet:
         """Rows for each slot group, in order; None when one group does not fit."""
         chosen: list[Vector] = []
         several = len(request.slots) > 1
-        left = free.copy() if several else free
+        left = free
+        if several:
+            # A resource that no node has gets its column first: it may be asked for in amount 0.
+            width = max(len(self.vector(slot.needs)) for slot in request.slots)
+            left = np.pad(free, ((0, 0), (0, width - free.shape[1])))
         for slot in request.slots:
             counts = self.counts(slot, left, usable, request)
             rows = self._take(counts, slot.count, left)
@@ -358,8 +362,7 @@ class PoolSet:
         The matrix is the same object, moved forward in time: copy what must last.
         """
         changes: list[tuple[int, bool, Booking]] = [
-            (_planned_end(booking, now), True, booking)
-            for booking in self._bookings.values()
+            (_planned_end(booking, now), True, booking) for booking in self._bookings.values()
         ]
         for booking in self._reserved:
             changes.append((booking.starts_at, False, booking))
@@ -399,11 +402,11 @@ class PoolSet:
 
     def vector(self, needs: Mapping[str, int]) -> Vector:
         """A request as a row of the matrix: one share, and its resources."""
+        columns = [self._column(name) for name in needs]
         row = np.zeros(len(self.columns), dtype=np.int64)
         row[0] = 1
-        for name, amount in needs.items():
-            row[self._column(name)] = amount
-        return row if len(row) == len(self.columns) else self.vector(needs)
+        row[columns] = list(needs.values())
+        return row
 
     def _compile(self, placement: Placement) -> Booking:
         for slot in placement.slots:

@@ -50,16 +50,28 @@ def _one_slot(pools: PoolSet, slot: SlotRequest) -> str | None:
 
 
 def _all_slots(pools: PoolSet, request: ResourceRequest) -> str:
-    room = sum(
+    rooms = [
         int(pools.counts(slot, pools.capacity, pools.masks.present(), request).sum())
         for slot in request.slots
-    )
-    each = describe(request.slots[0].needs)
-    if room >= request.size and request.within:
-        return f"needs {request.size} slots of {each} within one {request.within}; none is so large"
+    ]
+    for slot, room in zip(request.slots, rooms, strict=True):
+        if room < slot.count:
+            return _too_few(request, slot, room)
+    if request.within:
+        words = _groups(request)
+        return f"needs {words} within one {request.within}; none is so large"
+    return f"needs {_groups(request)}; each alone fits the empty cluster, but not all together"
+
+
+def _too_few(request: ResourceRequest, slot: SlotRequest, room: int) -> str:
+    each = describe(slot.needs)
     if request.is_spread:
-        return f"needs {request.size} nodes with {each}; the cluster has {room}"
-    return f"needs {request.size} slots of {each}; the empty cluster holds {room}"
+        return f"needs {slot.count} nodes with {each}; the cluster has {room}"
+    return f"needs {slot.count} slots of {each}; the empty cluster holds {room}"
+
+
+def _groups(request: ResourceRequest) -> str:
+    return " and ".join(f"{slot.count} slots of {describe(slot.needs)}" for slot in request.slots)
 
 
 def _empty_counts(pools: PoolSet, slot: SlotRequest) -> np.ndarray:

@@ -1,0 +1,185 @@
+"""Any history of pods: slots are conserved, held by one pod each, and given back when they must."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxqueue.fluxjob.follow import (
+    FollowDecision,
+    PodFact,
+    Slot,
+    SlotState,
+    WorkloadFact,
+    follow,
+)
+from fluxqueue.fluxjob.states import FluxJobState, check_transition
+
+RESULTS = (FluxJobState.COMPLETED, FluxJobState.FAILED)
+
+
+@dataclass
+class World:
+    """The facts as rows would hold them, moved by random events."""
+
+    width: int
+    is_indexed: bool
+    state: FluxJobState = FluxJobState.ALLOCATED
+    slots: list[Slot] = field(default_factory=list)
+    pods: dict[str, PodFact] = field(default_factory=dict)
+    workload: WorkloadFact = field(default_factory=lambda: WorkloadFact(wanted=0))
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.slots = [Slot(n, f"node-{n}") for n in range(self.width)]
+        self.workload = WorkloadFact(wanted=self.width)
+
+    def decide(self) -> FollowDecision:
+        """Ask."""
+        return follow(self.state, self.workload, list(self.pods.values()), self.slots)
+
+    def apply(self, decision: FollowDecision) -> None:
+        """Do what ``db.settling`` does with an answer, in the same order."""
+        by_number = {slot.number: slot for slot in self.slots}
+        for number in decision.free:
+            by_number[number] = replace(by_number[number], state=SlotState.FREE, pod_uid=None)
+        for number in decision.give_back:
+            by_number[number] = replace(by_number[number], state=SlotState.RETURNED, pod_uid=None)
+        for number, pod in decision.assign:
+            by_number[number] = replace(by_number[number], state=SlotState.HELD, pod_uid=pod)
+        self.slots = [by_number[n] for n in range(self.width)]
+        if decision.state is not None:
+            check_transition(self.state, decision.state)
+            self.state = decision.state
+
+    # --- what may happen between two looks -----------------------------------------------------
+
+    def create(self, number: int) -> None:
+        """A new gated pod."""
+        self.made += 1
+        uid = f"pod-{self.made}"
+        index = number % (self.width + 1) if self.is_indexed else None
+        self.pods[uid] = PodFact(uid, uid, "Pending", True, index=index)
+
+    def ungate(self, number: int) -> None:
+        """A pod with a slot is released and starts; nobody else's gate goes."""
+        holders = {slot.pod_uid for slot in self.slots}
+        if (pod := self._pick(number)) and pod.uid in holders and pod.is_gated:
+            self.pods[pod.uid] = replace(pod, is_gated=False, phase="Running")
+
+    def fail(self, number: int) -> None:
+        """A pod ends; a gated one cannot."""
+        if (pod := self._pick(number)) and not pod.is_gated:
+            phase = "Failed" if number % 2 else "Succeeded"
+            self.pods[pod.uid] = replace(pod, phase=phase)
+
+    def delete(self, number: int) -> None:
+        """A pod is asked to go."""
+        if pod := self._pick(number):
+            self.pods[pod.uid] = replace(pod, is_terminating=True)
+
+    def vanish(self, number: int) -> None:
+        """A pod is gone."""
+        if pod := self._pick(number):
+            del self.pods[pod.uid]
+
+    def want(self, number: int) -> None:
+        """Fewer completions left, or another parallelism."""
+        if not self.workload.is_over:
+            self.workload = replace(self.workload, wanted=number % (self.width + 2))
+
+    def finish(self, number: int) -> None:
+        """The workload reports its end."""
+        if self.workload.result is None:
+            self.workload = replace(self.workload, wanted=0, result=RESULTS[number % 2])
+
+    def remove(self, number: int) -> None:
+        """The workload is deleted."""
+        self.workload = replace(self.workload, is_deleting=True)
+
+    def _pick(self, number: int) -> PodFact | None:
+        pods = list(self.pods.values())
+        return pods[number % len(pods)] if pods else None
+
+
+EVENTS = ("create", "ungate", "fail", "delete", "vanish", "want", "finish", "remove")
+LIVES = st.lists(
+    st.tuples(st.sampled_from(EVENTS[:3] * 4 + EVENTS[3:6] * 2 + EVENTS[6:]), st.integers(0, 30)),
+    max_size=40,
+)
+
+
+def check_decision(world: World, before: list[Slot], decision: FollowDecision) -> None:
+    """What must hold after every answer."""
+    live = {uid for uid, pod in world.pods.items() if not pod.is_terminal}
+    holders = Counter(slot.pod_uid for slot in world.slots if slot.pod_uid is not None)
+    assert max(holders.values(), default=1) == 1, "a pod with two slots"
+    assert set(holders) <= live, "a slot held for a pod that is terminal or gone"
+    for slot in world.slots:
+        assert (slot.state is SlotState.HELD) == (slot.pod_uid is not None)
+    for old, new in zip(before, world.slots, strict=True):
+        assert (old.number, old.node) == (new.number, new.node)
+        if old.state is SlotState.RETURNED:
+            assert new.state is SlotState.RETURNED, "a returned slot came back"
+        if old.pod_uid in live:
+            assert new.pod_uid == old.pod_uid, "a slot was taken from a living pod"
+    for number, uid in decision.assign:
+        assert world.pods[uid].is_gated, f"slot {number} for a pod that never waited"
+    must_end = world.workload.is_over and not holders
+    assert decision.is_ended == must_end
+    if must_end:
+        assert all(slot.state is SlotState.RETURNED for slot in world.slots)
+        assert world.state.is_final
+    else:
+        assert not world.state.is_final
+        _check_kept(world, len(holders))
+
+
+def _check_kept(world: World, held: int) -> None:
+    wanted = 0 if world.workload.is_over else world.workload.wanted
+    free = sum(slot.state is SlotState.FREE for slot in world.slots)
+    assert free <= max(0, wanted - held), "a slot is kept that nobody can use"
+    has_slot = {slot.pod_uid for slot in world.slots}
+    if free and not world.workload.is_over:
+        waiting = [
+            uid
+            for uid, pod in world.pods.items()
+            if pod.is_gated and not pod.is_terminating and not pod.is_terminal
+        ]
+        assert all(uid in has_slot for uid in waiting), "a pod waits beside a free slot"
+
+
+@settings(max_examples=400, deadline=None)
+@given(width=st.integers(0, 4), is_indexed=st.booleans(), life=LIVES)
+def test_any_life_keeps_the_invariants(
+    width: int, is_indexed: bool, life: list[tuple[str, int]]
+) -> None:
+    """After every event: one holder a slot, one slot a pod, conserved, released exactly in time."""
+    world = World(width, is_indexed)
+    for event, number in life:
+        getattr(world, event)(number)
+        if world.state.is_final:
+            return  # settled for good: db.settling never asks again
+        before, decision = world.slots, world.decide()
+        world.apply(decision)
+        check_decision(world, before, decision)
+
+
+@settings(max_examples=400, deadline=None)
+@given(width=st.integers(0, 4), is_indexed=st.booleans(), life=LIVES)
+def test_settling_twice_is_settling_once(
+    width: int, is_indexed: bool, life: list[tuple[str, int]]
+) -> None:
+    """Several events may pass between two looks; a second look changes nothing."""
+    world = World(width, is_indexed)
+    for event, number in life:
+        getattr(world, event)(number)
+        if number % 3 == 0 and not world.state.is_final:
+            world.apply(world.decide())
+    if not world.state.is_final:
+        world.apply(world.decide())
+    if not world.state.is_final:
+        assert world.decide() == FollowDecision()

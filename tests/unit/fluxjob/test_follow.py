@@ -1,0 +1,179 @@
+"""What follows from the present facts of one allocated workload: the table of cases by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxqueue.fluxjob.follow import (
+    FollowDecision,
+    PodFact,
+    Slot,
+    SlotState,
+    WorkloadFact,
+    follow,
+)
+from fluxqueue.fluxjob.states import FluxJobState
+
+ALLOCATED, RUNNING = FluxJobState.ALLOCATED, FluxJobState.RUNNING
+
+
+def free(*numbers: int) -> list[Slot]:
+    """Free slots."""
+    return [Slot(n, f"node-{n}") for n in numbers]
+
+
+def held(number: int, pod: str) -> Slot:
+    """A slot that a pod holds."""
+    return Slot(number, f"node-{number}", SlotState.HELD, pod)
+
+
+def returned(number: int) -> Slot:
+    """A slot that is the cluster's again."""
+    return Slot(number, f"node-{number}", SlotState.RETURNED)
+
+
+def gated(uid: str, *, index: int | None = None, is_terminating: bool = False) -> PodFact:
+    """A pod that still waits for its slot."""
+    return PodFact(uid, uid, "Pending", True, is_terminating=is_terminating, index=index)
+
+
+def running(uid: str, *, is_terminating: bool = False) -> PodFact:
+    """A pod whose containers run."""
+    return PodFact(uid, uid, "Running", False, is_terminating=is_terminating)
+
+
+def over(uid: str, phase: str) -> PodFact:
+    """A pod whose containers have ended."""
+    return PodFact(uid, uid, phase, False)
+
+
+CASES = {
+    "gated pods get the open slots in the order of their names": (
+        ALLOCATED,
+        WorkloadFact(wanted=2),
+        [gated("b"), gated("a")],
+        free(0, 1),
+        FollowDecision(assign=((0, "a"), (1, "b"))),
+    ),
+    "an index gets its own slot": (
+        ALLOCATED,
+        WorkloadFact(wanted=2),
+        [gated("x", index=1), gated("y", index=0)],
+        free(0, 1),
+        FollowDecision(assign=((0, "y"), (1, "x"))),
+    ),
+    "an index whose slot is taken gets another": (
+        RUNNING,
+        WorkloadFact(wanted=2),
+        [gated("x", index=0), running("y")],
+        [held(0, "y"), *free(1)],
+        FollowDecision(assign=((1, "x"),)),
+    ),
+    "a pod that is going gets none": (
+        ALLOCATED,
+        WorkloadFact(wanted=1),
+        [gated("a", is_terminating=True)],
+        free(0),
+        FollowDecision(),
+    ),
+    "more pods than slots: the rest waits": (
+        ALLOCATED,
+        WorkloadFact(wanted=3),
+        [gated("a"), gated("b"), gated("c")],
+        free(0, 1),
+        FollowDecision(assign=((0, "a"), (1, "b"))),
+    ),
+    "the first running pod makes it Running": (
+        ALLOCATED,
+        WorkloadFact(wanted=1),
+        [running("a")],
+        [held(0, "a")],
+        FollowDecision(state=RUNNING),
+    ),
+    "a failed pod's slot goes to its replacement": (
+        RUNNING,
+        WorkloadFact(wanted=1),
+        [over("a", "Failed"), gated("b")],
+        [held(0, "a")],
+        FollowDecision(assign=((0, "b"),)),
+    ),
+    "a failed pod's slot waits for the replacement": (
+        RUNNING,
+        WorkloadFact(wanted=1),
+        [],
+        [held(0, "a")],
+        FollowDecision(free=(0,)),
+    ),
+    "a pod that is being deleted still holds": (
+        RUNNING,
+        WorkloadFact(wanted=1),
+        [running("a", is_terminating=True), gated("b")],
+        [held(0, "a")],
+        FollowDecision(),
+    ),
+    "fewer completions left than slots: the spare one goes back at once": (
+        RUNNING,
+        WorkloadFact(wanted=1),
+        [running("b")],
+        [held(0, "a"), held(1, "b")],
+        FollowDecision(free=(0,), give_back=(0,)),
+    ),
+    "a finished workload with a running pod keeps that slot only": (
+        RUNNING,
+        WorkloadFact(wanted=0, result=FluxJobState.FAILED),
+        [running("b", is_terminating=True)],
+        [held(0, "a"), held(1, "b")],
+        FollowDecision(free=(0,), give_back=(0,)),
+    ),
+    "finished and no pod left: everything goes back and it ends": (
+        RUNNING,
+        WorkloadFact(wanted=0, result=FluxJobState.COMPLETED),
+        [],
+        [held(0, "a"), *free(1), returned(2)],
+        FollowDecision(free=(0,), give_back=(0, 1), state=FluxJobState.COMPLETED, is_ended=True),
+    ),
+    "deleted without a result is Cancelled": (
+        ALLOCATED,
+        WorkloadFact(wanted=1, is_deleting=True),
+        [],
+        free(0),
+        FollowDecision(give_back=(0,), state=FluxJobState.CANCELLED, is_ended=True),
+    ),
+    "deleted after its result keeps the result": (
+        RUNNING,
+        WorkloadFact(wanted=0, result=FluxJobState.COMPLETED, is_deleting=True),
+        [],
+        free(0),
+        FollowDecision(give_back=(0,), state=FluxJobState.COMPLETED, is_ended=True),
+    ),
+    "deleted with a gated pod that never held a slot ends": (
+        ALLOCATED,
+        WorkloadFact(wanted=1, is_deleting=True),
+        [gated("a")],
+        free(0),
+        FollowDecision(give_back=(0,), state=FluxJobState.CANCELLED, is_ended=True),
+    ),
+    "no slots and no pods, and still wanted: nothing follows": (
+        ALLOCATED,
+        WorkloadFact(wanted=1),
+        [],
+        [],
+        FollowDecision(),
+    ),
+    "of size 0 and over: it ends": (
+        ALLOCATED,
+        WorkloadFact(wanted=0, result=FluxJobState.COMPLETED),
+        [],
+        [],
+        FollowDecision(state=FluxJobState.COMPLETED, is_ended=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_follow(
+    case: tuple[FluxJobState, WorkloadFact, list[PodFact], list[Slot], FollowDecision],
+) -> None:
+    """Each rule of the module's docstring, one case at least."""
+    state, workload, pods, slots, expected = case
+    assert follow(state, workload, pods, slots) == expected

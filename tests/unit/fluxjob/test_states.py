@@ -1,0 +1,50 @@
+"""The transition table: what it forbids, and that every state can end."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxqueue.errors import IllegalTransition
+from fluxqueue.fluxjob.states import FINAL, TRANSITIONS, WAITING, FluxJobState, check_transition
+
+
+def test_table_names_every_state() -> None:
+    """No state is forgotten, none leads to itself."""
+    assert set(TRANSITIONS) == set(FluxJobState)
+    assert all(state not in following for state, following in TRANSITIONS.items())
+
+
+@pytest.mark.parametrize("state", sorted(FINAL))
+def test_final_states_are_left_by_nothing(state: FluxJobState) -> None:
+    """What has ended has ended, and says so."""
+    assert not TRANSITIONS[state]
+    with pytest.raises(IllegalTransition, match="it is final"):
+        check_transition(state, FluxJobState.PENDING)
+
+
+@pytest.mark.parametrize("state", sorted(set(FluxJobState) - FINAL))
+def test_every_other_state_can_end(state: FluxJobState) -> None:
+    """A workload may be deleted, complete or fail at any time."""
+    assert TRANSITIONS[state] >= FINAL
+
+
+@pytest.mark.parametrize("state", sorted(FluxJobState))
+def test_staying_is_no_transition(state: FluxJobState) -> None:
+    """Repeating a decision is always allowed."""
+    check_transition(state, state)
+
+
+def test_nothing_runs_without_an_allocation() -> None:
+    """Running is reached from Allocated only, Allocated only from the queue."""
+    before = {s: {old for old in FluxJobState if s in TRANSITIONS[old]} for s in FluxJobState}
+    assert before[FluxJobState.RUNNING] == {FluxJobState.ALLOCATED}
+    assert before[FluxJobState.ALLOCATED] == {FluxJobState.PENDING, FluxJobState.RESERVED}
+
+
+def test_waiting_final_and_running_are_disjoint_and_complete() -> None:
+    """The helpers partition the states."""
+    active = {FluxJobState.ALLOCATED, FluxJobState.RUNNING}
+    assert set(FluxJobState) == WAITING | FINAL | active
+    assert len(FluxJobState) == len(WAITING) + len(FINAL) + len(active)
+    assert all(s.is_waiting == (s in WAITING) for s in FluxJobState)
+    assert all(s.is_final == (s in FINAL) for s in FluxJobState)

@@ -1,0 +1,213 @@
+"""PoolSet and its sentences: the cases worth reading one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.request import CPU, MEMORY, NodeConstraint, ResourceRequest, SlotRequest
+from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, MatchPolicy, PoolSet
+from fluxqueue.graph.reasons import why_never
+from tests.support.pool_model import RACK, node, placement, request
+
+NOW = 1000
+GI = 2**30
+
+
+def pool_set(*cpus: int, policy: MatchPolicy = MatchPolicy.LONODE, **more: int) -> PoolSet:
+    """Nodes n0, n1, ... with so many millicores."""
+    pools = PoolSet(policy)
+    for number, cpu in enumerate(cpus):
+        pools.set_node(node(f"n{number}", cpu=cpu, **more), {})
+    return pools
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (MatchPolicy.LONODE, ("n0",)),
+        (MatchPolicy.HINODE, ("n2",)),
+        (MatchPolicy.PACK, ("n1",)),
+        (MatchPolicy.SPREAD, ("n2",)),
+    ],
+)
+def test_policies_choose_among_equals(policy: MatchPolicy, expected: tuple[str, ...]) -> None:
+    """n1 is the fullest, n2 the emptiest, n0 in between."""
+    pools = pool_set(8, 8, 8, policy=policy)
+    pools.book("a", placement(("n0", {CPU: 2})))
+    pools.book("b", placement(("n1", {CPU: 5})))
+    assert pools.match_now(request(cpu=1), NOW).nodes == expected
+
+
+def test_foreign_use_over_capacity_leaves_nothing_and_breaks_nothing() -> None:
+    """Others took more than the node has: it is full, not negative room elsewhere."""
+    pools = pool_set(4, 4)
+    pools.set_node(node("n0", cpu=4), {CPU: 9})
+    assert pools.match_now(request(4, cpu=1), NOW).nodes == ("n1",) * 4
+    with pytest.raises(InsufficientResources):
+        pools.match_now(request(5, cpu=1), NOW)
+    pools.set_node(node("n0", cpu=4), {CPU: 3})
+    assert pools.match_now(request(5, cpu=1), NOW).nodes == ("n0", *("n1",) * 4)
+
+
+def test_a_node_that_left_and_came_back_still_knows_what_runs_on_it() -> None:
+    """Losing the Node object does not end the pods there."""
+    pools = pool_set(4)
+    pools.book("a", placement(("n0", {CPU: 3})))
+    pools.remove_node("n0")
+    with pytest.raises(InsufficientResources):
+        pools.match_now(request(cpu=1), NOW)
+    pools.set_node(node("n0", cpu=4), {})
+    assert pools.match_now(request(cpu=1), NOW).nodes == ("n0",)
+    with pytest.raises(InsufficientResources):
+        pools.match_now(request(cpu=2), NOW)
+
+
+def test_of_size_nothing_fits_always() -> None:
+    """A Job of parallelism 0 needs no node, not even a cluster."""
+    assert PoolSet().match_now(request(0, cpu=1), NOW).slots == ()
+    assert PoolSet().is_satisfiable(request(0, cpu=1))
+
+
+def test_a_job_that_overruns_keeps_its_place_and_plans_adapt() -> None:
+    """Its end has passed; nothing is taken from it, and the plan moves on."""
+    pools = pool_set(4)
+    pools.book("late", placement(("n0", {CPU: 4}), starts_at=0, until=NOW - 100))
+    with pytest.raises(InsufficientResources):
+        pools.match_now(request(cpu=1), NOW)
+    assert pools.match_later(request(cpu=1), NOW).starts_at > NOW
+
+
+def test_a_wait_behind_work_without_end_is_planned_after_all_that_is_known() -> None:
+    """The head gets nodes to wait for, and endless work may not take them first."""
+    pools = pool_set(4, 4)
+    pools.book("endless", placement(("n0", {CPU: 2}), until=FOREVER))
+    planned = pools.match_later(request(2, cpu=4), NOW)
+    assert planned.starts_at == UNKNOWN_END
+    pools.reserve(planned, NOW)
+    with pytest.raises(InsufficientResources):
+        pools.match_now(request(cpu=1), NOW)
+    assert pools.match_now(request(cpu=1, duration_s=60), NOW).nodes == ("n0",)
+
+
+def test_no_start_is_promised_on_nodes_that_are_down() -> None:
+    """What is down has no known return."""
+    pools = PoolSet()
+    pools.set_node(node("n0", cpu=4, is_up=False), {})
+    pools.book("a", placement(("n0", {CPU: 4}), until=NOW + 5))
+    with pytest.raises(InsufficientResources, match="down or cordoned"):
+        pools.match_later(request(cpu=1), NOW)
+    assert pools.is_satisfiable(request(cpu=1))
+
+
+def test_backfill_must_end_before_the_reservation_it_would_delay() -> None:
+    """EASY in one picture: 4 of 8 run until 100, 8 are reserved from then, 4 are free till then."""
+    pools = pool_set(8)
+    pools.book("a", placement(("n0", {CPU: 4}), until=NOW + 100))
+    promised = pools.match_later(request(cpu=8, duration_s=50), NOW)
+    assert promised.starts_at == NOW + 100
+    pools.reserve(promised, NOW)
+    assert pools.match_now(request(cpu=4, duration_s=100), NOW).until == NOW + 100
+    with pytest.raises(InsufficientResources):
+        pools.match_now(request(cpu=4, duration_s=101), NOW)
+
+
+def test_a_resource_nobody_has_may_be_asked_for_in_amount_nothing() -> None:
+    """A zero must not need a pool, in one slot group or several."""
+    pools = pool_set(4)
+    one = SlotRequest(1, ((CPU, 1), ("example.com/none", 0)))
+    assert pools.match_now(ResourceRequest((one,)), NOW).nodes == ("n0",)
+    pools = pool_set(4)
+    assert pools.match_now(ResourceRequest((one, one)), NOW).nodes == ("n0", "n0")
+
+
+# --- why never ---------------------------------------------------------------------------------
+
+
+def reason(pools: PoolSet, asked: ResourceRequest) -> str:
+    """The sentence for a request that is indeed impossible."""
+    assert not pools.is_satisfiable(asked)
+    return why_never(pools, asked)
+
+
+def racks() -> PoolSet:
+    """Two racks of one 32-core and one 16-core node, 64 Gi and 128 Gi."""
+    pools = PoolSet()
+    for number, (cpu, memory, rack) in enumerate(
+        [(32_000, 64, "a"), (16_000, 128, "a"), (32_000, 64, "b"), (16_000, 128, "b")]
+    ):
+        pools.set_node(node(f"n{number}", cpu=cpu, memory=memory * GI, rack=rack), {})
+    return pools
+
+
+REASONS = {
+    "names the resource and the largest": (
+        request(cpu=40_000),
+        "needs 40 cpu on one node; the largest has 32",
+    ),
+    "bytes are read as people do": (
+        request(cpu=1000, memory=256 * GI),
+        "needs 256Gi memory on one node; the largest has 128Gi",
+    ),
+    "a resource that no node has": (
+        request(**{CPU: 1000, "nvidia.com/gpu": 2}),
+        "needs 2 nvidia.com/gpu on one node; no node that may be used has any",
+    ),
+    "the largest among those the selector allows": (
+        request(cpu=40_000, constraint=NodeConstraint(selector=((RACK, "a"),))),
+        "needs 40 cpu on one node; the largest has 32",
+    ),
+    "a selector that allows none": (
+        request(cpu=1, constraint=NodeConstraint(selector=((RACK, "z"),))),
+        "no node is allowed by the node selector or affinity (rack=z)",
+    ),
+    "each is there, but never together": (
+        request(cpu=32_000, memory=128 * GI),
+        "no single node has 32 cpu, 128Gi memory together",
+    ),
+    "more slots than the empty cluster holds": (
+        request(7, cpu=16_000),
+        "needs 7 slots of 16 cpu; the empty cluster holds 6",
+    ),
+    "more nodes than there are": (
+        request(5, cpu=16_000, is_spread=True),
+        "needs 5 nodes with 16 cpu; the cluster has 4",
+    ),
+    "more whole nodes than there are": (
+        request(5, cpu=16_000, is_exclusive=True, is_spread=True),
+        "needs 5 nodes with 16 cpu; the cluster has 4",
+    ),
+    "no rack is large enough": (
+        request(4, cpu=16_000, within=RACK),
+        "needs 4 slots of 16 cpu within one rack; none is so large",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REASONS.values(), ids=REASONS.keys())
+def test_why_never(case: tuple[ResourceRequest, str]) -> None:
+    """The sentence names the resource, the need and the largest there is."""
+    asked, expected = case
+    assert reason(racks(), asked).startswith(expected)
+
+
+def test_why_never_without_nodes() -> None:
+    """An empty cluster says so."""
+    assert reason(PoolSet(), request(cpu=1)) == "the cluster has no nodes"
+
+
+def test_several_groups_that_fit_alone_but_not_together() -> None:
+    """Each group has room by itself: the sentence must not claim that there is enough."""
+    pools = pool_set(4)
+    asked = ResourceRequest((SlotRequest(1, ((CPU, 4),)), SlotRequest(1, ((CPU, 3),))))
+    assert reason(pools, asked) == (
+        "needs 1 slots of 0.004 cpu and 1 slots of 0.003 cpu;"
+        " each alone fits the empty cluster, but not all together"
+    )
+
+
+def test_memory_of_less_than_a_hundredth_gi_is_not_nothing() -> None:
+    """Small amounts keep a readable figure."""
+    pools = pool_set(4, memory=2**20)
+    assert "needs 0.00195Gi memory" in reason(pools, request(memory=2**21))
+    assert MEMORY in reason(pools, request(memory=2**21))
