@@ -96,7 +96,7 @@ class _Loader(_BaseLoader):  # type: ignore[valid-type, misc]
     }
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]"), list("yYnN"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^[yYnN]$"), list("yYnN"))
 
 _Base: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
