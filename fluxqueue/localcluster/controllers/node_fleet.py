@@ -17,7 +17,7 @@ from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import LEASES, NODES, PODS
 from fluxqueue.localcluster.controllers import pod_simulation as simulation
 from fluxqueue.localcluster.controllers.context import Context
-from fluxqueue.localcluster.controllers.informers import by_node
+from fluxqueue.localcluster.controllers.informers import by_controller, by_node
 from fluxqueue.localcluster.controllers.node_shape import (
     LEASE_DURATION_S,
     LEASE_NAMESPACE,
@@ -66,6 +66,7 @@ class NodeFleet:
         self._context = context
         self._pods = context.informers.get(PODS)
         self._pods_on = context.informers.index(PODS, by_node)
+        self._pods_of = context.informers.index(PODS, by_controller)
         self._nodes: dict[str, _Node] = {}
         self._runs: dict[str, Run] = {}
         self._held: dict[str, tuple[str, Amounts]] = {}
@@ -256,6 +257,8 @@ class NodeFleet:
             await self._write(node, pod, refusal)
             return
         whose = simulation.failure_key(pod)
+        if whose not in self._attempts:
+            self._attempts[whose] = self._earlier_attempts(whose)
         run = Run(simulation.script_of(pod), now(), attempt=self._attempts[whose])
         node.pods_started += 1
         count = node.pods_started
@@ -272,6 +275,15 @@ class NodeFleet:
             self._attempts[whose] -= 1
             self._give_back(uid_of(pod))
             raise
+
+    def _earlier_attempts(self, whose: tuple[str, str]) -> int:
+        """Runs counted together with this one that were before this process began."""
+        siblings = self._pods_of.get(whose[0])
+        return sum(
+            1
+            for pod in siblings
+            if simulation.failure_key(pod) == whose and (pod.get("status") or {}).get("startTime")
+        )
 
     async def _continue(self, node: _Node, pod: Obj, run: Run, step: Step) -> None:
         at = now()
