@@ -197,7 +197,8 @@ class PoolSet:
         Raises
         ------
         InsufficientResources
-            Not even the end of everything that runs makes room: nodes are down or cordoned.
+            Not even the end of everything that runs makes room: nodes are down or cordoned, or
+            promised without a known end.
         """
         usable = self.masks.usable()
         for at, free in self._future(now):
@@ -208,6 +209,8 @@ class PoolSet:
             placement = self._place(request, window, at, until)
             if placement is not None:
                 return placement
+        if any(booking.until >= FOREVER for booking in self._reserved):
+            raise InsufficientResources("jobs promised a start before it have no known end")
         raise InsufficientResources("the nodes it needs are down or cordoned")
 
     def _has_room(

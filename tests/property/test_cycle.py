@@ -1,0 +1,290 @@
+"""Cycles on virtual time: the same code as in production, a day of work in a second.
+
+A small simulator runs ``run_cycle`` whenever something is submitted or ends. Jobs run exactly as
+long as they said, or end early or late where the test says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest
+from fluxqueue.graph.pools import OVERRUN_GRACE_S, UNKNOWN_END, Placement, PoolSet
+from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy
+from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
+from tests.support.pool_model import Model, node, request
+
+HORIZON_S = 100_000
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job: when it comes, what it asks, how long it really runs."""
+
+    at: int
+    priority: int
+    asked: ResourceRequest
+    runs_s: int
+
+
+Workload = tuple[int, list[Submission]]
+
+
+@dataclass
+class Simulation:
+    """Virtual time over one pool set; every answer is checked against the plain model."""
+
+    policy: QueuePolicy
+    nodes: int
+    jobs: list[Submission]
+    pools: PoolSet = field(default_factory=PoolSet)
+    model: Model = field(default_factory=lambda: Model(0))
+    pending: dict[str, PendingJob] = field(default_factory=dict)
+    running: dict[str, tuple[int, Placement]] = field(default_factory=dict)
+    started: dict[str, int] = field(default_factory=dict)
+    promised: dict[str, list[int]] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+    impossible: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Until nothing is left, or time runs out."""
+        for number in range(self.nodes):
+            fact = node(f"n{number}")
+            self.pools.set_node(fact, {})
+            self.model.nodes[fact.name] = fact
+        arrivals = sorted(range(len(self.jobs)), key=lambda n: (self.jobs[n].at, n))
+        now = 0
+        while (arrivals or self.pending or self.running) and now < HORIZON_S:
+            times = [end for end, _ in self.running.values()]
+            times += [self.jobs[arrivals[0]].at] if arrivals else []
+            if not times:
+                return
+            now = max(now, min(times))
+            self._end_those_due(now)
+            while arrivals and self.jobs[arrivals[0]].at <= now:
+                self._submit(arrivals.pop(0))
+            self.cycle(now)
+
+    def _submit(self, number: int) -> None:
+        one = self.jobs[number]
+        job = PendingJob(str(number), number, one.priority, one.asked)
+        _, never = split_unsatisfiable(self.pools, [job])
+        if never:
+            self.impossible.add(job.uid)
+        else:
+            self.pending[job.uid] = job
+
+    def _end_those_due(self, now: int) -> None:
+        for uid, (end, _) in list(self.running.items()):
+            if end <= now:
+                del self.running[uid], self.model.booked[uid]
+                assert self.pools.cancel(uid)
+
+    def queue(self) -> list[PendingJob]:
+        """Priority, then submission."""
+        return sorted(self.pending.values(), key=lambda job: (-job.priority, job.jobid))
+
+    def cycle(self, now: int) -> None:
+        """One cycle; then the model is asked whether it was sound."""
+        queue = self.queue()
+        decisions = run_cycle(self.pools, queue, self.policy, now)
+        self.model.now, self.model.reserved = now, []
+        for job, got in decisions.allocated:
+            assert len(got.slots) == job.request.size, "not all, so nothing"
+            del self.pending[job.uid]
+            self.started[job.uid] = now
+            self.order.append(job.uid)
+            self.running[job.uid] = (now + self.jobs[job.jobid].runs_s, got)
+            self.model.booked[job.uid] = got
+        self.model.reserved = [got for _, got in decisions.reserved]
+        for job, got in decisions.reserved:
+            assert got.starts_at > now
+            self.promised.setdefault(job.uid, []).append(got.starts_at)
+        assert not self.model.is_overcommitted(), "with all promises kept, something is overbooked"
+        assert self.model.is_exclusive_kept()
+        told = [*decisions.allocated, *decisions.reserved, *decisions.waiting]
+        assert sorted(job.uid for job, _ in told) == sorted(job.uid for job in queue)
+        assert all(reason for _, reason in decisions.waiting)
+
+
+@st.composite
+def submissions(draw: st.DrawFn, *, is_exact: bool, has_endless: bool = False) -> Submission:
+    """One job that fits a cluster of a few nodes, mostly."""
+    duration = draw(st.integers(1, 30))
+    endless = has_endless and draw(st.booleans())
+    asked = request(
+        draw(st.integers(1, 4)),
+        duration_s=None if endless else duration,
+        is_exclusive=draw(st.sampled_from((False, False, False, True))),
+        is_spread=draw(st.booleans()),
+        **{CPU: draw(st.integers(1, 5)), MEMORY: draw(st.integers(0, 8))},
+    )
+    late = 0 if is_exact else draw(st.sampled_from((-duration + 1, 0, 0, 7, 200)))
+    return Submission(
+        draw(st.integers(0, 40)), draw(st.sampled_from((0, 0, 0, 10))), asked, duration + late
+    )
+
+
+def workloads(*, is_exact: bool = True, has_endless: bool = False) -> st.SearchStrategy[Workload]:
+    """Nodes and jobs."""
+    jobs = st.lists(submissions(is_exact=is_exact, has_endless=has_endless), max_size=12)
+    return st.tuples(st.integers(1, 3), jobs)
+
+
+ANY_POLICY = st.sampled_from(sorted(POLICIES))
+
+
+@settings(max_examples=150, deadline=None)
+@given(policy=ANY_POLICY, work=workloads(is_exact=False, has_endless=True))
+def test_every_possible_job_starts_once(policy: str, work: Workload) -> None:
+    """No starvation under any policy, whatever runs over, under or without a known end."""
+    simulation = Simulation(POLICIES[policy], *work)
+    simulation.run()
+    assert not simulation.pending
+    assert set(simulation.started) | simulation.impossible == {str(n) for n in range(len(work[1]))}
+    assert len(simulation.order) == len(set(simulation.order))
+
+
+@settings(max_examples=150, deadline=None)
+@given(work=workloads(is_exact=False, has_endless=True))
+def test_fcfs_starts_in_queue_order(work: Workload) -> None:
+    """Nobody overtakes a waiting job that is before it in the queue."""
+    simulation = Simulation(POLICIES["fcfs"], *work)
+    simulation.run()
+    jobs = work[1]
+    for place, uid in enumerate(simulation.order):
+        for later in simulation.order[place + 1 :]:
+            one, other = jobs[int(uid)], jobs[int(later)]
+            is_before = (-other.priority, int(later)) < (-one.priority, int(uid))
+            was_there = other.at <= simulation.started[uid]
+            if is_before and was_there:
+                assert simulation.started[later] == simulation.started[uid]
+
+
+def _without_newcomers(work: Workload) -> Workload:
+    """All submitted at once: nobody of higher priority comes in between."""
+    nodes, jobs = work
+    return nodes, [Submission(0, 0, job.asked, job.runs_s) for job in jobs]
+
+
+@settings(max_examples=200, deadline=None)
+@given(policy=st.sampled_from(("easy", "hybrid", "conservative")), work=workloads())
+def test_promises_never_move_later(policy: str, work: Workload) -> None:
+    """Exact durations, nobody jumps the queue: each new promise is no later than the last."""
+    simulation = Simulation(POLICIES[policy], *_without_newcomers(work))
+    simulation.run()
+    for uid, promises in simulation.promised.items():
+        assert promises == sorted(promises, reverse=True), f"job {uid} was put off: {promises}"
+        assert simulation.started[uid] <= promises[-1]
+
+
+@settings(max_examples=150, deadline=None)
+@given(work=workloads())
+def test_the_head_starts_no_later_than_without_any_backfill(work: Workload) -> None:
+    """EASY: the first blocked job is not delayed by those behind it (fcfs has none of those)."""
+    nodes, jobs = _without_newcomers(work)
+    easy, fcfs = (Simulation(POLICIES[name], nodes, jobs) for name in ("easy", "fcfs"))
+    easy.run()
+    fcfs.run()
+    blocked = [job for job in map(str, range(len(jobs))) if fcfs.started.get(job, 0) > 0]
+    if blocked:
+        head = blocked[0]
+        assert easy.started[head] <= fcfs.started[head]
+
+
+@settings(max_examples=100, deadline=None)
+@given(policy=ANY_POLICY, work=workloads())
+def test_a_cycle_repeated_decides_nothing_new(policy: str, work: Workload) -> None:
+    """The same queue at the same time: nothing more starts, the same is promised."""
+    nodes, jobs = _without_newcomers(work)
+    pools = PoolSet()
+    for number in range(nodes):
+        pools.set_node(node(f"n{number}"), {})
+    all_jobs = [PendingJob(str(n), n, 0, job.asked) for n, job in enumerate(jobs)]
+    queue, _ = split_unsatisfiable(pools, all_jobs)
+    first = run_cycle(pools, queue, POLICIES[policy], 0)
+    started = {job.uid for job, _ in first.allocated}
+    again = run_cycle(pools, [j for j in queue if j.uid not in started], POLICIES[policy], 0)
+    assert not again.allocated
+    assert [(j.uid, p.starts_at) for j, p in again.reserved] == [
+        (j.uid, p.starts_at) for j, p in first.reserved
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(work=workloads(has_endless=True))
+def test_conservative_promises_what_the_model_finds(work: Workload) -> None:
+    """Each promise is the earliest possible, given all promises before it."""
+    nodes, jobs = _without_newcomers(work)
+    pools, model = PoolSet(), Model(0)
+    for number in range(nodes):
+        fact = node(f"n{number}")
+        pools.set_node(fact, {})
+        model.nodes[fact.name] = fact
+    queue, _ = split_unsatisfiable(
+        pools, [PendingJob(str(n), n, 0, job.asked) for n, job in enumerate(jobs)]
+    )
+    decided = run_cycle(pools, queue, POLICIES["conservative"], 0)
+    started = {job.uid: got for job, got in decided.allocated}
+    reserved = {job.uid: got for job, got in decided.reserved}
+    for job in queue:
+        fits = model.fits(job.request, 0)
+        assert (job.uid in started) == fits
+        if fits:
+            model.booked[job.uid] = started[job.uid]
+            continue
+        expected = model.earliest(job.request)
+        if job.uid in reserved:
+            assert reserved[job.uid].starts_at == expected
+            model.reserved.append(reserved[job.uid])
+        else:
+            assert expected is None or expected >= UNKNOWN_END
+            return  # behind endless work: a plan without a time is not told
+
+
+def test_an_overrun_moves_the_promise_by_the_grace_only() -> None:
+    """The job that overruns keeps its node; the head's start follows it."""
+    jobs = [
+        Submission(0, 0, request(cpu=4, duration_s=10), 150),
+        Submission(0, 0, request(cpu=4, duration_s=10), 10),
+        Submission(20, 0, request(cpu=4, duration_s=10), 10),
+    ]
+    simulation = Simulation(POLICIES["easy"], 1, jobs)
+    simulation.run()
+    assert simulation.promised["1"] == [10, 20 + OVERRUN_GRACE_S]
+    assert simulation.started == {"0": 0, "1": 150, "2": 160}
+
+
+def test_a_small_job_does_not_pass_the_only_reservation() -> None:
+    """Endless small work behind a large head: the head gets its nodes."""
+    pools = PoolSet()
+    pools.set_node(node("n0", cpu=4), {})
+    pools.set_node(node("n1", cpu=4), {})
+    first = PendingJob("a", 1, 0, request(cpu=2))
+    got = pools.match_now(first.request, 0)
+    pools.book("a", got)
+    head = PendingJob("b", 2, 0, request(2, cpu=4))
+    small = PendingJob("c", 3, 0, request(cpu=1))
+    decided = run_cycle(pools, [head, small], POLICIES["easy"], 0)
+    assert not decided.allocated
+    with pytest.raises(InsufficientResources):
+        pools.match_now(small.request, 0)
+
+
+def test_work_behind_an_endless_promise_is_told_so() -> None:
+    """Not "nodes are down": the promise before it has no end."""
+    pools = PoolSet()
+    pools.set_node(node("n0", cpu=4), {})
+    running = pools.match_now(request(cpu=2, duration_s=10), 0)
+    pools.book("a", running)
+    queue = [PendingJob("b", 1, 0, request(cpu=4)), PendingJob("c", 2, 0, request(cpu=4))]
+    decided = run_cycle(pools, queue, POLICIES["conservative"], 0)
+    assert [job.uid for job, _ in decided.reserved] == ["b"]
+    assert [reason for _, reason in decided.waiting] == [
+        "waits for 1 slot of 0.004 cpu; jobs promised a start before it have no known end"
+    ]
