@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fluxqueue.cli.stack import default_data_dir
+from fluxqueue.cli.stack_options import default_data_dir
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
 

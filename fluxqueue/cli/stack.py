@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fluxqueue.cli.stack_options import LOOPBACK, StackOptions
 from fluxqueue.cli.supervisor import Part, python
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import Role, read_roles
@@ -24,36 +24,6 @@ from fluxqueue.kube.install import install_definitions, install_webhook, remove_
 from fluxqueue.localpg.server import LocalPostgres
 from fluxqueue.settings import Settings
 from fluxqueue.workload.labels import OWN_NAMESPACE
-
-LOOPBACK = "127.0.0.1"
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterShape:
-    """The embedded cluster's nodes, all alike."""
-
-    nodes: int = 4
-    cpu: str = "16"
-    memory: str = "64Gi"
-    gpus: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StackOptions:
-    """What ``up`` was asked for.
-
-    ``kubeconfig`` names an existing cluster in place of the embedded one, ``database_url`` an
-    existing database; ``environ`` is handed to controller and workers (``FLUXQUEUE_*``).
-    """
-
-    data_dir: Path
-    shape: ClusterShape = field(default_factory=ClusterShape)
-    kubeconfig: Path | None = None
-    database_url: str = ""
-    workers: int = 1
-    webhook_host: str = LOOPBACK
-    environ: dict[str, str] = field(default_factory=dict)
-    cluster_arguments: tuple[str, ...] = ()
 
 
 class Stack:
@@ -294,8 +264,3 @@ def _free_port(remembered: Path) -> int:
             remembered.write_text(str(found))
             return found
     raise OSError("no free port on the loopback interface")
-
-
-def default_data_dir() -> Path:
-    """Where ``up`` keeps database, cluster and logs unless told otherwise."""
-    return Path(os.environ.get("FLUXQUEUE_DATA_DIR", ".fluxqueue"))

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from fluxqueue.cli.stack import ClusterShape, Stack, StackOptions, default_data_dir
+from fluxqueue.cli.stack_options import ClusterShape, StackOptions, default_data_dir
 
 
 def up(
@@ -62,6 +62,8 @@ async def _run(options: StackOptions) -> None:
 
 
 async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Event) -> None:
+    from fluxqueue.cli.stack import Stack
+
     typer.echo(f"starting in {options.data_dir}")
     async with Stack(options) as stack:
         ready.set()

@@ -1,0 +1,42 @@
+"""What ``up`` and ``demo`` are asked for: plain values, so that the command line starts fast."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """The embedded cluster's nodes, all alike."""
+
+    nodes: int = 4
+    cpu: str = "16"
+    memory: str = "64Gi"
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What ``up`` was asked for.
+
+    ``kubeconfig`` names an existing cluster in place of the embedded one, ``database_url`` an
+    existing database; ``environ`` is handed to controller and workers (``FLUXQUEUE_*``).
+    """
+
+    data_dir: Path
+    shape: ClusterShape = field(default_factory=ClusterShape)
+    kubeconfig: Path | None = None
+    database_url: str = ""
+    workers: int = 1
+    webhook_host: str = LOOPBACK
+    environ: dict[str, str] = field(default_factory=dict)
+    cluster_arguments: tuple[str, ...] = ()
+
+
+def default_data_dir() -> Path:
+    """Where ``up`` keeps database, cluster and logs unless told otherwise."""
+    return Path(os.environ.get("FLUXQUEUE_DATA_DIR", ".fluxqueue"))
