@@ -1,0 +1,71 @@
+"""The journal: what a second start finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fluxqueue.localcluster.api.journal import VERSIONS_AHEAD, Journal
+from fluxqueue.localcluster.api.store import Store
+
+MAPS = ("", "configmaps")
+
+
+def config_map(name: str, value: str = "1") -> dict[str, Any]:
+    """A ConfigMap."""
+    return {"metadata": {"name": name, "namespace": "ns"}, "data": {"v": value}}
+
+
+async def opened(path: Path) -> tuple[Store, Journal]:
+    """A store on a journal, as a server start makes them."""
+    store = Store()
+    journal = Journal(path / "objects.sqlite3", store)
+    journal.load()
+    journal.start()
+    return store, journal
+
+
+async def test_a_clean_stop_loses_nothing(tmp_path: Path) -> None:
+    """Objects and their versions are the same after a restart; the counter goes on."""
+    store, journal = await opened(tmp_path)
+    a = store.create(MAPS, config_map("a"))
+    store.replace(MAPS, a, config_map("a", "2"))
+    store.remove(MAPS, store.create(MAPS, config_map("gone")))
+    last = store.rv
+    await journal.stop()
+
+    again, second = await opened(tmp_path)
+    kept = again.list(*MAPS)
+    assert [(o["metadata"]["name"], o["data"]["v"]) for o in kept] == [("a", "2")]
+    assert again.rv == last
+    assert again.create(MAPS, config_map("b")).rv == last + 1
+    await second.stop()
+
+
+async def test_history_does_not_survive(tmp_path: Path) -> None:
+    """A watch from before the restart is expired, so clients list again."""
+    store, journal = await opened(tmp_path)
+    before = store.create(MAPS, config_map("a")).rv
+    store.create(MAPS, config_map("b"))
+    await journal.stop()
+    again, second = await opened(tmp_path)
+    assert again.bucket(MAPS).floor > before
+    assert again.bucket(("", "pods")).floor == again.rv, "buckets made later, too"
+    await second.stop()
+
+
+async def test_after_a_crash_no_version_is_given_out_twice(tmp_path: Path) -> None:
+    """What was written before the crash is there; the counter jumps ahead."""
+    store, journal = await opened(tmp_path)
+    store.create(MAPS, config_map("a"))
+    journal._write(journal._take(), store.rv + VERSIONS_AHEAD)  # one batch, as the task writes it
+    lost = store.create(MAPS, config_map("lost"))
+    assert journal._task is not None
+    journal._task.cancel()
+    journal._thread.shutdown()
+    journal._database.close()  # no stop(): the process died
+
+    again, second = await opened(tmp_path)
+    assert [o["metadata"]["name"] for o in again.list(*MAPS)] == ["a"]
+    assert again.rv > lost.rv
+    await second.stop()
