@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fluxqueue.cli.stack import ClusterShape, Stack, StackOptions
+from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 
 if TYPE_CHECKING:
+    from fluxqueue.cli.stack import Stack
     from fluxqueue.demo.screen import Screen
     from fluxqueue.demo.verdict import Outcome
 
@@ -66,6 +67,7 @@ async def _until_signal(folder: Path, jobs: int, seed: int, screen: Screen) -> b
 
 
 async def _play(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
+    from fluxqueue.cli.stack import Stack
     from fluxqueue.demo.manifests import node_arguments
 
     options = StackOptions(
@@ -94,7 +96,6 @@ async def _scenes(
     from fluxqueue.checking import Severity, check
     from fluxqueue.clock import SystemClock
     from fluxqueue.db.database import Database
-    from fluxqueue.db.figures import fluxjob_lines
     from fluxqueue.demo.manifests import batch_scene, pi_scene, retry_scene
     from fluxqueue.demo.play import Play
     from fluxqueue.demo.watching import Watching
@@ -113,7 +114,7 @@ async def _scenes(
         for number, scene in enumerate((pi_scene(), retry_scene(), batch_scene(jobs, seed)), 1):
             screen.say(f"\n{number}. {scene.title}")
             outcome = await play.run(scene)
-            for line in play.reasons(scene, await fluxjob_lines(database, scene.namespace)):
+            for line in await play.story(scene):
                 screen.say(f"   {line}")
             screen.say(f"   {outcome}")
             problems += [f"scene {number}: {problem}" for problem in outcome.problems]

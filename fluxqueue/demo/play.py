@@ -7,6 +7,7 @@ Called by ``fluxqueue demo`` with a database and a client; it uses the queue onl
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 
 from fluxqueue.clock import Clock
@@ -16,11 +17,12 @@ from fluxqueue.demo.manifests import Scene, Submission
 from fluxqueue.demo.screen import Frame, Screen
 from fluxqueue.demo.verdict import Outcome, judge
 from fluxqueue.demo.watching import Watching
-from fluxqueue.errors import Conflict, InvalidSettings
+from fluxqueue.errors import Conflict, DatabaseUnavailable, InvalidSettings
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, NAMESPACES
 
 FRAME_S = 0.25
+BURST_MIN = 8
 SETTLE_S = 10.0
 """How long the last effects may take after the last FluxJob has ended (seconds)."""
 
@@ -72,28 +74,37 @@ class Play:
             ) from error
 
     async def _submit_all(self, scene: Scene, started_s: float) -> None:
-        async def submit(one: Submission) -> None:
-            await self._clock.sleep(started_s + one.at_s - self._clock.monotonic_s())
-            self._submitted_at_s[one.name] = self._clock.monotonic_s()
-            await self._client.create(JOBS, scene.namespace, one.manifest)
+        """Submit at the scene's times: one after the other, as a user does, a burst at once."""
+        for at_s, group in itertools.groupby(scene.submissions, key=lambda one: one.at_s):
+            await self._clock.sleep(max(0.0, started_s + at_s - self._clock.monotonic_s()))
+            together = list(group)
+            if len(together) < BURST_MIN:
+                for one in together:
+                    await self._submit(scene.namespace, one)
+            else:
+                self._screen.say(f"   a burst of {len(together)} Jobs")
+                await asyncio.gather(*(self._submit(scene.namespace, one) for one in together))
 
-        async with asyncio.TaskGroup() as tasks:
-            for one in scene.submissions:
-                tasks.create_task(submit(one))
+    async def _submit(self, namespace: str, one: Submission) -> None:
+        self._submitted_at_s[one.name] = self._clock.monotonic_s()
+        await self._client.create(JOBS, namespace, one.manifest)
 
     async def _follow(self, scene: Scene, submitting: asyncio.Task[None], started_s: float) -> None:
         """Show the scene until everything has ended, or its time is over."""
         names = {one.name for one in scene.submissions}
         while (elapsed_s := self._clock.monotonic_s() - started_s) < scene.timeout_s:
-            lines = await fluxjob_lines(self._database, scene.namespace)
-            self._screen.show(await self._frame(scene, lines, elapsed_s))
+            try:
+                lines = await fluxjob_lines(self._database, scene.namespace)
+                self._screen.show(await self._frame(scene, lines, elapsed_s))
+            except DatabaseUnavailable as error:
+                # Whoever tries what happens when a part is killed may kill this one, too.
+                self._screen.say(f"   the database is away: {error}")
+                lines = []
             ended = {line.name for line in lines if _has_settled(line)}
-            if submitting.done() and ended >= names:
-                return
-            if submitting.done() and submitting.exception() is not None:
+            if submitting.done() and (ended >= names or submitting.exception() is not None):
                 return
             await self._clock.sleep(FRAME_S)
-        self._screen.say(f"given up after {scene.timeout_s:g} s")
+        self._screen.say(f"   given up after {scene.timeout_s:g} s")
 
     async def _frame(self, scene: Scene, lines: Sequence[FluxJobLine], elapsed_s: float) -> Frame:
         account = self._watching.ledger.accounts[scene.namespace]
@@ -129,14 +140,21 @@ class Play:
                 found[one.name] = said_s - self._submitted_at_s[one.name]
         return found
 
-    def reasons(self, scene: Scene, lines: Sequence[FluxJobLine]) -> list[str]:
-        """What the impossible Jobs were told, and how soon."""
+    async def story(self, scene: Scene) -> list[str]:
+        """What was seen of the pods, and what the impossible Jobs were told, and how soon."""
+        lines = await fluxjob_lines(self._database, scene.namespace)
         after_s = self._told_after_s(scene)
-        return [
+        account = self._watching.ledger.accounts[scene.namespace]
+        told = [
             f"{line.name} was called Unsatisfiable after {after_s[line.name]:.2f} s: {line.reason}"
             for line in lines
             if line.state == "Unsatisfiable" and line.name in after_s
         ]
+        seen = (
+            f"watched: {account.succeeded.total()} pods succeeded, {account.failed} failed;"
+            f" never more than {account.together_peak} at once"
+        )
+        return [*told, seen]
 
 
 def _has_settled(line: FluxJobLine) -> bool:
