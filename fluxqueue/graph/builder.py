@@ -55,6 +55,7 @@ class GraphBuilder:
         self.down: set[int] = set()
         self.parents: list[int] = []
         self.children: dict[int, list[int]] = {}
+        self.above_paths: list[str | None] = []
         self.final_order: list[int] = []
         self._texts: dict[str, int] = {}
 
@@ -120,6 +121,14 @@ class GraphBuilder:
         self.sizes.append(size)
         self.parents.append(-1)
 
+    def complete_columns(self) -> None:
+        """After a reader filled the other columns itself: size 1, no parent yet."""
+        if self.above_paths:
+            self.above_paths.extend([None] * (len(self.kinds) - len(self.above_paths)))
+        missing = len(self.kinds) - len(self.sizes)
+        self.sizes.extend([1] * missing)
+        self.parents.extend([-1] * missing)
+
     def connect(self, source: int, target: int, where: str = "edge") -> None:
         """Put ``target`` into ``source``, after the children it has already.
 
@@ -166,6 +175,7 @@ class GraphBuilder:
         if len(roots) > 1:
             shown = ", ".join(self.label(r) for r in roots[:3])
             raise InvalidGraph(f"has {len(roots)} roots: {shown}", where="graph", value=len(roots))
+        self.complete_columns()
         order = self.final_order = self._preorder(roots[0])
         self._fill(order)
         self._check_paths()
@@ -221,21 +231,27 @@ class GraphBuilder:
             above = graph.parent[v]
             end[above] = max(end[above], end[v])
         graph.end = end
-        if graph.paths:
-            self._keep_unusual_paths()
+        if self.paths or self.above_paths:
+            self._keep_unusual_paths(order)
 
-    def _keep_unusual_paths(self) -> None:
-        # Every JGF vertex states its path; only those that are not parent + name are stored.
-        graph = self.graph
+    def _keep_unusual_paths(self, order: list[int]) -> None:
+        """Every JGF vertex states its path; only those that are not parent + name are stored."""
+        graph, above_paths = self.graph, self.above_paths
         stated, graph.paths = graph.paths, {}
         inner: dict[int, str] = {-1: ""}
         for v, above in enumerate(graph.parent):
-            default = f"{inner[above]}/{graph.name(v)}"
-            path = stated.get(v, default)
-            if path != default:
+            expected = inner[above]
+            given = above_paths[order[v]] if above_paths else None
+            if given is None:
+                path = stated.get(v)
+                is_usual = path is None or path == f"{expected}/{graph.name(v)}"
+            else:
+                is_usual = given is expected or given == expected
+                path = None if is_usual else f"{given}/{graph.name(v)}"
+            if not is_usual and path is not None:
                 graph.paths[v] = path
             if v in graph.children:
-                inner[v] = path
+                inner[v] = path if not is_usual and path else f"{expected}/{graph.name(v)}"
 
     def _check_paths(self) -> None:
         # Fluxion tells vertices with one path apart by rank (several brokers on one host).

@@ -18,6 +18,7 @@ from xml.parsers import expat
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.builder import GraphBuilder
 from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.jobspec import document
 
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 16
@@ -82,7 +83,7 @@ class _RecipeReader:
         parser.CharacterDataHandler = self._characters
         parser.StartDoctypeDeclHandler = self._doctype
         try:
-            parser.Parse(text, True)
+            parser.Parse(document.to_bytes(text, InvalidGraph), True)
         except expat.ExpatError as failure:
             place = f"line {failure.lineno}"
             raise InvalidGraph(f"is not XML: {expat.ErrorString(failure.code)}", where=place) from (
@@ -148,29 +149,26 @@ class _RecipeReader:
         raise InvalidGraph(message, where=f"line {self._parser.CurrentLineNumber}")
 
 
-@dataclass(slots=True)
-class _Made:
-    """A generated vertex: its type and name, its path per subsystem, its index in the builder."""
-
-    kind: str
-    name: str
-    paths: dict[str, str]
-    index: int = -1
-
-
 class _Generator:
-    """Walks the recipe and makes vertices, level by level. Vertices are their uniq_ids."""
+    """Walks the recipe and makes vertices, level by level.
+
+    A vertex is its uniq_id; ``index_of`` has its place in the builder, -1 outside containment.
+    ``kinds``, ``names`` and ``paths`` are kept only if the recipe has other subsystems.
+    """
 
     def __init__(self, recipe: _RecipeReader) -> None:
         self.recipe = recipe
         self.builder = GraphBuilder()
         self.scales: list[int] = []
-        self.made: list[_Made] = []
+        self.index_of: list[int] = []
+        self.kinds: list[str] = []
+        self.names: list[str] = []
+        self.paths: list[dict[str, str]] = []
         self.rank = 0
         self.seen: set[str] = set()
         for node in recipe.nodes.values():
             # Fluxion interns types as it reads the recipe, before anything is generated.
-            self.builder.intern_type(self._text(node.data, "type"))
+            self.builder.intern_type(self.text_of(node.data, "type"))
         self.has_others = any(self._subsystem(edge) != CONTAINMENT for edge in recipe.edges)
 
     def run(self) -> ResourceGraph:
@@ -187,8 +185,8 @@ class _Generator:
             target = self.recipe.nodes[edge.target]
             if target.id in self.seen:
                 continue
-            if self._int(node.data, "root", 0) and not node.made:
-                node.made.append(self._make(node, 0, -1))
+            if self.int_of(node.data, "root", 0) and not node.made:
+                node.made.append(_Maker(self, node).make(0, -1))
             self._generate(node, edge, target)
             self._visit(target, depth + 1)
         if self.scales:
@@ -196,7 +194,7 @@ class _Generator:
 
     def _generate(self, node: _Node, edge: _Edge, target: _Node) -> None:
         target.made = []
-        method = self._text(edge.data, "gen_method") or "MULTIPLY"
+        method = self.text_of(edge.data, "gen_method") or "MULTIPLY"
         if method == "MULTIPLY":
             self._multiply(node, edge, target)
         elif method in ("ASSOCIATE_IN", "ASSOCIATE_BY_PATH_IN"):
@@ -205,101 +203,114 @@ class _Generator:
             raise InvalidGraph(f"unknown method {method[:40]!r}", where=f"edge to {target.id}")
 
     def _multiply(self, node: _Node, edge: _Edge, target: _Node) -> None:
-        scale = self._int(edge.data, "multi_scale", 1)
-        if scale < 0 or len(self.made) + scale * len(node.made) > MAX_VERTICES:
+        scale = self.int_of(edge.data, "multi_scale", 1)
+        if scale < 0 or len(self.index_of) + scale * len(node.made) > MAX_VERTICES:
             raise InvalidGraph(
                 f"generates more than {MAX_VERTICES} vertices", where=f"edge to {target.id}"
             )
         is_containment = self._subsystem(edge) == CONTAINMENT
+        maker = _Maker(self, target)
+        start, step = self.int_of(edge.data, "id_start", 0), 1
+        wrap = self._wrap(edge)
+        if wrap:
+            step = self.int_of(edge.data, "id_stride", 1)
+        connect, made, index_of = self.builder.connect, target.made, self.index_of
         for j, parent in enumerate(node.made):
+            first = start + (j % wrap) * scale * step if wrap else start
+            if wrap is None:
+                first, step = -1, 0
+            source = index_of[parent]
             for i in range(scale):
-                number = self._make(target, self._gen_id(edge, i, scale, j), parent)
-                source, child = self.made[parent].index, self.made[number].index
-                if is_containment and source >= 0 and child >= 0:
-                    self.builder.connect(source, child)
-                target.made.append(number)
+                number = maker.make(first + i * step, parent)
+                made.append(number)
+                if is_containment and source >= 0 and index_of[number] >= 0:
+                    connect(source, index_of[number])
         self.scales.insert(0, scale)
+
+    def _wrap(self, edge: _Edge) -> int | None:
+        """How many parents share one series of ids; 0: each has its own, None: there are no ids."""
+        scope = self.int_of(edge.data, "id_scope", 0)
+        if scope < 0:
+            return None
+        wrap = 1 if scope else 0
+        for earlier in self.scales[:scope]:
+            wrap *= earlier
+        return wrap
 
     def _associate(self, node: _Node, edge: _Edge, target: _Node, *, by_path: bool) -> None:
         """Put existing vertices into another subsystem: all of a type, or those with a like path."""
-        kind, subsystem = self._text(target.data, "type"), self._subsystem(edge)
+        kind, subsystem = self.text_of(target.data, "type"), self._subsystem(edge)
         if subsystem == CONTAINMENT:
             raise InvalidGraph("containment is made by MULTIPLY", where=f"edge to {target.id}")
-        through = self._text(edge.data, "as_tgt_subsystem") or CONTAINMENT
-        up_target = self._int(edge.data, "as_tgt_uplvl", 1)
-        up_source = self._int(edge.data, "as_src_uplvl", 1)
-        candidates = [number for number, made in enumerate(self.made) if made.kind == kind]
+        through = self.text_of(edge.data, "as_tgt_subsystem") or CONTAINMENT
+        up_target = self.int_of(edge.data, "as_tgt_uplvl", 1)
+        up_source = self.int_of(edge.data, "as_src_uplvl", 1)
+        candidates = [number for number, made in enumerate(self.kinds) if made == kind]
         for source in node.made:
-            paths = self.made[source].paths
-            prefix = _prefix(paths.get(through, ""), up_source)
+            own = self.paths[source]
+            prefix = _prefix(own.get(through, ""), up_source)
             for number in candidates:
-                made = self.made[number]
-                if by_path and _prefix(made.paths.get(through, ""), up_target) != prefix:
+                paths = self.paths[number]
+                if by_path and _prefix(paths.get(through, ""), up_target) != prefix:
                     continue
-                made.paths[subsystem] = f"{paths.get(subsystem, '')}/{made.name}"
-                if made.index >= 0:
-                    self.builder.other_paths.setdefault(made.index, {})[subsystem] = made.paths[
-                        subsystem
-                    ]
+                paths[subsystem] = f"{own.get(subsystem, '')}/{self.names[number]}"
+                index = self.index_of[number]
+                if index >= 0:
+                    others = self.builder.other_paths.setdefault(index, {})
+                    others[subsystem] = paths[subsystem]
                 target.made.append(number)
 
-    def _gen_id(self, edge: _Edge, i: int, scale: int, j: int) -> int:
-        scope = self._int(edge.data, "id_scope", 0)
-        start = self._int(edge.data, "id_start", 0)
-        if scope < 0:
-            return -1
-        if scope == 0:
-            return start + i
-        wrap = 1
-        for earlier in self.scales[:scope]:
-            wrap *= earlier
-        stride = self._int(edge.data, "id_stride", 1)
-        return start + (j % max(wrap, 1)) * scale * stride + i * stride
-
-    def _make(self, node: _Node, number: int, parent: int) -> int:
-        """Make one vertex; only those of containment reach the builder."""
-        kind = self._text(node.data, "type")
-        basename = self._text(node.data, "basename") or kind
-        subsystem = self._text(node.data, "subsystem") or CONTAINMENT
-        size = self._int(node.data, "size", 1)
-        if not kind or size < 0:
-            raise InvalidGraph("needs a type and a size of at least 0", where=f"node {node.id}")
-        rank = -1
-        if kind == "node":
-            rank, self.rank = self.rank, self.rank + 1
-        paths: dict[str, str] = {}
-        name = ""
-        if self.has_others:
-            name = f"{basename}{number}" if number != -1 else basename
-            above = self.made[parent].paths.get(subsystem, "") if parent >= 0 else ""
-            paths[subsystem] = f"{above}/{name}"
-        made = _Made(kind, name, paths)
-        self.made.append(made)
-        if subsystem == CONTAINMENT:
-            builder = self.builder
-            made.index = len(builder.kinds)
-            builder.add_plain(
-                builder.intern_type(kind),
-                builder.intern_text(basename),
-                number,
-                len(self.made) - 1,
-                rank,
-                size,
-            )
-            unit = self._text(node.data, "unit")
-            if unit:
-                builder.units[made.index] = unit
-        return len(self.made) - 1
-
     def _subsystem(self, edge: _Edge) -> str:
-        return self._text(edge.data, "e_subsystem") or CONTAINMENT
+        return self.text_of(edge.data, "e_subsystem") or CONTAINMENT
 
-    def _text(self, data: dict[str, str], name: str) -> str:
+    def text_of(self, data: dict[str, str], name: str) -> str:
         return data.get(name, self.recipe.defaults.get(name, ""))
 
-    def _int(self, data: dict[str, str], name: str, default: int) -> int:
+    def int_of(self, data: dict[str, str], name: str, default: int) -> int:
         text = data.get(name, self.recipe.defaults.get(name, ""))
         return int(text) if text else default
+
+
+class _Maker:
+    """Makes the vertices of one recipe node; what they have in common is looked up once."""
+
+    def __init__(self, generator: _Generator, node: _Node) -> None:
+        self.generator = generator
+        builder = generator.builder
+        self.kind = generator.text_of(node.data, "type")
+        self.basename = generator.text_of(node.data, "basename") or self.kind
+        self.subsystem = generator.text_of(node.data, "subsystem") or CONTAINMENT
+        self.size = generator.int_of(node.data, "size", 1)
+        self.unit = generator.text_of(node.data, "unit")
+        if not self.kind or self.size < 0:
+            raise InvalidGraph("needs a type and a size of at least 0", where=f"node {node.id}")
+        self.kind_number = builder.intern_type(self.kind)
+        self.text_number = builder.intern_text(self.basename)
+
+    def make(self, number: int, parent: int) -> int:
+        """Make one vertex, with ``number`` as its id; only those of containment are built."""
+        generator, builder = self.generator, self.generator.builder
+        uniq_id = len(generator.index_of)
+        rank = -1
+        if self.kind == "node":
+            rank, generator.rank = generator.rank, generator.rank + 1
+        if generator.has_others:
+            name = f"{self.basename}{number}" if number != -1 else self.basename
+            above = generator.paths[parent].get(self.subsystem, "") if parent >= 0 else ""
+            generator.kinds.append(self.kind)
+            generator.names.append(name)
+            generator.paths.append({self.subsystem: f"{above}/{name}"})
+        if self.subsystem != CONTAINMENT:
+            generator.index_of.append(-1)
+            return uniq_id
+        index = len(builder.kinds)
+        generator.index_of.append(index)
+        builder.add_plain(
+            self.kind_number, self.text_number, number, uniq_id, rank, self.size
+        )
+        if self.unit:
+            builder.units[index] = self.unit
+        return uniq_id
 
 
 def _prefix(path: str, levels_up: int) -> str:

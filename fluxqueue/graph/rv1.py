@@ -56,7 +56,7 @@ def parse_rv1(text: str | bytes, *, needs_hosts: bool = True) -> Rv1:
         No JSON, another version than 1, missing keys, an idset or hostlist that cannot be read,
         fewer hosts than ranks.
     """
-    data = text.encode() if isinstance(text, str) else text
+    data = document.to_bytes(text, InvalidGraph)
     top = document.load_json(data, InvalidGraph, MAX_BYTES)
     if not isinstance(top, dict) or top.get("version") != 1:
         raise InvalidGraph("R must be an object of version 1", where="version")

@@ -55,6 +55,14 @@ def load(text: str | bytes, error: type[InvalidInput], max_bytes: int = MAX_BYTE
     return _YamlReader(error).read(text)
 
 
+def to_bytes(text: str | bytes, error: type[InvalidInput]) -> bytes:
+    """UTF-8 of ``text``; lone surrogates are refused as ``error``."""
+    try:
+        return text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError as failure:
+        raise error(f"is not UTF-8: {failure.reason}", where="document") from failure
+
+
 def load_json(text: str | bytes, error: type[InvalidInput], max_bytes: int) -> Any:
     """Read one JSON document of at most ``max_bytes``.
 

@@ -141,7 +141,7 @@ def _count(value: Any, where: str) -> Count:
     maximum = _unsigned(value["max"], f"{where}.max")
     operand = _unsigned(value["operand"], f"{where}.operand")
     operator = value["operator"]
-    if operator not in _MIN_OPERAND:
+    if not isinstance(operator, str) or operator not in _MIN_OPERAND:
         _refuse("must be one of + * ^", f"{where}.operator", operator)
     if maximum < minimum:
         _refuse("must be at least min", f"{where}.max", maximum)
@@ -150,7 +150,7 @@ def _count(value: Any, where: str) -> Count:
         _refuse(f"must be at least {least} for {operator}", f"{where}.operand", operand)
     if operator == "^" and minimum < 2:
         _refuse("must be at least 2 for ^", f"{where}.min", minimum)
-    return Count(minimum, maximum, str(operator), operand)
+    return Count(minimum, maximum, operator, operand)
 
 
 def _task(value: Any, where: str) -> Task:

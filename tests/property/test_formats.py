@@ -1,0 +1,126 @@
+"""Writers and readers: what one writes the other reads, and it means the same."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fluxqueue.errors import FluxQueueError
+from fluxqueue.graph.jgf import parse_jgf, read_jgf
+from fluxqueue.graph.matcher import Matcher
+from fluxqueue.graph.resource_set import ResourceSet
+from fluxqueue.graph.rv1 import parse_rv1, read_rv1
+from fluxqueue.graph.state import Booking
+from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.writers import FORMATS, jgf_document, write
+from tests.property.graph_strategies import graphs, jobspecs
+
+QUIET = list(HealthCheck)
+
+
+def whole(graph: ResourceGraph) -> ResourceSet:
+    """The set of all vertices."""
+    blocks = {i: (b.shape.full, b.shape.full) for i, b in enumerate(graph.blocks)}
+    return ResourceSet(graph, Booking(1, 0, 10, False, blocks, dict.fromkeys(graph.tops, True)))
+
+
+def facts(graph: ResourceGraph) -> list[tuple[object, ...]]:
+    return sorted(
+        (
+            graph.path(v), graph.type_name(v), graph.id[v], graph.uniq_id[v], graph.rank[v],
+            graph.size[v], graph.units.get(v, ""), sorted(graph.properties.get(v, {}).items()),
+        )
+        for v in range(len(graph))
+    )  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+@given(graph=graphs())
+def test_jgf_round_trip(graph: ResourceGraph) -> None:
+    """A graph written as JGF and read again has the same vertices with the same facts."""
+    again = read_jgf(write(whole(graph), "jgf"))
+    assert facts(again) == facts(graph)
+    assert again.find_path(graph.path(len(graph) - 1))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+@given(graph=graphs(), jobspec=jobspecs(), policy=st.sampled_from(["lonode", "hinodex", "first"]))
+def test_r_can_be_booked_again(graph: ResourceGraph, jobspec: object, policy: str) -> None:
+    """R as JGF, booked on a fresh state (a restart), holds exactly the same vertices."""
+    matcher = Matcher(graph, policy)
+    try:
+        found = matcher.match(jobspec, 1)  # type: ignore[arg-type]
+    except FluxQueueError:
+        return
+    assert found is not None
+    fresh = Matcher(graph, policy)
+    given_again = fresh.read_given(parse_jgf(write(found, "jgf")))
+    fresh.update(given_again, 1, at=found.at, duration_s=found.end - found.at)
+    assert fresh.state.bookings[1] == found.booking
+    assert {v: p.spans for v, p in fresh.state.planners.items()} == {
+        v: p.spans for v, p in matcher.state.planners.items()
+    }
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+@given(graph=graphs(), jobspec=jobspecs())
+def test_shorthand_is_shorter_and_means_the_same(graph: ResourceGraph, jobspec: object) -> None:
+    """The shorthand form, expanded on the graph, is the booking; it never has more vertices."""
+    matcher = Matcher(graph, "lonodex")
+    try:
+        found = matcher.match(jobspec, 1)  # type: ignore[arg-type]
+    except FluxQueueError:
+        return
+    assert found is not None
+    document = jgf_document(found, is_shorthand=True)
+    full = jgf_document(found, is_shorthand=False)
+    assert document is not None
+    assert full is not None
+    assert len(document["graph"]["nodes"]) <= len(full["graph"]["nodes"])
+    parsed = parse_jgf(json.dumps(document))
+    parsed.is_shorthand = True
+    assert matcher.read_given(parsed).booking().blocks == found.booking.blocks
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+@given(graph=graphs(), jobspec=jobspecs())
+def test_rv1_says_what_is_held(graph: ResourceGraph, jobspec: object) -> None:
+    """R_lite has every core and gpu of the set on the rank of its node; the R can be read."""
+    matcher = Matcher(graph, "lonode")
+    try:
+        found = matcher.match(jobspec, 1)  # type: ignore[arg-type]
+    except FluxQueueError:
+        return
+    assert found is not None
+    text = write(found, "rv1_nosched")
+    expected: dict[int, set[tuple[str, int]]] = {}
+    for v, _ in found.vertices():
+        if graph.type_name(v) in ("core", "gpu"):
+            node = graph.blocks[graph.block_of[v]].base
+            expected.setdefault(graph.rank[node], set()).add((graph.type_name(v), graph.id[v]))
+    if not expected:
+        assert text == ""
+        return
+    parsed = parse_rv1(text)
+    assert {
+        entry.rank: {(kind, number) for kind, ids in entry.children for number in ids}
+        for entry in parsed.entries
+    } == expected
+    assert (parsed.starttime, parsed.expiration) == (found.at, found.end)
+    assert len(read_rv1(text)) > len(expected)
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+@settings(max_examples=10, deadline=None, suppress_health_check=QUIET)
+@given(graph=graphs())
+def test_every_format_writes_a_whole_graph(name: str, graph: ResourceGraph) -> None:
+    """Each writer takes every graph; text formats have a line per vertex."""
+    text = write(whole(graph), name)
+    assert text.endswith("\n")
+    if name in ("simple", "pretty_simple"):
+        assert len(text.splitlines()) == len(graph)
+    else:
+        json.loads(text)
