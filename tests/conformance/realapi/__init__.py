@@ -1,0 +1,1 @@
+"""Replays recorded conversations with a real API server against the embedded one."""
