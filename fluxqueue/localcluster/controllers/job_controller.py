@@ -127,7 +127,7 @@ class JobController:
         tracked = {uid for uids in uncounted.values() for uid in uids} - released
         settle_counts(status, tracked)
         event = finish(status, plan.final if failure is None else None, now())
-        job = await self._write_status(job, status)
+        await self._write_status(job, status)
         if event is not None:
             self._events.record(COMPONENT, job, *event)
         if failure is not None:
