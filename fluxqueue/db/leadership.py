@@ -16,10 +16,11 @@ from fluxqueue.errors import LostLeadership
 async def try_acquire(
     database: Database, role: str, holder: str, *, duration_s: float
 ) -> int | None:
-    """Take or renew ``role`` for ``duration_s``; give the term, or None while another holds it.
+    """Begin a term of ``role`` for ``duration_s``; give it, or None while another holds the role.
 
-    Renewing keeps the term; taking over an expired role, or taking it back after a restart under
-    another ``holder`` name, raises it. Time is the database's, so no two clocks are compared.
+    Each success is a new term, also for a ``holder`` that has the role already: a process that was
+    restarted under the same name must not share a term with what its old life left in flight.
+    Time is the database's, so no two clocks are compared.
     """
     async with database.begin() as tx:
         row = await tx.fetch_one(
@@ -27,7 +28,7 @@ async def try_acquire(
             INSERT INTO leadership AS l (role, term, holder, expires_at)
             VALUES (:role, 1, :holder, now() + make_interval(secs => :duration_s))
             ON CONFLICT (role) DO UPDATE SET
-                term = CASE WHEN l.holder = excluded.holder THEN l.term ELSE l.term + 1 END,
+                term = l.term + 1,
                 holder = excluded.holder,
                 expires_at = excluded.expires_at
             WHERE l.holder = excluded.holder OR l.expires_at < now()
@@ -38,6 +39,25 @@ async def try_acquire(
             duration_s=duration_s,
         )
         return None if row is None else int(row["term"])
+
+
+async def renew(
+    database: Database, role: str, holder: str, *, term: int, duration_s: float
+) -> bool:
+    """Keep ``term`` for another ``duration_s``; tell whether it is still the current one.
+
+    One that has run out may be renewed as long as nobody has begun another.
+    """
+    async with database.begin() as tx:
+        renewed = await tx.execute(
+            "UPDATE leadership SET expires_at = now() + make_interval(secs => :duration_s)"
+            " WHERE role = :role AND holder = :holder AND term = :term",
+            role=role,
+            holder=holder,
+            term=term,
+            duration_s=duration_s,
+        )
+        return renewed == 1
 
 
 async def seize(database: Database, role: str, holder: str) -> int:
@@ -60,14 +80,15 @@ async def seize(database: Database, role: str, holder: str) -> int:
         return int(row["term"])
 
 
-async def resign(database: Database, role: str, holder: str) -> None:
-    """Let ``role`` go at once, so that a successor need not wait for the time to run out."""
+async def resign(database: Database, role: str, holder: str, *, term: int) -> None:
+    """Let ``term`` go at once, so that a successor need not wait for the time to run out."""
     async with database.begin() as tx:
         await tx.execute(
             "UPDATE leadership SET expires_at = now() - interval '1 second'"
-            " WHERE role = :role AND holder = :holder",
+            " WHERE role = :role AND holder = :holder AND term = :term",
             role=role,
             holder=holder,
+            term=term,
         )
 
 

@@ -120,7 +120,7 @@ class Worker:
         finally:
             self._matcher = None
             with suppress(DatabaseUnavailable):
-                await leadership.resign(context.database, ROLE, context.identity)
+                await leadership.resign(context.database, ROLE, context.identity, term=term)
 
     async def _try_lead(self) -> int | None:
         context = self._context
@@ -129,11 +129,14 @@ class Worker:
         )
 
     async def _match_and_renew(self, term: int, duration_s: float) -> None:
+        context = self._context
         matching = asyncio.create_task(self._run_queue("schedule", 1))
         try:
             while not matching.done():
                 await asyncio.wait([matching], timeout=duration_s / 5)
-                if await self._try_lead() != term:
+                if not await leadership.renew(
+                    context.database, ROLE, context.identity, term=term, duration_s=duration_s
+                ):
                     raise LostLeadership(f"role {ROLE}: term {term} is over")
         finally:
             matching.cancel()

@@ -1,0 +1,206 @@
+"""Rows without a cluster: builders of observations, a matcher, and the invariants of the rows.
+
+For tests on real Postgres that need no API server: what the controller would have seen is said by
+hand, and what the worker would have asked of the API server is read from the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from fluxqueue.clock import Clock, ManualClock
+from fluxqueue.db import leadership
+from fluxqueue.db.database import Database
+from fluxqueue.db.decisions import load_graph
+from fluxqueue.db.observations import WorkloadSeen, save_nodes, save_workloads
+from fluxqueue.db.settling import Ungate, settle
+from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import CPU, ResourceRequest
+from fluxqueue.graph.pools import PoolSet
+from fluxqueue.settings import Settings
+from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.schedule import ROLE, Matcher
+from tests.support.pool_model import request
+
+Row = dict[str, Any]
+
+
+def settings_for(url: str, **more: Any) -> Settings:
+    """Settings of a test's process."""
+    return Settings(database_url=url, db_pool_timeout_s=5.0, matcher_lease_s=2.0, **more)
+
+
+def workload(uid: str, asked: ResourceRequest | None = None, **more: Any) -> WorkloadSeen:
+    """A BatchJob as the controller sees it; ``more`` overrides any field."""
+    asked = asked or request(cpu=1)
+    seen = WorkloadSeen(
+        uid=uid,
+        namespace="default",
+        name=f"{uid}-job",
+        workload_kind="Job",
+        workload_name=uid,
+        flux_uid=f"flux-{uid}",
+        queue="default",
+        priority=0,
+        held_by=None,
+        request=asked.to_json(),
+        size=asked.size,
+        duration_s=asked.duration_s,
+        ignored=[],
+        wanted=asked.size,
+        result=None,
+        is_deleting=False,
+        is_gone=False,
+        is_suspended=True,
+    )
+    return replace(seen, **more)
+
+
+def pod(
+    uid: str,
+    phase: str = "Pending",
+    *,
+    is_gated: bool = True,
+    is_terminating: bool = False,
+    index: int | None = None,
+    node: str | None = None,
+) -> PodFact:
+    """A pod of a workload."""
+    return PodFact(uid, uid, phase, is_gated, is_terminating, node, index)
+
+
+def cpu_node(name: str, cpu: int = 4, **more: Any) -> NodeFact:
+    """A node with a hostname label that is its name."""
+    labels = {"kubernetes.io/hostname": name}
+    return NodeFact(name, f"uid-{name}", {CPU: cpu}, labels, **more)
+
+
+@dataclass
+class Rows:
+    """One database and a matcher over it."""
+
+    database: Database
+    clock: Clock = field(default_factory=ManualClock)
+    settings: Settings = field(default_factory=Settings)
+    matcher: Matcher | None = None
+    term: int = 0
+
+    def context(self, identity: str = "test") -> WorkerContext:
+        """A worker's context without a cluster: nothing here may call the API server."""
+        return WorkerContext(self.database, cast("Any", None), self.settings, self.clock, identity)
+
+    async def fetch(self, sql: str, **values: Any) -> list[Row]:
+        """Run one statement in a transaction of its own."""
+        async with self.database.begin() as tx:
+            return await tx.fetch(sql, **values)
+
+    async def execute(self, sql: str, **values: Any) -> None:
+        """Run one statement in a transaction of its own."""
+        async with self.database.begin() as tx:
+            await tx.execute(sql, **values)
+
+    async def value(self, sql: str, **values: Any) -> Any:
+        """The one value of the one row."""
+        (row,) = await self.fetch(sql, **values)
+        (value,) = row.values()
+        return value
+
+    async def see(self, *seen: WorkloadSeen) -> None:
+        """Write observations."""
+        async with self.database.begin() as tx:
+            await save_workloads(tx, seen)
+
+    async def add_nodes(self, *present: NodeFact, gone: tuple[str, ...] = ()) -> None:
+        """Write nodes."""
+        async with self.database.begin() as tx:
+            await save_nodes(tx, present, gone)
+
+    async def match(self) -> None:
+        """Run the matcher until it has nothing more to decide."""
+        if self.matcher is None:
+            await self.begin_term()
+        assert self.matcher is not None
+        await self.matcher.run()
+
+    async def begin_term(self) -> None:
+        """A new matcher under a new term, with nothing in memory."""
+        self.term = await leadership.seize(self.database, ROLE, f"matcher-{self.term}")
+        self.matcher = Matcher(self.context(), self.term)
+
+    async def settle(self, *uids: str) -> list[Ungate]:
+        """Settle workloads."""
+        async with self.database.begin() as tx:
+            return await settle(tx, uids)
+
+    async def states(self) -> dict[str, str]:
+        """State by UID."""
+        rows = await self.fetch("SELECT uid, state FROM fluxjobs ORDER BY jobid")
+        return {row["uid"]: row["state"] for row in rows}
+
+    async def outbox(self, kind: str) -> list[str]:
+        """Keys of the outbox rows of one kind."""
+        rows = await self.fetch("SELECT key FROM outbox WHERE kind = :kind ORDER BY id", kind=kind)
+        return [row["key"] for row in rows]
+
+    async def slots(self, uid: str) -> list[tuple[int, str, str, str | None]]:
+        """Slots of the live allocation: number, node, state, pod."""
+        rows = await self.fetch(
+            "SELECT number, node, s.state, pod_uid FROM allocation_slots s JOIN allocations a"
+            " ON a.id = s.allocation_id WHERE a.uid = :uid AND a.is_live ORDER BY number",
+            uid=uid,
+        )
+        return [(row["number"], row["node"], row["state"], row["pod_uid"]) for row in rows]
+
+    async def drift(self) -> list[tuple[str, str]]:
+        """Broken invariants, as SQL finds them."""
+        rows = await self.fetch("SELECT invariant, subject FROM drift ORDER BY 1, 2")
+        return [(row["invariant"], row["subject"]) for row in rows]
+
+    async def check(self) -> None:
+        """All invariants of the rows that hold after every transaction."""
+        assert await self.drift() == []
+        assert await self.fetch(_HIDDEN_DRIFT) == []
+
+
+_HIDDEN_DRIFT = """
+SELECT 'slots of a final FluxJob' AS what, f.uid FROM fluxjobs f
+JOIN allocations a USING (uid) JOIN allocation_slots s ON s.allocation_id = a.id
+WHERE f.state IN ('Completed', 'Failed', 'Cancelled') AND s.state <> 'returned'
+UNION ALL
+SELECT 'reservation of a FluxJob that is not Reserved', f.uid FROM reservations r
+JOIN fluxjobs f USING (uid) WHERE f.state <> 'Reserved'
+UNION ALL
+SELECT 'Reserved without a reservation', f.uid FROM fluxjobs f
+WHERE f.state = 'Reserved' AND NOT EXISTS (SELECT FROM reservations r WHERE r.uid = f.uid)
+UNION ALL
+SELECT 'two holders of one pod', min(s.pod_uid) FROM allocation_slots s
+WHERE s.pod_uid IS NOT NULL GROUP BY s.pod_uid HAVING count(*) > 1
+UNION ALL
+SELECT 'free is not capacity minus allocated minus foreign', node FROM node_usage
+WHERE free <> capacity - allocated - foreign_used
+"""
+
+
+def amounts(pools: PoolSet) -> dict[tuple[str, str], tuple[int, int, int]]:
+    """Capacity, foreign and booked by node and resource, zeros left out: equal pools are equal."""
+    found = {}
+    for name, row in pools.rows.items():
+        for resource, column in pools.columns.items():
+            one = tuple(
+                int(array[row, column]) for array in (pools.capacity, pools.foreign, pools.booked)
+            )
+            if any(one):
+                found[name, resource] = cast("tuple[int, int, int]", one)
+    return found
+
+
+async def rebuilt(rows: Rows) -> PoolSet:
+    """A pool set read anew, leaving the recorded changes for the matcher."""
+    pools = PoolSet()
+    async with rows.database.begin() as tx:
+        await tx.execute("SAVEPOINT before")
+        await load_graph(tx, pools)
+        await tx.execute("ROLLBACK TO SAVEPOINT before")
+    return pools
