@@ -283,8 +283,10 @@ class BlockTable:
                 offer = offers[number]
                 if offer is None:
                     continue
-                for index in range(len(offer.counts)):
-                    found.append((self._score(number, offer, index), number, index))
+                found.extend(
+                    (self._score(number, offer, index), number, index)
+                    for index in range(len(offer.counts))
+                )
                 total += offer.units
             if total >= enough:
                 break

@@ -277,9 +277,9 @@ class GraphBuilder:
         return len({(graph.basename_of[c], graph.id[c]) for c in siblings}) == len(siblings)
 
 
-def to_networkx(graph: ResourceGraph) -> nx.DiGraph:
+def to_networkx(graph: ResourceGraph) -> nx.DiGraph[int]:
     """The graph as networkx, for drawing, checking and export. Node keys are vertex numbers."""
-    found: nx.DiGraph = nx.DiGraph()
+    found: nx.DiGraph[int] = nx.DiGraph()
     for v in range(len(graph)):
         found.add_node(
             v,

@@ -188,9 +188,7 @@ def check_free(
                 masks[number] = state.block_masks(number, start, end)[0]
             is_held = bool(masks[number] >> (v - graph.blocks[number].base) & 1)
         if is_held:
-            raise InvalidInput(
-                "is held by another job in that time", where=graph.path(v), value=v
-            )
+            raise InvalidInput("is held by another job in that time", where=graph.path(v), value=v)
 
 
 def without(graph: ResourceGraph, booking: Booking, vertices: Iterable[int]) -> Booking:

@@ -238,7 +238,7 @@ class _Generator:
         return wrap
 
     def _associate(self, node: _Node, edge: _Edge, target: _Node, *, by_path: bool) -> None:
-        """Put existing vertices into another subsystem: all of a type, or those with a like path."""
+        """Put existing vertices of a type into another subsystem, all or those with a like path."""
         kind, subsystem = self.text_of(target.data, "type"), self._subsystem(edge)
         if subsystem == CONTAINMENT:
             raise InvalidGraph("containment is made by MULTIPLY", where=f"edge to {target.id}")
@@ -305,9 +305,7 @@ class _Maker:
             return uniq_id
         index = len(builder.kinds)
         generator.index_of.append(index)
-        builder.add_plain(
-            self.kind_number, self.text_number, number, uniq_id, rank, self.size
-        )
+        builder.add_plain(self.kind_number, self.text_number, number, uniq_id, rank, self.size)
         if self.unit:
             builder.units[index] = self.unit
         return uniq_id

@@ -13,8 +13,8 @@ from enum import StrEnum
 from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec, Unsatisfiable
 from fluxqueue.graph.child_order import ChildOrder
 from fluxqueue.graph.collect import Collector
-from fluxqueue.graph.fast import FastSelector
 from fluxqueue.graph.edit import GraphEdit, subtrees
+from fluxqueue.graph.fast import FastSelector
 from fluxqueue.graph.filters import DEFAULT, PruningFilters
 from fluxqueue.graph.find import Finder
 from fluxqueue.graph.given import GivenJgf, GivenRv1, check_free, find_vertex, without
@@ -306,9 +306,7 @@ class Matcher:
     def _nodes_up_below(self, v: int) -> int:
         graph = self.graph
         node = graph.type_number["node"]
-        return sum(
-            graph.type_of[u] == node and graph.is_up(u) for u in range(v, graph.end[v])
-        )
+        return sum(graph.type_of[u] == node and graph.is_up(u) for u in range(v, graph.end[v]))
 
     def constraint_for(self, request: Request) -> Callable[[int], bool] | None:
         """Whether a node satisfies the jobspec's constraint; None if there is none."""

@@ -161,17 +161,17 @@ class GraphState:
     def top_is_held(self, v: int, start: int, end: int) -> bool:
         """Whether a vertex above the blocks is held exclusively at some time in the window."""
         jobs = self.top_jobs.get(v)
-        return bool(jobs) and any(b.tops[v] and b.overlaps(start, end) for b in jobs.values())
+        return jobs is not None and any(b.tops[v] and b.overlaps(start, end) for b in jobs.values())
 
     def top_is_touched(self, v: int, start: int, end: int) -> bool:
         """Whether any job holds a vertex above the blocks, or something below it."""
         jobs = self.top_jobs.get(v)
-        return bool(jobs) and any(b.overlaps(start, end) for b in jobs.values())
+        return jobs is not None and any(b.overlaps(start, end) for b in jobs.values())
 
     def top_is_allocated(self, v: int) -> bool:
         """Whether an allocation, even one past its end, holds the vertex exclusively."""
         jobs = self.top_jobs.get(v)
-        return bool(jobs) and any(b.tops[v] and not b.is_reservation for b in jobs.values())
+        return jobs is not None and any(b.tops[v] and not b.is_reservation for b in jobs.values())
 
     def jobs_at(self, v: int) -> dict[int, tuple[bool, Booking]]:
         """Jobs at or below a vertex: whether they hold the vertex itself, and their booking."""

@@ -161,7 +161,7 @@ class Walk:
         self._score += factor
         found: Found = {}
         if slot is not None:
-            self._find_slots(v, slot, is_exclusive, found)
+            self._find_slots(v, slot, found)
         elif match is not None:
             self._explore(v, match.children, False, is_exclusive, 1, found)
         else:
@@ -319,16 +319,14 @@ class Walk:
 
     # -- slots ------------------------------------------------------------------------------
 
-    def _find_slots(self, v: int, slot: Need, is_exclusive: bool, into: Found) -> None:
+    def _find_slots(self, v: int, slot: Need, into: Found) -> None:
         """Build as many slots as fit below ``v``, the best parts first, whole vertices only."""
         parts: Found = {}
         self._explore(v, slot.children, False, True, slot.per_share, parts)
         for candidates in parts.values():
             candidates.members.sort(key=_score, reverse=self.policy.is_high)
         counts = {part.kind: self._per_slot(part, parts) for part in slot.children}
-        number = min(
-            self._slots_of(kind, count, parts) for kind, count in counts.items()
-        )
+        number = min(self._slots_of(kind, count, parts) for kind, count in counts.items())
         position = dict.fromkeys(counts, 0)
         for _ in range(number):
             edges: list[Edge] = []
@@ -341,9 +339,7 @@ class Walk:
                     covered += member.count
                     score += member.score
                     edges.append((member.edges[0][0], True))
-            into.setdefault(self._slot, Candidates()).add(
-                Candidate(score, 1, tuple(edges), False)
-            )
+            into.setdefault(self._slot, Candidates()).add(Candidate(score, 1, tuple(edges), False))
 
     def _per_slot(self, part: Need, parts: Found) -> int:
         candidates = parts.get(part.kind)

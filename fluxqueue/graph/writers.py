@@ -163,9 +163,7 @@ class _Lite:
                     collected[kind] = [
                         shape.ids[i] for i in range(mask.bit_length()) if mask >> i & 1
                     ]
-                text = known[key] = (
-                    _children_text(collected) if any(collected.values()) else ""
-                )
+                text = known[key] = _children_text(collected) if any(collected.values()) else ""
             if text:
                 self._take(block.base, text)
 
@@ -215,9 +213,7 @@ def rv1_document(resources: ResourceSet, scheduling: str = "") -> dict[str, Any]
         return None
     found: dict[str, Any] = {"version": 1, "execution": lite.execution(resources)}
     if scheduling:
-        found["scheduling"] = jgf_document(
-            resources, is_shorthand=scheduling == "jgf_shorthand"
-        )
+        found["scheduling"] = jgf_document(resources, is_shorthand=scheduling == "jgf_shorthand")
         if resources.queue:
             found["attributes"] = {"system": {"scheduler": {"queue": resources.queue}}}
     return found

@@ -1,8 +1,8 @@
 """YAML and JSON texts as plain Python data, with bounds against hostile documents.
 
-Called by the jobspec parser and the readers of ``graph``. No Python object is ever constructed from a tag; depth,
-size and the number of values are bounded *before* anything recursive runs, and aliases are
-refused, so that alias bombs and depth bombs cost nothing.
+Called by the jobspec parser and the readers of ``graph``. No Python object is ever constructed
+from a tag; depth, size and the number of values are bounded *before* anything recursive runs, and
+aliases are refused, so that alias bombs and depth bombs cost nothing.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class _YamlReader:
 
 def _scalar(event: Any) -> Any:
     text = str(event.value)
-    if event.style is not None:
+    if event.style:  # a plain scalar has None or "", depending on the parser
         return text
     if text in ("", "~", "null"):
         return None

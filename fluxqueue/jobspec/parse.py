@@ -186,9 +186,9 @@ def _unsigned(value: Any, where: str) -> int:
 
 
 def _duration(value: Any, where: str) -> float:
+    if isinstance(value, bool):
+        _refuse("must be a number of seconds", where, value)
     try:
-        if isinstance(value, bool):
-            raise ValueError
         seconds = float(value)
     except (TypeError, ValueError, OverflowError):
         _refuse("must be a number of seconds", where, value)
