@@ -140,7 +140,7 @@ def batch_scene(jobs: int, seed: int) -> Scene:
 
 def _mixed_job(number: int, dice: random.Random) -> dict[str, Any]:
     """One Job of a kind drawn by weight; every Job is a gang: all its pods at once or none."""
-    kind = dice.choices(("small", "medium", "gang", "memory", "big"), (45, 30, 10, 10, 5))[0]
+    kind = dice.choices(("small", "medium", "gang", "memory", "big"), (50, 28, 7, 10, 5))[0]
     pods, cpu, memory_gi = _dimensions(kind, dice)
     return _job(
         f"{kind}-{number:03}",
@@ -162,7 +162,7 @@ def _dimensions(kind: str, dice: random.Random) -> tuple[int, int, int]:
         case "medium":
             return dice.randint(5, 16), dice.randint(1, 4), 1
         case "gang":
-            return dice.randint(32, 64), dice.randint(1, 8), 1
+            return dice.randint(32, 64), dice.randint(1, 4), 1
         case "memory":
             return dice.randint(1, 6), 2, dice.choice((48, 64, 96))
         case _:
