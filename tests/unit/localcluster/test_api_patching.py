@@ -76,7 +76,7 @@ class TestStrategic:
         assert [c["name"] for c in spec["containers"]] == ["two", "zero", "one"]
 
     def test_delete_and_nested_merge(self) -> None:
-        """Elements go by ``$patch: delete``, new ones come first, lists without key are replaced."""
+        """Elements go by ``$patch: delete``, new ones come first; plain lists are replaced."""
         env = [{"name": "B", "$patch": "delete"}, {"name": "C", "value": "3"}]
         spec = pod_spec({"containers": [{"name": "one", "env": env, "args": ["z"]}]})
         one = spec["containers"][0]
@@ -153,7 +153,8 @@ class TestJson:
             ([{"op": "add", "path": "/l/-", "value": 3}], {"m": {"a/b": "1"}, "l": [1, 2, 3]}),
             ([{"op": "add", "path": "/l/0", "value": 0}], {"m": {"a/b": "1"}, "l": [0, 1, 2]}),
             ([{"op": "remove", "path": "/l/0"}], {"m": {"a/b": "1"}, "l": [2]}),
-            ([{"op": "replace", "path": "/m/a~1b", "value": "2"}], {"m": {"a/b": "2"}, "l": [1, 2]}),
+            ([{"op": "replace", "path": "/m/a~1b", "value": "2"}],
+             {"m": {"a/b": "2"}, "l": [1, 2]}),
             ([{"op": "replace", "path": "/m/new", "value": 1}],
              {"m": {"a/b": "1", "new": 1}, "l": [1, 2]}),
             ([{"op": "test", "path": "/m/none", "value": None}], {"m": {"a/b": "1"}, "l": [1, 2]}),

@@ -53,8 +53,10 @@ def test_label_selectors(text: str, is_matched: bool) -> None:
         ("env=prod,", "found '', expected: identifier after ','"),
         (
             "tier>abc",
-            "unable to parse requirement: values[0]: Invalid value: \"abc\": for 'Gt', 'Lt' "
-            "operators, the value must be an integer",
+            (
+                "unable to parse requirement: values[0]: Invalid value: \"abc\": for 'Gt', 'Lt' "
+                "operators, the value must be an integer"
+            ),
         ),
     ],
 )
