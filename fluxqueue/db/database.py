@@ -26,8 +26,8 @@ class Transaction:
     def __init__(self, database: Database, connection: AsyncConnection) -> None:
         self._database = database
         self.connection = connection
-        self.wakes_after_commit: set[TaskName] = set()
-        self._asked: set[TaskName] = set()
+        self._wanted: set[TaskName] = set()
+        self._already_waiting: set[TaskName] = set()
 
     async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
         """Run one statement and give all its rows."""
@@ -49,14 +49,28 @@ class Transaction:
         if rows:
             await self.connection.execute(text(sql), list(rows))
 
-    async def wake(self, *tasks: TaskName) -> None:
+    def wake(self, *tasks: TaskName) -> None:
         """Ask for tasks with this transaction; asking twice is asking once."""
-        for task in tasks:
-            if task in self._asked:
-                continue
-            self._asked.add(task)
+        self._wanted.update(tasks)
+
+    async def defer_tasks(self) -> None:
+        """Defer the tasks asked for. ``Database.begin`` does this last, just before the commit.
+
+        Last and in one order, because two transactions that defer the same task wait for each
+        other (a unique index on the queueing lock): before row locks that would be a deadlock,
+        and early in a long cycle it would hold up everybody else.
+        """
+        for task in sorted(self._wanted - self._already_waiting):
             if not await wake(self._database.app, task, self.connection):
-                self.wakes_after_commit.add(task)
+                self._already_waiting.add(task)
+
+    async def wake_again(self) -> None:
+        """After the commit: ask once more for what was waiting before it, and may have run since.
+
+        That run did not see our rows.
+        """
+        for task in sorted(self._already_waiting):
+            await wake_now(self._database.app, task)
 
 
 class Database:
@@ -105,8 +119,8 @@ class Database:
                     {"actor": self.role},
                 )
                 yield transaction
-            for task in transaction.wakes_after_commit:
-                await wake_now(self.app, task)
+                await transaction.defer_tasks()
+            await transaction.wake_again()
 
     async def wake(self, *tasks: TaskName) -> None:
         """Ask for tasks outside any transaction."""

@@ -128,7 +128,7 @@ async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
     for task, keys in settle.items():
         await put(tx, task, keys)
     if any(row["state"] == "Pending" and not row["is_examined"] for row in stored):
-        await tx.wake(TaskName.SCHEDULE)
+        tx.wake(TaskName.SCHEDULE)
 
 
 async def _write(
@@ -227,7 +227,7 @@ async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
             kind=kind,
             keys=list(keys),
         )
-        await tx.wake(TaskName.SCHEDULE)
+        tx.wake(TaskName.SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True)

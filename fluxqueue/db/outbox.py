@@ -41,7 +41,7 @@ async def put(tx: Transaction, task: TaskName, keys: Iterable[str]) -> None:
             kind=task.value,
             keys=wanted,
         )
-        await tx.wake(task)
+        tx.wake(task)
 
 
 async def claim(database: Database, task: TaskName, *, limit: int) -> Sequence[OutboxRow]:

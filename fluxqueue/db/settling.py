@@ -71,7 +71,7 @@ async def _end_waiting(tx: Transaction, row: Mapping[str, Any]) -> None:
         uid=row["uid"],
     )
     await tx.execute("DELETE FROM reservations WHERE uid = :uid", uid=row["uid"])
-    await tx.wake(TaskName.SCHEDULE)
+    tx.wake(TaskName.SCHEDULE)
 
 
 def _final_state(row: Mapping[str, Any]) -> FluxJobState:
