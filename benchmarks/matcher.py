@@ -1,0 +1,245 @@
+"""``make bench-matcher``: the graph matcher's speed and memory, as tables.
+
+Each graph runs in a process of its own, so that its memory is its own. A match is timed with its R
+(``rv1_nosched``) as text, the jobspec parsed beforehand; graphs are filled to the first failure or
+until the time is up, then every job is cancelled, and again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.from_nodes import graph_from_nodes
+from fluxqueue.graph.grug import read_grug
+from fluxqueue.graph.jgf import read_jgf
+from fluxqueue.graph.matcher import Matcher, Verb
+from fluxqueue.graph.resource_set import ResourceSet
+from fluxqueue.graph.state import Booking
+from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.writers import write
+from fluxqueue.jobspec import Count, Jobspec, Resource
+
+GRAPHS = {"1x16": (1, 1, 16), "128x36": (8, 16, 36), "4000x64": (80, 50, 64),
+          "10000x64": (200, 50, 64)}  # fmt: skip
+POLICIES = ("first", "firstnodex", "low", "high", "lonode", "hinode", "lonodex", "hinodex",
+            "pack", "spread")  # fmt: skip
+GRUG = """<graphml><key id="root" for="node" attr.name="root"><default>0</default></key>
+<key id="type" for="node" attr.name="type"/>
+<key id="scale" for="edge" attr.name="multi_scale"/><key id="scope" for="edge" attr.name="id_scope">
+<default>0</default></key><graph>
+<node id="c"><data key="root">1</data><data key="type">cluster</data></node>
+<node id="r"><data key="type">rack</data></node><node id="n"><data key="type">node</data></node>
+<node id="k"><data key="type">core</data></node>
+<edge source="c" target="r"><data key="scale">{}</data></edge>
+<edge source="r" target="n"><data key="scale">{}</data><data key="scope">1</data></edge>
+<edge source="n" target="k"><data key="scale">{}</data></edge></graph></graphml>"""
+
+
+def slot(cores: int) -> Resource:
+    core = Resource("core", Count(cores, cores))
+    return Resource("slot", Count(1, 1), (core,), label="default")
+
+
+def job(top: Resource, duration_s: float = 3600.0) -> Jobspec:
+    return Jobspec(1, (top,), duration_s=duration_s)
+
+
+def nodes(count: int, *, is_exclusive: bool | None = None) -> Resource:
+    return Resource("node", Count(count, count), (slot(8),), is_exclusive=is_exclusive)
+
+
+JOBS = {
+    "slot1-core1": job(slot(1)),
+    "slot1-core8": job(slot(8)),
+    "node1-slot1-core8": job(nodes(1)),
+    "node4-slot1-core8": job(nodes(4)),
+    "node64x": job(nodes(64, is_exclusive=True)),
+}
+
+
+def rss_mib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def timed(call: Callable[[], object]) -> float:
+    started = perf_counter()
+    call()
+    return perf_counter() - started
+
+
+def run_jobs(graph: ResourceGraph, policy: str, jobspec: Jobspec, budget_s: float) -> list[str]:
+    """Fill, fail, cancel, in rounds; p50, p99, p50 of a failing match, p50 of cancel."""
+    matcher = Matcher(graph, policy)
+    matches: list[float] = []
+    failures: list[float] = []
+    cancels: list[float] = []
+    deadline = perf_counter() + budget_s
+    number = 0
+    while perf_counter() < deadline:
+        booked: list[int] = []
+        while perf_counter() < deadline:
+            number += 1
+            started = perf_counter()
+            try:
+                found = matcher.match(jobspec, number)
+                assert found is not None
+                write(found, "rv1_nosched")
+            except InsufficientResources:
+                failures.append(perf_counter() - started)
+                break
+            matches.append(perf_counter() - started)
+            booked.append(number)
+        if not booked:
+            break
+        for one in booked:
+            started = perf_counter()
+            matcher.cancel(one)
+            cancels.append(perf_counter() - started)
+    return [_ms(matches, 50), _ms(matches, 99), _ms(failures, 50), _ms(cancels, 50, digits=4)]
+
+
+def _ms(seconds: list[float], percentile: int, digits: int = 3) -> str:
+    if not seconds:
+        return "-"
+    ordered = sorted(seconds)
+    value = ordered[min(len(ordered) * percentile // 100, len(ordered) - 1)]
+    return f"{value * 1000:.{digits}f}"
+
+
+def bench_graph(name: str, budget_s: float, policies: tuple[str, ...]) -> None:
+    """All policies and jobs on one graph."""
+    racks, per_rack, cores = GRAPHS[name]
+    text = GRUG.format(racks, per_rack, cores)
+    holder: list[ResourceGraph] = []
+    load_s = timed(lambda: holder.append(read_grug(text)))
+    graph = holder[0]
+    print(f"\n## {name}: {len(graph)} vertices; GRUG load {load_s:.2f} s, RSS {rss_mib()} MiB\n")
+    print("| policy | job | p50 ms | p99 ms | failing ms | cancel ms |")
+    print("|---|---|---|---|---|---|")
+    for policy in policies:
+        for title, jobspec in JOBS.items():
+            top = jobspec.resources[0]
+            if top.type == "node" and top.count.minimum > racks * per_rack:
+                continue
+            row = run_jobs(graph, policy, jobspec, budget_s)
+            print(f"| {policy} | {title} | {' | '.join(row)} |", flush=True)
+    print(f"\nRSS at the end: {rss_mib()} MiB")
+
+
+def bench_load(name: str) -> None:
+    """Load from JGF and from Kubernetes nodes."""
+    racks, per_rack, cores = GRAPHS[name]
+    facts = [
+        NodeFact(
+            f"node{i}", f"uid{i}", {"cpu": cores * 1000},
+            labels={"topology.kubernetes.io/rack": f"rack{i // per_rack}"},
+        )
+        for i in range(racks * per_rack)
+    ]  # fmt: skip
+    holder: list[ResourceGraph] = []
+    nodes_s = timed(lambda: holder.append(graph_from_nodes(facts)))
+    print(f"| {name} | Kubernetes nodes | {nodes_s:.2f} s | {rss_mib()} MiB |", flush=True)
+
+
+def bench_jgf(name: str) -> None:
+    """Load a JGF document that another process wrote to standard input."""
+    data = sys.stdin.buffer.read()
+    holder: list[ResourceGraph] = []
+    load_s = timed(lambda: holder.append(read_jgf(data)))
+    size = len(data) / 1e6
+    print(f"| {name} | JGF, {size:.0f} MB | {load_s:.2f} s | {rss_mib()} MiB |", flush=True)
+
+
+def emit_jgf(name: str) -> None:
+    graph = read_grug(GRUG.format(*GRAPHS[name]))
+    blocks = {i: (b.shape.full, b.shape.full) for i, b in enumerate(graph.blocks)}
+    whole = Booking(1, 0, 1, False, blocks, dict.fromkeys(graph.tops, False))
+    for v in range(len(graph)):
+        graph.rank[v] = max(graph.rank[v], -1)
+    document = write(ResourceSet(graph, whole), "jgf")
+    sys.stdout.write(document.replace('"exclusive": true, ', ""))
+
+
+def bench_bulk() -> None:
+    """10,000 one-slot matches in one cycle, and reservations over a full cluster."""
+    graph = read_grug(GRUG.format(*GRAPHS["10000x64"]))
+    for policy in ("first", "low", "lonode"):
+        matcher = Matcher(graph, policy)
+        started = perf_counter()
+        for number in range(10_000):
+            matcher.match(JOBS["slot1-core8"], number)
+        seconds = perf_counter() - started
+        print(f"| 10000x64 | {policy} | 10,000 one-slot matches | {seconds:.2f} s |", flush=True)
+    graph = read_grug(GRUG.format(*GRAPHS["4000x64"]))
+    for policy in ("first", "lonode"):
+        for title, request in (("64 cores", job(slot(64))), ("4 nodes", job(nodes(4)))):
+            matcher = Matcher(graph, policy)
+            for number in range(1000):
+                matcher.match(job(nodes(4, is_exclusive=True), 60.0 * (number + 1)), number)
+            started = perf_counter()
+            for number in range(1000, 1100):
+                matcher.match(request, number, verb=Verb.ALLOCATE_ORELSE_RESERVE)
+            seconds = perf_counter() - started
+            print(
+                f"| 4000x64 | {policy} | 1,000 running, 100 reservations of {title} "
+                f"| {seconds:.2f} s |",
+                flush=True,
+            )
+
+
+def _child(*arguments: str, stdin: int | None = None) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.matcher", *arguments], check=True, stdin=stdin
+    )
+
+
+def main() -> None:
+    """Run everything, each graph in a child process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("step", nargs="?", default="all")
+    parser.add_argument("graph", nargs="?", default="")
+    parser.add_argument("--seconds", type=float, default=0.5, help="per policy and job")
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    options = parser.parse_args()
+    gc.freeze()
+    if options.step == "graph":
+        bench_graph(options.graph, options.seconds, tuple(options.policies.split(",")))
+    elif options.step == "load":
+        bench_load(options.graph)
+    elif options.step == "jgf":
+        bench_jgf(options.graph)
+    elif options.step == "emit":
+        emit_jgf(options.graph)
+    elif options.step == "bulk":
+        bench_bulk()
+    else:
+        _run_all(options)
+
+
+def _run_all(options: argparse.Namespace) -> None:
+    print("# The graph matcher\n\nGoals: docs/matcher.md. Medians of runs on one process.")
+    common = ["--seconds", str(options.seconds), "--policies", options.policies]
+    for name in GRAPHS:
+        _child("graph", name, *common)
+    print("\n## Load\n\n| graph | from | time | peak RSS |\n|---|---|---|---|", flush=True)
+    for name in ("4000x64", "10000x64"):
+        _child("load", name)
+        with subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.matcher", "emit", name], stdout=subprocess.PIPE
+        ) as writer:
+            assert writer.stdout is not None
+            _child("jgf", name, stdin=writer.stdout.fileno())
+    print("\n## Cycles\n\n| graph | policy | what | time |\n|---|---|---|---|", flush=True)
+    _child("bulk")
+
+
+if __name__ == "__main__":
+    main()
