@@ -45,7 +45,7 @@ fmt: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 
 lock: $(STAMP) ## Resolve all versions anew into requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra embedded --extra dev --universal \
+	$(BIN)/uv pip compile pyproject.toml --extra embedded --extra draw --extra dev --universal \
 	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet \
 	    --output-file requirements.lock
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fluxqueue import __version__
-from fluxqueue.cli import certs, check, db, demo, processes, up
+from fluxqueue.cli import certs, check, db, demo, graph, processes, up
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("check")(check.check)
 app.command("demo")(demo.demo)
 app.command("controller")(processes.controller)
 app.command("worker")(processes.worker)
+app.command("graph")(graph.graph)
 app.command("certs")(certs.certs)
 
 
@@ -38,7 +39,7 @@ def resource_query(context: typer.Context) -> None:
     """Match by hand on any Fluxion graph: resource-query's arguments and command language."""
     from fluxqueue.cli.resource_query import main as run
 
-    raise typer.Exit(run(context.args))
+    raise typer.Exit(run(context.args, from_cluster=graph.graph_from_cluster))
 
 
 def _print_version(wanted: bool) -> None:
