@@ -25,7 +25,7 @@ from fluxqueue.localcluster.api.certs import (
     save_authority,
     server_context,
 )
-from fluxqueue.localcluster.api.documents import DocumentChain, LegacyDiscovery, Provider
+from fluxqueue.localcluster.api.documents import DocumentChain, Provider
 from fluxqueue.localcluster.api.journal import Journal
 from fluxqueue.localcluster.api.machinery import Machinery
 from fluxqueue.localcluster.api.request import Target
@@ -35,6 +35,8 @@ from fluxqueue.localcluster.api.writes import create_object
 from fluxqueue.localcluster.resources.admission import Admission
 from fluxqueue.localcluster.resources.builtin import build_registry
 from fluxqueue.localcluster.resources.crd import DefinitionController
+from fluxqueue.localcluster.resources.discovery import Discovery
+from fluxqueue.localcluster.resources.openapi import OpenApi
 from fluxqueue.localcluster.resources.registry import RequestContext
 
 Obj = dict[str, Any]
@@ -142,7 +144,9 @@ class ApiServer:
         return Routes(self.machinery, self.authenticator, DocumentChain(self._providers()))
 
     def _providers(self) -> list[Provider]:
-        return [LegacyDiscovery(self.machinery.registry)]
+        registry = self.machinery.registry
+        discovery = Discovery(registry, lambda: f"{self.config.host}:{self.port}")
+        return [discovery, OpenApi(registry)]
 
     async def stop(self) -> None:
         """End all watches, stop listening, write what is left to the journal."""

@@ -17,7 +17,7 @@ _SHAPES = {
     "gen": r"[a-z0-9]{5}",
     "name": r"[a-z0-9-]+",
     "event": r"[0-9a-z.]+",
-    "hash": r"[a-z0-9]+",
+    "hash": r"[A-Za-z0-9]+",
     "vol": r"[a-z0-9]{5}",
     "continue": r"[A-Za-z0-9_=-]+",
     "token": r"[A-Za-z0-9_.=-]+",
