@@ -71,7 +71,7 @@ def _box(axes: Any, node: NodeFact, used: dict[str, int], x: float, y: float) ->
     total = node.capacity.get(CPU, 0)
     share = min(1.0, used.get(CPU, 0) / total) if total else 0.0
     is_open = node.is_up and node.is_schedulable
-    axes.add_patch(Rectangle((x + 0.05, y + 0.1), 0.9, 0.8, color=FREE if is_open else DOWN))
-    axes.add_patch(Rectangle((x + 0.05, y + 0.1), 0.9 * share, 0.8, color=USED))
+    axes.add_patch(Rectangle((x + 0.05, y + 0.1), 0.9, 0.8, facecolor=FREE if is_open else DOWN))
+    axes.add_patch(Rectangle((x + 0.05, y + 0.1), 0.9 * share, 0.8, facecolor=USED))
     label = f"{node.name}\n{used.get(CPU, 0) / 1000:g}/{total / 1000:g} cpu"
     axes.text(x + 0.5, y + 0.5, label, ha="center", va="center", fontsize=6)

@@ -7,7 +7,7 @@ Reads nodes and pods through the API server, so it needs no database; also hands
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fluxqueue.graph.store import ResourceGraph
 
 PICTURES = (".svg", ".png")
+MEMORY_GRANULE_BYTES = 1 << 32
+"""One memory vertex is 4 GiB: Flux gives vertices as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,19 @@ class ClusterView:
     nodes: list[NodeFact]
     used: dict[str, dict[str, int]]
 
+    def free_nodes(self) -> list[NodeFact]:
+        """The nodes with only what nobody uses as their capacity."""
+        return [
+            replace(
+                node,
+                capacity={
+                    name: max(0, amount - self.used.get(node.name, {}).get(name, 0))
+                    for name, amount in node.capacity.items()
+                },
+            )
+            for node in self.nodes
+        ]
+
 
 def graph(
     output: Annotated[
@@ -36,24 +51,27 @@ def graph(
     ] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="which cluster")] = None,
     level: Annotated[
-        list[str] | None, typer.Option(help="node label that becomes a level; may be repeated")
+        list[str] | None,
+        typer.Option(help="TYPE=NODE-LABEL, a level of the graph; may be repeated, top first"),
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="all there is, not only the free")] = False,
 ) -> None:
     """Export the cluster's graph as JGF, or draw its topology with the occupancy of each node."""
     import orjson
 
-    from fluxqueue.graph.cluster_graph import DEFAULT_LEVELS, build_cluster_graph, whole_jgf
+    from fluxqueue.graph.export import whole_jgf
+    from fluxqueue.graph.from_nodes import DEFAULT_LEVELS, graph_from_nodes
 
     view = asyncio.run(read_cluster(kubeconfig))
-    levels = tuple(level or DEFAULT_LEVELS)
+    levels = _levels(level) if level else DEFAULT_LEVELS
     if output is not None and output.suffix in PICTURES:
         from fluxqueue.cli.drawing import draw
 
-        draw(view, levels, output)
+        draw(view, [label for _, label in levels], output)
         typer.echo(f"wrote {output}")
         return
-    built = build_cluster_graph(view.nodes, view.used, levels=levels, is_whole=whole)
+    nodes = view.nodes if whole else view.free_nodes()
+    built = graph_from_nodes(nodes, levels=levels, memory_granule_bytes=MEMORY_GRANULE_BYTES)
     text = orjson.dumps(whole_jgf(built)).decode()
     if output is None:
         typer.echo(text)
@@ -64,10 +82,20 @@ def graph(
 
 def graph_from_cluster() -> ResourceGraph:
     """The graph of what is free now in the cluster that kubectl would use."""
-    from fluxqueue.graph.cluster_graph import build_cluster_graph
+    from fluxqueue.graph.from_nodes import graph_from_nodes
 
     view = asyncio.run(read_cluster(None))
-    return build_cluster_graph(view.nodes, view.used)
+    return graph_from_nodes(view.free_nodes(), memory_granule_bytes=MEMORY_GRANULE_BYTES)
+
+
+def _levels(given: list[str]) -> tuple[tuple[str, str], ...]:
+    pairs = [text.partition("=") for text in given]
+    for text, (kind, _, label) in zip(given, pairs, strict=True):
+        if not kind or not label:
+            raise InvalidSettings(
+                f"{text!r} is no level", where="--level", value=text, hint="zone=my.org/zone"
+            )
+    return tuple((kind, label) for kind, _, label in pairs)
 
 
 async def read_cluster(kubeconfig: Path | None) -> ClusterView:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import networkx as nx
+import numpy as np
 
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.store import ResourceGraph, compile_blocks
@@ -169,18 +170,41 @@ class GraphBuilder:
         """
         if not self.kinds:
             raise InvalidGraph("has no vertices", where="graph")
-        roots = [i for i, parent in enumerate(self.parents) if parent < 0]
-        if not roots:
-            raise InvalidGraph("has no root: every vertex is inside another", where="graph")
-        if len(roots) > 1:
-            shown = ", ".join(self.label(r) for r in roots[:3])
-            raise InvalidGraph(f"has {len(roots)} roots: {shown}", where="graph", value=len(roots))
         self.complete_columns()
-        order = self.final_order = self._preorder(roots[0])
-        self._fill(order)
+        count = self.parents.count(-1)
+        if not count:
+            raise InvalidGraph("has no root: every vertex is inside another", where="graph")
+        if count > 1:
+            roots = [i for i, parent in enumerate(self.parents) if parent < 0]
+            shown = ", ".join(self.label(r) for r in roots[:3])
+            raise InvalidGraph(f"has {count} roots: {shown}", where="graph", value=count)
+        is_preordered = self._is_preordered()
+        if is_preordered:
+            order = list(range(len(self.kinds)))
+        else:
+            order = self._preorder(self.parents.index(-1))
+        self.final_order = order
+        self._fill(order, is_preordered=is_preordered)
         self._check_paths()
         compile_blocks(self.graph)
         return self.graph
+
+    def _is_preordered(self) -> bool:
+        """Whether numbers are those of a depth-first walk already; most documents are so."""
+        if self.parents[0] != -1 or any(below != sorted(below) for below in self.children.values()):
+            return False
+        parents = np.asarray(self.parents, dtype=np.int64)
+        # A vertex follows its parent or a leaf beside it; elsewhere the parent must be found above.
+        is_plain = (parents[1:] == parents[:-1]) | (parents[1:] == np.arange(len(parents) - 1))
+        for v in (np.flatnonzero(~is_plain) + 1).tolist():
+            above = v - 1
+            while above >= 0 and above != self.parents[v]:
+                above = self.parents[above]
+                if above > v:
+                    return False
+            if above < 0:
+                return False
+        return bool((parents[1:] < np.arange(1, len(parents))).all())
 
     def _preorder(self, root: int) -> list[int]:
         order: list[int] = []
@@ -197,9 +221,9 @@ class GraphBuilder:
             raise InvalidGraph("has a cycle", where="graph", value=self.label(min(left)))
         return order
 
-    def _fill(self, order: list[int]) -> None:
+    def _fill(self, order: list[int], *, is_preordered: bool) -> None:
         graph = self.graph
-        if order == list(range(len(order))):
+        if is_preordered:
             new_number = order
             graph.type_of, graph.id, graph.uniq_id = self.kinds, self.ids, self.uniq_ids
             graph.rank, graph.size = self.ranks, self.sizes
@@ -227,9 +251,8 @@ class GraphBuilder:
         graph.other_paths = {new_number[i]: found for i, found in self.other_paths.items()}
         graph.down = {new_number[i] for i in self.down}
         end = list(range(1, len(order) + 1))
-        for v in range(len(order) - 1, 0, -1):
-            above = graph.parent[v]
-            end[above] = max(end[above], end[v])
+        for v in sorted(graph.children, reverse=True):
+            end[v] = end[graph.children[v][-1]]
         graph.end = end
         if self.paths or self.above_paths:
             self._keep_unusual_paths(order)
@@ -272,9 +295,12 @@ class GraphBuilder:
 
     def _are_distinct(self, siblings: list[int]) -> bool:
         graph = self.graph
-        if any(c in graph.names for c in siblings):
+        if not graph.names.keys().isdisjoint(siblings):
             return False
-        return len({(graph.basename_of[c], graph.id[c]) for c in siblings}) == len(siblings)
+        ids = graph.id
+        if len({ids[c] for c in siblings}) == len(siblings):
+            return True
+        return len({(graph.basename_of[c], ids[c]) for c in siblings}) == len(siblings)
 
 
 def to_networkx(graph: ResourceGraph) -> nx.DiGraph[int]:

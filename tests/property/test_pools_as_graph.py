@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import ResourceRequest, SlotRequest
-from fluxqueue.graph.cluster_graph import build_cluster_graph, whole_jgf
+from fluxqueue.graph.export import whole_jgf
+from fluxqueue.graph.from_nodes import graph_from_nodes
 from fluxqueue.graph.jgf import read_jgf
 from fluxqueue.graph.matcher import Matcher
 from fluxqueue.graph.pools import MatchPolicy, PoolSet
@@ -55,7 +56,7 @@ def test_same_nodes_as_the_graph_matcher(
     pools = PoolSet(MatchPolicy(policy))
     for node in nodes:
         pools.set_node(node, {})
-    matcher = Matcher(build_cluster_graph(nodes, {}), policy)
+    matcher = Matcher(graph_from_nodes(nodes), policy)
     for number, (count, each) in enumerate(jobs):
         request = ResourceRequest((SlotRequest(count, (("cpu", 1000 * each),)),), duration_s=3600)
         try:
@@ -78,10 +79,10 @@ def test_whole_jgf_reads_back() -> None:
         NodeFact("n1", "1", {"cpu": 4000}, {}, is_up=False),
     ]
 
-    graph = read_jgf(orjson.dumps(whole_jgf(build_cluster_graph(nodes, {"n0": {"cpu": 500}}))))
+    graph = read_jgf(orjson.dumps(whole_jgf(graph_from_nodes(nodes))))
 
     assert "/cluster0/a/n0/core1" in graph.all_paths()
     assert "/cluster0/a/n0/core2" not in graph.all_paths()
-    assert "/cluster0/none/n1" in graph.all_paths()
-    (down,) = graph.find_path("/cluster0/none/n1")
+    assert "/cluster0/a/n0/gpu0" in graph.all_paths()
+    (down,) = graph.find_path("/cluster0/n1")
     assert not graph.is_up(down)

@@ -1,0 +1,36 @@
+"""A whole graph as JGF, which any Fluxion loads. (``writers`` writes what one job was given.)
+
+Called by ``fluxqueue graph``. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.writers import jgf_vertex
+
+DOWN = 1
+"""Fluxion's ``status`` of a vertex that may not be used; up is left out."""
+
+
+def whole_jgf(graph: ResourceGraph) -> dict[str, Any]:
+    """Every vertex with its status, and every edge."""
+    vertices = list(graph.postorder())
+    return {
+        "graph": {
+            "nodes": [_with_status(graph, v) for v in vertices],
+            "edges": [
+                {"source": str(graph.uniq_id[graph.parent[v]]), "target": str(graph.uniq_id[v])}
+                for v in vertices
+                if graph.parent[v] >= 0
+            ],
+        }
+    }
+
+
+def _with_status(graph: ResourceGraph, v: int) -> dict[str, Any]:
+    element = jgf_vertex(graph, v, is_exclusive=False)
+    if not graph.is_up(v):
+        element["metadata"]["status"] = DOWN
+    return element
