@@ -27,8 +27,8 @@ from fluxqueue.localcluster.api.request import (
     Target,
     bool_parameter,
     check_dry_run,
+    decode_object,
     int_parameter,
-    parse_json,
 )
 from fluxqueue.localcluster.api.store import Entry, StaleWrite
 from fluxqueue.localcluster.resources.crd import DEFINITIONS, mark_for_deletion
@@ -92,7 +92,7 @@ def read_options(request: ApiRequest) -> DeleteOptions:
     """From the body, or from the parameters when there is no body; 422 for wrong values."""
     query = request.query
     if request.body.strip():
-        value = parse_json(request.body, "DeleteOptions").value
+        value = decode_object(request, "DeleteOptions").value
         return options_from_object(value if isinstance(value, dict) else {})
     orphan = query.get("orphanDependents")
     options = DeleteOptions(

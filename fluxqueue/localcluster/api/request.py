@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import yaml
 
+from fluxqueue.localcluster.api import protobuf
 from fluxqueue.localcluster.api.errors import (
     invalid_options,
     not_acceptable_path,
@@ -180,6 +181,8 @@ def decode_object(request: ApiRequest, kind: str) -> Body:
         body = parse_json(request.body, kind)
     elif content_type in ("application/yaml", "application/x-yaml", "text/yaml"):
         body = Body(_parse_yaml(request.body, kind))
+    elif content_type == protobuf.MEDIA_TYPE:
+        body = Body(protobuf.decode_body(request.body))
     else:
         raise unsupported_body()
     if body.value is None:
