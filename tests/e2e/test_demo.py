@@ -1,0 +1,87 @@
+"""``fluxqueue demo`` as a newcomer runs it, in its short form."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+FIGURES = re.compile(
+    r"jobs=(?P<jobs>\d+) pods=(?P<pods>\d+) makespan=[\d.]+s utilisation=\d+%"
+    r" mean_wait=[\d.]+s leaked=(?P<leaked>\d+)"
+)
+JOBS = 30
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path (unix sockets), readable for the database server's own user."""
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-demo-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+async def start_demo(folder: Path) -> asyncio.subprocess.Process:
+    """Start the command with its output in a pipe, so that it prints lines."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "fluxqueue", "demo", "--jobs", str(JOBS)),
+        *("--data-dir", str(folder / "data")),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+@pytest.mark.slow
+async def test_the_demo_loses_nothing_and_leaks_nothing(folder: Path) -> None:
+    """Three scenes, each with its figures; two pods at once where only two fit; exit code 0."""
+    process = await start_demo(folder)
+    out, _ = await process.communicate()
+    text = out.decode()
+    assert process.returncode == 0, text
+    lines = text.splitlines()
+    scenes = [match for line in lines[:-1] if (match := FIGURES.search(line))]
+    last = FIGURES.fullmatch(lines[-1])
+    assert last is not None, text
+    assert [match["jobs"] for match in scenes] == ["4", "5", str(JOBS)]
+    assert {match["leaked"] for match in (*scenes, last)} == {"0"}
+    # Four pods that fail once and are replaced, and one Job that is tried twice and given up.
+    assert [match["pods"] for match in scenes[:2]] == ["4", "10"]
+    assert text.count("never more than 2 at once") == 2
+    assert "needs 40 cpu on one node; the largest has 32" in text
+    assert "invariants checked: 0 broken" in text
+
+
+@pytest.mark.slow
+async def test_the_demo_ends_clean_when_asked_to(folder: Path) -> None:
+    """SIGTERM in the middle of a scene: it stops all parts, says so, and has not succeeded."""
+    process = await start_demo(folder)
+    assert process.stdout is not None
+    async for line in process.stdout:
+        if b"Running on" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    out, _ = await process.communicate()
+    assert process.returncode == 1
+    assert b"interrupted" in out
+    assert not _processes_below(folder), "parts were left running"
+
+
+def _processes_below(folder: Path) -> list[str]:
+    """Command lines that name the folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it ended meanwhile
+        if str(folder) in command:
+            found.append(command)
+    return found
