@@ -49,6 +49,8 @@ class GarbageCollector:
         self._kinds = KindMap([])
         self._watched: set[Resource] = set()
         self._refused: set[tuple[str, str]] = set()
+        self._of_unknown_kind: set[str] = set()
+        self._asked_for: set[str] = set()
         self._queue: WorkQueue[str] = WorkQueue(COMPONENT, self._sync, workers=workers)
         self._rediscover = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -85,7 +87,6 @@ class GarbageCollector:
             self._rediscover.clear()
 
     async def _watch_served(self, served: list[Served]) -> None:
-        self._kinds = KindMap(served)
         wanted = {s.resource for s in served if s.verbs >= NEEDED_VERBS} - IGNORED
         for resource in self._watched - wanted:
             self._watched.discard(resource)
@@ -96,6 +97,10 @@ class GarbageCollector:
             self._informers.get(resource).add_handler(self._handler(resource))
         # Until an owner's resource is listed its objects would look absent.
         await asyncio.gather(*(self._informers.get(r).synced.wait() for r in added))
+        self._kinds = KindMap(served)
+        unknown, self._of_unknown_kind = self._of_unknown_kind, set()
+        for uid in unknown:
+            self._queue.add(uid)
 
     def _handler(self, resource: Resource) -> ChangeHandler:
         def changed(old: Obj | None, new: Obj | None) -> None:
@@ -136,7 +141,13 @@ class GarbageCollector:
         """Ask the API server about an owner that the graph does not have."""
         resource = self._kinds.find(owner["apiVersion"], owner["kind"])
         if resource is None:
-            return OwnerState.SOLID  # a kind nobody serves: leave it alone, as the real one does
+            # A kind that nobody serves, or not yet: judged after the next discovery, which is
+            # asked for once per object; later ones come with changed definitions.
+            self._of_unknown_kind.add(item.uid)
+            if item.uid not in self._asked_for:
+                self._asked_for.add(item.uid)
+                self._rediscover.set()
+            return OwnerState.SOLID
         if resource.namespaced and not item.namespace:
             self._report_invalid(item, owner)
             return OwnerState.SOLID
