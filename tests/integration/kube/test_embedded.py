@@ -1,0 +1,224 @@
+"""Client, informer and elector against the embedded API server, over HTTP and in-process alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.config import load_kubeconfig
+from fluxqueue.kube.informer import Informer, Object
+from fluxqueue.kube.lease import LeaseElector
+from fluxqueue.kube.resources import CONFIGMAPS, LEASES, PODS
+from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
+from fluxqueue.localcluster.inprocess import InProcessTransport
+from tests.support.waiting import eventually
+
+QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
+
+
+@pytest_asyncio.fixture(params=["http", "in-process"])
+async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KubeClient]:
+    """A client by kubeconfig over TLS, or without a socket."""
+    async with LocalCluster(QUIET) as cluster:
+        path = tmp_path / "kubeconfig"
+        cluster.write_kubeconfig(path)
+        config = load_kubeconfig(str(path))
+        transport = InProcessTransport(cluster.server) if request.param == "in-process" else None
+        async with KubeClient(config, transport=transport) as made:
+            yield made
+
+
+def _map(name: str, **metadata: Any) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "data": {"v": "1"},
+    }
+
+
+async def test_life_of_an_object(client: KubeClient) -> None:
+    """Create, read, replace, patch in three ways, delete under a condition."""
+    made = await client.create(CONFIGMAPS, "default", _map("a"))
+    assert await client.get(CONFIGMAPS, "default", "a") == made
+    with pytest.raises(Conflict) as caught:
+        await client.create(CONFIGMAPS, "default", _map("a"))
+    assert caught.value.reason == "AlreadyExists"
+    written = await client.replace(CONFIGMAPS, "default", "a", {**made, "data": {"v": "2"}})
+    with pytest.raises(Conflict):
+        await client.replace(CONFIGMAPS, "default", "a", {**made, "data": {"v": "3"}})
+    await client.patch(CONFIGMAPS, "default", "a", {"data": {"w": "x"}})
+    tests = [{"op": "test", "path": "/data/v", "value": "wrong"}]
+    with pytest.raises(Invalid):
+        await client.patch(CONFIGMAPS, "default", "a", tests, kind=PatchKind.JSON)
+    applied = await client.patch(
+        CONFIGMAPS,
+        "default",
+        "a",
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"z": "1"}},
+        kind=PatchKind.APPLY,
+        field_manager="me",
+    )
+    assert applied["data"] == {"v": "2", "w": "x", "z": "1"}
+    with pytest.raises(Conflict):
+        await client.delete(CONFIGMAPS, "default", "a", uid="1" * 8)
+    await client.delete(CONFIGMAPS, "default", "a", uid=written["metadata"]["uid"])
+    with pytest.raises(NotFound):
+        await client.get(CONFIGMAPS, "default", "a")
+
+
+async def test_dry_run_and_refusals(client: KubeClient) -> None:
+    """Nothing is stored by a dry run; a wrong object says which field."""
+    await client.create(CONFIGMAPS, "default", _map("dry"), dry_run=True)
+    with pytest.raises(NotFound):
+        await client.get(CONFIGMAPS, "default", "dry")
+    bad = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
+    with pytest.raises(Invalid) as caught:
+        await client.create(PODS, "default", bad)
+    assert caught.value.body["details"]["causes"][0]["field"] == "spec.containers"
+
+
+async def test_pages_and_selectors(client: KubeClient) -> None:
+    """Pages are put together; items carry their kind; selectors select."""
+    for number in range(7):
+        body = _map(f"m{number}", labels={"parity": "even" if number % 2 == 0 else "odd"})
+        await client.create(CONFIGMAPS, "default", body)
+    listed = await client.list(CONFIGMAPS, "default", limit=2)
+    names = [item["metadata"]["name"] for item in listed.items]
+    assert names == [f"m{number}" for number in range(7)]
+    assert {item["kind"] for item in listed.items} == {"ConfigMap"}
+    even = await client.list(CONFIGMAPS, label_selector="parity=even")
+    assert len(even.items) == 4
+    one = await client.list(CONFIGMAPS, "default", field_selector="metadata.name=m3")
+    assert len(one.items) == 1
+
+
+async def test_watch(client: KubeClient) -> None:
+    """Events after a version, in order; other objects than the selected stay out."""
+    version = (await client.list(CONFIGMAPS)).resource_version
+    await client.create(CONFIGMAPS, "default", _map("other"))
+    await client.create(CONFIGMAPS, "default", _map("mine", labels={"a": "b"}))
+    await client.patch(CONFIGMAPS, "default", "mine", {"data": {"v": "2"}})
+    await client.delete(CONFIGMAPS, "default", "mine")
+    events = client.watch(CONFIGMAPS, resource_version=version, label_selector="a=b", timeout_s=1)
+    async with aclosing(events) as stream:  # type: ignore[type-var]
+        seen = [
+            f"{event.type} {event.object['metadata']['name']}"
+            async for event in stream
+            if event.type != "BOOKMARK"
+        ]
+    assert seen == ["ADDED mine", "MODIFIED mine", "DELETED mine"]
+
+
+async def test_refused_watch(client: KubeClient) -> None:
+    """A refusal before the stream begins is an exception with its code."""
+    events = client.watch(CONFIGMAPS, resource_version="1", label_selector="a in (")
+    with pytest.raises(ApiError) as caught:
+        await anext(events)
+    assert caught.value.code == 400
+
+
+async def test_informer(client: KubeClient) -> None:
+    """It follows what is there and what comes, and ends with stop."""
+    await client.create(CONFIGMAPS, "default", _map("before"))
+    log: list[str] = []
+
+    def changed(old: Object | None, new: Object | None) -> None:
+        kind = "+" if old is None else "-" if new is None else "~"
+        log.append(kind + (new or old or {})["metadata"]["name"])
+
+    informer = Informer(client, CONFIGMAPS, namespace="default", on_change=changed)
+    informer.start()
+    await asyncio.wait_for(informer.synced.wait(), 10)
+    await client.create(CONFIGMAPS, "default", _map("after"))
+    await client.patch(CONFIGMAPS, "default", "before", {"data": {"v": "2"}})
+    await client.delete(CONFIGMAPS, "default", "after")
+
+    async def is_complete() -> bool:
+        return len(log) >= 4
+
+    await eventually(is_complete, "four changes", timeout_s=10)
+    await informer.stop()
+    assert log == ["+before", "+after", "~before", "-after"]
+    assert len(informer) == 1
+
+
+async def test_elector(client: KubeClient) -> None:
+    """The real validation of Leases accepts what the elector writes, through a whole change."""
+    log: list[str] = []
+
+    def elector(name: str) -> asyncio.Task[None]:
+        made = LeaseElector(
+            client.reserved(),
+            "default",
+            "leader",
+            name,
+            on_started=lambda term: log.append(f"{name} {term}"),
+            on_lost=lambda: log.append(f"{name} lost"),
+            duration_s=3,
+            retry_s=0.05,
+        )
+        return asyncio.create_task(made.run())
+
+    def logged(line: str) -> Any:
+        async def look() -> bool:
+            return line in log
+
+        return look
+
+    first = elector("a")
+    await eventually(logged("a 1"), "a leads", timeout_s=10)
+    second = elector("b")
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await eventually(logged("b 2"), "b leads", timeout_s=10)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    lease = await client.get(LEASES, "default", "leader")
+    assert lease["spec"].get("holderIdentity", "") == ""
+    assert log == ["a 1", "a lost", "b 2", "b lost"]
+
+
+async def test_informer_survives_a_restart_of_the_server(tmp_path: Path) -> None:
+    """The server goes and comes back on its port with its data: what vanished is reported."""
+    config = LocalClusterConfig(
+        data_dir=tmp_path, run_controllers=False, run_scheduler=False, run_nodes=False
+    )
+    log: list[str] = []
+
+    def changed(old: Object | None, new: Object | None) -> None:
+        name = (new or old or {})["metadata"]["name"]
+        log.append(("+" if old is None else "-" if new is None else "~") + name)
+
+    async with LocalCluster(config) as cluster:
+        port = cluster.server.port
+        client = KubeClient(cluster.client_config(), timeout_s=5)
+        await client.create(CONFIGMAPS, "default", _map("stays"))
+        await client.create(CONFIGMAPS, "default", _map("goes"))
+        informer = Informer(
+            client, CONFIGMAPS, namespace="default", on_change=changed, retry_cap_s=0.2
+        )
+        informer.start()
+        await asyncio.wait_for(informer.synced.wait(), 10)
+    again = LocalClusterConfig(
+        data_dir=tmp_path, port=port, run_controllers=False, run_scheduler=False, run_nodes=False
+    )
+    async with LocalCluster(again):
+        await client.delete(CONFIGMAPS, "default", "goes")
+
+        async def is_reported() -> bool:
+            return "-goes" in log
+
+        await eventually(is_reported, "the removal is reported", timeout_s=20)
+        await informer.stop()
+        await client.close()
+    assert log.count("+stays") == 1
+    assert "-stays" not in log
