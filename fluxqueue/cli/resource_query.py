@@ -140,7 +140,7 @@ def _load(options: argparse.Namespace, from_cluster: Callable[[], ResourceGraph]
     else:
         graph = READERS[options.load_format](Path(options.load_file).read_bytes())
     filters = ",".join(text for text in options.prune_filters or () if text.strip()) or DEFAULT
-    return Matcher(graph, options.match_policy, filters)
+    return Matcher(graph, options.match_policy, filters, answers_as_fluxion=True)
 
 
 def _parser() -> argparse.ArgumentParser:

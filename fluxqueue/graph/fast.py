@@ -38,6 +38,7 @@ class FastSelector:
     def __init__(self, state: GraphState, order: ChildOrder) -> None:
         self.state, self.order, self.graph = state, order, state.graph
         self._plans: OrderedDict[object, Plan | None] = OrderedDict()
+        self.max_log = MAX_LOG
         graph = self.graph
         self._has_tops = bool(graph.tops) and 0 in graph.tops
         node = graph.type_number["node"]
@@ -65,7 +66,7 @@ class FastSelector:
             plan.tables[window.is_now, window.ignores_status] = table
         else:
             table.follow(window)
-        if len(self.state.log) > MAX_LOG:
+        if len(self.state.log) > self.max_log:
             self._shorten_log()
         return True, table.choose()
 

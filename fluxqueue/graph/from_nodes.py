@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.builder import GraphBuilder, Vertex
+from fluxqueue.graph.builder import GraphBuilder, Vertex, collection_paused
 from fluxqueue.graph.store import ResourceGraph
 
 DEFAULT_LEVELS = (
@@ -46,6 +46,16 @@ def graph_from_nodes(
     InvalidGraph
         Two nodes with one name in one place, or a node with more than 100,000 units of something.
     """
+    with collection_paused():
+        return _build(facts, levels, cluster, memory_granule_bytes)
+
+
+def _build(
+    facts: Iterable[NodeFact],
+    levels: Sequence[tuple[str, str]],
+    cluster: str,
+    memory_granule_bytes: int,
+) -> ResourceGraph:
     builder = GraphBuilder()
     root = builder.add(Vertex("cluster", basename=cluster))
     groups: dict[tuple[str, ...], int] = {(): root}

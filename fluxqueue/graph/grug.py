@@ -16,7 +16,7 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from fluxqueue.errors import InvalidGraph
-from fluxqueue.graph.builder import GraphBuilder
+from fluxqueue.graph.builder import GraphBuilder, collection_paused
 from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.jobspec import document
 
@@ -56,7 +56,8 @@ def read_grug(text: str | bytes) -> ResourceGraph:
     """
     recipe = _RecipeReader()
     recipe.read(text)
-    return _Generator(recipe).run()
+    with collection_paused():
+        return _Generator(recipe).run()
 
 
 class _RecipeReader:

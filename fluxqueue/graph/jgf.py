@@ -7,17 +7,15 @@ parsed JSON of a whole cluster never stands in memory at once.
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from fluxqueue.errors import InvalidGraph, InvalidInput
-from fluxqueue.graph.builder import MAX_SIZE, GraphBuilder, Vertex
+from fluxqueue.graph.builder import MAX_SIZE, GraphBuilder, Vertex, collection_paused
 from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.jobspec import document, idset
 
@@ -64,24 +62,12 @@ def read_jgf(text: str | bytes) -> ResourceGraph:
         repeated id, a dangling edge, and all that ``GraphBuilder.build`` refuses.
     """
     data = document.to_bytes(text, InvalidGraph)
-    with _without_collection():
+    with collection_paused():
         if len(data) > 2 * PIECE_BYTES:
             builder = _read_pieces(data)
             if builder is not None:
                 return builder.build()
         return _read_whole(_load(data))
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """No cyclic garbage collection while millions of small objects appear; it halves the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _read_whole(top: Any) -> ResourceGraph:

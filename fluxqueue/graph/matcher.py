@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from typing import NoReturn
 
 from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec, Unsatisfiable
 from fluxqueue.graph.child_order import ChildOrder
@@ -75,6 +76,9 @@ class Matcher:
         The graph's last second; no booking goes beyond it.
     use_reference
         True runs every match by the reference walk, vertex by vertex (tests compare the two).
+    answers_as_fluxion
+        True copies Fluxion's constant answers of the pre-check on the number of nodes, which
+        recorded outputs rest on (docs/matcher.md).
     """
 
     def __init__(
@@ -85,11 +89,13 @@ class Matcher:
         *,
         end: int = GRAPH_END,
         use_reference: bool = False,
+        answers_as_fluxion: bool = False,
     ) -> None:
         self.policy = parse_policy(policy)
         self.prune_filters = prune_filters
         self.end = end
         self.use_reference = use_reference
+        self.answers_as_fluxion = answers_as_fluxion
         self._load(graph)
 
     def _load(self, graph: ResourceGraph) -> None:
@@ -384,10 +390,7 @@ class _Search:
                     if at >= self.matcher.end:
                         raise InsufficientResources("busy until the graph ends")
                     return self._finish(job, at, found)
-            self.check_satisfiability()
-        elif self.verb is Verb.ALLOCATE_WITH_SATISFIABILITY:
-            self.check_satisfiability()
-        raise InsufficientResources(BUSY)
+        self._refuse()
 
     def check_satisfiability(self) -> None:
         """Raise ``Unsatisfiable`` unless the empty graph, down vertices included, would do."""
@@ -455,14 +458,18 @@ class _Search:
         return kinds
 
     def _check_feasibility(self) -> None:
-        """Fluxion's pre-check on the number of nodes, where ``node`` is a summed type."""
+        """Fluxion's pre-check on the number of nodes, where ``node`` is a summed type.
+
+        Fluxion's answer to a failed check is a constant per verb, so that nodes that are down
+        make a job unsatisfiable; here the verbs that may say "never" look before they say it,
+        unless ``answers_as_fluxion``.
+        """
         matcher, graph = self.matcher, self.matcher.graph
         node = graph.type_number["node"]
         needed = self.request.totals.get(node, 0) if node in self.state.filters.tracked else 0
         checks = self.verb is Verb.ALLOCATE_WITH_SATISFIABILITY
-        refusal = Unsatisfiable(NEVER) if checks else InsufficientResources(BUSY)
         if needed > matcher.nodes_up:
-            raise refusal
+            self._refuse_early()
         if self.constraint is None or not needed:
             return
         later = self.verb not in (Verb.ALLOCATE, Verb.WITHOUT_ALLOCATING)
@@ -477,4 +484,16 @@ class _Search:
                 needed -= 1
                 if needed <= 0:
                     return
-        raise refusal
+        self._refuse_early()
+
+    def _refuse_early(self) -> NoReturn:
+        if not self.matcher.answers_as_fluxion:
+            self._refuse()
+        if self.verb is Verb.ALLOCATE_WITH_SATISFIABILITY:
+            raise Unsatisfiable(NEVER)
+        raise InsufficientResources(BUSY)
+
+    def _refuse(self) -> NoReturn:
+        if self.verb is Verb.ALLOCATE_WITH_SATISFIABILITY or self.verb.looks_ahead:
+            self.check_satisfiability()
+        raise InsufficientResources(BUSY)
