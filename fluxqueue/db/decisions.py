@@ -113,6 +113,35 @@ def _pending(rows: Iterable[Mapping[str, Any]]) -> list[PendingJob]:
     ]
 
 
+async def lock_queue(
+    tx: Transaction, *, depth: int, examined_max: int, have_nodes_changed: bool
+) -> None:
+    """Lock every FluxJob that the cycle may change, in the order of their UIDs.
+
+    All at once and before the first change: observations and settling lock in the same order, so
+    whoever comes second waits, and nobody waits for somebody who waits for him.
+    """
+    await tx.execute(
+        """
+        SELECT uid FROM fluxjobs WHERE uid IN (
+            (SELECT uid FROM fluxjobs WHERE NOT is_examined AND state IN ('Pending', 'Reserved')
+             ORDER BY jobid LIMIT :examined_max)
+            UNION ALL
+            (SELECT uid FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined
+             AND NOT is_deleting AND result IS NULL ORDER BY priority DESC, jobid LIMIT :depth)
+            UNION ALL
+            SELECT uid FROM reservations
+            UNION ALL
+            SELECT uid FROM fluxjobs
+            WHERE CAST(:have_nodes_changed AS bool) AND state = 'Unsatisfiable')
+        ORDER BY uid FOR UPDATE
+        """,
+        depth=depth,
+        examined_max=examined_max,
+        have_nodes_changed=have_nodes_changed,
+    )
+
+
 async def unexamined(tx: Transaction, *, limit: int) -> list[PendingJob]:
     """Waiting FluxJobs whose satisfiability nobody has looked at yet, oldest first."""
     return _pending(
@@ -172,20 +201,12 @@ async def queue_head(tx: Transaction, *, depth: int) -> list[PendingJob]:
 
 
 async def store_decisions(tx: Transaction, decisions: Decisions, *, term: int) -> set[str]:
-    """Write what a cycle decided.
+    """Write what a cycle decided about FluxJobs that ``lock_queue`` has locked.
 
     Returns the UIDs whose allocation was *not* stored because the FluxJob ended meanwhile: the
     caller must give back what it booked for them.
     """
     wanted = {job.uid: placement for job, placement in decisions.allocated}
-    await tx.fetch(
-        "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
-        uids=sorted(
-            [*wanted]
-            + [job.uid for job, _ in decisions.reserved]
-            + [job.uid for job, _ in decisions.waiting]
-        ),
-    )
     rows = await tx.fetch(
         """
         UPDATE fluxjobs SET state = 'Allocated', reason = '', allocated_at = now(),
@@ -245,6 +266,13 @@ async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], t
 async def _store_plan(tx: Transaction, decisions: Decisions) -> None:
     """Replace the plan: reservations with their expected starts, and why the others wait."""
     await tx.execute("DELETE FROM reservations")
+    # Those that fell out of the cycle's view, behind many of a higher priority, lose theirs too.
+    await tx.execute(
+        "UPDATE fluxjobs SET state = 'Pending', expected_start = NULL, reason = :reason"
+        " WHERE state = 'Reserved' AND NOT uid = ANY(CAST(:told AS text[]))",
+        reason="waits behind the FluxJobs that are looked at first",
+        told=[job.uid for job, _ in (*decisions.reserved, *decisions.waiting)],
+    )
     plan = [
         {
             "uid": job.uid,
@@ -263,8 +291,10 @@ async def _store_plan(tx: Transaction, decisions: Decisions) -> None:
     await tx.execute(
         """
         INSERT INTO reservations (uid, starts_at, until, nodes)
-        SELECT uid, starts_at, until, nodes FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+        SELECT r.uid, r.starts_at, r.until, r.nodes
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
             uid text, starts_at bigint, until bigint, nodes jsonb)
+        JOIN fluxjobs f ON f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
         """,
         rows=orjson.dumps(plan).decode(),
     )

@@ -79,15 +79,20 @@ UPDATE fluxjobs f SET
     size = CASE WHEN f.allocated_at IS NULL THEN seen.size ELSE f.size END,
     duration_s = CASE WHEN f.allocated_at IS NULL THEN seen.duration_s ELSE f.duration_s END,
     priority = seen.priority, queue = seen.queue, ignored = seen.ignored,
-    is_examined = f.is_examined AND f.request = seen.request
+    -- Examined anew is also considered anew: the queue's order may have changed.
+    is_examined = f.is_examined AND f.request = seen.request AND f.priority = seen.priority
         AND NOT coalesce(f.held_by = 'author' AND seen.held_by IS NULL, false),
     held_by = CASE WHEN f.held_by IS NULL OR f.held_by = 'author' THEN seen.held_by
                    ELSE f.held_by END,
     state = CASE
+        WHEN f.state IN ('Pending', 'Reserved', 'Unsatisfiable') AND seen.held_by IS NOT NULL
+            THEN 'Held'
         WHEN f.state = 'Held' AND f.held_by = 'author' AND seen.held_by IS NULL THEN 'Pending'
         WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN 'Pending'
         ELSE f.state END,
     reason = CASE
+        WHEN f.state IN ('Pending', 'Reserved', 'Unsatisfiable') AND seen.held_by = 'author'
+            THEN 'suspended by its author'
         WHEN f.state = 'Held' AND f.held_by = 'author' AND seen.held_by IS NULL THEN ''
         WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN ''
         ELSE f.reason END
@@ -112,10 +117,11 @@ async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
     """Write workloads and their pods, and leave for the worker what follows from them."""
     uids = [one.uid for one in seen]
     locked = await tx.fetch(
-        "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
+        "SELECT uid, state FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
+        " ORDER BY uid FOR UPDATE",
         uids=uids,
     )
-    old = {row["uid"] for row in locked}
+    old = {row["uid"]: row["state"] for row in locked}
     stored = await _write(tx, _UPDATE, [one for one in seen if one.uid in old])
     stored += await _write(tx, _INSERT, [one for one in seen if one.uid not in old])
     await _save_pods(tx, [(one.uid, one.namespace, one.pods) for one in seen])
@@ -127,8 +133,15 @@ async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
             settle[task].append(row["uid"])
     for task, keys in settle.items():
         await put(tx, task, keys)
-    if any(row["state"] == "Pending" and not row["is_examined"] for row in stored):
+    if any(_needs_cycle(old.get(row["uid"]), row) for row in stored):
         tx.wake(TaskName.SCHEDULE)
+
+
+def _needs_cycle(old: str | None, row: Mapping[str, Any]) -> bool:
+    """Whether the queue is another: someone is to be considered, or leaves a reservation."""
+    if row["state"] in {"Pending", "Reserved"}:
+        return not row["is_examined"]
+    return old == "Reserved" and row["state"] == "Held"
 
 
 async def _write(

@@ -70,7 +70,6 @@ async def _end_waiting(tx: Transaction, row: Mapping[str, Any]) -> None:
         reason=reason,
         uid=row["uid"],
     )
-    await tx.execute("DELETE FROM reservations WHERE uid = :uid", uid=row["uid"])
     tx.wake(TaskName.SCHEDULE)
 
 
@@ -145,11 +144,14 @@ async def _store(tx: Transaction, uid: str, allocation_id: int, decision: Follow
         await tx.execute(
             """
             UPDATE fluxjobs SET state = :state, reason = '',
-                started_at = coalesce(started_at, now()),
+                started_at = CASE WHEN :has_run THEN coalesce(started_at, now())
+                                  ELSE started_at END,
                 ended_at = CASE WHEN :is_ended THEN now() END
             WHERE uid = :uid
             """,
             state=str(decision.state),
+            # Pods may come and go between two looks; one that was deleted need never have run.
+            has_run=decision.state is not FluxJobState.CANCELLED,
             is_ended=decision.is_ended,
             uid=uid,
         )

@@ -39,12 +39,17 @@ class Decisions:
 
 
 def split_unsatisfiable(
-    pools: PoolSet, jobs: Iterable[PendingJob]
+    pools: PoolSet,
+    jobs: Iterable[PendingJob],
+    answers: dict[ResourceRequest, str | None] | None = None,
 ) -> tuple[list[PendingJob], list[tuple[PendingJob, str]]]:
-    """Part the FluxJobs that could run on the empty cluster from those that never can."""
+    """Part the FluxJobs that could run on the empty cluster from those that never can.
+
+    ``answers`` remembers the reason (None: possible) by request; it holds until nodes change.
+    """
     possible: list[PendingJob] = []
     never: list[tuple[PendingJob, str]] = []
-    answers: dict[ResourceRequest, str | None] = {}
+    answers = {} if answers is None else answers
     for job in jobs:
         if job.request not in answers:
             fits = pools.is_satisfiable(job.request)

@@ -12,6 +12,7 @@ import logging
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.decisions import (
     load_graph,
+    lock_queue,
     mark_examined,
     queue_head,
     set_pending_again,
@@ -21,6 +22,7 @@ from fluxqueue.db.decisions import (
     unsatisfiable,
 )
 from fluxqueue.db.leadership import check_term
+from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import MatchPolicy, PoolSet
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.scheduler.cycle import Decisions, run_cycle, split_unsatisfiable
@@ -43,6 +45,7 @@ class Matcher:
         self._policy = queue_policy(settings.queue_policy, queue_depth=settings.queue_depth)
         self._match_policy = MatchPolicy(settings.match_policy)
         self._pools: PoolSet | None = None
+        self._answers: dict[ResourceRequest, str | None] = {}
 
     async def run(self) -> None:
         """Run cycles until one neither starts anything nor leaves anything unexamined.
@@ -74,27 +77,36 @@ class Matcher:
         else:
             have_nodes_changed = await take_changes(tx, pools)
         self._pools = pools
+        await lock_queue(
+            tx,
+            depth=self._policy.queue_depth,
+            examined_max=EXAMINED_MAX,
+            have_nodes_changed=have_nodes_changed,
+        )
         if have_nodes_changed:
             await self._reconsider(tx, pools)
         new = await unexamined(tx, limit=EXAMINED_MAX)
         if new:
-            possible, never = split_unsatisfiable(pools, new)
-            await mark_examined(tx, possible, never)
-        queue = await queue_head(tx, depth=self._policy.queue_depth)
+            await mark_examined(tx, *split_unsatisfiable(pools, new, self._answers))
+        # Nodes may have gone since these were examined, further back in the queue.
+        queue, never = split_unsatisfiable(
+            pools, await queue_head(tx, depth=self._policy.queue_depth), self._answers
+        )
+        if never:
+            await mark_examined(tx, [], never)
         decisions = run_cycle(pools, queue, self._policy, self._context.clock.now_s())
         for uid in await store_decisions(tx, decisions, term=self._term):
             pools.cancel(uid)
         _log(decisions)
-        is_more_behind = len(queue) == self._policy.queue_depth and bool(decisions.allocated)
+        is_full = len(queue) + len(never) == self._policy.queue_depth
+        is_more_behind = is_full and bool(decisions.allocated or never)
         return is_more_behind or len(new) == EXAMINED_MAX
 
     async def _reconsider(self, tx: Transaction, pools: PoolSet) -> None:
-        """Nodes have changed: what could never run may run now, and the other way round."""
-        possible, _ = split_unsatisfiable(pools, await unsatisfiable(tx))
+        """Nodes have changed: what could never run may run now."""
+        self._answers.clear()
+        possible, _ = split_unsatisfiable(pools, await unsatisfiable(tx), self._answers)
         await set_pending_again(tx, possible)
-        waiting = await queue_head(tx, depth=self._policy.queue_depth)
-        possible, never = split_unsatisfiable(pools, waiting)
-        await mark_examined(tx, possible, never)
 
 
 def _log(decisions: Decisions) -> None:

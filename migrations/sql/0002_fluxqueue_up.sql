@@ -238,6 +238,10 @@ BEGIN
     INSERT INTO outbox (kind, key, payload)
     VALUES ('status', NEW.uid,
             jsonb_build_object('old', old_state, 'new', NEW.state, 'reason', NEW.reason));
+    -- A reservation belongs to the state of that name alone.
+    IF old_state = 'Reserved' AND NEW.state <> 'Reserved' THEN
+        DELETE FROM reservations WHERE uid = NEW.uid;
+    END IF;
     IF NEW.state IS DISTINCT FROM old_state THEN
         INSERT INTO history (uid, jobid, actor, event, detail)
         VALUES (NEW.uid, NEW.jobid,

@@ -1,0 +1,171 @@
+"""What the controller writes: whole states, any number of times, in any order that is the last."""
+
+from __future__ import annotations
+
+from fluxqueue.db.observations import read_known, save_foreign, save_gone, save_nodes
+from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.fluxjob.request import CPU
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, pod, workload
+
+
+async def effects(rows: Rows) -> dict[str, list[str]]:
+    """Outbox keys by kind, then emptied."""
+    found: dict[str, list[str]] = {}
+    for row in await rows.fetch("SELECT kind, key FROM outbox ORDER BY id"):
+        found.setdefault(row["kind"], []).append(row["key"])
+    await rows.execute("DELETE FROM outbox")
+    return found
+
+
+async def is_woken(rows: Rows) -> bool:
+    """Whether a schedule task waits; it is taken away."""
+    query = "DELETE FROM procrastinate.procrastinate_jobs WHERE task_name = 'schedule' RETURNING 1"
+    return bool(await rows.fetch(query))
+
+
+async def test_jobids_follow_submission_and_have_no_gaps(rows: Rows) -> None:
+    """The order of the batch is the order of the queue; seeing again draws no number."""
+    await rows.see(workload("b"), workload("a"), workload("c"))
+    await rows.see(workload("c", priority=1), workload("a"), workload("d"))
+    listed = await rows.fetch("SELECT jobid, uid FROM fluxjobs ORDER BY jobid")
+    assert [(r["jobid"], r["uid"]) for r in listed] == [(1, "b"), (2, "a"), (3, "c"), (4, "d")]
+
+
+async def test_the_same_again_changes_nothing(rows: Rows) -> None:
+    """No effect, no version, no task."""
+    seen = workload("a", pods=(pod("p"),))
+    await rows.see(seen)
+    await effects(rows)
+    assert await is_woken(rows)
+    before = await rows.fetch("SELECT * FROM fluxjobs")
+    await rows.execute("UPDATE fluxjobs SET is_examined = true")
+    await rows.see(seen)
+    assert await effects(rows) == {}
+    assert not await is_woken(rows)
+    after = await rows.fetch("SELECT * FROM fluxjobs")
+    assert {**after[0], "is_examined": False} == before[0]
+
+
+async def test_a_higher_priority_is_looked_at_at_once(rows: Rows) -> None:
+    """The queue's order has changed, so a cycle must follow."""
+    await rows.add_nodes(cpu_node("n0", cpu=1))
+    await rows.see(workload("a"), workload("b"), workload("c"))
+    await rows.match()
+    assert await is_woken(rows)
+    await rows.see(workload("c", priority=7))
+    assert await is_woken(rows)
+
+
+async def test_what_was_asked_for_is_fixed_by_the_allocation(rows: Rows) -> None:
+    """Before it may change, and is examined anew; after it, it may not."""
+    await rows.add_nodes(cpu_node("n0", cpu=4))
+    await rows.see(workload("a", request(cpu=99)))
+    await rows.match()
+    assert await rows.states() == {"a": "Unsatisfiable"}
+    await rows.see(workload("a", request(cpu=2)))
+    assert await rows.states() == {"a": "Pending"}
+    await rows.match()
+    await rows.see(workload("a", request(cpu=1)))
+    assert await rows.value("SELECT request #>> '{slots,0,resources,cpu}' FROM fluxjobs") == "2"
+
+
+async def test_pods_are_what_was_seen_last(rows: Rows) -> None:
+    """New ones appear, gone and ended ones disappear, other workloads' are left alone."""
+    await rows.see(workload("a", pods=(pod("p1"), pod("p2"))), workload("b", pods=(pod("q"),)))
+    await rows.see(workload("a", pods=(pod("p2", "Succeeded"), pod("p3", "Running", node="n0"))))
+    listed = await rows.fetch("SELECT uid, phase, node FROM pods ORDER BY uid")
+    assert [tuple(r.values()) for r in listed] == [("p3", "Running", "n0"), ("q", "Pending", None)]
+
+
+async def test_suspended_by_its_author_waits_beside_the_queue(rows: Rows) -> None:
+    """Held until its author unsuspends it; then Pending, examined, scheduled."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a", held_by="author"))
+    await rows.match()
+    assert await rows.states() == {"a": "Held"}
+    assert await rows.value("SELECT reason FROM fluxjobs") == "suspended by its author"
+    await is_woken(rows)
+    await rows.see(workload("a"))
+    assert await is_woken(rows)
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated"}
+
+
+async def test_a_waiting_one_that_its_author_suspends_is_held(rows: Rows) -> None:
+    """Whatever it waited for."""
+    await rows.add_nodes(cpu_node("n0", cpu=1))
+    await rows.see(workload("x"), workload("a"), workload("never", request(cpu=9)))
+    await rows.match()
+    await rows.see(
+        workload("a", held_by="author"), workload("never", request(cpu=9), held_by="author")
+    )
+    assert await rows.states() == {"x": "Allocated", "a": "Held", "never": "Held"}
+    await rows.match()
+    await rows.check()
+    await rows.see(workload("a"), workload("never", request(cpu=9)))
+    await rows.match()
+    assert (await rows.states())["never"] == "Unsatisfiable"
+    assert (await rows.states())["a"] in {"Pending", "Reserved"}
+
+
+async def test_held_by_a_user_stays_held_whatever_is_seen(rows: Rows) -> None:
+    """Only a release ends it."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"))
+    await rows.execute("UPDATE fluxjobs SET state = 'Held', held_by = 'alice'")
+    await rows.see(workload("a", priority=3))
+    await rows.see(workload("a", held_by="author"))
+    await rows.see(workload("a", request(cpu=3)))
+    await rows.match()
+    assert await rows.states() == {"a": "Held"}
+    assert await rows.value("SELECT held_by FROM fluxjobs") == "alice"
+
+
+async def test_gone_is_told_and_is_not_forgotten(rows: Rows) -> None:
+    """A row of a workload that no longer exists; one never seen is no error."""
+    await rows.see(workload("a", pods=(pod("p"), pod("q"))))
+    await effects(rows)
+    async with rows.database.begin() as tx:
+        await save_gone(tx, {"a": ("default", [pod("q", is_terminating=True)]), "zz": ("", [])})
+    assert (await effects(rows))["cleanup"] == ["a"]
+    (row,) = await rows.fetch("SELECT is_gone, is_deleting, wanted FROM fluxjobs")
+    assert row == {"is_gone": True, "is_deleting": True, "wanted": 0}
+    assert await rows.fetch("SELECT uid FROM pods") == [{"uid": "q"}]
+    async with rows.database.begin() as tx:
+        assert (await read_known(tx)).flux_uids == {}
+
+
+async def changes(rows: Rows) -> list[str]:
+    """Node changes recorded for the matcher, then forgotten."""
+    listed = await rows.fetch("DELETE FROM graph_changes WHERE kind = 'node' RETURNING key")
+    return sorted(row["key"] for row in listed)
+
+
+async def test_only_real_changes_of_nodes_are_told(rows: Rows) -> None:
+    """A heartbeat is none; a label, an amount, a condition is."""
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    assert await changes(rows) == ["n0", "n1"]
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    assert await changes(rows) == []
+    await rows.add_nodes(cpu_node("n0", is_up=False), gone=("n1", "never-seen"))
+    assert await changes(rows) == ["n0", "n1"]
+    async with rows.database.begin() as tx:
+        await save_nodes(tx, [], [])
+    assert await changes(rows) == []
+
+
+async def test_foreign_pods_are_told_by_their_nodes(rows: Rows) -> None:
+    """Coming, being resized and going; the same again is nothing."""
+    first = ForeignPod("x", "ns", "x", "n0", {CPU: 3})
+    resized = ForeignPod("x", "ns", "x", "n0", {CPU: 4})
+
+    async def save(*present: ForeignPod, gone: tuple[str, ...] = ()) -> list[str]:
+        async with rows.database.begin() as tx:
+            await save_foreign(tx, present, gone)
+        return await changes(rows)
+
+    assert await save(first) == ["n0"]
+    assert await save(first) == []
+    assert await save(resized) == ["n0"]
+    assert await save(gone=("x", "y")) == ["n0"]
