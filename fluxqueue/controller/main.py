@@ -17,9 +17,10 @@ from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.controller.operator import build_registry, run_operator
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
-from fluxqueue.errors import DatabaseUnavailable, LostLeadership
+from fluxqueue.errors import Conflict, DatabaseUnavailable, LostLeadership, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.lease import LeaseElector
+from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,10 @@ class Controller:
         """Run until ``stop`` is set (kopf sets it on SIGTERM and SIGINT)."""
         electing = asyncio.create_task(self._elector.run())
         registry = build_registry(
-            self._client.config, on_fluxjob_deleted=self._on_fluxjob_deleted, probe=self._probe
+            self._client.config,
+            on_fluxjob_deleted=self._on_fluxjob_deleted,
+            on_fluxjob_let_go=self._on_fluxjob_let_go,
+            probe=self._probe,
         )
         try:
             while not stop.is_set():
@@ -107,6 +111,13 @@ class Controller:
     def _on_fluxjob_deleted(self, workload_uid: str) -> None:
         if self._observer is not None:
             self._observer.on_fluxjob_deleted(workload_uid)
+
+    async def _on_fluxjob_let_go(self, namespace: str, name: str, uid: str) -> None:
+        """Delete it; where its workload still exists, the leader makes it again with its owner."""
+        try:
+            await self._client.delete(FLUXJOBS, namespace, name, uid=uid)
+        except (NotFound, Conflict):
+            return  # it is gone, or another of its name is there
 
     def _probe(self) -> Mapping[str, Any]:
         return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -103,12 +103,13 @@ class Observer:
         pod = new or old
         assert pod is not None, "an informer tells of an object, old or new"
         uid, workload = pod["metadata"]["uid"], workload_of(pod)
-        if new is None:
-            self._pods_by_uid.pop(uid, None)
-            self._pods_of.get(workload, {}).pop(uid, None)
-            if not self._pods_of.get(workload):
-                self._pods_of.pop(workload, None)
-        else:
+        before = workload if old is None else workload_of(old)
+        if new is None or before != workload:
+            self._forget_pod(uid, before)
+        if before != workload and before in self._flux_uids:
+            # Its BatchJob was deleted and left it behind: it is nobody's now, and runs on.
+            self._mark("workload", before)
+        if new is not None:
             self._pods_by_uid[uid] = new
             self._pods_of.setdefault(workload, {})[uid] = new
         if uid == workload:
@@ -117,6 +118,12 @@ class Observer:
             self._mark("workload", workload)
         if workload not in self._flux_uids:
             self._mark("foreign", uid)
+
+    def _forget_pod(self, uid: str, workload: str) -> None:
+        self._pods_by_uid.pop(uid, None)
+        self._pods_of.get(workload, {}).pop(uid, None)
+        if not self._pods_of.get(workload):
+            self._pods_of.pop(workload, None)
 
     def _on_node(self, old: Object | None, new: Object | None) -> None:
         node = new or old
@@ -215,7 +222,8 @@ class Observer:
 
     async def _write(self, batch: dict[str, list[str]]) -> None:
         present = [uid for uid in batch["workload"] if uid in self._objects]
-        gone = [u for u in batch["workload"] if u not in self._objects and u in self._flux_uids]
+        lost = [u for u in batch["workload"] if u not in self._objects and u in self._flux_uids]
+        gone = {uid: self._orphans(uid) for uid in lost}
         await self._wrap(present)
         seen = self._see([uid for uid in present if self._flux_uids.get(uid) is not None])
         nodes = self._nodes(batch["node"])
@@ -225,7 +233,7 @@ class Observer:
             if seen:
                 await save_workloads(tx, seen)
             if gone:
-                await save_gone(tx, {uid: self._orphans(uid) for uid in gone})
+                await save_gone(tx, gone)
             if batch["node"]:
                 await save_nodes(tx, *nodes)
             if batch["foreign"]:
@@ -300,12 +308,16 @@ class Observer:
         return present, gone
 
     def _remember(
-        self, seen: list[WorkloadSeen], gone: list[str], foreign: tuple[list[Any], list[str]]
+        self,
+        seen: list[WorkloadSeen],
+        gone: Mapping[str, tuple[str, list[Any]]],
+        foreign: tuple[list[Any], list[str]],
     ) -> None:
         self._written.update({one.uid: one for one in seen})
-        for uid in gone:
+        for uid, (_, left) in gone.items():
             self._written.pop(uid, None)
-            if not self._pods_of.get(uid):
+            # Also what was written counts: a pod that went meanwhile has yet to be written down.
+            if not left and not self._pods_of.get(uid):
                 self._flux_uids.pop(uid, None)
         self._foreign |= {pod.uid for pod in foreign[0]}
         self._foreign -= set(foreign[1])

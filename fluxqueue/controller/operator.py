@@ -8,7 +8,7 @@ controller is chosen by a Lease (``main``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import kopf
@@ -21,6 +21,7 @@ def build_registry(
     config: ClusterConfig,
     *,
     on_fluxjob_deleted: Callable[[str], None],
+    on_fluxjob_let_go: Callable[[str, str, str], Awaitable[None]],
     probe: Callable[[], Mapping[str, Any]],
 ) -> kopf.OperatorRegistry:
     """Build the handlers of one operator.
@@ -28,6 +29,8 @@ def build_registry(
     Parameters
     ----------
     on_fluxjob_deleted : told the UID of the workload whose FluxJob is gone.
+    on_fluxjob_let_go : told namespace, name and UID of a FluxJob without an owner: its workload was
+        deleted with the wish to leave behind what it owns, so no garbage collector will take it.
     probe : what the liveness endpoint shows.
     """
     registry = kopf.OperatorRegistry()
@@ -54,9 +57,12 @@ def build_registry(
         settings.peering.standalone = True
 
     @kopf.on.event(FLUXJOBS.group, FLUXJOBS.version, FLUXJOBS.plural, registry=registry)
-    def fluxjob_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
+    async def fluxjob_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
+        meta = body["metadata"]
         if event.get("type") == "DELETED":
             on_fluxjob_deleted(body["spec"]["workload"]["uid"])
+        elif not meta.get("ownerReferences") and not meta.get("deletionTimestamp"):
+            await on_fluxjob_let_go(meta["namespace"], meta["name"], meta["uid"])
 
     @kopf.on.probe(registry=registry, id="controller")
     def report(**_: Any) -> Mapping[str, Any]:

@@ -255,9 +255,12 @@ class Known:
 async def read_known(tx: Transaction) -> Known:
     """Read what the rows know, so that what vanished while nobody watched is found.
 
-    ``flux_uids`` maps each workload that was not yet seen gone to the UID of its FluxJob.
+    ``flux_uids`` maps each workload to the UID of its FluxJob, unless both it and its pods were
+    seen gone. (A workload may go before its pods do, and the observer between the two.)
     """
-    workloads = await tx.fetch("SELECT uid, flux_uid FROM fluxjobs WHERE NOT is_gone")
+    workloads = await tx.fetch(
+        "SELECT uid, flux_uid FROM fluxjobs WHERE NOT is_gone OR ended_at IS NULL"
+    )
     foreign = await tx.fetch("SELECT pod_uid FROM foreign_usage")
     nodes = await tx.fetch("SELECT name FROM nodes")
     return Known(
