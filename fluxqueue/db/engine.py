@@ -88,7 +88,9 @@ def connect_args(settings: Settings, *, role: str) -> dict[str, Any]:
         **_KEEPALIVES,
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "application_name": f"fluxqueue-{role}",
-        "options": f"-c search_path={SEARCH_PATH} -c statement_timeout={timeout_ms}"
+        # The actor stands in ``history``: the rows' trigger reads it (sql/transitions.sql).
+        "options": f"-c fluxqueue.actor={role}"
+        f" -c search_path={SEARCH_PATH} -c statement_timeout={timeout_ms}"
         f" -c idle_in_transaction_session_timeout={2 * timeout_ms}",
     }
 
@@ -106,7 +108,9 @@ def create_engine(url: str, settings: Settings, *, role: str) -> AsyncEngine:
         max_overflow=settings.db_pool_overflow,
         pool_timeout=settings.db_pool_timeout_s,
         pool_recycle=_RECYCLE_S,
-        pool_pre_ping=True,  # one round trip; spares every caller a retry after a restart
+        # No ping before use: it would double the cost of short transactions. After a restart of
+        # the server the first use fails, empties the pool, and every loop of ours tries again.
+        pool_pre_ping=False,
     )
 
 

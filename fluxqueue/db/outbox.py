@@ -7,8 +7,8 @@ twice. Rows carry their own retry counter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
@@ -19,6 +19,14 @@ CLAIM_S = 10
 
 RETRY_MAX_S = 30
 """Longest pause between two tries of one effect."""
+
+
+_CLAIM = """
+UPDATE outbox SET attempts = attempts + 1, due_at = now() + make_interval(secs => :claim_s)
+WHERE id IN (SELECT id FROM outbox WHERE kind = :kind AND due_at <= now()
+             ORDER BY due_at, id LIMIT :limit FOR UPDATE SKIP LOCKED)
+RETURNING id, key, payload, attempts
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +52,25 @@ async def put(tx: Transaction, task: TaskName, keys: Iterable[str]) -> None:
         tx.wake(task)
 
 
-async def claim(database: Database, task: TaskName, *, limit: int) -> Sequence[OutboxRow]:
-    """Claim due rows of ``task``, oldest first."""
-    async with database.begin() as tx:
-        rows = await tx.fetch(
-            """
-            UPDATE outbox SET attempts = attempts + 1,
-                              due_at = now() + make_interval(secs => :claim_s)
-            WHERE id IN (SELECT id FROM outbox WHERE kind = :kind AND due_at <= now()
-                         ORDER BY due_at, id LIMIT :limit FOR UPDATE SKIP LOCKED)
-            RETURNING id, key, payload, attempts
-            """,
-            kind=task.value,
-            claim_s=CLAIM_S,
-            limit=limit,
-        )
-    return sorted((OutboxRow(**row) for row in rows), key=lambda row: row.id)
+@dataclass(slots=True)
+class Outcome:
+    """What became of a claimed batch: ids that are done, and ids with their errors."""
+
+    done: list[int] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
 
 
-async def finish(database: Database, done: Sequence[int], failed: dict[int, str]) -> None:
-    """Delete the rows that are done; put off those that failed, longer each time."""
+async def finish_and_claim(
+    database: Database, task: TaskName, outcome: Outcome, *, limit: int
+) -> list[OutboxRow]:
+    """Settle the last batch and claim the next, oldest due rows first; ``limit`` 0 claims none.
+
+    Rows that are done are deleted; those that failed are put off, longer each time.
+    """
     async with database.begin() as tx:
-        if done:
+        if outcome.done:
             await tx.execute(
-                "DELETE FROM outbox WHERE id = ANY(CAST(:ids AS bigint[]))", ids=list(done)
+                "DELETE FROM outbox WHERE id = ANY(CAST(:ids AS bigint[]))", ids=outcome.done
             )
         await tx.execute_many(
             """
@@ -77,9 +80,11 @@ async def finish(database: Database, done: Sequence[int], failed: dict[int, str]
             """,
             [
                 {"id": row_id, "error": error[:500], "max_s": RETRY_MAX_S}
-                for row_id, error in failed.items()
+                for row_id, error in outcome.failed.items()
             ],
         )
+        rows = await tx.fetch(_CLAIM, kind=task.value, claim_s=CLAIM_S, limit=limit)
+    return sorted((OutboxRow(**row) for row in rows), key=lambda row: row.id)
 
 
 async def due_tasks(database: Database) -> list[TaskName]:

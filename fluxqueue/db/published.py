@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from fluxqueue.db.database import Database
 
 
@@ -37,10 +39,10 @@ class PublishedRow:
     slots: Sequence[Mapping[str, Any]]
 
 
-async def read_published(database: Database, uid: str) -> PublishedRow | None:
-    """Read one FluxJob as users are to see it; None where there is no such row."""
+async def read_published(database: Database, uids: Sequence[str]) -> dict[str, PublishedRow]:
+    """Read FluxJobs as users are to see them, by UID; unknown ones are left out."""
     async with database.begin() as tx:
-        row = await tx.fetch_one(
+        rows = await tx.fetch(
             """
             SELECT f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name,
                    f.flux_uid, f.flux_rv, f.state, f.reason, f.size, f.version, f.ignored,
@@ -53,16 +55,27 @@ async def read_published(database: Database, uid: str) -> PublishedRow | None:
             FROM fluxjobs f LEFT JOIN LATERAL (
                 SELECT id, starts_at, until FROM allocations a WHERE a.uid = f.uid
                 ORDER BY id DESC LIMIT 1) a ON f.allocated_at IS NOT NULL
-            WHERE f.uid = :uid
+            WHERE f.uid = ANY(CAST(:uids AS text[]))
             """,
-            uid=uid,
+            uids=list(uids),
         )
-    return None if row is None else PublishedRow(**row)
+    return {row["uid"]: PublishedRow(**row) for row in rows}
 
 
-async def remember_version(database: Database, uid: str, resource_version: str) -> None:
-    """Keep the FluxJob's resourceVersion after our write: the next one needs no read."""
+async def remember_versions(database: Database, versions: Mapping[str, str]) -> None:
+    """Keep the FluxJobs' resourceVersions after our writes: the next ones need no read."""
+    if not versions:
+        return
     async with database.begin() as tx:
         await tx.execute(
-            "UPDATE fluxjobs SET flux_rv = :rv WHERE uid = :uid", rv=resource_version, uid=uid
+            """
+            UPDATE fluxjobs f SET flux_rv = v.value
+            FROM (SELECT uid, value FROM jsonb_each_text(CAST(:versions AS jsonb)) r (uid, value)
+                  ) v
+            WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
+                            ORDER BY uid FOR NO KEY UPDATE)
+              AND f.uid = v.uid
+            """,
+            versions=orjson.dumps(versions).decode(),
+            uids=sorted(versions),
         )

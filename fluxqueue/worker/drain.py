@@ -10,8 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from fluxqueue.db import outbox
-from fluxqueue.db.outbox import OutboxRow
+from fluxqueue.db.outbox import OutboxRow, Outcome, finish_and_claim
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.worker.context import WorkerContext
@@ -29,21 +28,25 @@ async def drain(context: WorkerContext, task: TaskName, carry_out: BatchEffect) 
 
     ``carry_out`` gives the ids that failed with their errors; all others are done.
     """
-    while rows := await outbox.claim(context.database, task, limit=BATCH_MAX):
+    outcome = Outcome()
+    while rows := await finish_and_claim(context.database, task, outcome, limit=BATCH_MAX):
         failed = await carry_out(rows)
-        done = [row.id for row in rows if row.id not in failed]
-        await outbox.finish(context.database, done, failed)
-        for row in rows:
-            if row.id in failed:
-                logger.warning(
-                    "effect failed and will be tried again",
-                    extra={
-                        "action": task.value,
-                        "key": row.key,
-                        "attempts": row.attempts,
-                        "error": failed[row.id],
-                    },
-                )
+        outcome = Outcome([row.id for row in rows if row.id not in failed], failed)
+        _log_failures(task, rows, failed)
+
+
+def _log_failures(task: TaskName, rows: Sequence[OutboxRow], failed: dict[int, str]) -> None:
+    for row in rows:
+        if row.id in failed:
+            logger.warning(
+                "effect failed and will be tried again",
+                extra={
+                    "action": task.value,
+                    "key": row.key,
+                    "attempts": row.attempts,
+                    "error": failed[row.id],
+                },
+            )
 
 
 async def one_by_one(rows: Sequence[OutboxRow], effect: Effect) -> dict[int, str]:

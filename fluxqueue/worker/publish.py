@@ -9,12 +9,13 @@ outbox row, so telling one twice is refused by the API server as already existin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.outbox import OutboxRow
-from fluxqueue.db.published import PublishedRow, read_published, remember_version
+from fluxqueue.db.published import PublishedRow, read_published, remember_versions
 from fluxqueue.errors import Conflict, NotFound
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.states import FluxJobState
@@ -47,53 +48,78 @@ _EVENTS = {
 
 
 async def publish_batch(context: WorkerContext, rows: Sequence[OutboxRow]) -> dict[int, str]:
-    """Publish the FluxJobs that the rows name, each once, and tell each transition."""
+    """Publish the FluxJobs that the rows name, each once, and tell each transition.
+
+    The rows of a batch are read, and the new resourceVersions kept, in one statement each.
+    """
     last = {row.key: row.id for row in rows}
+    present = await read_published(context.database, list(last))
+    versions: dict[str, str] = {}
 
     async def effect(row: OutboxRow) -> None:
+        published = present.get(row.key)
+        if published is None:
+            return
         if last[row.key] == row.id:
-            await publish_status(context, row.key)
-        await _tell(context, row)
+            version = await _publish(context, published)
+            if version is not None:
+                versions[row.key] = version
+        await _tell(context, row, published)
 
-    return await one_by_one(rows, effect)
+    failed = await one_by_one(rows, effect)
+    await remember_versions(context.database, versions)
+    return failed
 
 
 async def publish_status(context: WorkerContext, uid: str) -> None:
     """Bring the status of one FluxJob up to its row."""
+    present = await read_published(context.database, [uid])
+    if uid in present:
+        version = await _publish(context, present[uid])
+        if version is not None:
+            await remember_versions(context.database, {uid: version})
+
+
+async def _publish(context: WorkerContext, row: PublishedRow) -> str | None:
+    """Write one status; give the FluxJob's new resourceVersion, None where nothing was written."""
+    known: PublishedRow | None = row
     for _ in range(CONFLICTS_MAX):
-        row = await read_published(context.database, uid)
-        if row is None or row.flux_uid is None:
-            return
-        body = status_patch(_render(row))
-        if row.flux_rv is not None:
-            body["metadata"] = {"resourceVersion": row.flux_rv}
+        if known is None or known.flux_uid is None:
+            return None
+        body = status_patch(_render(known))
+        if known.flux_rv is not None:
+            body["metadata"] = {"resourceVersion": known.flux_rv}
         try:
             stored = await context.client.patch(
-                FLUXJOBS, row.namespace, row.name, body, kind=PatchKind.MERGE, subresource="status"
+                FLUXJOBS,
+                known.namespace,
+                known.name,
+                body,
+                kind=PatchKind.MERGE,
+                subresource="status",
             )
         except NotFound:
-            return
+            return None
         except Conflict:
-            if await _look_again(context, row):
-                return
+            known = await _look_again(context, known)
             continue
-        if stored["metadata"]["uid"] == row.flux_uid:
-            await remember_version(context.database, uid, stored["metadata"]["resourceVersion"])
-        return
-    raise Conflict(409, "Conflict", f"the status of the FluxJob of {uid} keeps changing", {})
+        is_same = stored["metadata"]["uid"] == known.flux_uid
+        return str(stored["metadata"]["resourceVersion"]) if is_same else None
+    raise Conflict(409, "Conflict", f"the status of FluxJob {row.name} keeps changing", {})
 
 
-async def _look_again(context: WorkerContext, row: PublishedRow) -> bool:
-    """After a conflict: True where nothing is left to publish, else the version is known again."""
+async def _look_again(context: WorkerContext, row: PublishedRow) -> PublishedRow | None:
+    """After a conflict: the row as it is now with the version to write under; None if in vain."""
     try:
         current = await context.client.get(FLUXJOBS, row.namespace, row.name)
     except NotFound:
-        return True
+        return None
     if current["metadata"]["uid"] != row.flux_uid:
-        return True
-    await remember_version(context.database, row.uid, current["metadata"]["resourceVersion"])
-    version = (current.get("status") or {}).get("version", 0)
-    return bool(version > row.version)
+        return None
+    now = (await read_published(context.database, [row.uid])).get(row.uid)
+    if now is None or (current.get("status") or {}).get("version", 0) > now.version:
+        return None
+    return replace(now, flux_rv=current["metadata"]["resourceVersion"])
 
 
 def _render(row: PublishedRow) -> dict[str, Any]:
@@ -128,13 +154,10 @@ def _epoch(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp())
 
 
-async def _tell(context: WorkerContext, outbox_row: OutboxRow) -> None:
+async def _tell(context: WorkerContext, outbox_row: OutboxRow, row: PublishedRow) -> None:
     """Write the Event of one transition, on the FluxJob and on its workload."""
     payload = outbox_row.payload
     if payload.get("new") == payload.get("old"):
-        return
-    row = await read_published(context.database, outbox_row.key)
-    if row is None:
         return
     kind, reason, sentence = _EVENTS[FluxJobState(payload["new"])]
     nodes = compress(dict.fromkeys(slot["node"] for slot in row.slots)) or "no nodes"

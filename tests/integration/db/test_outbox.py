@@ -19,7 +19,12 @@ async def put(rows: Rows, *keys: str) -> None:
 
 async def claim(rows: Rows, limit: int = 100) -> list[outbox.OutboxRow]:
     """Claim effects."""
-    return list(await outbox.claim(rows.database, KIND, limit=limit))
+    return await outbox.finish_and_claim(rows.database, KIND, outbox.Outcome(), limit=limit)
+
+
+async def settle(rows: Rows, outcome: outbox.Outcome) -> None:
+    """Settle a batch without claiming another."""
+    await outbox.finish_and_claim(rows.database, KIND, outcome, limit=0)
 
 
 async def test_claims_are_in_order_and_of_one_kind(rows: Rows) -> None:
@@ -56,7 +61,7 @@ async def test_done_is_deleted_failed_is_put_off_ever_longer(rows: Rows) -> None
     """With its error; the pause grows and is bounded."""
     await put(rows, "a", "b")
     a, b = await claim(rows)
-    await outbox.finish(rows.database, [a.id], {b.id: "no such host"})
+    await settle(rows, outbox.Outcome([a.id], {b.id: "no such host"}))
     assert await rows.fetch("SELECT key, last_error FROM outbox") == [
         {"key": "b", "last_error": "no such host"}
     ]
@@ -67,7 +72,7 @@ async def test_done_is_deleted_failed_is_put_off_ever_longer(rows: Rows) -> None
         )
         await rows.execute("UPDATE outbox SET due_at = now()")
         (row,) = await claim(rows)
-        await outbox.finish(rows.database, [], {row.id: "still"})
+        await settle(rows, outbox.Outcome([], {row.id: "still"}))
     assert pauses == sorted(pauses)
     assert pauses[-1] <= outbox.RETRY_MAX_S
 
