@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SEED = 2026
 CHECK_PATIENCE_S = 15.0
+NODE_GRACE_S = "120"
+"""A machine so busy that its simulated nodes fall silent must not lose them in the middle."""
 
 
 def demo(
@@ -73,7 +75,7 @@ async def _play(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
     options = StackOptions(
         data_dir=folder,
         shape=ClusterShape(nodes=0),
-        cluster_arguments=("--quick", *node_arguments()),
+        cluster_arguments=("--quick", "--node-grace", NODE_GRACE_S, *node_arguments()),
     )
     clock = asyncio.get_running_loop().time
     begun_s = clock()

@@ -18,6 +18,7 @@ from fluxqueue.demo.screen import Frame, Screen
 from fluxqueue.demo.verdict import Outcome, judge
 from fluxqueue.demo.watching import Watching
 from fluxqueue.errors import Conflict, DatabaseUnavailable, InvalidSettings
+from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, NAMESPACES
 
@@ -90,8 +91,7 @@ class Play:
         await self._client.create(JOBS, namespace, one.manifest)
 
     async def _follow(self, scene: Scene, submitting: asyncio.Task[None], started_s: float) -> None:
-        """Show the scene until everything has ended, or its time is over."""
-        names = {one.name for one in scene.submissions}
+        """Show the scene until everything has ended as it must, or its time is over."""
         while (elapsed_s := self._clock.monotonic_s() - started_s) < scene.timeout_s:
             try:
                 lines = await fluxjob_lines(self._database, scene.namespace)
@@ -100,8 +100,7 @@ class Play:
                 # Whoever tries what happens when a part is killed may kill this one, too.
                 self._screen.say(f"   the database is away: {error}")
                 lines = []
-            ended = {line.name for line in lines if _has_settled(line)}
-            if submitting.done() and (ended >= names or submitting.exception() is not None):
+            if submitting.done() and (_is_over(scene, lines) or submitting.exception()):
                 return
             await self._clock.sleep(FRAME_S)
         self._screen.say(f"   given up after {scene.timeout_s:g} s")
@@ -157,6 +156,7 @@ class Play:
         return [*told, seen]
 
 
-def _has_settled(line: FluxJobLine) -> bool:
-    """Whether nothing more will come of it."""
-    return line.state in {"Completed", "Failed", "Cancelled", "Unsatisfiable"}
+def _is_over(scene: Scene, lines: Sequence[FluxJobLine]) -> bool:
+    """Whether nothing more will come; Unsatisfiable is an end only where it must be."""
+    states = {line.name: line.state for line in lines}
+    return all(states.get(one.name) in {one.must_end, *FINAL} for one in scene.submissions)
