@@ -73,9 +73,11 @@ class NodeFleet:
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._queue: WorkQueue[PodKey] = WorkQueue("node", self._sync, workers=workers)
         self._heart: asyncio.Task[None] | None = None
+        self._beats: set[asyncio.Task[None]] = set()
         for shape in shapes:
             self._make(shape)
         self._pods.add_handler(self._pod_changed)
+        context.informers.get(NODES).add_handler(self._node_changed)
 
     def _make(self, shape: NodeShape) -> _Node:
         number = len(self._nodes) + 1
@@ -93,9 +95,11 @@ class NodeFleet:
 
     async def stop(self) -> None:
         """All kubelets stop; pods stay as they are."""
-        if self._heart is not None:
-            self._heart.cancel()
-            await asyncio.gather(self._heart, return_exceptions=True)
+        heart, self._heart = self._heart, None
+        tasks = [*self._beats, *([heart] if heart is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._queue.stop()
 
     async def register(self) -> None:
@@ -174,21 +178,37 @@ class NodeFleet:
         await node.client.patch(LEASES, LEASE_NAMESPACE, node.shape.name, body)
 
     async def _beat(self) -> None:
-        """Renew every Lease once per period, spread over it."""
+        """Renew every Lease once per period, spread over it, none waiting for another."""
         period_s = min(RENEW_S, self._context.options.node_grace_s / 4)
         while True:
             nodes = [node for node in self._nodes.values() if not node.is_silent]
-            pause_s = period_s / max(1, len(nodes))
             if not nodes:
                 await asyncio.sleep(period_s)
             for node in nodes:
-                await asyncio.sleep(pause_s)
-                try:
-                    await self._renew(node)
-                except NotFound:
-                    await self._reregister(node)
-                except FluxQueueError as error:
-                    logger.debug("lease not renewed node=%s error=%s", node.shape.name, error)
+                await asyncio.sleep(period_s / len(nodes))
+                task = asyncio.create_task(self._beat_once(node))
+                self._beats.add(task)
+                task.add_done_callback(self._beats.discard)
+
+    async def _beat_once(self, node: _Node) -> None:
+        if node.is_silent or node.shape.name not in self._nodes:
+            return
+        try:
+            await self._renew(node)
+        except NotFound:
+            await self._reregister(node)
+        except FluxQueueError as error:
+            logger.debug("lease not renewed node=%s error=%s", node.shape.name, error)
+
+    def _node_changed(self, _old: Obj | None, new: Obj | None) -> None:
+        """A living kubelet that was declared silent says that it is not."""
+        if new is None or is_true(new, "Ready"):
+            return
+        node = self._nodes.get(new["metadata"]["name"])
+        if node is not None and not node.is_silent and self._heart is not None:
+            task = asyncio.create_task(self._reregister(node))
+            self._beats.add(task)
+            task.add_done_callback(self._beats.discard)
 
     async def _reregister(self, node: _Node) -> None:
         """The Lease is gone: perhaps with its Node, deleted under a living kubelet."""

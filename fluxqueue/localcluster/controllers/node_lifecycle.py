@@ -97,15 +97,24 @@ class NodeLifecycle:
             self._queue.add(node_name(new))
 
     async def _monitor(self) -> None:
+        period_s = self._options.node_monitor_s
+        looked_at = time.monotonic()
         while True:
-            await asyncio.sleep(self._options.node_monitor_s)
-            silent_before = time.monotonic() - self._options.node_grace_s
-            for node in list(self._nodes.items()):
-                name = node["metadata"]["name"]
-                if self._heard.get(name, 0.0) < silent_before:
-                    ready = condition_of(node, "Ready")
-                    if ready is None or ready.get("status") != "Unknown":
-                        await self._mark_unknown(node)
+            await asyncio.sleep(period_s)
+            now_s = time.monotonic()
+            # Time in which this process itself did not get to run says nothing about the nodes.
+            stalled_s = now_s - looked_at - period_s
+            if stalled_s > period_s / 2:
+                self._heard = {name: at + stalled_s for name, at in self._heard.items()}
+            looked_at = now_s
+            await self._mark_silent(now_s - self._options.node_grace_s)
+
+    async def _mark_silent(self, silent_before_s: float) -> None:
+        for node in list(self._nodes.items()):
+            if self._heard.get(node["metadata"]["name"], 0.0) < silent_before_s:
+                ready = condition_of(node, "Ready")
+                if ready is None or ready.get("status") != "Unknown":
+                    await self._mark_unknown(node)
 
     async def _mark_unknown(self, node: Obj) -> None:
         name = node["metadata"]["name"]

@@ -33,7 +33,7 @@ class ControllerOptions:
             job_backoff_s=0.5,
             job_backoff_max_s=5.0,
             job_batch_s=0.1,
-            node_grace_s=8.0,
+            node_grace_s=12.0,
             node_monitor_s=1.0,
             pod_gc_s=2.0,
             namespace_retry_s=0.5,
