@@ -61,7 +61,8 @@ async def apply(machinery: Machinery, request: ApiRequest, target: Target) -> An
         outcome = await _create(machinery, target, applied, ctx)
         code = 201
     else:
-        application = _Application(info, applied, ctx, bool_parameter(request.query, "force"))
+        is_forced = bool_parameter(request.query, "force")
+        application = _Application(machinery, info, applied, ctx, is_forced)
         outcome = await writes.change(machinery, target, application.make, ctx, own=application.own)
         code = 200
     answer = writes.answer_outcome(machinery, request, info, outcome, code)
@@ -143,6 +144,7 @@ async def _create(
 class _Application:
     """One apply on an existing object; made anew from the present state at each attempt."""
 
+    machinery: Machinery
     info: ResourceInfo
     applied: Obj
     ctx: RequestContext
@@ -165,7 +167,7 @@ class _Application:
         changes.compare(live, pruned, node)
         changed, removed = without_system(changes.changed), without_system(changes.removed)
         self._managers = self._settle(known, me, fields, changed, removed)
-        return writes.decode_patched(pruned, entry, info, self.ctx)
+        return writes.decode_patched(self.machinery, pruned, entry, info, self.ctx)
 
     def _settle(
         self, known: Managers, me: Manager, fields: Fields, changed: Fields, removed: Fields

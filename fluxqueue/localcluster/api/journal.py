@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,8 @@ from pathlib import Path
 import orjson
 
 from fluxqueue.localcluster.api.store import Event, StorageKey, Store
+
+log = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 0.05
 VERSIONS_AHEAD = 100_000
@@ -69,6 +72,7 @@ class Journal:
         """Follow the store from now on (needs a running event loop)."""
         self._store.subscribe(self._note)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="journal")
+        self._task.add_done_callback(_report)
 
     def _note(self, storage: StorageKey, event: Event) -> None:
         entry = event.entry
@@ -112,3 +116,9 @@ class Journal:
         await loop.run_in_executor(self._thread, self._write, self._take(), self._store.rv)
         self._thread.shutdown()
         self._database.close()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """A journal that cannot write must be heard of at once, not at the next start."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("the journal stopped: nothing is kept from now on", exc_info=error)

@@ -386,7 +386,7 @@ def _special_elements(
 
 def _merge_value_of(item: Obj, key: str) -> Any:
     if key not in item:
-        raise _server_error(f"map: {_go_map(item)} does not contain declared merge key: {key}")
+        raise _server_error(f"map: {go_map(item)} does not contain declared merge key: {key}")
     return item[key]
 
 
@@ -418,16 +418,16 @@ def _in_order(merged: list[Any], order: list[Any], server_order: list[Any], key:
 
 
 def _bad_directive(directive: Any, item: Obj) -> StatusError:
-    return _server_error(f"unknown patch type: {directive} in map: {_go_map(item)}")
+    return _server_error(f"unknown patch type: {directive} in map: {go_map(item)}")
 
 
-def _go_map(value: Any) -> str:
+def go_map(value: Any) -> str:
     """``%v`` of Go for JSON data."""
     if isinstance(value, dict):
-        inner = " ".join(f"{k}:{_go_map(value[k])}" for k in sorted(value))
+        inner = " ".join(f"{k}:{go_map(value[k])}" for k in sorted(value))
         return f"map[{inner}]"
     if isinstance(value, list):
-        return "[" + " ".join(_go_map(item) for item in value) + "]"
+        return "[" + " ".join(go_map(item) for item in value) + "]"
     if value is None:
         return "<nil>"
     if isinstance(value, bool):

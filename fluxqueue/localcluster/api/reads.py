@@ -242,7 +242,7 @@ def answer_page(
 ) -> Answer:
     """Render a page; the stored bytes are joined, not serialised again."""
     meta: dict[str, object] = {"resourceVersion": str(page.rv)}
-    if page.token:
+    if page.token or info.is_custom:  # lists of custom resources always have the key
         meta["continue"] = page.token
     if page.remaining is not None:
         meta["remainingItemCount"] = page.remaining
@@ -409,7 +409,7 @@ class WatchStream:
     def _push_state(self) -> None:
         for entry in self._bucket.sorted(self._selection.namespace):
             if self._selection.matches(entry):
-                self._watcher.push(self._form.line("ADDED", entry, {}))
+                self._watcher.preload(self._form.line("ADDED", entry, {}))
 
     def _bookmark(self, rv: int, *, ends_initial: bool = False) -> bytes:
         form = self._form

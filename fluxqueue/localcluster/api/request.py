@@ -295,16 +295,15 @@ def _parse_yaml(raw: bytes, kind: str) -> Any:
         ) from error
 
 
-def check_type(obj: Obj, info: ResourceInfo, subresource: str = "") -> None:
+def check_type(obj: Obj, info: ResourceInfo, registry: Registry, subresource: str = "") -> None:
     """apiVersion and kind of a body must fit the path; they may be left out."""
     kind, api_version = _wanted_type(info, subresource)
     given_kind, given_version = obj.get("kind") or "", obj.get("apiVersion") or ""
     if info.is_custom and not subresource:
         _check_custom_type(given_kind, given_version, kind, api_version)
-    if given_kind and given_version and (given_kind, given_version) != (kind, api_version):
-        raise _wrong_type(given_kind, given_version, kind, api_version)
-    if (given_kind and given_kind != kind) or (given_version and given_version != api_version):
-        raise _wrong_type(given_kind or kind, given_version or api_version, kind, api_version)
+    given = (given_kind or kind, given_version or api_version)
+    if given != (kind, api_version):
+        raise _wrong_type(*given, kind, registry)
     obj["kind"], obj["apiVersion"] = kind, api_version
 
 
@@ -331,13 +330,13 @@ def _check_custom_type(kind: str, version: str, wanted_kind: str, wanted_version
         )
 
 
-def _wrong_type(kind: str, version: str, wanted: str, wanted_version: str) -> StatusError:
-    short = version.rpartition("/")[2]
-    if version.rpartition("/")[0] != wanted_version.rpartition("/")[0] or version == wanted_version:
-        why = f"converting ({short}.{kind}) to (core.{wanted}): unknown conversion"
-        return bad_request(f'{kind} in version "{short}" cannot be handled as a {wanted}: {why}')
-    why = (
-        f'no kind "{kind}" is registered for version "{version}" in scheme '
-        '"pkg/api/legacyscheme/scheme.go:30"'
-    )
-    return bad_request(f'{kind} in version "{short}" cannot be handled as a {wanted}: {why}')
+def _wrong_type(kind: str, api_version: str, wanted: str, registry: Registry) -> StatusError:
+    group, _, version = api_version.rpartition("/")
+    if registry.by_kind(group, kind, version) is not None:
+        why = f"converting ({version}.{kind}) to (core.{wanted}): unknown conversion"
+    else:
+        why = (
+            f'no kind "{kind}" is registered for version "{api_version}" in scheme '
+            '"pkg/api/legacyscheme/scheme.go:30"'
+        )
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {wanted}: {why}')

@@ -31,6 +31,7 @@ from fluxqueue.localcluster.resources.status import StatusError
 log = logging.getLogger(__name__)
 
 _OLD_BINDINGS = re.compile(r"/api/v1/namespaces/([^/]+)/bindings")
+_NO_PAGE = Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
 BODY_BYTES_MAX = 3 * 1024 * 1024
 """Larger bodies are refused with 413, as by the real server."""
 
@@ -118,13 +119,24 @@ class Routes:
                 raise method_not_allowed()
             return document
         if not path.startswith(("/api/", "/apis/")):
-            return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+            return _NO_PAGE
         if (namespace := _OLD_BINDINGS.fullmatch(path)) and request.method == "POST":
             return self._old_binding(request, namespace.group(1))
-        target = resolve(self._machinery.registry, path)
-        if target is None:
-            raise not_acceptable_path()
+        try:
+            target = resolve(self._machinery.registry, path)
+            if target is None:
+                raise not_acceptable_path()
+        except StatusError:
+            if self._is_custom_path(path):
+                return _NO_PAGE
+            raise
         return target
+
+    def _is_custom_path(self, path: str) -> bool:
+        """Paths of groups that no built-in resource has are not answered with a Status."""
+        parts = path.split("/")
+        groups = {info.group for info in self._machinery.registry if not info.is_custom}
+        return parts[1] == "apis" and len(parts) > 2 and parts[2] not in groups
 
     @staticmethod
     def _check_verb(method: str, target: Target) -> None:

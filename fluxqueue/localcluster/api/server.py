@@ -6,6 +6,7 @@ Listens on loopback only.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gc
 import tempfile
@@ -26,6 +27,7 @@ from fluxqueue.localcluster.api.certs import (
     server_context,
 )
 from fluxqueue.localcluster.api.documents import DocumentChain, Provider
+from fluxqueue.localcluster.api.expiry import keep_expiring
 from fluxqueue.localcluster.api.journal import Journal
 from fluxqueue.localcluster.api.machinery import Machinery
 from fluxqueue.localcluster.api.request import Target
@@ -63,6 +65,7 @@ class _Running:
     runner: web.ServerRunner
     directory: tempfile.TemporaryDirectory[str]
     port: int
+    expiry: asyncio.Task[None]
 
 
 @dataclass(slots=True)
@@ -131,7 +134,8 @@ class ApiServer:
         )
         await site.start()
         port = runner.addresses[0][1]
-        self._running = _Running(runner, directory, port)
+        expiry = asyncio.get_running_loop().create_task(keep_expiring(self.machinery))
+        self._running = _Running(runner, directory, port, expiry)
 
     def _open_journal(self) -> None:
         if self.config.data_dir is None:
@@ -153,6 +157,7 @@ class ApiServer:
         running, self._running = self._running, None
         if running is None:
             return
+        running.expiry.cancel()
         self.definitions.stop()
         if isinstance(self.machinery.admission, Admission):
             await self.machinery.admission.close()

@@ -55,7 +55,7 @@ async def post(
     """POST to binding, eviction or token."""
     ctx = write_context(machinery, request, target, "CREATE", "CreateOptions")
     body: Obj = decode_object(request, sub.kind).value
-    check_type(body, target.info, sub.name)
+    check_type(body, target.info, machinery.registry, sub.name)
     if sub.how == "binding":
         return await bind(machinery, request, target, sub, body, ctx)
     if sub.how == "eviction":

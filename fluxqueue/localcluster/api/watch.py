@@ -86,6 +86,7 @@ class Watcher:
         self._bucket, self._selection, self._form = bucket, selection, form
         self._after_rv = after_rv
         self._lines: list[bytes] = []
+        self._initial = 0
         self._wake: asyncio.Future[None] | None = None
         self.is_cut = False
 
@@ -118,9 +119,14 @@ class Watcher:
                 type_, shown = "DELETED", event.left_entry()
         self.push(self._form.line(type_, shown, event.lines))
 
+    def preload(self, line: bytes) -> None:
+        """Queue a line of the initial state, which may be as long as it is."""
+        self._lines.append(line)
+        self._initial += 1
+
     def push(self, line: bytes) -> None:
         """Queue one line and wake the connection."""
-        if len(self._lines) >= QUEUE_LINES:
+        if len(self._lines) >= QUEUE_LINES + self._initial:
             self.cut()
             return
         self._lines.append(line)
@@ -140,7 +146,7 @@ class Watcher:
 
     def take(self) -> bytes:
         """All waiting lines, joined."""
-        lines, self._lines = self._lines, []
+        lines, self._lines, self._initial = self._lines, [], 0
         return b"".join(lines)
 
     async def wait(self, timeout_s: float) -> None:

@@ -32,6 +32,7 @@ from fluxqueue.localcluster.api.patching import (
     apply_json_patch,
     apply_merge_patch,
     apply_strategic_patch,
+    go_map,
 )
 from fluxqueue.localcluster.api.request import (
     Answer,
@@ -111,7 +112,7 @@ async def create(machinery: Machinery, request: ApiRequest, target: Target) -> A
     ctx = write_context(machinery, request, target, "CREATE", "CreateOptions")
     body = decode_object(request, info.kind)
     obj: Obj = body.value
-    check_type(obj, info)
+    check_type(obj, info, machinery.registry)
     _note_duplicates(body, info, ctx)
     if info.create_only is not None:
         info.strategy.decode(obj, ctx)
@@ -378,7 +379,7 @@ async def update(machinery: Machinery, request: ApiRequest, target: Target) -> A
     info = target.info
     ctx = write_context(machinery, request, target, "UPDATE", "UpdateOptions")
     body = decode_object(request, info.kind)
-    check_type(body.value, info)
+    check_type(body.value, info, machinery.registry)
     _note_duplicates(body, info, ctx)
     info.strategy.decode(body.value, ctx)
     meta = body.value.get("metadata") or {}
@@ -422,7 +423,8 @@ async def patch(machinery: Machinery, request: ApiRequest, target: Target) -> An
     def make(entry: Entry) -> Obj:
         ctx.warnings.extend(texts)
         patched = apply_document(copy_of(entry), document, kind, info)
-        return decode_patched(patched, entry, info, ctx)
+        shown = go_map(document) if kind == STRATEGIC_PATCH else ""
+        return decode_patched(machinery, patched, entry, info, ctx, shown=shown)
 
     outcome = await change(machinery, target, make, ctx)
     answer = answer_outcome(machinery, request, info, outcome, 200)
@@ -455,20 +457,31 @@ def apply_document(target: Obj, document: Any, kind: str, info: ResourceInfo) ->
     return apply_strategic_patch(target, document, info.node)
 
 
-def decode_patched(patched: Obj, entry: Entry, info: ResourceInfo, ctx: RequestContext) -> Obj:
-    """Check the types of a patched object; the 400 of a POST is a 422 here."""
+def decode_patched(
+    machinery: Machinery,
+    patched: Obj,
+    entry: Entry,
+    info: ResourceInfo,
+    ctx: RequestContext,
+    *,
+    shown: str = "",
+) -> Obj:
+    """Check the types of a patched object; the 400 of a POST is a 422 here.
+
+    ``shown`` is what the message quotes; empty for the patched object.
+    """
     given = dict(patched)
     try:
-        check_type(patched, info)
+        check_type(patched, info, machinery.registry)
         ctx.known = entry.obj
         info.strategy.decode(patched, ctx)
     except StatusError as error:
         if error.code != 400:
             raise
-        marker = f"cannot be handled as a {info.kind}: "
-        why = error.message.partition(marker)[2] or error.message
-        shown = orjson.dumps(given).decode()
-        raise invalid("", "", "", [FieldError(INVALID, "patch", shown, why)]) from error
+        why = error.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
+        shown = shown or orjson.dumps(given).decode()
+        broken = FieldError(INVALID, "patch", shown, why or error.message)
+        raise invalid("", "", "", [broken]) from error
     if not isinstance(patched.get("metadata"), dict):
         patched["metadata"] = {"name": entry.name}
     return patched
