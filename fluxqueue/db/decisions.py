@@ -18,6 +18,7 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import FOREVER, PlacedSlot, Placement, PoolSet
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.top_up import Lack
 
 _FOREIGN = """
 SELECT node, jsonb_object_agg(resource, amount) AS used FROM (
@@ -132,6 +133,8 @@ async def lock_queue(
             UNION ALL
             SELECT uid FROM reservations
             UNION ALL
+            SELECT uid FROM fluxjobs WHERE lacking > 0
+            UNION ALL
             SELECT uid FROM fluxjobs
             WHERE CAST(:have_nodes_changed AS bool) AND state = 'Unsatisfiable')
         ORDER BY uid FOR UPDATE
@@ -198,6 +201,54 @@ async def queue_head(tx: Transaction, *, depth: int) -> list[PendingJob]:
             depth=depth,
         )
     )
+
+
+async def lacking(tx: Transaction) -> list[Lack]:
+    """Running FluxJobs whose pods wait for further slots, first in queue order."""
+    rows = await tx.fetch(
+        """
+        SELECT f.uid, f.lacking, f.request, a.until,
+               (SELECT coalesce(array_agg(s.node ORDER BY s.number), '{}')
+                FROM allocation_slots s
+                WHERE s.allocation_id = a.id AND s.state <> 'returned') AS nodes
+        FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live
+        WHERE f.lacking > 0 AND f.state IN ('Allocated', 'Running')
+          AND NOT f.is_deleting AND f.result IS NULL
+        ORDER BY f.priority DESC, f.jobid
+        """
+    )
+    return [
+        Lack(
+            row["uid"],
+            row["lacking"],
+            ResourceRequest.from_json(row["request"]),
+            tuple(row["nodes"]),
+            row["until"],
+        )
+        for row in rows
+    ]
+
+
+async def store_top_up(tx: Transaction, given: Sequence[tuple[Lack, Sequence[Placement]]]) -> None:
+    """Add slots to live allocations; settling hands them to the pods that wait."""
+    slots = [
+        {"uid": lack.uid, "n": number, "node": slot.node, "r": dict(slot.resources)}
+        for lack, placements in given
+        for number, slot in enumerate(slot for one in placements for slot in one.slots)
+    ]
+    if not slots:
+        return
+    await tx.execute(
+        """
+        INSERT INTO allocation_slots (allocation_id, number, node, resources)
+        SELECT a.id, r.n + 1 + coalesce((SELECT max(number) FROM allocation_slots o
+                                         WHERE o.allocation_id = a.id), -1), r.node, r.r
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, n int, node text, r jsonb)
+        JOIN allocations a ON a.uid = r.uid AND a.is_live
+        """,
+        rows=orjson.dumps(slots).decode(),
+    )
+    await put(tx, TaskName.UNGATE, [lack.uid for lack, _ in given])
 
 
 async def store_decisions(tx: Transaction, decisions: Decisions, *, term: int) -> set[str]:

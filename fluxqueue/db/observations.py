@@ -207,7 +207,25 @@ async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequenc
     removed = await tx.fetch(
         "DELETE FROM nodes WHERE name = ANY(CAST(:gone AS text[])) RETURNING name", gone=list(gone)
     )
-    await tell_matcher(tx, "node", [row["name"] for row in (*changed, *removed)])
+    names = [row["name"] for row in (*changed, *removed)]
+    await tell_matcher(tx, "node", names)
+    await _settle_lost(tx, names)
+
+
+async def _settle_lost(tx: Transaction, names: Sequence[str]) -> None:
+    """Have workloads settled that hold free slots on nodes which no longer take pods."""
+    if not names:
+        return
+    rows = await tx.fetch(
+        """
+        SELECT DISTINCT a.uid FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
+        WHERE a.is_live AND s.state = 'free' AND s.node = ANY(CAST(:names AS text[]))
+          AND NOT EXISTS (SELECT FROM nodes n WHERE n.name = s.node
+                          AND (n.fact ->> 'up')::boolean AND (n.fact ->> 'schedulable')::boolean)
+        """,
+        names=list(names),
+    )
+    await put(tx, TaskName.CLEANUP, [row["uid"] for row in rows])
 
 
 async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ class Ungate:
 async def settle(tx: Transaction, uids: Sequence[str]) -> list[Ungate]:
     """Settle workloads; give the pods that hold a slot and are still gated."""
     rows = await tx.fetch(
-        "SELECT uid, jobid, state, wanted, result, is_deleting, is_gone FROM fluxjobs"
+        "SELECT uid, jobid, state, wanted, lacking, result, is_deleting, is_gone FROM fluxjobs"
         " WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
         uids=list(uids),
     )
@@ -95,18 +95,25 @@ async def _settle_allocated(
     )
     decision = follow(state, workload, [_pod_fact(pod) for pod in pods], slots)
     await _store(tx, uid, allocation["id"], decision)
-    if decision.is_ended:
+    if decision.lacking != row["lacking"] and decision.state is None:
+        await _store_lacking(tx, uid, decision.lacking)
+    if decision.is_ended or decision.is_requeued or workload.is_over:
         return []
     return await _ungates(tx, row, {pod["uid"]: pod for pod in pods}, slots, decision)
 
 
 async def _slots(tx: Transaction, allocation_id: int) -> list[Slot]:
     rows = await tx.fetch(
-        "SELECT number, node, state, pod_uid FROM allocation_slots"
+        "SELECT number, node, s.state, pod_uid, NOT coalesce((n.fact ->> 'up')::boolean"
+        " AND (n.fact ->> 'schedulable')::boolean, false) AS is_lost"
+        " FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node"
         " WHERE allocation_id = :id ORDER BY number",
         id=allocation_id,
     )
-    return [Slot(r["number"], r["node"], SlotState(r["state"]), r["pod_uid"]) for r in rows]
+    return [
+        Slot(r["number"], r["node"], SlotState(r["state"]), r["pod_uid"], r["is_lost"])
+        for r in rows
+    ]
 
 
 def _pod_fact(row: Mapping[str, Any]) -> PodFact:
@@ -133,28 +140,58 @@ async def _store(tx: Transaction, uid: str, allocation_id: int, decision: Follow
         " WHERE allocation_id = :a AND number = :n",
         [{**change, "state": str(change["state"]), "a": allocation_id} for change in changes],
     )
-    if decision.is_ended:
+    if decision.is_ended or decision.is_requeued:
         await tx.execute(
             "UPDATE allocations SET is_live = false, ended_at = now() WHERE id = :id",
             id=allocation_id,
         )
     if decision.give_back or decision.is_ended:
         await tell_matcher(tx, "allocation", [str(allocation_id)])
-    if decision.state is not None:
+    if decision.is_requeued:
+        await _store_requeued(tx, uid)
+    elif decision.state is not None:
         await tx.execute(
             """
-            UPDATE fluxjobs SET state = :state, reason = '',
+            UPDATE fluxjobs SET state = :state, reason = :reason, lacking = :lacking,
                 started_at = CASE WHEN :has_run THEN coalesce(started_at, now())
                                   ELSE started_at END,
                 ended_at = CASE WHEN :is_ended THEN now() END
             WHERE uid = :uid
             """,
             state=str(decision.state),
+            reason=_lacking_reason(decision.lacking),
+            lacking=decision.lacking,
             # Pods may come and go between two looks; one that was deleted need never have run.
             has_run=decision.state is not FluxJobState.CANCELLED,
             is_ended=decision.is_ended,
             uid=uid,
         )
+
+
+async def _store_requeued(tx: Transaction, uid: str) -> None:
+    """Back to its old place in the queue: nothing of it has started, so it may be placed anew."""
+    await tx.execute(
+        "UPDATE fluxjobs SET state = 'Pending', reason = 'a node it was given is lost',"
+        " allocated_at = NULL, lacking = 0, is_examined = false WHERE uid = :uid",
+        uid=uid,
+    )
+    tx.wake(TaskName.SCHEDULE)
+
+
+async def _store_lacking(tx: Transaction, uid: str, lacking: int) -> None:
+    """Pods wait without a slot, or no longer: the matcher adds what is lacking."""
+    await tx.execute(
+        "UPDATE fluxjobs SET lacking = :lacking, reason = :reason WHERE uid = :uid",
+        lacking=lacking,
+        reason=_lacking_reason(lacking),
+        uid=uid,
+    )
+    if lacking:
+        tx.wake(TaskName.SCHEDULE)
+
+
+def _lacking_reason(lacking: int) -> str:
+    return f"{lacking} of its pods wait for a slot" if lacking else ""
 
 
 async def _ungates(

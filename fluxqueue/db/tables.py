@@ -80,6 +80,7 @@ fluxjobs = Table(
     Column("duration_s", Integer),
     Column("ignored", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("wanted", Integer, nullable=False, server_default="0"),
+    Column("lacking", Integer, nullable=False, server_default="0", comment="slots to be added"),
     Column("result", Text),
     Column("is_deleting", Boolean, nullable=False, server_default=text("false")),
     Column("is_gone", Boolean, nullable=False, server_default=text("false")),
@@ -94,6 +95,7 @@ fluxjobs = Table(
     CheckConstraint(f"state IN ({_quoted(FluxJobState)})", name="state"),
     CheckConstraint(f"(state IN ({_FINAL})) = (ended_at IS NOT NULL)", name="ended"),
     CheckConstraint("size >= 0", name="size"),
+    CheckConstraint("lacking >= 0", name="lacking"),
     CheckConstraint("duration_s IS NULL OR duration_s > 0", name="duration"),
 )
 Index(
@@ -107,6 +109,7 @@ Index(
     fluxjobs.c.jobid,
     postgresql_where=text("NOT is_examined AND state IN ('Pending', 'Reserved')"),
 )
+Index("ix_fluxjobs_lacking", fluxjobs.c.jobid, postgresql_where=text("lacking > 0"))
 Index("ix_fluxjobs_namespace_name", fluxjobs.c.namespace, fluxjobs.c.name)
 Index("ix_fluxjobs_ended_at", fluxjobs.c.ended_at, postgresql_where=text("ended_at IS NOT NULL"))
 

@@ -10,6 +10,10 @@ The rules (design: life of a batch workload, steps 6 to 8):
   is only being deleted still holds its slot: its containers still run.
 - A failed pod's slot returns to its own workload; the replacement takes it.
 - A slot the workload can no longer use is returned to the cluster at once.
+- A slot that nobody holds on a node that is lost goes back too. Where nothing has been held yet the
+  whole allocation does, and the workload is matched anew; otherwise the pods that then lack a slot
+  are counted, and the matcher adds slots. Pods beyond the allocation (a BatchJob whose parallelism
+  was raised) are counted alike.
 - The allocation ends when the workload has ended (or is deleted) *and* every slot is unheld.
 """
 
@@ -32,12 +36,16 @@ class SlotState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One place of an allocation: ``number`` counts from 0 within it."""
+    """One place of an allocation: ``number`` counts from 0 within it.
+
+    ``is_lost``: its node is gone, down or cordoned, so no pod can start there.
+    """
 
     number: int
     node: str
     state: SlotState = SlotState.FREE
     pod_uid: str | None = None
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +86,19 @@ class WorkloadFact:
 
 @dataclass(frozen=True, slots=True)
 class FollowDecision:
-    """What must change: slots by number, pods by uid, and perhaps the state."""
+    """What must change: slots by number, pods by uid, and perhaps the state.
+
+    ``lacking`` is how many slots the matcher shall add; with ``is_ended`` and with ``is_requeued``
+    the allocation ends.
+    """
 
     assign: tuple[tuple[int, str], ...] = ()
     free: tuple[int, ...] = ()
     give_back: tuple[int, ...] = ()
     state: FluxJobState | None = None
+    lacking: int = 0
     is_ended: bool = False
+    is_requeued: bool = False
 
 
 def follow(
@@ -105,20 +119,34 @@ def follow(
     if workload.is_over and not held:
         gone = tuple(s.number for s in slots if s.state is not SlotState.RETURNED)
         return FollowDecision(free=freed, give_back=gone, state=_end(workload), is_ended=True)
-    open_slots = [
-        s.number for s in slots if s.state is not SlotState.RETURNED and s.number not in held
-    ]
-    assign = [] if workload.is_over else _assign(live, set(held.values()), open_slots, len(slots))
+    unheld = [s for s in slots if s.state is not SlotState.RETURNED and s.number not in held]
+    lost = tuple(s.number for s in unheld if s.is_lost)
+    if lost and not held and state is FluxJobState.ALLOCATED:
+        return _requeue(freed, unheld)
+    open_slots = [s.number for s in unheld if not s.is_lost]
+    waiting = [] if workload.is_over else _waiting(live, set(held.values()))
+    assign = _assign(waiting, open_slots, len(slots))
     taken = {number for number, _ in assign}
     spare = [number for number in open_slots if number not in taken]
     wanted = 0 if workload.is_over else workload.wanted
     keep = max(0, wanted - len(held) - len(assign))
+    unused = wanted - len(held) - len(assign) - len(spare[:keep])
     started = state is FluxJobState.ALLOCATED and any(p.phase == "Running" for p in pods)
     return FollowDecision(
         assign=tuple(assign),
         free=tuple(n for n in freed if n not in taken),
-        give_back=tuple(spare[keep:]),
+        give_back=(*lost, *spare[keep:]),
         state=FluxJobState.RUNNING if started else None,
+        lacking=max(0, min(len(waiting) - len(assign), unused)),
+    )
+
+
+def _requeue(freed: tuple[int, ...], unheld: Sequence[Slot]) -> FollowDecision:
+    return FollowDecision(
+        free=freed,
+        give_back=tuple(slot.number for slot in unheld),
+        state=FluxJobState.PENDING,
+        is_requeued=True,
     )
 
 
@@ -126,14 +154,18 @@ def _end(workload: WorkloadFact) -> FluxJobState:
     return workload.result or FluxJobState.CANCELLED
 
 
-def _assign(
-    live: dict[str, PodFact], holders: set[str | None], open_slots: list[int], width: int
-) -> list[tuple[int, str]]:
-    """Give open slots to gated pods without one: an index gets its own slot where that is open."""
-    waiting = sorted(
+def _waiting(live: dict[str, PodFact], holders: set[str | None]) -> list[PodFact]:
+    """Gated pods without a slot, in the order in which they get one."""
+    return sorted(
         (p for p in live.values() if p.is_gated and not p.is_terminating and p.uid not in holders),
         key=lambda p: (p.index if p.index is not None else -1, p.name),
     )
+
+
+def _assign(
+    waiting: Sequence[PodFact], open_slots: Sequence[int], width: int
+) -> list[tuple[int, str]]:
+    """Give open slots to waiting pods: an index gets its own slot where that is open."""
     remaining = list(open_slots)
     chosen: list[tuple[int, str]] = []
     for pod in waiting:

@@ -78,6 +78,11 @@ class NodeMasks:
         for mask in self._matching.values():
             mask[row] = False
 
+    def label(self, row: int | None, key: str) -> str | None:
+        """A label's value on the node of ``row``; None where there is no such node or label."""
+        fact = None if row is None else self.facts[row]
+        return None if fact is None else fact.labels.get(key)
+
     def usable(self) -> Mask:
         """Nodes that take pods now: present, ready, not cordoned."""
         return self._usable

@@ -150,6 +150,17 @@ class PoolSet:
                 np.subtract.at(point.free, booking.rows, booking.takes)
         self._bookings[key] = booking
 
+    def extend(self, key: str, placement: Placement) -> None:
+        """Book further slots under ``key``, beside what is booked there."""
+        old = self._bookings.pop(key, None)
+        self.book(key, placement)
+        if old is not None:
+            new = self._bookings[key]
+            # New resources may have widened the matrix since ``old`` was compiled.
+            takes = np.pad(old.takes, ((0, 0), (0, new.takes.shape[1] - old.takes.shape[1])))
+            new.rows = np.concatenate([old.rows, new.rows])
+            new.takes = np.concatenate([takes, new.takes])
+
     def cancel(self, key: str) -> bool:
         """Give back what ``key`` has booked; tell whether there was anything."""
         booking = self._bookings.pop(key, None)

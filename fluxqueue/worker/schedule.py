@@ -11,12 +11,14 @@ import logging
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.decisions import (
+    lacking,
     load_graph,
     lock_queue,
     mark_examined,
     queue_head,
     set_pending_again,
     store_decisions,
+    store_top_up,
     take_changes,
     unexamined,
     unsatisfiable,
@@ -26,6 +28,7 @@ from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import MatchPolicy, PoolSet
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.scheduler.cycle import Decisions, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.worker.context import WorkerContext
 
 logger = logging.getLogger(__name__)
@@ -85,6 +88,9 @@ class Matcher:
         )
         if have_nodes_changed:
             await self._reconsider(tx, pools)
+        pools.clear_plan()
+        now = self._context.clock.now_s()
+        await store_top_up(tx, top_up(pools, await lacking(tx), now))
         new = await unexamined(tx, limit=EXAMINED_MAX)
         if new:
             await mark_examined(tx, *split_unsatisfiable(pools, new, self._answers))
@@ -94,7 +100,7 @@ class Matcher:
         )
         if never:
             await mark_examined(tx, [], never)
-        decisions = run_cycle(pools, queue, self._policy, self._context.clock.now_s())
+        decisions = run_cycle(pools, queue, self._policy, now)
         for uid in await store_decisions(tx, decisions, term=self._term):
             pools.cancel(uid)
         _log(decisions)

@@ -19,6 +19,7 @@ CREATE TABLE fluxjobs (
     duration_s INTEGER,
     ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
     wanted INTEGER DEFAULT '0' NOT NULL,
+    lacking INTEGER DEFAULT '0' NOT NULL,
     result TEXT,
     is_deleting BOOLEAN DEFAULT false NOT NULL,
     is_gone BOOLEAN DEFAULT false NOT NULL,
@@ -34,11 +35,14 @@ CREATE TABLE fluxjobs (
     CONSTRAINT ck_fluxjobs_state CHECK (state IN ('Allocated', 'Cancelled', 'Completed', 'Failed', 'Held', 'Pending', 'Reserved', 'Running', 'Unsatisfiable')),
     CONSTRAINT ck_fluxjobs_ended CHECK ((state IN ('Cancelled', 'Completed', 'Failed')) = (ended_at IS NOT NULL)),
     CONSTRAINT ck_fluxjobs_size CHECK (size >= 0),
+    CONSTRAINT ck_fluxjobs_lacking CHECK (lacking >= 0),
     CONSTRAINT ck_fluxjobs_duration CHECK (duration_s IS NULL OR duration_s > 0),
     CONSTRAINT uq_fluxjobs_jobid UNIQUE (jobid)
 );
 
 CREATE INDEX ix_fluxjobs_ended_at ON fluxjobs (ended_at) WHERE ended_at IS NOT NULL;
+
+CREATE INDEX ix_fluxjobs_lacking ON fluxjobs (jobid) WHERE lacking > 0;
 
 CREATE INDEX ix_fluxjobs_namespace_name ON fluxjobs (namespace, name);
 
@@ -55,6 +59,8 @@ COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
 COMMENT ON COLUMN fluxjobs.flux_rv IS 'resourceVersion of the FluxJob after our last write';
 
 COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user who held it';
+
+COMMENT ON COLUMN fluxjobs.lacking IS 'slots to be added';
 
 CREATE TABLE allocations (
     id BIGINT GENERATED ALWAYS AS IDENTITY,

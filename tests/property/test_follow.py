@@ -51,9 +51,17 @@ class World:
         for number, pod in decision.assign:
             by_number[number] = replace(by_number[number], state=SlotState.HELD, pod_uid=pod)
         self.slots = [by_number[n] for n in range(self.width)]
-        if decision.state is not None:
+        if decision.is_requeued:
+            self._match_anew()
+        elif decision.state is not None:
             check_transition(self.state, decision.state)
             self.state = decision.state
+
+    def _match_anew(self) -> None:
+        """The matcher places the whole on healthy nodes."""
+        check_transition(self.state, FluxJobState.PENDING)
+        assert all(slot.state is SlotState.RETURNED for slot in self.slots)
+        self.slots = [Slot(n, f"node-{n}") for n in range(self.width)]
 
     # --- what may happen between two looks -----------------------------------------------------
 
@@ -96,6 +104,10 @@ class World:
         if self.workload.result is None:
             self.workload = replace(self.workload, wanted=0, result=RESULTS[number % 2])
 
+    def lose(self, number: int) -> None:
+        """A node is lost."""
+        self.slots = [replace(s, is_lost=s.is_lost or s.number == number % 5) for s in self.slots]
+
     def remove(self, number: int) -> None:
         """The workload is deleted."""
         self.workload = replace(self.workload, is_deleting=True)
@@ -105,9 +117,9 @@ class World:
         return pods[number % len(pods)] if pods else None
 
 
-EVENTS = ("create", "ungate", "fail", "delete", "vanish", "want", "finish", "remove")
+EVENTS = ("create", "ungate", "fail", "delete", "vanish", "want", "lose", "finish", "remove")
 LIVES = st.lists(
-    st.tuples(st.sampled_from(EVENTS[:3] * 4 + EVENTS[3:6] * 2 + EVENTS[6:]), st.integers(0, 30)),
+    st.tuples(st.sampled_from(EVENTS[:3] * 4 + EVENTS[3:7] * 2 + EVENTS[7:]), st.integers(0, 30)),
     max_size=40,
 )
 
@@ -120,6 +132,10 @@ def check_decision(world: World, before: list[Slot], decision: FollowDecision) -
     assert set(holders) <= live, "a slot held for a pod that is terminal or gone"
     for slot in world.slots:
         assert (slot.state is SlotState.HELD) == (slot.pod_uid is not None)
+    if decision.is_requeued:
+        assert before
+        assert not any(slot.pod_uid in live for slot in before), "requeued under a living pod"
+        return
     for old, new in zip(before, world.slots, strict=True):
         assert (old.number, old.node) == (new.number, new.node)
         if old.state is SlotState.RETURNED:
@@ -135,21 +151,26 @@ def check_decision(world: World, before: list[Slot], decision: FollowDecision) -
         assert world.state.is_final
     else:
         assert not world.state.is_final
-        _check_kept(world, len(holders))
+        _check_kept(world, decision, len(holders))
 
 
-def _check_kept(world: World, held: int) -> None:
+def _check_kept(world: World, decision: FollowDecision, held: int) -> None:
     wanted = 0 if world.workload.is_over else world.workload.wanted
     free = sum(slot.state is SlotState.FREE for slot in world.slots)
     assert free <= max(0, wanted - held), "a slot is kept that nobody can use"
     has_slot = {slot.pod_uid for slot in world.slots}
-    if free and not world.workload.is_over:
+    assert not any(s.is_lost for s in world.slots if s.state is SlotState.FREE)
+    live_slots = held + free
+    assert decision.lacking <= max(0, wanted - live_slots), "more slots than pods it may run"
+    if not world.workload.is_over:
         waiting = [
             uid
             for uid, pod in world.pods.items()
             if pod.is_gated and not pod.is_terminating and not pod.is_terminal
         ]
-        assert all(uid in has_slot for uid in waiting), "a pod waits beside a free slot"
+        without = [uid for uid in waiting if uid not in has_slot]
+        assert not (free and without), "a pod waits beside a free slot"
+        assert decision.lacking == min(len(without), max(0, wanted - live_slots))
 
 
 @settings(max_examples=400, deadline=None)
@@ -180,6 +201,11 @@ def test_settling_twice_is_settling_once(
         if number % 3 == 0 and not world.state.is_final:
             world.apply(world.decide())
     if not world.state.is_final:
-        world.apply(world.decide())
+        decision = world.decide()
+        world.apply(decision)
+        if decision.is_requeued:  # placed anew on other nodes: these are other facts
+            world.apply(world.decide())
     if not world.state.is_final:
-        assert world.decide() == FollowDecision()
+        again = world.decide()
+        assert replace(again, lacking=0) == FollowDecision()
+        assert world.decide().lacking == again.lacking

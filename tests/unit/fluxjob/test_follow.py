@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fluxqueue.fluxjob.follow import (
@@ -25,6 +27,11 @@ def free(*numbers: int) -> list[Slot]:
 def held(number: int, pod: str) -> Slot:
     """A slot that a pod holds."""
     return Slot(number, f"node-{number}", SlotState.HELD, pod)
+
+
+def lost(number: int) -> Slot:
+    """A free slot on a node that is gone."""
+    return Slot(number, f"node-{number}", is_lost=True)
 
 
 def returned(number: int) -> Slot:
@@ -76,12 +83,61 @@ CASES = {
         free(0),
         FollowDecision(),
     ),
-    "more pods than slots: the rest waits": (
+    "more pods than slots: the rest lacks some": (
         ALLOCATED,
         WorkloadFact(wanted=3),
         [gated("a"), gated("b"), gated("c")],
         free(0, 1),
-        FollowDecision(assign=((0, "a"), (1, "b"))),
+        FollowDecision(assign=((0, "a"), (1, "b")), lacking=1),
+    ),
+    "a replacement beside a pod that is going lacks nothing: it will get that slot": (
+        RUNNING,
+        WorkloadFact(wanted=2),
+        [running("a", is_terminating=True), running("b"), gated("c")],
+        [held(0, "a"), held(1, "b")],
+        FollowDecision(),
+    ),
+    "a lost node before anything was held: the whole is matched anew": (
+        ALLOCATED,
+        WorkloadFact(wanted=2),
+        [gated("a"), gated("b")],
+        [*free(0), lost(1)],
+        FollowDecision(give_back=(0, 1), state=FluxJobState.PENDING, is_requeued=True),
+    ),
+    "a lost free slot beside held ones goes back, its pod lacks one": (
+        RUNNING,
+        WorkloadFact(wanted=2),
+        [running("a"), gated("b")],
+        [held(0, "a"), lost(1)],
+        FollowDecision(give_back=(1,), lacking=1),
+    ),
+    "a lost free slot whose pod is not there yet goes back and lacks nothing yet": (
+        RUNNING,
+        WorkloadFact(wanted=2),
+        [running("a")],
+        [held(0, "a"), lost(1)],
+        FollowDecision(give_back=(1,)),
+    ),
+    "a pod on a lost node keeps its slot": (
+        RUNNING,
+        WorkloadFact(wanted=1),
+        [running("a")],
+        [replace(held(0, "a"), is_lost=True)],
+        FollowDecision(),
+    ),
+    "its slot goes back when the pod is gone": (
+        RUNNING,
+        WorkloadFact(wanted=1),
+        [gated("b")],
+        [replace(held(0, "a"), is_lost=True)],
+        FollowDecision(free=(0,), give_back=(0,), lacking=1),
+    ),
+    "deleted while a node is lost: it ends, it is not matched anew": (
+        ALLOCATED,
+        WorkloadFact(wanted=1, is_deleting=True),
+        [],
+        [lost(0)],
+        FollowDecision(give_back=(0,), state=FluxJobState.CANCELLED, is_ended=True),
     ),
     "the first running pod makes it Running": (
         ALLOCATED,

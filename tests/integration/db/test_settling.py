@@ -1,0 +1,201 @@
+"""From observations to slots and back: the life of allocated workloads, node loss included."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.pool_model import request
+from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload
+
+
+async def started(rows: Rows, uid: str, count: int, **more: object) -> None:
+    """A FluxJob of ``count`` pods that all run."""
+    asked = request(count, cpu=2)
+    await rows.see(workload(uid, asked, **more))  # type: ignore[arg-type]
+    await rows.match()
+    gated = tuple(pod(f"{uid}{n}", index=n) for n in range(count))
+    await rows.see(workload(uid, asked, pods=gated))
+    ungates = await rows.settle(uid)
+    assert {one.pod_uid for one in ungates} == {one.uid for one in gated}
+    running = tuple(replace(p, phase="Running", is_gated=False) for p in gated)
+    await rows.see(workload(uid, asked, pods=running))
+    await rows.settle(uid)
+    assert (await rows.states())[uid] == "Running"
+
+
+def runs(uid: str) -> object:
+    """A running pod."""
+    return pod(uid, "Running", is_gated=False)
+
+
+async def test_ungates_name_node_hostname_and_all_nodes(rows: Rows) -> None:
+    """What the pod is told."""
+    await rows.add_nodes(
+        replace(cpu_node("n0", cpu=2), labels={"kubernetes.io/hostname": "host-0"}),
+        cpu_node("n1", cpu=2),
+    )
+    await rows.see(workload("a", request(2, cpu=2), pods=(pod("p", index=1), pod("q", index=0))))
+    await rows.match()
+    ungates = {one.pod_uid: one for one in await rows.settle("a")}
+    assert (ungates["q"].node, ungates["q"].hostname) == ("n0", "host-0")
+    assert (ungates["p"].node, ungates["p"].hostname) == ("n1", "n1")
+    assert ungates["p"].nodes == "n[0-1]"
+    assert ungates["p"].jobid == 1
+    again = {one.pod_uid for one in await rows.settle("a")}
+    assert again == {"p", "q"}, "a repeat names them until their gates are seen gone"
+
+
+async def test_the_end_returns_everything_once(rows: Rows) -> None:
+    """Result and last pod, in either order; then a second settling finds nothing to do."""
+    await rows.add_nodes(cpu_node("n0"))
+    await started(rows, "a", 2)
+    done = workload("a", request(2, cpu=2), wanted=0, result="Failed", pods=(runs("a1"),))
+    await rows.see(done)
+    assert await rows.settle("a") == []
+    assert [slot[2] for slot in await rows.slots("a")] == ["returned", "held"]
+    await rows.see(replace(done, pods=()))
+    await rows.settle("a")
+    assert await rows.states() == {"a": "Failed"}
+    before = await rows.fetch("SELECT * FROM fluxjobs")
+    await rows.settle("a")
+    assert await rows.fetch("SELECT * FROM fluxjobs") == before
+    await rows.match()
+    assert await rows.value("SELECT sum(free) FROM node_usage") == 4
+    await rows.check()
+
+
+async def test_an_over_workload_ungates_nobody(rows: Rows) -> None:
+    """A pod that got its slot just before the end is not let in after it."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a", pods=(pod("p"),)))
+    await rows.match()
+    await rows.settle("a")
+    await rows.see(workload("a", pods=(pod("p"),), is_deleting=True))
+    assert await rows.settle("a") == []
+    await rows.see(workload("a", is_deleting=True))
+    await rows.settle("a")
+    assert await rows.states() == {"a": "Cancelled"}
+    assert await rows.value("SELECT started_at FROM fluxjobs") is None
+    await rows.check()
+
+
+async def test_a_node_lost_before_anything_started_is_matched_anew(rows: Rows) -> None:
+    """Back to its place in the queue, allocated elsewhere, given back exactly once."""
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    await rows.see(workload("a", request(2, cpu=2)))
+    await rows.match()
+    assert {slot[1] for slot in await rows.slots("a")} == {"n0"}
+    await rows.execute("DELETE FROM outbox")
+    await rows.add_nodes(gone=("n0",))
+    assert await rows.outbox("cleanup") == ["a"], "nobody else would look at it"
+    await rows.settle("a")
+    assert await rows.states() == {"a": "Pending"}
+    await rows.check()
+    await rows.settle("a")
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated"}
+    assert {slot[1] for slot in await rows.slots("a")} == {"n1"}
+    assert await rows.value("SELECT count(*) FROM allocations") == 2
+    assert await rows.value("SELECT sum(free) FROM node_usage") == 0
+    assert amounts(rows.matcher._pools) == amounts(await rebuilt(rows))  # type: ignore[union-attr, arg-type]  # noqa: SLF001
+    await rows.check()
+
+
+async def test_a_node_that_is_down_counts_as_lost_for_what_has_not_started(rows: Rows) -> None:
+    """A pod ungated towards it could never start; when it returns it is used again."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a", request(2, cpu=2)))
+    await rows.match()
+    await rows.add_nodes(cpu_node("n0", is_up=False))
+    await rows.settle("a")
+    await rows.match()
+    assert (await rows.states())["a"] in {"Pending", "Reserved"}
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated"}
+    await rows.check()
+
+
+async def test_running_pods_on_a_lost_node_are_left_alone_and_replaced_elsewhere(
+    rows: Rows,
+) -> None:
+    """The slot stays while the pod is there; its replacement gets a new slot on another node."""
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    await started(rows, "a", 2)
+    asked = request(2, cpu=2)
+    await rows.add_nodes(gone=("n0",))
+    await rows.settle("a")
+    assert [slot[2] for slot in await rows.slots("a")] == ["held", "held"]
+    # The cluster removes one pod; its controller makes another.
+    await rows.see(workload("a", asked, pods=(runs("a0"), pod("b1", index=1))))  # type: ignore[arg-type]
+    assert await rows.settle("a") == []
+    assert await rows.value("SELECT reason FROM fluxjobs") == "1 of its pods wait for a slot"
+    await rows.match()
+    assert await rows.outbox("ungate") != []
+    ungates = await rows.settle("a")
+    assert [(one.pod_uid, one.node) for one in ungates] == [("b1", "n1")]
+    assert await rows.value("SELECT reason FROM fluxjobs") == ""
+    assert await rows.value("SELECT lacking FROM fluxjobs") == 0
+    assert amounts(rows.matcher._pools) == amounts(await rebuilt(rows))  # type: ignore[union-attr, arg-type]  # noqa: SLF001
+    await rows.match()
+    assert len(await rows.slots("a")) == 3, "not topped up twice"
+    await rows.check()
+
+
+async def test_scaling_up_a_running_job_adds_slots_as_there_is_room(rows: Rows) -> None:
+    """Parallelism raised from 1 to 4: two fit now, the last one waits and is told of."""
+    await rows.add_nodes(cpu_node("n0", cpu=6))
+    await started(rows, "a", 1)
+    more = tuple(pod(f"m{n}") for n in range(3))
+    scaled = workload("a", request(4, cpu=2), wanted=4, pods=(runs("a0"), *more))  # type: ignore[arg-type]
+    await rows.see(scaled)
+    await rows.settle("a")
+    assert await rows.value("SELECT reason FROM fluxjobs") == "3 of its pods wait for a slot"
+    await rows.match()
+    assert {one.pod_uid for one in await rows.settle("a")} == {"m0", "m1"}
+    assert await rows.value("SELECT reason FROM fluxjobs") == "1 of its pods wait for a slot"
+    await rows.match()
+    await rows.add_nodes(cpu_node("n1", cpu=2))
+    await rows.match()
+    assert {one.node for one in await rows.settle("a") if one.pod_uid == "m2"} == {"n1"}
+    await rows.check()
+
+
+async def test_what_runs_goes_before_what_waits(rows: Rows) -> None:
+    """A lacking slot is filled before the queue is walked."""
+    await rows.add_nodes(cpu_node("n0", cpu=4))
+    await started(rows, "a", 1)
+    await rows.see(workload("x", request(cpu=4)))
+    await rows.match()
+    grown = workload("a", request(2, cpu=2), wanted=2, pods=(runs("a0"), pod("m")))  # type: ignore[arg-type]
+    await rows.see(grown, workload("y", request(cpu=2), priority=9))
+    await rows.settle("a")
+    await rows.match()
+    assert [slot[2] for slot in await rows.slots("a")] == ["held", "free"]
+    assert (await rows.states())["y"] != "Allocated"
+    await rows.check()
+
+
+async def test_top_up_keeps_the_domain_and_the_spread(rows: Rows) -> None:
+    """Slots added later share the rack and take other nodes."""
+
+    def rack(name: str, value: str) -> object:
+        fact = cpu_node(name, cpu=4)
+        return replace(fact, labels={**fact.labels, "rack": value})
+
+    await rows.add_nodes(*(rack(f"n{n}", "ab"[n % 2]) for n in range(5)))  # type: ignore[arg-type]
+    asked = request(2, cpu=2, is_spread=True, within="rack")
+    await rows.see(workload("a", asked, pods=(pod("p0"), pod("p1"))))
+    await rows.match()
+    await rows.settle("a")
+    have = {slot[1] for slot in await rows.slots("a")}
+    assert len(have) == 2
+    await rows.see(workload("a", asked, wanted=3, pods=(pod("p0"), pod("p1"), pod("p2"))))
+    await rows.settle("a")
+    await rows.match()
+    nodes = [slot[1] for slot in await rows.slots("a")]
+    racks = {"n0": "a", "n1": "b", "n2": "a", "n3": "b", "n4": "a"}
+    assert len({racks[n] for n in nodes}) == 1
+    expected = 3 if racks[nodes[0]] == "a" else 2
+    assert len(nodes) == len(set(nodes)) == expected
+    await rows.check()
