@@ -14,7 +14,7 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.request import CPU
 
 if TYPE_CHECKING:
-    from fluxqueue.cli.graph import ClusterView
+    from fluxqueue.cli.cluster_view import ClusterView
     from fluxqueue.fluxjob.node import NodeFact
 
 COLUMNS_MAX = 20
