@@ -34,6 +34,7 @@ def admission_patch(workload: Mapping[str, Any], wishes: Wishes) -> Patch:
     spec = workload.get("spec") or {}
     return [
         *_add_gate(spec, "/spec"),
+        *_replace_former_scheduler(spec, "/spec"),
         *_set(workload, ("metadata", "labels"), labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
     ]
@@ -47,6 +48,7 @@ def _take_in_job(job: Mapping[str, Any], wishes: Wishes) -> Patch:
         *_mark_author(job, is_gated=gate_index(pod_spec) is not None),
         *([] if spec.get("suspend") else [_op("add", "/spec/suspend", value=True)]),
         *_add_gate(pod_spec, "/spec/template/spec"),
+        *_replace_former_scheduler(pod_spec, "/spec/template/spec"),
         *_set(job, ("metadata", "labels"), labels.MANAGED, "true"),
         *_set(job, ("spec", "template", "metadata", "labels"), labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
@@ -75,6 +77,13 @@ def _add_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
     if pod_spec.get("schedulingGates"):
         return [_op("add", f"{path}/schedulingGates/-", value=_GATE)]
     return [_op("add", f"{path}/schedulingGates", value=[_GATE])]
+
+
+def _replace_former_scheduler(pod_spec: Mapping[str, Any], path: str) -> Patch:
+    """Give pods that name one of our predecessors a scheduler that exists."""
+    if pod_spec.get("schedulerName") not in labels.FORMER_SCHEDULERS:
+        return []
+    return [_op("replace", f"{path}/schedulerName", value=labels.DEFAULT_SCHEDULER)]
 
 
 def _add_deadline(spec: Mapping[str, Any], wishes: Wishes) -> Patch:

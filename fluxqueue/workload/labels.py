@@ -42,6 +42,11 @@ JOBID = "fluxqueue/jobid"
 NODES = "fluxqueue/nodes"
 """Annotation written on released pods, for people: the nodes of the whole allocation."""
 
+FORMER_SCHEDULERS = frozenset({"fluence", "fluxnetes", "FluxionScheduler"})
+"""``spec.schedulerName`` of our predecessors: who names one asks for what we do now. They were
+schedulers, we leave binding to the cluster's own."""
+
+DEFAULT_SCHEDULER = "default-scheduler"
 HOSTNAME = "kubernetes.io/hostname"
 MIRROR = "kubernetes.io/config.mirror"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"

@@ -60,6 +60,20 @@ def test_a_template_without_metadata_gets_some() -> None:
     assert _admit(job)["spec"]["template"]["metadata"]["labels"] == {"fluxqueue/managed": "true"}
 
 
+@pytest.mark.parametrize("former", ["fluence", "fluxnetes", "FluxionScheduler"])
+def test_who_names_a_predecessor_gets_a_scheduler_that_exists(former: str) -> None:
+    """Manifests of the lineage would otherwise wait for a scheduler that is not there."""
+    job = batch_job(pod={"schedulerName": former})
+    assert _admit(job)["spec"]["template"]["spec"]["schedulerName"] == "default-scheduler"
+    pod = bare_pod(schedulerName=former)
+    assert _admit(pod)["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_any_other_scheduler_is_the_authors_choice() -> None:
+    job = batch_job(pod={"schedulerName": "their-own"})
+    assert _admit(job)["spec"]["template"]["spec"]["schedulerName"] == "their-own"
+
+
 def test_an_authors_suspension_is_remembered() -> None:
     result = _admit(batch_job(suspend=True))
     assert result["metadata"]["annotations"] == {"fluxqueue/author-suspended": "true"}
