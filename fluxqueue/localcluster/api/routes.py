@@ -205,6 +205,7 @@ def _refusal(request: ApiRequest | None, http: web.BaseRequest, error: StatusErr
     else:
         answer = answer_status(request, error.body(), error.code)
     answer.headers = {**error.headers}
+    answer.warnings = error.warnings
     if error.code == 401:
         answer.headers.setdefault("WWW-Authenticate", 'Bearer realm="fluxqueue"')
     if http.method == "HEAD":

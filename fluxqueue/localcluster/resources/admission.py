@@ -81,7 +81,7 @@ def check_namespace(
     is_ending = namespace["metadata"].get("deletionTimestamp")
     if not is_ending or ctx.subresource:
         return
-    name = ((obj or {}).get("metadata") or {}).get("name", "")
+    name = _name_of(obj or {})
     error = forbidden(
         info.group,
         info.plural,
@@ -100,6 +100,12 @@ def check_namespace(
     raise StatusError(error.code, error.reason, error.message, details=details)
 
 
+def _name_of(obj: Obj) -> str:
+    """As refusals name an object whose name is still to be generated."""
+    metadata = obj.get("metadata") or {}
+    return str(metadata.get("name") or metadata.get("generateName", ""))
+
+
 def complete_pod(pod: Obj, ctx: RequestContext) -> None:
     """ServiceAccount, Priority and DefaultTolerationSeconds for a new pod."""
     spec = pod["spec"]
@@ -113,9 +119,11 @@ def _set_service_account(pod: Obj, spec: Obj, ctx: RequestContext) -> None:
     spec["serviceAccountName"] = spec["serviceAccount"] = name
     account = ctx.reader.get("", "serviceaccounts", ctx.namespace, name)
     if account is None and name != "default":
-        pod_name = pod["metadata"].get("name", "")
-        why = f'error looking up service account {ctx.namespace}/{name}: serviceaccount "{name}" not found'
-        raise forbidden("", "pods", pod_name, why)
+        why = (
+            f"error looking up service account {ctx.namespace}/{name}: "
+            f'serviceaccount "{name}" not found'
+        )
+        raise forbidden("", "pods", _name_of(pod), why)
     account = account or {}
     if account.get("imagePullSecrets") and not spec.get("imagePullSecrets"):
         spec["imagePullSecrets"] = copy.deepcopy(account["imagePullSecrets"])
@@ -179,7 +187,7 @@ def _mount_token(spec: Obj) -> None:
 def _set_priority(pod: Obj, spec: Obj, ctx: RequestContext) -> None:
     name = spec.get("priorityClassName", "")
     value, policy = 0, "PreemptLowerPriority"
-    pod_name = pod["metadata"].get("name", "")
+    pod_name = _name_of(pod)
     if name:
         found = ctx.reader.get("scheduling.k8s.io", "priorityclasses", "", name)
         if found is None and name in SYSTEM_PRIORITIES:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from fluxqueue.localcluster.resources import names
 from fluxqueue.localcluster.resources.cel import CelSyntaxError, compile_expression
 from fluxqueue.localcluster.resources.crd_schema import RULE_VARIABLES
@@ -15,7 +17,7 @@ from fluxqueue.localcluster.resources.jsonpath import JsonPathError, compile_pat
 from fluxqueue.localcluster.resources.meta import immutable
 from fluxqueue.localcluster.resources.podspec_rules import unsupported
 from fluxqueue.localcluster.resources.registry import RequestContext
-from fluxqueue.localcluster.resources.status import INVALID, REQUIRED, FieldError
+from fluxqueue.localcluster.resources.status import INVALID, REQUIRED, FieldError, Raw
 from fluxqueue.localcluster.resources.strategy import BaseStrategy
 
 Obj = dict[str, Any]
@@ -152,9 +154,9 @@ def _validate_versions(spec: Obj) -> list[FieldError]:
     return errors
 
 
-def _internal(versions: list[Obj]) -> list[Obj]:
+def _internal(versions: list[Obj]) -> Raw:
     """Versions as the server's internal type prints them."""
-    return [
+    shown = [
         {
             "Name": v.get("name", ""),
             "Served": v.get("served", False),
@@ -168,6 +170,7 @@ def _internal(versions: list[Obj]) -> list[Obj]:
         }
         for v in versions
     ]
+    return Raw(orjson.dumps(shown).decode())
 
 
 def _common(versions: list[Obj], key: str) -> bool:

@@ -87,6 +87,12 @@ class CustomStrategy(BaseStrategy):
         if self.has_status:
             obj.pop("status", None)
         obj["metadata"]["generation"] = 1
+        for name in obj["metadata"].get("finalizers") or ():
+            if "/" not in name and name not in meta.OWN_FINALIZERS:
+                ctx.warnings.append(
+                    f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name to '
+                    "avoid accidental conflicts with other finalizer writers"
+                )
 
     def prepare_status(self, new: Obj, old: Obj) -> None:
         """Nothing but the status comes in."""
@@ -99,7 +105,10 @@ class CustomStrategy(BaseStrategy):
     def validate_create(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
         """Metadata, kind and schema."""
         errors = meta.validate_meta(
-            obj["metadata"], is_namespaced=self.is_namespaced, name_rule=self.name_rule
+            obj["metadata"],
+            is_namespaced=self.is_namespaced,
+            name_rule=self.name_rule,
+            is_custom=True,
         )
         if obj.get("kind") != self._kind:
             text = f"must be {self._kind}"
@@ -110,7 +119,7 @@ class CustomStrategy(BaseStrategy):
         self, new: Obj, old: Obj, subresource: str, ctx: RequestContext
     ) -> list[FieldError]:
         """What changed must fit the schema; on /status only the status is looked at."""
-        errors = meta.validate_meta_update(new["metadata"], old["metadata"])
+        errors = meta.validate_meta_update(new["metadata"], old["metadata"], is_custom=True)
         if subresource == "status":
             return errors + self._validate_status_only(new, old)
         return errors + errors + self.schema.validate(_content(new), _content(old), "")

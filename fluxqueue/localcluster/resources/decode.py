@@ -99,7 +99,11 @@ class Decoder:
             if item is None:
                 value[index] = zero(items)
                 continue
-            cleaned = self._clean(item, items, here, index, owner)
+            is_plain_map = node.type == "map" and items.type not in ("object", "list", "map")
+            if is_plain_map:  # errors name the map, not the key
+                cleaned = self._clean(item, items, path, key, owner)
+            else:
+                cleaned = self._clean(item, items, here, index, owner)
             if cleaned is _DROP:
                 cleaned = zero(items) if not isinstance(item, list | dict) else item
             if cleaned is not item:

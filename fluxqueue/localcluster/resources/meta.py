@@ -21,13 +21,18 @@ Obj = dict[str, Any]
 NameRule = Callable[[str], list[str]]
 
 _ANNOTATIONS_MAX_BYTES = 256 * 1024
-_OWN_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
+OWN_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 
 
 def validate_meta(
-    meta: Obj, *, is_namespaced: bool, name_rule: NameRule, path: str = "metadata"
+    meta: Obj,
+    *,
+    is_namespaced: bool,
+    name_rule: NameRule,
+    path: str = "metadata",
+    is_custom: bool = False,
 ) -> list[FieldError]:
-    """All broken rules of a new object's metadata."""
+    """All broken rules of a new object's metadata (custom resources may name finalizers freely)."""
     errors: list[FieldError] = []
     if meta.get("generateName"):
         prefix = meta["generateName"]
@@ -55,15 +60,17 @@ def validate_meta(
         errors.append(
             FieldError(FORBIDDEN, f"{path}.namespace", None, "not allowed on this type")
         )
-    return errors + validate_meta_content(meta, path)
+    return errors + validate_meta_content(meta, path, is_custom=is_custom)
 
 
-def validate_meta_content(meta: Obj, path: str) -> list[FieldError]:
+def validate_meta_content(meta: Obj, path: str, *, is_custom: bool = False) -> list[FieldError]:
     """Labels, annotations, owners and finalizers."""
     errors = validate_labels(meta.get("labels"), f"{path}.labels")
     errors += validate_annotations(meta.get("annotations"), f"{path}.annotations")
     errors += validate_owners(meta.get("ownerReferences"), f"{path}.ownerReferences")
-    errors += validate_finalizers(meta.get("finalizers"), f"{path}.finalizers")
+    errors += validate_finalizers(
+        meta.get("finalizers"), f"{path}.finalizers", is_custom=is_custom
+    )
     return errors
 
 
@@ -136,13 +143,15 @@ def validate_owners(owners: Any, path: str) -> list[FieldError]:
     return errors
 
 
-def validate_finalizers(finalizers: Any, path: str) -> list[FieldError]:
+def validate_finalizers(
+    finalizers: Any, path: str, *, is_custom: bool = False
+) -> list[FieldError]:
     """Names of finalizers; orphan and foregroundDeletion exclude each other."""
     errors: list[FieldError] = []
     for index, name in enumerate(finalizers or []):
         texts = names.qualified_name(name)
         errors += [FieldError(INVALID, path, name, text) for text in texts]
-        if not texts and "/" not in name and name not in _OWN_FINALIZERS:
+        if not is_custom and not texts and "/" not in name and name not in OWN_FINALIZERS:
             errors.append(
                 FieldError(
                     INVALID,
@@ -168,7 +177,9 @@ def immutable(path: str, value: Any) -> FieldError:
     return FieldError(INVALID, path, value, "field is immutable")
 
 
-def validate_meta_update(new: Obj, old: Obj, path: str = "metadata") -> list[FieldError]:
+def validate_meta_update(
+    new: Obj, old: Obj, path: str = "metadata", *, is_custom: bool = False
+) -> list[FieldError]:
     """What may not change in metadata, after the server put back what it keeps itself."""
     errors: list[FieldError] = []
     for key in ("name", "namespace", "uid"):
@@ -190,4 +201,4 @@ def validate_meta_update(new: Obj, old: Obj, path: str = "metadata") -> list[Fie
     for key in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if new.get(key) != old.get(key):
             errors.append(immutable(f"{path}.{key}", new.get(key)))
-    return errors + validate_meta_content(new, path)
+    return errors + validate_meta_content(new, path, is_custom=is_custom)

@@ -92,7 +92,7 @@ class PodStrategy(BaseStrategy):
         """Metadata rules are applied twice, as by the real server (both causes are listed)."""
         errors = meta.validate_meta_update(new["metadata"], old["metadata"])
         if subresource == "status":
-            return errors
+            return errors + errors
         return errors + errors + self.validate_change(new, old, ctx)
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:

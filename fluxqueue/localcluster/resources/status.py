@@ -83,7 +83,7 @@ def format_value(value: Any) -> str:
         return str(value)
     if isinstance(value, str):
         return go_quote(value)
-    return orjson.dumps(value).decode()
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def go_quote(text: str) -> str:
@@ -114,6 +114,8 @@ class StatusError(Exception):
         self.details = dict(details) if details is not None else None
         self.headers = dict(headers or {})
         self.extra = dict(extra or {})
+        self.warnings: list[str] = []
+        """Texts for ``Warning`` headers beside the refusal."""
 
     def body(self) -> dict[str, Any]:
         """The ``v1.Status`` object (key order as the real server writes it)."""

@@ -135,6 +135,7 @@ class BaseStrategy:
     ) -> list[FieldError]:
         """All broken rules of a change."""
         errors = meta.validate_meta_update(new["metadata"], old["metadata"])
+        errors = errors + errors  # judged for all kinds and by the kind: both causes are listed
         if subresource == "status":
             return errors + self.validate_status(new, old, ctx)
         return errors + self.validate_change(new, old, ctx)

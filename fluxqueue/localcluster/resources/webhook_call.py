@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
+from fluxqueue.localcluster.api.request import go_json_error
 from fluxqueue.localcluster.resources.status import StatusError, internal_error
 
 Obj = dict[str, Any]
@@ -74,7 +75,7 @@ class WebhookClient:
 
     async def _post(self, hook: Obj, data: bytes) -> bytes:
         client, timeout_s = hook["clientConfig"], hook.get("timeoutSeconds", 10)
-        url = _url_of(client)
+        url = str(client["url"])
         shown = f"{url}?timeout={timeout_s}s"
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -111,20 +112,6 @@ class WebhookClient:
         return body
 
 
-def _url_of(client: Obj) -> str:
-    if client.get("url"):
-        return str(client["url"])
-    service = client["service"]
-    path = service.get("path") or "/"
-    name, namespace = service.get("name"), service.get("namespace")
-    text = (
-        f'failed to call webhook: Post "https://{name}.{namespace}.svc:{service.get("port", 443)}'
-        f'{path}": service "{name}" not found (the embedded fluxqueue cluster has no service '
-        "network; use clientConfig.url)"
-    )
-    raise CallFailed(text)
-
-
 def _network_text(error: aiohttp.ClientError, url: str) -> str:
     parts = urlsplit(url)
     address = f"{parts.hostname}:{parts.port or 443}"
@@ -149,7 +136,11 @@ def _read_answer(body: bytes, uid: str, *, is_mutating: bool) -> Verdict:
         text = f"couldn't get version/kind; json parse error: {error}"
         raise CallFailed(f"failed to call webhook: {text}") from error
     if not isinstance(review, dict):
-        text = "couldn't get version/kind; json parse error: json: cannot unmarshal string"
+        text = (
+            "couldn't get version/kind; json parse error: json: cannot unmarshal string into Go "
+            'value of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind '
+            'string "json:\\"kind,omitempty\\"" }'
+        )
         raise CallFailed(f"failed to call webhook: {text}")
     version = str(review.get("apiVersion", "")).rpartition("/")[2]
     if review.get("apiVersion") != "admission.k8s.io/v1" or review.get("kind") != "AdmissionReview":
@@ -173,19 +164,36 @@ def _read_answer(body: bytes, uid: str, *, is_mutating: bool) -> Verdict:
     return verdict
 
 
+def _json_error(raw: bytes) -> str:
+    """As Go's decoder words it, wrong literals included."""
+    for literal in (b"null", b"true", b"false"):
+        if raw[:1] == literal[:1]:
+            at = next((i for i, c in enumerate(literal) if raw[i : i + 1] != bytes([c])), None)
+            if at is not None and at < len(raw):
+                found, wanted = chr(raw[at]), chr(literal[at])
+                name = literal.decode()
+                return f"invalid character '{found}' in literal {name} (expecting '{wanted}')"
+    return go_json_error(raw)
+
+
 def _read_patch(response: Obj, verdict: Verdict, *, is_mutating: bool) -> None:
     if not is_mutating:
         raise _invalid("validating webhook may not return response.patch")
     if not response.get("patchType"):
         raise _invalid("webhook returned response.patch but not response.patchType")
+    head = "received undecodable patch in webhook response"
     try:
-        patch = orjson.loads(base64.b64decode(response["patch"]))
-    except (binascii.Error, orjson.JSONDecodeError, TypeError) as error:
-        raise CallFailed(f"received undecodable patch in webhook response: {error}") from error
+        raw = base64.b64decode(response["patch"])
+    except (binascii.Error, TypeError) as error:
+        raise CallFailed(f"{head}: {error}") from error
+    try:
+        patch = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise CallFailed(f"{head}: {_json_error(raw)}") from error
     if not isinstance(patch, list):
         kind = "object" if isinstance(patch, dict) else "string"
         text = f"json: cannot unmarshal {kind} into Go value of type jsonpatch.Patch"
-        raise CallFailed(f"received undecodable patch in webhook response: {text}")
+        raise CallFailed(f"{head}: {text}")
     if response["patchType"] != "JSONPatch":
         raise _invalid(f'webhook returned invalid response.patchType of "{response["patchType"]}"')
     verdict.patch, verdict.has_patch = patch, True

@@ -33,6 +33,7 @@ Obj = dict[str, Any]
 
 _GROUP = "admissionregistration.k8s.io"
 MUTATING = "mutatingwebhookconfigurations"
+WARNINGS_BYTES_MAX, WARNING_BYTES_CUT = 4096, 256
 VALIDATING = "validatingwebhookconfigurations"
 
 
@@ -205,14 +206,17 @@ class Dispatcher:
         to_seen, from_seen = _conversion(at.info, seen_as)
         request = review_request(at, seen_as, to_seen)
         try:
+            _check_service(hook.spec, at.ctx)
             verdict = await self._client.ask(hook.spec, request, is_mutating=True)
         except CallFailed as error:
             if hook.spec.get("failurePolicy") == "Ignore":
                 return True, False
             raise call_error(hook.name, error) from error
-        at.ctx.warnings.extend(verdict.warnings)
+        at.ctx.warnings.extend(_shortened(verdict.warnings))
         if not verdict.is_allowed:
-            raise denial(hook.name, verdict.status)
+            refusal = denial(hook.name, verdict.status)
+            refusal.warnings = list(at.ctx.warnings)
+            raise refusal
         if not verdict.patch or at.obj is None:
             return True, False
         before = at.obj
@@ -265,11 +269,12 @@ class Dispatcher:
     ) -> StatusError | None:
         request = review_request(at, seen_as, _conversion(at.info, seen_as)[0])
         try:
+            _check_service(hook.spec, at.ctx)
             verdict = await self._client.ask(hook.spec, request, is_mutating=False)
         except CallFailed as error:
             ignored = hook.spec.get("failurePolicy") == "Ignore"
             return None if ignored else call_error(hook.name, error)
-        at.ctx.warnings.extend(verdict.warnings)
+        at.ctx.warnings.extend(_shortened(verdict.warnings))
         return None if verdict.is_allowed else denial(hook.name, verdict.status)
 
     # -- matching ------------------------------------------------------------------------------------
@@ -312,6 +317,29 @@ class Dispatcher:
             at.name,
             f"expression '{text}' resulted in error: {error}",
         )
+
+
+def _shortened(warnings: list[str]) -> list[str]:
+    """Too much text is cut, as by ``warning.AddWarning``."""
+    if sum(len(text) for text in warnings) <= WARNINGS_BYTES_MAX:
+        return warnings
+    return [text[:WARNING_BYTES_CUT] for text in warnings]
+
+
+def _check_service(hook: Obj, ctx: RequestContext) -> None:
+    """There is no service network here; say what the real server says, or why not."""
+    service = hook["clientConfig"].get("service")
+    if service is None:
+        return
+    name, namespace = service.get("name", ""), service.get("namespace", "")
+    url = (
+        f"https://{name}.{namespace}.svc:{service.get('port', 443)}{service.get('path') or '/'}"
+        f"?timeout={hook.get('timeoutSeconds', 10)}s"
+    )
+    why = f'service "{name}" not found'
+    if ctx.reader.get("", "services", namespace, name) is not None:
+        why = "the embedded fluxqueue cluster has no service network; use clientConfig.url"
+    raise CallFailed(f'failed to call webhook: Post "{url}": {why}')
 
 
 Convert = Callable[[Obj], Obj]

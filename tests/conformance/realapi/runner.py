@@ -25,6 +25,8 @@ from tests.conformance.realapi.watching import ReplayedWatch
 
 WAIT_TIMEOUT_S = 30.0
 SETTLE_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 3.0
+"""How long a read is repeated where controllers work: the recording waited in between, too."""
 _PASS = re.compile(r"^(\d+(?:\.\d+)?) s pass")
 _HEADERS = ("retry-after", "location", "allow", "www-authenticate", "content-type")
 _WARNING = re.compile(r'299 - "(?:[^"\\]|\\.)*"')
@@ -55,6 +57,8 @@ class Replay:
     _wait_note: str = ""
     _hook_at: int = 0
     _last_definition: Any = None
+    _definition_at: float = 0.0
+    _versions: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -97,8 +101,10 @@ class Replay:
 
     async def _pace(self, index: int) -> None:
         """Send a step only when the watches have seen what they had seen on record."""
+        step = self.scenario["steps"][index]
+        is_read = "request" in step and step["request"]["method"] == "GET"
         for watch in self.watches:
-            await watch.catch_up(index)
+            await watch.catch_up(index, is_read=is_read)
 
     def _prepare_hooks(self) -> None:
         for step in self.scenario["steps"]:
@@ -132,8 +138,11 @@ class Replay:
 
     async def _request(self, index: int, step: Any) -> None:
         request = step["request"]
-        await self._resolve(request)
-        deadline = time.monotonic() + (WAIT_TIMEOUT_S if self._wait_note else 0)
+        await self._resolve(request, is_stale=step["response"]["code"] == 409)
+        if self.by_object and request["path"].endswith("/status"):
+            await self._await_binding(request["path"].removesuffix("/status"))
+        patience = WAIT_TIMEOUT_S if self._wait_note else READ_TIMEOUT_S * self.by_object
+        deadline = time.monotonic() + patience
         if index in self.skip_steps:
             deadline = 0
         self._wait_note = ""
@@ -142,13 +151,17 @@ class Replay:
             trial = Bindings(dict(self.bindings.values))
             code, body, headers = await self.send(request)
             found = self._compare_answer(step, code, body, headers, trial)
+            if code == 404 and step["response"]["code"] in (200, 201) and self._is_new(request):
+                await asyncio.sleep(0.1)
+                continue
             if not found or time.monotonic() > deadline or request["method"] != "GET":
                 break
             await asyncio.sleep(0.1)
         self._keep(trial, is_equal=not found)
+        self._remember(request, body)
         if request["method"] == "POST" and request["path"].endswith("customresourcedefinitions"):
             if code == 201:
-                self._last_definition = body
+                self._last_definition, self._definition_at = body, time.monotonic()
         if index not in self.skip_steps:
             case = f" [{step['case']}]" if "case" in step else ""
             where = f"#{index} {request['method']} {request['path']}{case}"
@@ -159,11 +172,34 @@ class Replay:
                     wanted = step["webhooks_called"]
                     self.differences.append(f"{where}: webhooks {wanted}, called {called}")
 
+    async def _await_binding(self, path: str) -> None:
+        """A kubelet speaks only of pods that are bound."""
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        while "/pods/" in path and time.monotonic() < deadline:
+            _, pod = await self.get(self.bindings.fill(path, {}))
+            if (pod.get("spec") or {}).get("nodeName"):
+                return
+            await asyncio.sleep(0.02)
+
     def _keep(self, trial: Bindings, *, is_equal: bool) -> None:
         """Of an answer that differs only what names objects is kept, no versions."""
         for token, value in trial.values.items():
             if is_equal or not token.startswith("<rv-"):
                 self.bindings.values[token] = value
+
+    def _remember(self, request: Any, body: Any) -> None:
+        """Versions that objects had, for requests that use old ones."""
+        if isinstance(body, dict) and "metadata" in body and "name" in body["metadata"]:
+            path = self.bindings.fill(request["path"], {}).removesuffix("/status")
+            name = body["metadata"]["name"]
+            key = path if path.endswith(f"/{name}") else f"{path}/{name}"
+            self._versions.setdefault(key, []).append(body["metadata"].get("resourceVersion", ""))
+
+    def _is_new(self, request: Any) -> bool:
+        """Whether the path belongs to a definition that was made a moment ago."""
+        if self._last_definition is None or time.monotonic() > self._definition_at + READ_TIMEOUT_S:
+            return False
+        return str(request["path"]).startswith(f"/apis/{self._last_definition['spec']['group']}/")
 
     def _compare_answer(
         self, step: Any, code: int, body: Any, headers: Any, bindings: Bindings
@@ -189,7 +225,7 @@ class Replay:
     async def send(self, request: Any) -> tuple[int, Any, Any]:
         """One request; code, decoded body, headers."""
         extra = self._extra(request)
-        headers = {"authorization": f"Bearer {self.server.token}"}
+        headers = {"authorization": f"Bearer {self.server.token}", "user-agent": "client"}
         for key, value in (request.get("headers") or {}).items():
             if value is None:
                 headers.pop(key, None)
@@ -238,7 +274,7 @@ class Replay:
         code, body, _ = await self.send({"method": "GET", "path": path})
         return code, body
 
-    async def _resolve(self, request: Any) -> None:
+    async def _resolve(self, request: Any, *, is_stale: bool = False) -> None:
         """Find values for tokens that no recorded answer has shown yet."""
         unbound = self._unbound(request["path"])
         if unbound:
@@ -246,7 +282,7 @@ class Replay:
         body = request.get("body")
         if request["method"] in ("PUT", "PATCH", "DELETE") and body is not None:
             if self._unbound(json.dumps(body)):
-                await self._resolve_body(request)
+                await self._resolve_body(request, is_stale=is_stale)
 
     def _unbound(self, text: str) -> list[str]:
         return [m[0] for m in TOKEN.finditer(text) if m[2] and m[0] not in self.bindings.values]
@@ -268,8 +304,14 @@ class Replay:
                     return
             await asyncio.sleep(0.1)
 
-    async def _resolve_body(self, request: Any) -> None:
+    async def _resolve_body(self, request: Any, *, is_stale: bool) -> None:
         path = self.bindings.fill(request["path"], {})
+        stale = self._versions.get(path)
+        recorded = request["body"]
+        if is_stale and stale and isinstance(recorded, dict):
+            self.bindings.bind_text(
+                str((recorded.get("metadata") or {}).get("resourceVersion", "")), stale[0]
+            )
         code, live = await self.get(path)
         if code != 200:
             code, live = await self.get(path.rpartition("/")[0])
@@ -291,6 +333,9 @@ class Replay:
         if recorded.get("accept"):
             headers["accept"] = recorded["accept"]
         query = self.bindings.fill(recorded.get("query") or {}, {})
+        if str(query.get("resourceVersion", "")).startswith("<rv-"):
+            _, now = await self.get(self.bindings.fill(recorded["path"], {}))
+            query["resourceVersion"] = now["metadata"]["resourceVersion"]
         url = self.server.url + self.bindings.fill(recorded["path"], {})
         watch.start(self.server.session, url, query, headers)
         async with asyncio.timeout(5):
@@ -311,9 +356,10 @@ class Replay:
     async def _compare_hook(self, index: int, recorded: Any) -> None:
         path = recorded["path"].lstrip("/")
         deadline = time.monotonic() + WAIT_TIMEOUT_S
-        calls = self.hooks.calls[self.name]
+        calls = self.hooks.noted(self.name)
         while len(calls) <= self._hook_at and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
+            calls = self.hooks.noted(self.name)
         if len(calls) <= self._hook_at:
             self.differences.append(f"#{index} webhook {path}: was not called")
             return
