@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import orjson
@@ -52,13 +53,12 @@ class Machinery:
 
     def now(self) -> str:
         """RFC 3339, whole seconds."""
-        return format_time(self.wall_s())
+        return f"{_whole_second(int(self.wall_s()))}Z"
 
     def now_micro(self) -> str:
         """RFC 3339 with six digits."""
         wall_s = self.wall_s()
-        whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_s))
-        return f"{whole}.{int(wall_s % 1 * 1_000_000):06d}Z"
+        return f"{_whole_second(int(wall_s))}.{int(wall_s % 1 * 1_000_000):06d}Z"
 
     def new_uid(self) -> str:
         """A random uid."""
@@ -123,7 +123,12 @@ def answer_status(request: ApiRequest, status: Obj, code: int) -> Answer:
 
 def format_time(wall_s: float) -> str:
     """RFC 3339, whole seconds, UTC."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall_s))
+    return f"{_whole_second(int(wall_s))}Z"
+
+
+@lru_cache(maxsize=64)
+def _whole_second(wall_s: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_s))
 
 
 def copy_of(entry: Entry) -> Obj:
