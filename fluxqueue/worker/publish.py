@@ -16,7 +16,7 @@ from typing import Any
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.outbox import OutboxRow
 from fluxqueue.db.published import PublishedRow, read_published, remember_versions
-from fluxqueue.errors import Conflict, NotFound
+from fluxqueue.errors import ApiError, Conflict, NotFound
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import PatchKind
@@ -188,6 +188,18 @@ async def _tell(context: WorkerContext, outbox_row: OutboxRow, row: PublishedRow
             await context.client.create(EVENTS, row.namespace, body)
         except (Conflict, NotFound):
             continue  # told already, or the namespace is gone
+        except ApiError as error:
+            if not _is_namespace_ending(error):
+                raise
+
+
+def _is_namespace_ending(error: ApiError) -> bool:
+    """Whether the refusal says that nothing new may be made in a namespace that is being deleted.
+
+    Tried again it would be refused until the namespace is gone, and nobody is left to be told.
+    """
+    causes = (error.body.get("details") or {}).get("causes") or ()
+    return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
 
 
 def _event(
