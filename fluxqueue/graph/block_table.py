@@ -89,11 +89,11 @@ class BlockTable:
     def _fill(self) -> None:
         """All rows at once: blocks of one shape that are untouched have the same offer."""
         graph, state = self.graph, self.state
-        is_plain = not graph.down and not state.exclusive_tops and not self.order.weights
+        is_plain = not state.down_tops and not state.exclusive_tops and not self.order.weights
         by_shape: dict[int, list[int]] = {}
         special: list[int] = []
         for number, spans in enumerate(state.block_spans):
-            if spans or not is_plain:
+            if spans or not is_plain or number in state.down_masks:
                 special.append(number)
             elif self.is_allowed[number]:
                 by_shape.setdefault(graph.blocks[number].shape.number, []).append(number)
@@ -109,12 +109,12 @@ class BlockTable:
 
     def _refresh(self, numbers: Iterable[int]) -> None:
         start, end = self.window.start, self.window.end
-        state, graph = self.state, self.graph
+        state, ignores_status = self.state, self.window.ignores_status
         for number in numbers:
             offer: Offer | None = None
             if self.is_allowed[number] and self._is_open(number):
                 masks = state.block_masks(number, start, end)
-                down = self._down_mask(number) if graph.down else 0
+                down = 0 if ignores_status else state.down_masks.get(number, 0)
                 offer = self._offer(number, masks, down)
             before = self.offers[number]
             if offer is before:
@@ -139,22 +139,18 @@ class BlockTable:
     def _is_open(self, number: int) -> bool:
         """Whether nothing above the block, nor its root, is down or held."""
         state, graph, window = self.state, self.graph, self.window
-        if graph.down and not window.ignores_status and not graph.is_up(graph.blocks[number].base):
-            return False
-        if state.exclusive_tops:
+        down_tops: set[int] = set()
+        if not window.ignores_status:
+            if state.down_masks.get(number, 0) & 1:
+                return False
+            down_tops = state.down_tops
+        if down_tops or state.exclusive_tops:
             above = graph.parent[graph.blocks[number].base]
             while above >= 0:
-                if state.top_is_held(above, window.start, window.end):
+                if above in down_tops or state.top_is_held(above, window.start, window.end):
                     return False
                 above = graph.parent[above]
         return True
-
-    def _down_mask(self, number: int) -> int:
-        if self.window.ignores_status:
-            return 0
-        graph, block = self.graph, self.graph.blocks[number]
-        end = graph.end[block.base]
-        return sum(1 << (v - block.base) for v in graph.down if block.base < v < end)
 
     def _score(self, number: int, offer: Offer, index: int) -> int:
         score = offer.bases[index] + offer.multiples[index] * self.factors[number]

@@ -145,8 +145,8 @@ class _MaskMaker:
             while above >= 0:
                 shared |= 1 << above
                 if shape.types[above] in self.exclusive_kinds:
-                    mine |= shape.below[above]
-                    shared |= shape.below[above]
+                    mine |= shape.below(above)
+                    shared |= shape.below(above)
                 above = shape.parents[above]
             if mine:
                 booked |= mine
@@ -156,7 +156,7 @@ class _MaskMaker:
     def _below(self, i: int, is_exclusive: bool) -> tuple[int, int]:
         shape = self.shape
         if shape.types[i] in self.exclusive_kinds:
-            return shape.below[i], shape.below[i]
+            return shape.below(i), shape.below(i)
         booked = touched = 1 << i if is_exclusive else 0
         for child, is_child_exclusive in self.marked.get(i, ()):
             mine, shared = self._below(child, is_child_exclusive)

@@ -18,7 +18,7 @@ from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.store import ResourceGraph, compile_blocks
 
 MAX_SIZE = (1 << 62) - 1
-MAX_DEPTH = 500
+MAX_DEPTH = 100
 
 
 @contextmanager
@@ -181,7 +181,7 @@ class GraphBuilder:
         Raises
         ------
         InvalidGraph
-            Empty, several roots, a cycle, deeper than 500, or two vertices with one path.
+            Empty, several roots, a cycle, deeper than 100, or two vertices with one path.
         """
         if not self.kinds:
             raise InvalidGraph("has no vertices", where="graph")
@@ -264,9 +264,17 @@ class GraphBuilder:
         graph.other_paths = {new_number[i]: found for i, found in self.other_paths.items()}
         graph.down = {new_number[i] for i in self.down}
         end = list(range(1, len(order) + 1))
-        for v in sorted(graph.children, reverse=True):
+        inner = sorted(graph.children)
+        for v in reversed(inner):
             end[v] = end[graph.children[v][-1]]
         graph.end = end
+        depths = {-1: -1}
+        for v in inner:
+            depths[v] = depths[graph.parent[v]] + 1
+            if depths[v] >= MAX_DEPTH - 1:
+                raise InvalidGraph(
+                    f"is deeper than {MAX_DEPTH}", where="graph", value=graph.name(v)
+                )
         if self.paths or self.above_paths:
             self._keep_unusual_paths(order)
 

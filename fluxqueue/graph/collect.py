@@ -34,7 +34,7 @@ class Collector:
         is_exclusive = is_exclusive or is_whole
         number = graph.block_of[v]
         if number >= 0 and is_whole:
-            bits = graph.blocks[number].shape.below[v - graph.blocks[number].base]
+            bits = graph.blocks[number].shape.below(v - graph.blocks[number].base)
             _hold(booking, number, bits, bits)
             return True
         is_used = is_exclusive

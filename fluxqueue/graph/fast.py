@@ -42,8 +42,8 @@ class FastSelector:
         graph = self.graph
         self._has_tops = bool(graph.tops) and 0 in graph.tops
         node = graph.type_number["node"]
-        self._is_regular = self._has_tops and not any(
-            kind == node for shape in graph.shapes for kind in shape.types[1:]
+        self._is_regular = self._has_tops and all(
+            shape.types[0] == node and node not in shape.types[1:] for shape in graph.shapes
         )
         largest = max((abs(graph.id[v]) for v in range(len(graph))), default=0) + 2
         vertices = max((len(shape.types) for shape in graph.shapes), default=0) + 1
@@ -57,6 +57,8 @@ class FastSelector:
         self, request: Request, policy: MatchPolicy, window: Window, constraint: Constraint
     ) -> tuple[bool, Booking | None]:
         """Whether the request is one for tables, and if so the booking, None if it cannot be."""
+        if len(self.state.log) > self.max_log:
+            self._shorten_log()
         plan = self._plan_for(request, policy)
         if plan is None:
             return False, None
@@ -66,13 +68,7 @@ class FastSelector:
             plan.tables[window.is_now, window.ignores_status] = table
         else:
             table.follow(window)
-        if len(self.state.log) > self.max_log:
-            self._shorten_log()
         return True, table.choose()
-
-    def forget_status(self) -> None:
-        """A vertex went up or down; only tables that ignore status stay right by the log alone."""
-        self._plans.clear()
 
     def forget_constraints(self) -> None:
         """Properties changed: which nodes a constraint allows must be found again."""

@@ -124,7 +124,7 @@ class Finder:
                     return None
             else:
                 block = graph.blocks[number]
-                inside = block.shape.below[v - block.base] & ~(1 << (v - block.base))
+                inside = block.shape.below(v - block.base) & ~(1 << (v - block.base))
                 total = block.shape.count(kind, inside)
                 held = self._held(number, inside, now)
                 if held is None:
@@ -225,7 +225,7 @@ class Finder:
             return job in self.state.planners[v].spans
         block = graph.blocks[number]
         span = self.state.block_spans[number].get(job)
-        inside = block.shape.below[v - block.base] & ~(1 << (v - block.base))
+        inside = block.shape.below(v - block.base) & ~(1 << (v - block.base))
         tracked = 0
         for kind in self.state.filters.tracked:
             tracked |= block.shape.type_mask.get(kind, 0)

@@ -231,8 +231,7 @@ class Matcher:
         else:
             graph.down.add(v)
         self.nodes_up += self._nodes_up_below(v) - before
-        self.state.log.extend({graph.block_of[u] for u in range(v, graph.end[v])} - {-1})
-        self.fast.forget_status()
+        self.state.note_status(v, is_up=is_up)
 
     def set_property(self, v: int, key: str, value: str) -> None:
         """Give a vertex a property; constraints see the key, R shows both."""
@@ -320,7 +319,7 @@ class Matcher:
                 types = state.filters.types_at(shape.types[i]) if children else ()
                 if not types or not touched >> i & 1 or block.base + i == 0:
                     continue
-                inside = shape.below[i] & ~(1 << i)
+                inside = shape.below(i) & ~(1 << i)
                 weight = shape.count(types[-1], inside & ~held)
                 tracked = sum(shape.type_mask.get(kind, 0) for kind in state.filters.tracked)
                 if weight or touched & inside & tracked:

@@ -55,6 +55,10 @@ class GraphState:
         self.log: list[int] = []
         self.events: dict[int, dict[int, int]] = {}
         self.event_times: list[int] = []
+        self.down_masks: dict[int, int] = {}
+        self.down_tops: set[int] = set()
+        for v in graph.down:
+            self.note_status(v, is_up=False)
         self._prime()
 
     def _prime(self) -> None:
@@ -152,6 +156,23 @@ class GraphState:
             if planner is not None:
                 planner.remove_span(job)
         return booking
+
+    def note_status(self, v: int, *, is_up: bool) -> None:
+        """Follow a change of ``graph.down``: masks of the blocks, vertices above them."""
+        number = self.graph.block_of[v]
+        if number < 0:
+            (self.down_tops.discard if is_up else self.down_tops.add)(v)
+            block_of = self.graph.block_of
+            self.log.extend({block_of[u] for u in range(v, self.graph.end[v])} - {-1})
+            return
+        bit = 1 << (v - self.graph.blocks[number].base)
+        mask = self.down_masks.get(number, 0)
+        mask = mask & ~bit if is_up else mask | bit
+        if mask:
+            self.down_masks[number] = mask
+        else:
+            self.down_masks.pop(number, None)
+        self.log.append(number)
 
     def _log_below(self, v: int, sign: int) -> None:
         self.exclusive_tops += sign

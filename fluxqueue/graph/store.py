@@ -29,16 +29,20 @@ FIXED_TYPES = (
 order of types in a pruning filter and in R_lite (flux-sched, resource/schema/data_std.cpp)."""
 
 
+MAX_BLOCK = 4096
+"""Largest block in a graph without nodes: a block's state is one integer of as many bits."""
+
+
 class BlockClass:
     """The shape that many blocks share: everything about a node's subtree but names and its id.
 
     Vertices are numbered from the block's root, which is 0. ``type_mask[t]`` has the bits of all
-    vertices of type ``t``; ``below[i]`` the bits of the subtree of ``i``, itself included.
+    vertices of type ``t``; ``below(i)`` the bits of the subtree of ``i``, itself included.
     """
 
     __slots__ = (
-        "below",
         "children",
+        "ends",
         "full",
         "has_equal_pools",
         "ids",
@@ -58,17 +62,23 @@ class BlockClass:
         self.full = (1 << len(types)) - 1
         self.children: list[list[int]] = [[] for _ in types]
         self.type_mask: dict[int, int] = {}
-        self.below = [1 << i for i in range(len(types))]
-        for i, kind in enumerate(types):
-            self.type_mask[kind] = self.type_mask.get(kind, 0) | (1 << i)
-            if i:
-                self.children[parents[i]].append(i)
+        for i in range(1, len(types)):
+            self.children[parents[i]].append(i)
+        column = np.asarray(types)
+        for kind in set(types):
+            bits = np.packbits(column == kind, bitorder="little").tobytes()
+            self.type_mask[kind] = int.from_bytes(bits, "little")
+        self.ends = list(range(1, len(types) + 1))
         for i in range(len(types) - 1, 0, -1):
-            self.below[parents[i]] |= self.below[i]
+            self.ends[parents[i]] = max(self.ends[parents[i]], self.ends[i])
         self.postorder = _postorder(self.children)
         self.has_equal_pools = all(
-            len({sizes[i] for i, t in enumerate(types) if t == kind}) == 1 for kind in set(types)
+            len(set(np.asarray(sizes)[column == kind].tolist())) == 1 for kind in set(types)
         )
+
+    def below(self, i: int) -> int:
+        """The bits of the subtree of ``i``."""
+        return ((1 << (self.ends[i] - i)) - 1) << i
 
     def count(self, kind: int, mask: int) -> int:
         """Units of type ``kind`` among the vertices in ``mask``."""
@@ -102,7 +112,7 @@ def _postorder(children: list[list[int]]) -> list[int]:
 
 @dataclass(slots=True)
 class Block:
-    """One node and all below it: vertices ``base`` to ``base + len(shape.types) - 1``."""
+    """A node and all below it: vertices ``base`` to ``base + len(shape.types) - 1``."""
 
     base: int
     shape: BlockClass
@@ -278,7 +288,10 @@ def compile_blocks(graph: ResourceGraph) -> None:
 
 
 def _block_roots(graph: ResourceGraph) -> Sequence[int]:
+    """The topmost nodes; in a graph without nodes, the largest subtrees of moderate size."""
     node = graph.type_number["node"]
+    if node not in graph.type_of:
+        return _moderate_subtrees(graph)
     roots: list[int] = []
     v = 0
     kinds, end = graph.type_of, graph.end
@@ -288,4 +301,16 @@ def _block_roots(graph: ResourceGraph) -> Sequence[int]:
             v = end[v]
         else:
             v += 1
-    return roots or [0]
+    return roots
+
+
+def _moderate_subtrees(graph: ResourceGraph) -> list[int]:
+    roots: list[int] = []
+    v = 0
+    while v < len(graph):
+        if graph.end[v] - v <= MAX_BLOCK:
+            roots.append(v)
+            v = graph.end[v]
+        else:
+            v += 1
+    return roots

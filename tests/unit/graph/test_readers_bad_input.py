@@ -65,6 +65,13 @@ TWO = node(2, "node", "/cluster0/node2")
         (jgf([ROOT, node(1, "node", "/c/x", exclusive=1)], [edge(0, 1)]), "exclusive"),
         (jgf([ROOT], [7]), "an edge is an object"),
         (jgf([ROOT], [{"source": "0"}]), "source and target"),
+        (
+            jgf(
+                [node(i, "node", "/" + "n/" * i + f"node{i}") for i in range(300)],
+                [edge(i, i + 1) for i in range(299)],
+            ),
+            "deeper than 100",
+        ),
         ("[" * 100_000, "not JSON"),
         ('{"graph": ' * 10_000, "not JSON"),
     ],

@@ -1,0 +1,163 @@
+"""``resource-query`` by example: what a session writes, and what it says about bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.cli.resource_query import main
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.from_nodes import graph_from_nodes
+from fluxqueue.graph.matcher import Matcher
+from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.writers import write
+
+JOBSPEC = """version: 9999
+resources: [{type: slot, count: 1, label: default, with: [{type: core, count: 2}]}]
+attributes: {system: {duration: 60}}
+tasks: [{command: [app], slot: default, count: {per_slot: 1}}]
+"""
+RULE = "INFO: =============================\n"
+
+
+def cluster() -> ResourceGraph:
+    return graph_from_nodes(NodeFact(f"node{i}", f"u{i}", {"cpu": 4000}) for i in range(2))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a graph and a jobspec."""
+    (tmp_path / "job.yaml").write_text(JOBSPEC)
+    (tmp_path / "bad.yaml").write_text(JOBSPEC.replace("count: 2", "count: -2"))
+    (tmp_path / "graph.json").write_text(write(Matcher(cluster()).find("status=up"), "jgf"))
+    return tmp_path
+
+
+def session(folder: Path, *commands: str, arguments: tuple[str, ...] = ()) -> str:
+    """Run commands on the folder's graph; returns the ``-t`` file."""
+    out = folder / "out"
+    lines = [command.replace("@", f"{folder}/") for command in commands]
+    load = ("-L", str(folder / "graph.json"), "-f", "jgf", "-P", "lonode", "-t", str(out))
+    assert main([*load, *arguments], standard_input=lines) == 0
+    return out.read_text()
+
+
+def test_match_cancel_and_info(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The result file has R and the INFO block; info goes to standard output."""
+    text = session(folder, "match allocate @job.yaml", "info 1", "cancel 1", "list", "quit")
+    assert text == (
+        "      ---------core0[1:x]\n      ---------core1[1:x]\n"
+        "      ------node0[1:s]\n      ---cluster0[1:s]\n"
+        f"{RULE}INFO: JOBID=1\nINFO: RESOURCES=ALLOCATED\nINFO: SCHEDULED AT=Now\n{RULE}"
+    )
+    shown = capsys.readouterr().out
+    assert "INFO: 1, ALLOCATED, 0," in shown
+    assert "INFO: 1, CANCELED, 0," in shown
+
+
+def test_short_commands_and_formats(folder: Path) -> None:
+    """Abbreviations work; reservations say when."""
+    text = session(
+        folder, "m allocate @job.yaml", "M allocate @job.yaml @job.yaml", "m allocate @job.yaml",
+        "m allocate_orelse_reserve @job.yaml", "q", "m allocate @job.yaml",
+        arguments=("-F", "rv1_nosched"),
+    )  # fmt: skip
+    assert text.count("RESOURCES=ALLOCATED") == 4
+    assert "INFO: RESOURCES=RESERVED\nINFO: SCHEDULED AT=60\n" in text
+    last = json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
+    assert (last["execution"]["starttime"], last["execution"]["expiration"]) == (60, 120)
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        ("match allocate @missing.yaml", "can't open"),
+        ("match allocate @bad.yaml", "resources[0].with[0].count"),
+        ("match sometimes @job.yaml", "unknown subcmd"),
+        ("match allocate", "malformed"),
+        ("cancel 7", "nonexistent job 7"),
+        ("info 7", "nonexistent job 7"),
+        ("find colour=blue", "no predicate"),
+        ("update allocate jgf @job.yaml 1 0 10", "not JSON"),
+        ("update allocate csv @job.yaml 1 0 10", "unsupported reader"),
+        ("update allocate jgf @job.yaml 1 0 0", "invalid time"),
+        ("partial-cancel 1 jgf @job.yaml", "nonexistent job"),
+        ("attach @missing.json", "No such file"),
+        ("attach @job.yaml", "not JSON"),
+        ("remove /cluster0 true", "root cannot be removed"),
+        ("remove 9 false", "no such rank"),
+        ("remove 3-1 false", "no idset"),
+        ("set-status /cluster0 sideways", "unrecognized status"),
+    ],
+)
+def test_bad_commands_are_explained(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str, complaint: str
+) -> None:
+    """A complaint on standard error, no traceback, and the session goes on."""
+    text = session(folder, command, "get-status /cluster0")
+    assert complaint in capsys.readouterr().err
+    assert text.endswith("/cluster0 is up\n")
+
+
+def test_properties_and_status(folder: Path) -> None:
+    """What set-property and set-status change, get-property and matching show."""
+    text = session(
+        folder, "set-property /cluster0/node0 speed=7", "get-property /cluster0/node0",
+        "set-property /cluster0/node0 speed", "get-property /cluster0", "get-property /nowhere",
+        "set-status /cluster0/node0 down", "match allocate @job.yaml",
+        "match satisfiability @job.yaml",
+    )  # fmt: skip
+    assert text.startswith("speed=7\nIncorrect input format. \n")
+    assert "No properties were found for /cluster0 (vtx's uniq_id=0).\n" in text
+    assert "Could not find path /nowhere in resource graph.\n" in text
+    assert "node1[1:s]" in text
+    assert text.endswith(f"{RULE}INFO: Satisfiable request\n{RULE}")
+
+
+def test_help_names_every_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """help lists all, help WORD one; unknown words are passed over."""
+    session(folder, "help", "dance", "help cancel", "help dance")
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("INFO: cancel (c)" in line for line in lines) == 2
+    assert lines[-1] == "ERROR: unknown command: dance"
+    assert len(lines) == 18 + 2
+
+
+def test_elapsed_times(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """-e shows load and match times on standard output, the failing match's in the results."""
+    text = session(folder, *["match allocate @job.yaml"] * 5, "stat", arguments=("-e",))
+    shown = capsys.readouterr().out
+    assert "INFO: Vertex Count: 11" in shown
+    assert shown.count("INFO: ELAPSE=") == 4
+    assert text.count("INFO: ELAPSE=") == 1
+    assert "INFO: Num. of Jobs Matched: 4" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["-L", "nowhere"], "nowhere"),
+        ([], "load-file"),
+        (["--from-cluster"], "no cluster"),
+        (["-L", "{folder}/graph.json", "-f", "grug"], "not XML"),
+        (["-L", "{folder}/graph.json", "-f", "jgf", "-P", "fastest"], "no match policy"),
+        (["-L", "{folder}/graph.json", "-f", "jgf", "-p", "core"], "no pruning filter"),
+        (["-L", "{folder}/graph.json", "-f", "jgf", "-S", "PA"], "containment"),
+    ],
+)
+def test_bad_arguments(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
+) -> None:
+    """Exit status 1 and a sentence."""
+    assert main([a.format(folder=folder) for a in arguments], standard_input=[]) == 1
+    assert complaint in capsys.readouterr().err
+
+
+def test_from_cluster(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--from-cluster asks the graph that the command line hands in."""
+    arguments = ["--from-cluster", "-P", "pack"]
+    commands = [f"match allocate {folder}/job.yaml"]
+    assert main(arguments, from_cluster=cluster, standard_input=commands) == 0
+    assert "node0[1:s]" in capsys.readouterr().out
