@@ -65,10 +65,7 @@ class DeploymentController:
         deployment = self._deployments.get(*key) or deployment
         status = rollout.deployment_status(deployment, new, sets, now())
         if status != deployment.get("status"):
-            body = {**deployment, "status": status}
-            written = await self._client.replace(DEPLOYMENTS, *key, body, subresource="status")
-            self._deployments.observe(written)
-            deployment = written
+            deployment = await self._write_status(deployment, status)
         left_s = rollout.deadline_left_s(deployment, now())
         if left_s is not None:
             self._queue.add_after(key, max(left_s, 0.1))
@@ -86,10 +83,12 @@ class DeploymentController:
             new = await self._create(deployment, wanted, revision)
             if new is None:
                 return None
+            status = rollout.created_status(deployment, new["metadata"]["name"], now())
+            deployment = await self._write_status(deployment, status, revision)
         else:
             new = await self._set_revision(new, max(revision, rollout.revision_of(new)))
             new = await self._resize(deployment, new, wanted)
-        await self._note_revision(deployment, rollout.revision_of(new))
+        deployment = await self._note_revision(deployment, rollout.revision_of(new))
         sizes = rollout.old_set_sizes(deployment, new, old)
         for rs in old:
             if rs["metadata"]["name"] in sizes:
@@ -119,11 +118,7 @@ class DeploymentController:
         """Another object has the name: a higher count gives another hash next time."""
         status = dict(deployment.get("status") or {})
         status["collisionCount"] = (status.get("collisionCount") or 0) + 1
-        body = {**deployment, "status": status}
-        written = await self._client.replace(
-            DEPLOYMENTS, *key_of(deployment), body, subresource="status"
-        )
-        self._deployments.observe(written)
+        await self._write_status(deployment, status)
 
     async def _resize(self, deployment: Obj, rs: Obj, replicas: int) -> Obj:
         present = rs["spec"].get("replicas", 1)
@@ -153,12 +148,23 @@ class DeploymentController:
         self._sets.observe(written)
         return written
 
-    async def _note_revision(self, deployment: Obj, revision: int) -> None:
+    async def _note_revision(self, deployment: Obj, revision: int) -> Obj:
+        """The annotation travels with a status write: by the main path it would be a new spec."""
         if rollout.revision_of(deployment) == revision:
-            return
-        body = {"metadata": {"annotations": {rollout.REVISION: str(revision)}}}
-        written = await self._client.patch(DEPLOYMENTS, *key_of(deployment), body)
+            return deployment
+        return await self._write_status(deployment, deployment.get("status") or {}, revision)
+
+    async def _write_status(self, deployment: Obj, status: Obj, revision: int = 0) -> Obj:
+        metadata = deployment["metadata"]
+        if revision:
+            noted = (metadata.get("annotations") or {}) | {rollout.REVISION: str(revision)}
+            metadata = {**metadata, "annotations": noted}
+        body = {**deployment, "metadata": metadata, "status": status}
+        written = await self._client.replace(
+            DEPLOYMENTS, *key_of(deployment), body, subresource="status"
+        )
         self._deployments.observe(written)
+        return written
 
     def _report(self, deployment: Obj, name: str, before: int, after: int) -> None:
         verb = "up" if after > before else "down"

@@ -158,13 +158,12 @@ class NamespaceController:
         if not (namespace["spec"].get("finalizers") or ()):
             return
         pods = await self._delete_all(PODS, name)
-        left = {PODS.key: pods} if pods else {}
-        if not pods:
-            left = await self._delete_rest(name)
+        # Pods in their grace period are waited for without being reported as remaining.
+        left = {} if pods else await self._delete_rest(name)
         counts = {self._shown(key): len(objects) for key, objects in sorted(left.items())}
         await self._write_conditions(name, counts, _finalizers_of(left))
-        if left:
-            self._queue.add_after(name, self._retry_s if not pods else self._pod_retry_s())
+        if pods or left:
+            self._queue.add_after(name, self._pod_retry_s() if pods else self._retry_s)
             return
         live = await self._client.get(NAMESPACES, None, name)
         live["spec"]["finalizers"] = []

@@ -20,6 +20,7 @@ PRESSURES = {
     "NetworkUnavailable": "node.kubernetes.io/network-unavailable",
 }
 OURS = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE, *PRESSURES.values()})
+TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
 UNKNOWN_REASON = "NodeStatusUnknown"
 UNKNOWN_MESSAGE = "Kubelet stopped posting node status."
 
@@ -45,19 +46,40 @@ def wanted_taints(node: Obj) -> set[tuple[str, str]]:
     return wanted
 
 
-def updated_taints(node: Obj, at: datetime) -> list[Obj] | None:
-    """The node's taints as they should be; None if they are already."""
+def updated_taints(node: Obj, at: datetime, effect: str) -> list[Obj] | None:
+    """The node's taints as they should be; None if they are already.
+
+    One ``effect`` at a time: NoSchedule follows at once, NoExecute, which evicts, only with the
+    regular look at all nodes.
+    """
     taints: list[Obj] = (node.get("spec") or {}).get("taints") or []
-    wanted = wanted_taints(node)
-    present = {(t["key"], t["effect"]) for t in taints if t["key"] in OURS}
+    wanted = {pair for pair in wanted_taints(node) if pair[1] == effect}
+    present = {
+        (t["key"], t["effect"]) for t in taints if t["key"] in OURS and t["effect"] == effect
+    }
     if present == wanted:
         return None
-    kept = [t for t in taints if t["key"] not in OURS or (t["key"], t["effect"]) in wanted]
+    kept = [t for t in taints if (t["key"], t["effect"]) not in present - wanted]
     added = [
         {"key": key, "effect": effect, "timeAdded": write_time(at)}
         for key, effect in sorted(wanted - present, reverse=True)
     ]
     return kept + added
+
+
+def missing_marks(node: Obj) -> Obj | None:
+    """Metadata that the control plane adds to every node; None if it is there."""
+    metadata = node["metadata"]
+    labels = metadata.get("labels") or {}
+    old_names = {
+        f"beta.{name}": labels[name]
+        for name in ("kubernetes.io/os", "kubernetes.io/arch")
+        if name in labels and labels.get(f"beta.{name}") != labels[name]
+    }
+    marks: Obj = {"labels": old_names} if old_names else {}
+    if TTL_ANNOTATION not in (metadata.get("annotations") or {}):
+        marks["annotations"] = {TTL_ANNOTATION: "0"}
+    return marks or None
 
 
 def unknown_conditions(node: Obj, at: datetime) -> list[Obj]:

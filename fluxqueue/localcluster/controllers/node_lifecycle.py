@@ -17,6 +17,7 @@ from fluxqueue.localcluster.controllers.context import Context
 from fluxqueue.localcluster.controllers.informers import by_node
 from fluxqueue.localcluster.controllers.node_health import (
     evicted_at,
+    missing_marks,
     unknown_conditions,
     updated_taints,
 )
@@ -108,6 +109,7 @@ class NodeLifecycle:
                 self._heard = {name: at + stalled_s for name, at in self._heard.items()}
             looked_at = now_s
             await self._mark_silent(now_s - self._options.node_grace_s)
+            await self._set_evicting_taints()
 
     async def _mark_silent(self, silent_before_s: float) -> None:
         for node in list(self._nodes.items()):
@@ -115,6 +117,26 @@ class NodeLifecycle:
                 ready = condition_of(node, "Ready")
                 if ready is None or ready.get("status") != "Unknown":
                     await self._mark_unknown(node)
+
+    async def _set_evicting_taints(self) -> None:
+        for node in list(self._nodes.items()):
+            try:
+                await self._set_taints(node, "NoExecute")
+            except FluxQueueError as error:
+                logger.debug("taints not set node=%s error=%s", node["metadata"]["name"], error)
+
+    async def _set_taints(self, node: Obj, effect: str) -> Obj:
+        taints = updated_taints(node, now(), effect)
+        if taints is None:
+            return node
+        metadata = node["metadata"]
+        body = {
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
+            "spec": {"taints": taints or None},
+        }
+        written = await self._client.patch(NODES, None, metadata["name"], body)
+        self._nodes.observe(written)
+        return written
 
     async def _mark_unknown(self, node: Obj) -> None:
         name = node["metadata"]["name"]
@@ -138,11 +160,10 @@ class NodeLifecycle:
             await self._collect(name)
             return
         self._gone_since.pop(name, None)
-        taints = updated_taints(node, now())
-        if taints is not None:
-            version = node["metadata"]["resourceVersion"]
-            body = {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
-            node = await self._client.patch(NODES, None, name, body)
+        node = await self._set_taints(node, "NoSchedule")
+        marks = missing_marks(node)
+        if marks is not None:
+            node = await self._client.patch(NODES, None, name, {"metadata": marks})
             self._nodes.observe(node)
         ready = condition_of(node, "Ready")
         if ready is not None and ready.get("status") == "Unknown":

@@ -50,7 +50,11 @@ def node_object(shape: NodeShape, ip: str, now: datetime) -> Obj:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": shape.name, "labels": labels},
+        "metadata": {
+            "name": shape.name,
+            "labels": labels,
+            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+        },
         "spec": {},
         "status": {
             "capacity": capacity,

@@ -171,23 +171,32 @@ def surplus_sets(deployment: Obj, old: list[Obj]) -> list[Obj]:
 # -- status ----------------------------------------------------------------------------------------
 
 
-def _condition(old: Obj | None, kind: str, status: str, why: tuple[str, str], now: datetime) -> Obj:
-    reason, message = why
+def _with_condition(
+    conditions: list[Obj], kind: str, status: str, why: tuple[str, str], now: datetime
+) -> list[Obj]:
+    """Set one condition: unchanged in status and reason it stays where it is, else it goes last."""
+    old = next((c for c in conditions if c["type"] == kind), None)
+    if old is not None and (old["status"], old.get("reason")) == (status, why[0]):
+        return conditions
     at = write_time(now)
-    if old is not None and old["status"] == status:
-        if (old.get("reason"), old.get("message")) == why:
-            return old
-        since = old["lastTransitionTime"]
-    else:
-        since = at
-    return {
+    is_same_status = old is not None and old["status"] == status
+    condition = {
         "type": kind,
         "status": status,
         "lastUpdateTime": at,
-        "lastTransitionTime": since,
-        "reason": reason,
-        "message": message,
+        "lastTransitionTime": old["lastTransitionTime"] if old and is_same_status else at,
+        "reason": why[0],
+        "message": why[1],
     }
+    return [*(c for c in conditions if c["type"] != kind), condition]
+
+
+def created_status(deployment: Obj, name: str, now: datetime) -> Obj:
+    """The status right after the new ReplicaSet was made."""
+    status = dict(deployment.get("status") or {})
+    why = ("NewReplicaSetCreated", f'Created new replica set "{name}"')
+    before = status.get("conditions") or []
+    return status | {"conditions": _with_condition(before, "Progressing", "True", why, now)}
 
 
 def deployment_status(deployment: Obj, new: Obj | None, sets: list[Obj], now: datetime) -> Obj:
@@ -213,19 +222,15 @@ def deployment_status(deployment: Obj, new: Obj | None, sets: list[Obj], now: da
 
 
 def _conditions(deployment: Obj, new: Obj | None, status: Obj, now: datetime) -> list[Obj]:
-    before = {c["type"]: c for c in (deployment.get("status") or {}).get("conditions") or ()}
+    conditions: list[Obj] = (deployment.get("status") or {}).get("conditions") or []
     floor = deployment["spec"]["replicas"] - limits(deployment)[1]
     if status.get("availableReplicas", 0) >= floor:
         why = ("MinimumReplicasAvailable", "Deployment has minimum availability.")
-        available = _condition(before.get("Available"), "Available", "True", why, now)
+        conditions = _with_condition(conditions, "Available", "True", why, now)
     else:
-        why = (
-            "MinimumReplicasUnavailable",
-            "Deployment does not have minimum availability.",
-        )
-        available = _condition(before.get("Available"), "Available", "False", why, now)
-    progressing = _progressing(deployment, new, status, before.get("Progressing"), now)
-    return [available, progressing] if progressing is not None else [available]
+        why = ("MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+        conditions = _with_condition(conditions, "Available", "False", why, now)
+    return _progressed(deployment, new, status, conditions, now=now)
 
 
 def is_complete(deployment: Obj, status: Obj) -> bool:
@@ -251,26 +256,28 @@ def deadline_left_s(deployment: Obj, now: datetime) -> float | None:
     return (since + timedelta(seconds=limit) - now).total_seconds()
 
 
-def _progressing(
-    deployment: Obj, new: Obj | None, status: Obj, old: Obj | None, now: datetime
-) -> Obj | None:
+def _progressed(
+    deployment: Obj, new: Obj | None, status: Obj, conditions: list[Obj], *, now: datetime
+) -> list[Obj]:
+    """Conditions with Progressing brought up to date."""
     if new is None:
-        return old
+        return conditions
     name = new["metadata"]["name"]
     if is_complete(deployment, status):
         why = ("NewReplicaSetAvailable", f'ReplicaSet "{name}" has successfully progressed.')
-        return _condition(old, "Progressing", "True", why, now)
-    if old is not None and _has_same_counts(deployment, status):
-        left_s = deadline_left_s(deployment, now)
-        if left_s is not None and left_s <= 0:
-            why = ("ProgressDeadlineExceeded", f'ReplicaSet "{name}" has timed out progressing.')
-            return _condition(old, "Progressing", "False", why, now)
-        return old
-    if not status.get("replicas"):
-        why = ("NewReplicaSetCreated", f'Created new replica set "{name}"')
-    else:
+        return _with_condition(conditions, "Progressing", "True", why, now)
+    if not _has_same_counts(deployment, status):
         why = ("ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
-    return _condition(old, "Progressing", "True", why, now)
+        others = [c for c in conditions if c["type"] != "Progressing"]
+        old = [c for c in conditions if c["type"] == "Progressing"]
+        made = _with_condition(old, "Progressing", "True", why, now)
+        # Each step forward starts the deadline anew, also under the same reason.
+        return [*others, {**made[0], "lastUpdateTime": write_time(now)}]
+    left_s = deadline_left_s(deployment, now)
+    if left_s is not None and left_s <= 0:
+        why = ("ProgressDeadlineExceeded", f'ReplicaSet "{name}" has timed out progressing.')
+        return _with_condition(conditions, "Progressing", "False", why, now)
+    return conditions
 
 
 def _has_same_counts(deployment: Obj, status: Obj) -> bool:

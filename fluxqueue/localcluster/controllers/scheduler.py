@@ -44,8 +44,9 @@ Key = tuple[str, str]
 
 # A burst of changes becomes one pass over the waiting pods.
 GATHER_S = 0.005
-# Explanations of a pod that keeps waiting are not rewritten more often than this.
-EXPLAIN_S = 1.0
+# Explanations are rewritten less often the more pods wait: each costs a write and an event.
+EXPLAIN_PER_POD_S = 0.002
+BIND_RETRY_S = 1.0
 
 
 @dataclass(slots=True)
@@ -260,14 +261,15 @@ class Scheduler:
             self._pod_changed(None, pod)  # the informer's truth decides
         else:
             loop = asyncio.get_running_loop()
-            loop.call_later(EXPLAIN_S, self._pod_changed, None, pod)
+            loop.call_later(BIND_RETRY_S, self._pod_changed, None, pod)
 
     def _report(self, key: Key, waiting: _Waiting, message: str) -> None:
         """Say why the pod waits, if that is news."""
         loop = asyncio.get_running_loop()
         if waiting.explained == message:
             return
-        wait_s = waiting.explained_at + EXPLAIN_S - loop.time()
+        pause_s = EXPLAIN_PER_POD_S * len(self._waiting)
+        wait_s = waiting.explained_at + pause_s - loop.time()
         if wait_s > 0:
             loop.call_later(wait_s, self._wake.set)
             return

@@ -149,10 +149,11 @@ def test_history_is_bounded() -> None:
 def test_status_and_conditions() -> None:
     """From nothing over progress to complete, with the recorded reasons."""
     deployment = _deployment(2)
-    first = rollout.deployment_status(deployment, _set("w-1", 0, 0, "2"), [], NOW)
+    created = {**deployment, "status": rollout.created_status(deployment, "w-1", NOW)}
+    first = rollout.deployment_status(created, _set("w-1", 0, 0, "2"), [], NOW)
     assert [c["reason"] for c in first["conditions"]] == [
-        "MinimumReplicasUnavailable",
         "NewReplicaSetCreated",
+        "MinimumReplicasUnavailable",
     ]
     assert first["unavailableReplicas"] == 2
     new = _set("w-1", 2, 1, "2")

@@ -11,6 +11,7 @@ from fluxqueue.errors import ApiUnavailable
 from fluxqueue.localcluster.controllers.namespaces import deletion_conditions, with_times
 from fluxqueue.localcluster.controllers.node_health import (
     evicted_at,
+    missing_marks,
     unknown_conditions,
     updated_taints,
 )
@@ -36,15 +37,18 @@ def test_admission_taint_goes_when_the_node_is_ready() -> None:
     """The taint added at registration; foreign taints stay."""
     foreign = {"key": "dedicated", "effect": "NoSchedule"}
     node = _node("True", _taint("not-ready", "NoSchedule"), foreign)
-    assert updated_taints(node, NOW) == [foreign]
-    assert updated_taints(_node("True", foreign), NOW) is None
+    assert updated_taints(node, NOW, "NoSchedule") == [foreign]
+    assert updated_taints(node, NOW, "NoExecute") is None
+    assert updated_taints(_node("True", foreign), NOW, "NoSchedule") is None
 
 
 @pytest.mark.parametrize(("ready", "name"), [("False", "not-ready"), ("Unknown", "unreachable")])
 def test_taints_of_an_unready_node(ready: str, name: str) -> None:
-    """NoSchedule and NoExecute, each with the time."""
-    assert updated_taints(_node(ready), NOW) == [
-        _taint(name, "NoSchedule", timeAdded=at(0)),
+    """NoSchedule first, NoExecute in a pass of its own, each with the time."""
+    first = _taint(name, "NoSchedule", timeAdded=at(0))
+    assert updated_taints(_node(ready), NOW, "NoSchedule") == [first]
+    assert updated_taints(_node(ready, first), NOW, "NoExecute") == [
+        first,
         _taint(name, "NoExecute", timeAdded=at(0)),
     ]
 
@@ -52,8 +56,22 @@ def test_taints_of_an_unready_node(ready: str, name: str) -> None:
 def test_cordon_and_its_end() -> None:
     """spec.unschedulable has a taint of its own."""
     taint = _taint("unschedulable", "NoSchedule")
-    assert updated_taints(_node(cordoned=True), NOW) == [{**taint, "timeAdded": at(0)}]
-    assert updated_taints(_node("True", taint), NOW) == []
+    cordoned = _node(cordoned=True)
+    assert updated_taints(cordoned, NOW, "NoSchedule") == [{**taint, "timeAdded": at(0)}]
+    assert updated_taints(_node("True", taint), NOW, "NoSchedule") == []
+
+
+def test_marks_of_the_control_plane() -> None:
+    """Old label names and the TTL annotation are added once."""
+    node = {"metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}}}
+    marks = missing_marks(node)
+    assert marks == {
+        "labels": {"beta.kubernetes.io/os": "linux"},
+        "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+    }
+    node["metadata"]["labels"] |= marks["labels"]
+    node["metadata"]["annotations"] = marks["annotations"]
+    assert missing_marks(node) is None
 
 
 def test_silent_node() -> None:
