@@ -16,6 +16,10 @@ NAME_KEY = "metadata.name"
 """The key under which a node's name stands among its labels (Kubernetes' matchFields)."""
 
 
+TOPOLOGY_PREFIX = "topology.kubernetes.io/"
+"""Where Kubernetes keeps zone and region; racks and blocks are labelled after this pattern."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeFact:
     """One node: what it can hold, how it is labelled, and whether it takes pods.
@@ -31,6 +35,15 @@ class NodeFact:
     taints: tuple[Taint, ...] = ()
     is_up: bool = True
     is_schedulable: bool = True
+
+    def place_in(self, level: str) -> str | None:
+        """Where this node stands in a topology level: a node label, or a word such as ``zone``
+        that is short for the well-known label ``topology.kubernetes.io/zone``.
+        """
+        place = self.labels.get(level)
+        if place is None and "/" not in level:
+            place = self.labels.get(TOPOLOGY_PREFIX + level)
+        return place
 
     def to_json(self) -> dict[str, Any]:
         """Give the stored form; ``from_json`` is its inverse."""

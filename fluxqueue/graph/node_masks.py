@@ -107,9 +107,9 @@ class NodeMasks:
         return mask
 
     def groups(self, level: str) -> Iterator[Mask]:
-        """One mask for each value of the label ``level``, in the order of the values."""
+        """One mask for each place of the topology level ``level``, in the order of their names."""
         if level not in self._groups:
-            values = [fact.labels.get(level) if fact else None for fact in self.facts]
+            values = [fact.place_in(level) if fact else None for fact in self.facts]
             distinct = sorted({value for value in values if value is not None})
             self._groups[level] = [
                 np.array([value == wanted for value in values], dtype=np.bool_)

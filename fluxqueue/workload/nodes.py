@@ -14,6 +14,17 @@ from fluxqueue.workload.quantity import to_base_units
 from fluxqueue.workload.resources import raw_request
 
 
+_READINESS_TAINTS = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/unschedulable",
+    }
+)
+"""Put on by Kubernetes beside the facts that ``is_up`` and ``is_schedulable`` tell. As taints they
+would make a node that is cordoned for an hour one that never fits."""
+
+
 def node_fact(node: Mapping[str, Any]) -> NodeFact:
     """Read a Node object.
 
@@ -38,6 +49,7 @@ def node_fact(node: Mapping[str, Any]) -> NodeFact:
         taints=tuple(
             Taint(taint["key"], taint.get("value") or "", taint.get("effect") or "")
             for taint in spec.get("taints") or ()
+            if taint["key"] not in _READINESS_TAINTS
         ),
         is_up=_is_ready(status) and not meta.get("deletionTimestamp"),
         is_schedulable=not spec.get("unschedulable", False),
