@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-fast lint types imports fmt lock bench bench-matcher bench-queue clean
+.PHONY: help demo up test test-fast lint types imports fmt lock bench bench-matcher bench-queue bench-latency clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -49,13 +49,16 @@ lock: $(STAMP) ## Resolve all versions anew into requirements.lock
 	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet \
 	    --output-file requirements.lock
 
-bench: bench-matcher bench-queue ## All benchmarks, as tables
+bench: bench-matcher bench-queue bench-latency ## All benchmarks, as tables
 
 bench-matcher: $(STAMP) ## Match, fail, cancel, load: graphs up to 10,000 nodes
 	$(BIN)/python -m benchmarks.matcher
 
 bench-queue: $(STAMP) ## Decisions per second, deep queues, submission
 	$(BIN)/python -m benchmarks.queue
+
+bench-latency: $(STAMP) ## Submission to released pods on an idle embedded cluster
+	$(BIN)/python -m benchmarks.latency
 
 clean: ## Remove what was built, installed and run here
 	rm -rf $(VENV) .fluxqueue .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

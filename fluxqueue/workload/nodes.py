@@ -13,7 +13,6 @@ from fluxqueue.fluxjob.request import Taint
 from fluxqueue.workload.quantity import to_base_units
 from fluxqueue.workload.resources import raw_request
 
-
 _READINESS_TAINTS = frozenset(
     {
         "node.kubernetes.io/not-ready",

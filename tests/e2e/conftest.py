@@ -1,0 +1,91 @@
+"""Fixtures of the end-to-end tests: one world per kind of cluster, one namespace per test.
+
+After every test the invariants are asserted and nothing may be left behind (``health``).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from pytest_asyncio import is_async_test
+
+from tests.e2e.health import assert_nothing_left
+from tests.e2e.objects import job
+from tests.e2e.space import Space, make_space, remove_space
+from tests.e2e.world import NODES, World, embedded_world, real_world
+from tests.support.control_plane import missing_reason
+
+HERE = Path(__file__).parent
+TIMEOUT_S = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All our tests share one event loop, because they share one world."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S), append=False)
+            if is_async_test(item):
+                item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest.fixture(
+    scope="session",
+    params=["embedded", pytest.param("real", marks=pytest.mark.real_cluster)],
+)
+def cluster_kind(request: pytest.FixtureRequest) -> str:
+    """The cluster the suite runs against; both must answer alike."""
+    kind: str = request.param
+    if kind == "real" and (reason := missing_reason()):
+        pytest.skip(reason)
+    return kind
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def world(
+    cluster_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[World]:
+    """Everything running; at the end the whole cluster must be free for one last Job."""
+    async with AsyncExitStack() as exits:
+        folder = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="fluxqueue-e2e-")))
+        folder.chmod(0o755)  # where the server runs as nobody it must reach its data
+        logs = tmp_path_factory.mktemp(f"logs-{cluster_kind}")
+        exits.callback(shutil.copytree, folder / "logs", logs, dirs_exist_ok=True)
+        if cluster_kind == "real":
+            control_plane = request.getfixturevalue("control_plane")
+            running = await exits.enter_async_context(real_world(folder, control_plane))
+        else:
+            running = await exits.enter_async_context(embedded_world(folder))
+        yield running
+        await _assert_whole_cluster_is_free(running)
+
+
+async def _assert_whole_cluster_is_free(world: World) -> None:
+    """What leaked anywhere, also in the matcher's memory, would keep this Job waiting."""
+    space = await make_space(world)
+    whole = job("whole", pods=len(NODES), cpu="8", wishes={"exclusive": "true"})
+    await space.create(whole)
+    await space.until_job("whole")
+    await remove_space(space)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def space(world: World) -> AsyncIterator[Space]:
+    """A namespace of the test's own."""
+    made = await make_space(world)
+    yield made
+    await remove_space(made)
+    await assert_nothing_left(world)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def unmanaged(world: World, space: Space) -> AsyncIterator[Space]:
+    """A namespace that has opted out, beside the test's own."""
+    made = await make_space(world, {"fluxqueue/managed": "false"})
+    yield made
+    await remove_space(made)

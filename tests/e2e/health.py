@@ -1,0 +1,46 @@
+"""The invariants, asserted after every end-to-end test: nothing is broken, nothing is left."""
+
+from __future__ import annotations
+
+from fluxqueue.checking import check
+from fluxqueue.clock import SystemClock
+from tests.e2e.world import World
+from tests.support.waiting import eventually
+
+_LEFT = {
+    "drift": "SELECT * FROM drift",
+    "outbox": "SELECT kind, key, attempts, last_error FROM outbox",
+    "live allocation": "SELECT * FROM allocations WHERE is_live",
+    "slot not returned": "SELECT * FROM allocation_slots WHERE state <> 'returned'",
+    "reservation": "SELECT * FROM reservations",
+    "unfinished": "SELECT namespace, name, state, reason FROM fluxjobs WHERE ended_at IS NULL",
+    "pod": "SELECT namespace, name, phase FROM pods",
+    "used": "SELECT * FROM node_usage WHERE free <> capacity",
+}
+
+
+async def what_is_left(world: World) -> list[str]:
+    """Everything the rows still hold, in words; empty once all work is over."""
+    found = {name: await world.rows(sql) for name, sql in _LEFT.items()}
+    return [f"{name}: {row}" for name, rows in found.items() for row in rows]
+
+
+async def assert_invariants(world: World) -> None:
+    """The checker finds nothing, not even a warning."""
+    findings = await check(world.database, world.client, SystemClock(), patience_s=10)
+    assert not findings, "\n".join(map(str, findings))
+
+
+async def assert_nothing_left(world: World) -> None:
+    """All slots are back, free is capacity on every node, and every invariant holds."""
+    left: list[str] = []
+
+    async def is_clean() -> bool:
+        left[:] = await what_is_left(world)
+        return not left
+
+    try:
+        await eventually(is_clean, "nothing left in the rows", timeout_s=45)
+    except AssertionError as error:
+        raise AssertionError("\n".join([str(error), *left])) from error
+    await assert_invariants(world)

@@ -1,0 +1,85 @@
+"""Manifests that others wrote: what this release manages runs queued, the rest is left alone.
+
+They are read from ``<repository>/../shared/manifests`` (``FLUXQUEUE_SHARED`` overrides) and never
+copied. The images need not exist: the simulated nodes decide how pods end.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fluxqueue.errors import NotFound
+from fluxqueue.kube.resources import (
+    DEPLOYMENTS,
+    FLUXJOBS,
+    JOBS,
+    PODS,
+    REPLICASETS,
+    STATEFULSETS,
+    Resource,
+)
+from tests.e2e.space import Space
+
+Obj = dict[str, Any]
+
+SHARED = Path(os.environ.get("FLUXQUEUE_SHARED", Path(__file__).parents[3] / "shared"))
+FOLDER = SHARED / "manifests"
+FILES = sorted(FOLDER.rglob("*.yaml")) if FOLDER.is_dir() else []
+UNMANAGED = {
+    "Deployment": DEPLOYMENTS,
+    "ReplicaSet": REPLICASETS,
+    "StatefulSet": STATEFULSETS,
+}
+FOREIGN_KINDS = {"PodGroup", "MPIJob"}
+
+
+def _documents() -> list[Any]:
+    return [
+        pytest.param(document, id=f"{path.relative_to(FOLDER)}-{document['kind']}")
+        for path in FILES
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.skipif(not FILES, reason=f"{FOLDER} has no manifests")
+@pytest.mark.parametrize("document", _documents())
+async def test_a_manifest_runs(space: Space, document: Obj) -> None:
+    """Jobs to their end, Pods (which never end by themselves) to Running."""
+    kind, name = document["kind"], document["metadata"]["name"]
+    if kind == "Job":
+        await space.create(document)
+        await space.until_job(name)
+        await space.until_state(name, "Completed")
+    elif kind == "Pod":
+        await space.create(document)
+        await space.until_state(name, "Running")
+    elif kind in UNMANAGED:
+        await _assert_left_alone(space, UNMANAGED[kind], document)
+    else:
+        assert kind in FOREIGN_KINDS, f"what is a {kind}?"
+        await _assert_unknown(space, document)
+
+
+async def _assert_left_alone(space: Space, resource: Resource, document: Obj) -> None:
+    """Managed by a later release: accepted as it is, and in no queue."""
+    made = await space.client.create(resource, space.name, document)
+    assert "schedulingGates" not in made["spec"]["template"]["spec"]
+    assert "fluxqueue/managed" not in (made["metadata"].get("labels") or {})
+    pods = (await space.client.list(PODS, space.name)).items
+    assert not [pod for pod in pods if pod["spec"].get("schedulingGates")]
+    assert not (await space.client.list(FLUXJOBS, space.name)).items
+    assert not (await space.client.list(JOBS, space.name)).items
+
+
+async def _assert_unknown(space: Space, document: Obj) -> None:
+    """Needs a definition that this cluster does not have; the API server says so."""
+    group, _, version = document["apiVersion"].partition("/")
+    plural = f"{document['kind'].lower()}s"
+    resource = Resource(group, version, plural, document["kind"], True)
+    with pytest.raises(NotFound):
+        await space.client.create(resource, space.name, document)

@@ -1,0 +1,144 @@
+"""What users see: status, events, kubectl, psql."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.fluxjob.hostlist import expand
+from tests.e2e.objects import FOR_EVER, job
+from tests.e2e.space import Space
+from tests.support.control_plane import ASSETS_ENV
+from tests.support.waiting import eventually
+
+STORY = ["Queued", "Allocated", "Started", "Completed"]
+
+
+def _kubectl() -> str:
+    assets = Path(os.environ.get(ASSETS_ENV, "/nonexistent")) / "kubectl"
+    found = shutil.which("kubectl") or (str(assets) if assets.is_file() else None)
+    if found is None:
+        pytest.skip("kubectl is neither on PATH nor beside the control plane's programs")
+    return found
+
+
+async def kubectl(space: Space, *arguments: str) -> str:
+    """What kubectl prints; its failure is the test's."""
+    process = await asyncio.create_subprocess_exec(
+        _kubectl(),
+        f"--kubeconfig={space.world.kubeconfig}",
+        f"--namespace={space.name}",
+        f"--cache-dir={space.world.stack.options.data_dir / 'kubectl-cache'}",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
+
+
+async def test_the_status_carries_r_and_nodes(space: Space) -> None:
+    """From R alone an empty database could be rebuilt."""
+    await space.create(job("told", pods=2, cpu="12", pool="main", run=FOR_EVER))
+    status = (await space.until_state("told", "Running"))["status"]
+    granted = status["R"]
+    assert granted["execution"]["nodelist"] == [status["nodes"]]
+    slots = granted["attributes"]["fluxqueue"]["slots"]
+    assert [slot["resources"]["cpu"] for slot in slots] == [12_000, 12_000]
+    assert sorted(slot["node"] for slot in slots) == sorted(expand(status["nodes"]))
+    conditions = {one["type"]: one["status"] for one in status["conditions"]}
+    assert conditions == {"Allocated": "True", "Finished": "False"}
+    assert status["startTime"]
+    await space.delete("told")
+
+
+async def test_events_tell_the_story_on_job_and_fluxjob(space: Space) -> None:
+    """In order, each once, on both objects."""
+    made = await space.create(job("told", run={"duration": "500ms"}))
+    await space.until_job("told")
+    fluxjob = await space.until_state("told", "Completed")
+    for uid in (made["metadata"]["uid"], fluxjob["metadata"]["uid"]):
+
+        async def reasons(uid: str = uid) -> list[str] | None:
+            found = [one["reason"] for one in await space.events_on(uid)]
+            return found if found[-1:] == STORY[-1:] else None
+
+        assert await eventually(reasons, "the last event") == STORY
+
+
+async def test_psql_shows_the_queue(space: Space) -> None:
+    """``select * from queue`` is the first thing to type."""
+    await space.create(job("blocker", cpu="16", pool="single", run=FOR_EVER))
+    await space.until_state("blocker", "Running")
+    await space.create(job("waits", pods=2, cpu="8", pool="single", wishes={"priority": "7"}))
+    await space.until_state("waits", "Pending", "Reserved")
+    sql = "SELECT * FROM queue WHERE namespace = :namespace"
+
+    async def with_reason() -> list[dict[str, object]]:
+        found = await space.world.rows(sql, namespace=space.name)
+        return found if found and found[0]["reason"] else []
+
+    (row,) = await eventually(with_reason, "a reason in the queue")
+    assert (row["position"], row["name"], row["size"], row["priority"]) == (1, "waits", 2, 7)
+
+
+async def test_kubectl_gets_fluxjobs_in_columns(space: Space) -> None:
+    """STATE, SIZE, NODES ... as the definition says."""
+    await space.create(job("seen", pods=2, cpu="8", pool="single", run=FOR_EVER))
+    await space.until_state("seen", "Running")
+    header, line = (await kubectl(space, "get", "fluxjobs")).splitlines()
+    assert header.split() == [
+        "NAME", "STATE", "SIZE", "NODES", "PRIORITY", "QUEUE", "START", "REASON", "AGE",
+    ]  # fmt: skip
+    assert line.split()[:6] == ["seen-job", "Running", "2", "single", "0", "default"]
+    assert "seen-job" in await kubectl(space, "get", "fj", "-o", "wide")
+    phases = await kubectl(
+        space, "get", "pods", "-o", "jsonpath={.items[*].spec.nodeName} {.items[*].status.phase}"
+    )
+    assert phases.split() == ["single", "single", "Running", "Running"]
+
+
+async def test_kubectl_describe_tells_the_story(space: Space) -> None:
+    """Events stand below the FluxJob."""
+    await space.create(job("seen", run={"duration": "500ms"}))
+    await space.until_state("seen", "Completed")
+
+    async def described() -> str | None:
+        text = await kubectl(space, "describe", "fluxjob", "seen-job")
+        return text if "has completed" in text else None
+
+    text = await eventually(described, "the last event in kubectl describe")
+    assert text is not None
+    positions = [text.index(reason, text.index("Events:")) for reason in STORY]
+    assert positions == sorted(positions)
+
+
+async def test_kubectl_applies_waits_and_deletes(space: Space, tmp_path: Path) -> None:
+    """The way of a user who has nothing but kubectl."""
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(
+        """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: by-hand}
+spec:
+  parallelism: 2
+  completions: 2
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - {name: main, image: busybox, resources: {requests: {cpu: "2"}}}
+""",
+        encoding="utf-8",
+    )
+    assert "job.batch/by-hand created" in await kubectl(space, "apply", "-f", str(manifest))
+    await kubectl(space, "wait", "--for=condition=Complete", "job/by-hand", "--timeout=60s")
+    await kubectl(space, "wait", "--for=condition=Finished", "fluxjob/by-hand-job", "--timeout=60s")
+    await kubectl(space, "delete", "job", "by-hand")
+    assert "No resources found" in await kubectl(space, "get", "pods")

@@ -1,0 +1,213 @@
+"""``fluxqueue up`` itself, as a user starts and ends it: one process tree, one data directory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.config import load_kubeconfig
+from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from tests.e2e.objects import FOR_EVER, job
+from tests.support.waiting import eventually
+
+READY = "ready"
+START_S = 120.0
+END_S = 15.0
+"""An order of magnitude above what it takes; below any time-out inside."""
+
+
+@dataclass(slots=True)
+class Up:
+    """A running ``fluxqueue up`` and what it has printed."""
+
+    process: asyncio.subprocess.Process
+    lines: list[str] = field(default_factory=list)
+    _reader: asyncio.Task[None] | None = None
+
+    def read(self) -> None:
+        """Collect what it prints."""
+        self._reader = asyncio.create_task(self._collect())
+
+    async def _collect(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.lines.append(line.decode().rstrip())
+
+    async def until_printed(self, text: str, *, timeout_s: float = START_S) -> None:
+        """Wait for a line that contains ``text``."""
+
+        async def is_there() -> bool:
+            if any(text in line for line in self.lines):
+                return True
+            assert self.process.returncode is None, "\n".join(self.lines)
+            return False
+
+        await eventually(is_there, f"{text!r} in the output", timeout_s=timeout_s)
+
+    async def end(self, number: signal.Signals | None = None) -> int:
+        """Send a signal (none: it ends by itself) and give the exit code."""
+        if number is not None:
+            self.process.send_signal(number)
+        async with asyncio.timeout(END_S):
+            code = await self.process.wait()
+        assert self._reader is not None
+        await self._reader
+        return code
+
+
+@asynccontextmanager
+async def running_up(*arguments: str | Path, **environ: str) -> AsyncIterator[Up]:
+    """Start ``fluxqueue up``; whatever the test does, it does not outlive it."""
+    clean = {k: v for k, v in os.environ.items() if k not in {"DATABASE_URL", "KUBECONFIG"}}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "fluxqueue", "up", *map(str, arguments)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**clean, "PYTHONUNBUFFERED": "1", **environ},
+        start_new_session=True,
+    )
+    up = Up(process)
+    up.read()
+    try:
+        yield up
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    """A folder that the database server can reach when it runs as nobody."""
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-up-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def _family(folder: Path) -> set[int]:
+    """Processes that name ``folder`` on their command line or in their environment."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if str(folder).encode() in told and state != "Z":
+            found.add(int(entry.name))
+    return found
+
+
+async def _until_no_family(folder: Path) -> None:
+    async def is_empty() -> bool:
+        return not _family(folder)
+
+    await eventually(is_empty, f"no process of {folder} left", timeout_s=30)
+
+
+async def _until_state(client: KubeClient, name: str, *states: str) -> dict[str, Any]:
+    async def look() -> dict[str, Any] | None:
+        for found in (await client.list(FLUXJOBS, "default")).items:
+            is_it = found["metadata"]["name"] == f"{name}-job"
+            if is_it and (found.get("status") or {}).get("state") in states:
+                return found
+        return None
+
+    found = await eventually(look, f"{name} {states}")
+    assert found is not None
+    return found
+
+
+@pytest.mark.slow
+async def test_a_second_up_goes_on_where_the_first_stopped(data_dir: Path) -> None:
+    """Ctrl-C ends it clean within seconds; a queued Job is still queued at the next start."""
+    arguments = ("--data-dir", data_dir, "--nodes", "1")
+    async with running_up(*arguments) as first:
+        await first.until_printed(READY)
+        async with KubeClient(load_kubeconfig(str(data_dir / "kubeconfig"))) as client:
+            await client.create(JOBS, "default", job("blocker", cpu="16", run=FOR_EVER))
+            await _until_state(client, "blocker", "Running")
+            await client.create(JOBS, "default", job("queued", cpu="16"))
+            before = await _until_state(client, "queued", "Pending", "Reserved")
+        assert len(_family(data_dir)) > 4, "cluster, webhook, controller, worker, Postgres"
+        assert await first.end(signal.SIGINT) == 0
+        assert not _family(data_dir)
+    async with running_up(*arguments) as second:
+        await second.until_printed(READY)
+        async with KubeClient(load_kubeconfig(str(data_dir / "kubeconfig"))) as client:
+            after = await _until_state(client, "queued", "Pending", "Reserved")
+            assert after["status"]["jobid"] == before["status"]["jobid"]
+            await client.delete(JOBS, "default", "blocker", propagation="Background")
+            await _until_state(client, "queued", "Completed")
+        assert await second.end(signal.SIGTERM) == 0
+        assert not _family(data_dir)
+
+
+@pytest.mark.slow
+async def test_a_folder_in_use_is_refused_and_a_killed_up_leaves_nobody_behind(
+    data_dir: Path,
+) -> None:
+    """kill -9 of ``up``: its children end too, and the folder can be used again."""
+    arguments = ("--data-dir", data_dir, "--nodes", "1")
+    async with running_up(*arguments) as first:
+        await first.until_printed(READY)
+        family = _family(data_dir)
+        async with running_up(*arguments) as rival:
+            assert await asyncio.wait_for(rival.process.wait(), 60) == 2
+            await rival.end()
+            said = "\n".join(rival.lines)
+            assert str(data_dir) in said
+            assert "in use" in said
+            assert "Traceback" not in said
+        assert family <= _family(data_dir), "the rival must not disturb the first"
+        first.process.kill()
+        await first.process.wait()
+    await _until_no_family(data_dir)
+
+
+async def test_an_unreachable_database_is_waited_for_and_named(data_dir: Path) -> None:
+    """It says what it waits for, does not crash, and Ctrl-C still ends it."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        url = f"postgresql://nobody:secret@127.0.0.1:{port}/none"
+        async with running_up("--data-dir", data_dir, "--nodes", "1", "--database-url", url) as up:
+            await up.until_printed(f"127.0.0.1:{port}")
+            said = "\n".join(up.lines)
+            assert "secret" not in said
+            assert "Traceback" not in said
+            await up.end(signal.SIGINT)
+    await _until_no_family(data_dir)
+
+
+@pytest.mark.parametrize("content", [None, "no: [yaml"], ids=["absent", "broken"])
+async def test_an_unreadable_kubeconfig_is_one_line_and_exit_2(
+    data_dir: Path, content: str | None
+) -> None:
+    """The line names the file."""
+    kubeconfig = data_dir / "kubeconfig.yaml"
+    if content is not None:
+        kubeconfig.write_text(content)
+    async with running_up("--data-dir", data_dir / "data", "--kubeconfig", kubeconfig) as up:
+        assert await asyncio.wait_for(up.process.wait(), 60) == 2
+        await up.end()
+    said = [line for line in up.lines if line and not line.startswith("starting")]
+    assert len(said) == 1, said
+    assert str(kubeconfig) in said[0]
+    await _until_no_family(data_dir)

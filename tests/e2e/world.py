@@ -1,0 +1,122 @@
+"""The world of the end-to-end tests: every part of fluxqueue as a real process, on a cluster.
+
+Made once per kind of cluster by ``conftest.world``. *embedded* is our own cluster, *real* a real
+control plane whose nodes are our simulated ones; tests must not ask which of the two it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluxqueue.cli.stack import Stack
+from fluxqueue.cli.stack_options import ClusterShape, StackOptions
+from fluxqueue.db.database import Database
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.config import ClusterConfig, load_kubeconfig
+from fluxqueue.localcluster.controllers.node_shape import NodeShape
+from fluxqueue.localcluster.controllers.options import ControllerOptions
+from fluxqueue.localcluster.nodes import SimulatedNodes
+from fluxqueue.settings import Settings
+from tests.support.control_plane import ControlPlane
+
+ZONE = "topology.kubernetes.io/zone"
+WORKERS = 2
+
+NODES = (
+    NodeShape("node-1", cpu="16", memory="64Gi", labels={"pool": "main", ZONE: "east"}),
+    NodeShape("node-2", cpu="16", memory="64Gi", labels={"pool": "main", ZONE: "east"}),
+    NodeShape("node-3", cpu="16", memory="64Gi", labels={"pool": "main", ZONE: "west"}),
+    NodeShape("node-4", cpu="16", memory="64Gi", labels={"pool": "main", ZONE: "west"}),
+    NodeShape("single", cpu="16", memory="64Gi", labels={"pool": "single"}),
+    NodeShape("gpu-1", cpu="8", memory="32Gi", gpus=4, labels={"pool": "gpu"}),
+    NodeShape("gpu-2", cpu="8", memory="32Gi", gpus=4, labels={"pool": "gpu"}),
+)
+"""Pools of nodes that tests choose by nodeSelector: ``main`` 4x16 cores in two zones, ``single``
+1x16, ``gpu`` 2x8 with four GPUs each."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything running, and the doors to it. ``late_nodes`` lets nodes join and leave."""
+
+    kind: str
+    stack: Stack
+    client: KubeClient
+    database: Database
+    late_nodes: SimulatedNodes
+
+    @property
+    def kubeconfig(self) -> Path:
+        """For kubectl."""
+        return self.stack.kubeconfig
+
+    async def rows(self, sql: str, **values: Any) -> list[dict[str, Any]]:
+        """What a statement finds in the queue's database."""
+        async with self.database.begin() as tx:
+            return await tx.fetch(sql, **values)
+
+    def pid(self, part: str) -> int:
+        """Process id of a running part of the stack."""
+        pid = self.stack.parts[part].pid
+        assert pid is not None, f"{part} is not running"
+        return pid
+
+
+@asynccontextmanager
+async def embedded_world(folder: Path) -> AsyncIterator[World]:
+    """A world on the embedded cluster, with the waiting times of Kubernetes shortened."""
+    arguments = ["--quick"]
+    for shape in NODES:
+        arguments += ["--node", _node_argument(shape)]
+    options = StackOptions(
+        data_dir=folder,
+        shape=ClusterShape(nodes=0),
+        workers=WORKERS,
+        cluster_arguments=tuple(arguments),
+    )
+    async with Stack(options) as stack, _doors("embedded", stack) as world:
+        yield world
+
+
+@asynccontextmanager
+async def real_world(folder: Path, control_plane: ControlPlane) -> AsyncIterator[World]:
+    """A world on a real control plane, whose kubelets are our node agents."""
+    options = StackOptions(
+        data_dir=folder, kubeconfig=control_plane.kubeconfig_path, workers=WORKERS
+    )
+    async with (
+        SimulatedNodes(control_plane.config, list(NODES)),
+        Stack(options) as stack,
+        _doors("real", stack) as world,
+    ):
+        yield world
+
+
+@asynccontextmanager
+async def _doors(kind: str, stack: Stack) -> AsyncIterator[World]:
+    config = load_kubeconfig(str(stack.kubeconfig))
+    settings = Settings(database_url=stack.database_url)
+    async with (
+        KubeClient(config) as client,
+        Database(settings, role="test") as database,
+        _late_nodes(config) as late_nodes,
+    ):
+        yield World(kind, stack, client, database, late_nodes)
+
+
+def _late_nodes(config: ClusterConfig) -> SimulatedNodes:
+    return SimulatedNodes(config, [], ControllerOptions.quick())
+
+
+def _node_argument(shape: NodeShape) -> str:
+    sizes: Mapping[str, str] = {
+        "cpu": shape.cpu,
+        "memory": shape.memory,
+        "gpus": str(shape.gpus),
+        **shape.labels,
+    }
+    return ",".join([shape.name, *(f"{key}={value}" for key, value in sizes.items())])
