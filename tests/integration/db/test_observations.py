@@ -133,6 +133,9 @@ async def test_gone_is_told_and_is_not_forgotten(rows: Rows) -> None:
     assert row == {"is_gone": True, "is_deleting": True, "wanted": 0}
     assert await rows.fetch("SELECT uid FROM pods") == [{"uid": "q"}]
     async with rows.database.begin() as tx:
+        assert (await read_known(tx)).flux_uids == {"a": "flux-a"}, "a pod of it is still there"
+    await rows.settle("a")
+    async with rows.database.begin() as tx:
         assert (await read_known(tx)).flux_uids == {}
 
 

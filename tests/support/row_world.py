@@ -1,0 +1,242 @@
+"""A small world for the stateful model test: Jobs, pods and nodes as they are, and as they are seen.
+
+Plays API server, Job controller, scheduler and node agents in memory; only the rows are real. What
+the controller sees of a Job and of its pods lags behind the truth, each by itself. Everything is
+drawn from one seeded generator, so a seed is a story that can be told again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from fluxqueue.db.observations import WorkloadSeen
+from fluxqueue.db.settling import Ungate
+from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import CPU, ResourceRequest
+from tests.support.pool_model import request
+from tests.support.rows import cpu_node, workload
+
+NODES = {"n0": 4, "n1": 4, "n2": 6}
+
+
+@dataclass
+class Job:
+    """A Job as it is. ``left``: completions still to come."""
+
+    uid: str
+    asked: ResourceRequest
+    priority: int
+    left: int
+    parallelism: int
+    is_suspended: bool = True
+    is_author_suspended: bool = False
+    is_deleting: bool = False
+    is_gone: bool = False
+    result: str | None = None
+    pods: dict[str, PodFact] = field(default_factory=dict)
+
+    @property
+    def wanted(self) -> int:
+        """Pods it may run at once."""
+        return 0 if self.result else min(self.parallelism, self.left)
+
+
+class World:
+    """The truth, what is seen of it, and what may happen next."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.nodes: dict[str, NodeFact] = {name: cpu_node(name, c) for name, c in NODES.items()}
+        self.jobs: dict[str, Job] = {}
+        self.foreign: dict[str, int] = {}
+        self.seen_job: dict[str, Job] = {}
+        self.seen_pods: dict[str, tuple[PodFact, ...]] = {}
+        self.target: dict[str, str] = {}
+        self.made = 0
+        self.ended: Counter[str] = Counter()
+
+    # --- what users and nodes do -------------------------------------------------------------
+
+    def submit(self) -> None:
+        """A new Job; some never fit, some are of size 0, some suspended by their author."""
+        self.made += 1
+        draw = self.random
+        count = draw.choice((1, 1, 2, 3, 4, 0))
+        asked = request(
+            count,
+            duration_s=draw.choice((None, 30, 60)),
+            is_spread=draw.random() < 0.2,
+            is_exclusive=draw.random() < 0.15,
+            cpu=draw.choice((1, 2, 2, 3, 9 if draw.random() < 0.2 else 4)),
+        )
+        uid = f"{draw.randrange(10**6):06}-{self.made}"
+        self.jobs[uid] = Job(
+            uid,
+            asked,
+            draw.choice((0, 0, 5)),
+            left=max(count, 1) + draw.choice((0, 0, 2)),
+            parallelism=count,
+            is_author_suspended=draw.random() < 0.1,
+        )
+
+    def delete(self) -> None:
+        """Someone deletes a Job; its pods are asked to go."""
+        if job := self._pick(lambda j: not j.is_deleting):
+            job.is_deleting = True
+            for pod in job.pods.values():
+                job.pods[pod.uid] = replace(pod, is_terminating=True)
+
+    def unsuspend(self) -> None:
+        """An author lets a Job go."""
+        if job := self._pick(lambda j: j.is_author_suspended):
+            job.is_author_suspended = False
+
+    def scale(self) -> None:
+        """Another parallelism."""
+        if job := self._pick(lambda j: not j.result and not j.is_deleting):
+            job.parallelism = self.random.choice((1, 2, 3))
+
+    def lose_node(self) -> None:
+        """A node is removed, its pods with it."""
+        if len(self.nodes) > 1:
+            name = self.random.choice(sorted(self.nodes))
+            del self.nodes[name]
+            for job in self.jobs.values():
+                job.pods = {u: p for u, p in job.pods.items() if p.node != name}
+
+    def change_node(self) -> None:
+        """A node goes down, or is cordoned, or healthy again."""
+        name = self.random.choice(sorted(self.nodes))
+        self.nodes[name] = cpu_node(
+            name,
+            NODES[name],
+            is_up=self.random.random() < 0.7,
+            is_schedulable=self.random.random() < 0.8,
+        )
+
+    def return_nodes(self) -> None:
+        """All nodes are there and healthy."""
+        self.nodes = {name: cpu_node(name, cpu) for name, cpu in NODES.items()}
+
+    def foreigner(self) -> None:
+        """A pod of others comes, or goes."""
+        if self.foreign and self.random.random() < 0.6:
+            self.foreign.popitem()
+        else:
+            self.foreign[self.random.choice(sorted(NODES))] = self.random.choice((1, 3, 9))
+
+    # --- what Kubernetes does ----------------------------------------------------------------
+
+    def run_controllers(self) -> None:
+        """Job controller, scheduler and garbage collector, once around."""
+        for job in list(self.jobs.values()):
+            if not job.is_suspended and not job.is_deleting and not job.result:
+                self._make_pods(job)
+                if job.left == 0:
+                    job.result = "Completed"
+            if job.result or job.is_deleting:
+                job.pods = {u: p for u, p in job.pods.items() if not p.is_gated}
+            if job.is_deleting and not job.is_gone and self.random.random() < 0.5:
+                job.is_gone = True
+            for pod in list(job.pods.values()):
+                self._bind(job, pod)
+
+    def _make_pods(self, job: Job) -> None:
+        active = [p for p in job.pods.values() if not p.is_terminal and not p.is_terminating]
+        for _ in range(job.wanted - len(active)):
+            self.made += 1
+            uid = f"p{self.made}"
+            job.pods[uid] = PodFact(uid, uid, "Pending", True)
+        for pod in active[: max(0, len(active) - job.wanted)]:
+            job.pods[pod.uid] = replace(pod, is_terminating=True)
+
+    def _bind(self, job: Job, pod: PodFact) -> None:
+        """The scheduler binds where there is room; the node agent starts it."""
+        name = self.target.get(pod.uid)
+        if pod.is_gated or pod.node or name not in self.nodes or pod.is_terminating:
+            return
+        fact = self.nodes[name]
+        need = job.asked.slots[0].needs[CPU]
+        used = self.used(name) + self.foreign.get(name, 0)
+        if fact.is_up and fact.is_schedulable and used + need <= fact.capacity[CPU]:
+            job.pods[pod.uid] = replace(pod, node=name, phase="Running")
+
+    def used(self, name: str) -> int:
+        """Cpu of our pods that are bound to the node and not over."""
+        return sum(
+            job.asked.slots[0].needs[CPU]
+            for job in self.jobs.values()
+            for pod in job.pods.values()
+            if pod.node == name and not pod.is_terminal
+        )
+
+    def run_pods(self, chance: float = 0.3) -> None:
+        """Running pods succeed or fail; terminating and ended ones disappear."""
+        for job in self.jobs.values():
+            for pod in list(job.pods.values()):
+                if self.random.random() > chance:
+                    continue
+                if pod.is_terminal or pod.is_terminating:
+                    del job.pods[pod.uid]
+                elif pod.phase == "Running":
+                    ok = self.random.random() < 0.7
+                    job.pods[pod.uid] = replace(pod, phase="Succeeded" if ok else "Failed")
+                    job.left -= int(ok and job.left > 0)
+
+    # --- what fluxqueue does to it -----------------------------------------------------------
+
+    def release(self, uid: str) -> None:
+        """Our release: the Job is unsuspended; a repeat changes nothing."""
+        if uid in self.jobs:
+            self.jobs[uid].is_suspended = False
+
+    def ungate(self, one: Ungate) -> None:
+        """Our ungate; too late or twice changes nothing."""
+        job = self.jobs.get(one.workload_uid)
+        pod = job.pods.get(one.pod_uid) if job else None
+        if job is None or pod is None or pod.is_terminating or not pod.is_gated:
+            return
+        self.target[one.pod_uid] = one.node
+        job.pods[pod.uid] = replace(pod, is_gated=False)
+
+    # --- what is seen of it ------------------------------------------------------------------
+
+    def look(self, chance: float = 1.0) -> None:
+        """Informers catch up, with each Job and with each Job's pods by itself."""
+        for uid, job in self.jobs.items():
+            if self.random.random() < chance:
+                self.seen_job[uid] = replace(job, pods={})
+            if self.random.random() < chance:
+                self.seen_pods[uid] = tuple(job.pods.values())
+
+    def seen(self) -> tuple[list[WorkloadSeen], dict[str, tuple[str, list[PodFact]]]]:
+        """Workloads to be written, and those that are gone with the pods that are left."""
+        present, gone = [], {}
+        for uid, job in self.seen_job.items():
+            pods = self.seen_pods.get(uid, ())
+            if job.is_gone:
+                gone[uid] = ("default", list(pods))
+                continue
+            succeeded = sum(pod.phase == "Succeeded" for pod in pods)
+            wanted = max(0, min(job.wanted, job.left + succeeded))
+            one = workload(
+                uid,
+                job.asked,
+                priority=job.priority,
+                wanted=wanted,
+                result=job.result,
+                is_deleting=job.is_deleting,
+                is_suspended=job.is_suspended,
+                held_by="author" if job.is_author_suspended else None,
+                pods=tuple(sorted(pods, key=lambda p: p.uid)),
+            )
+            present.append(one)
+        self.random.shuffle(present)
+        return present, gone
+
+    def _pick(self, wish: object) -> Job | None:
+        found = [job for job in self.jobs.values() if wish(job)]  # type: ignore[operator]
+        return self.random.choice(found) if found else None
