@@ -107,6 +107,12 @@ class ApiError(FluxQueueError):
         self.code, self.reason, self.body = code, reason, body
         super().__init__(f"{code} {reason}: {message}")
 
+    @property
+    def is_namespace_ending(self) -> bool:
+        """Whether nothing new is accepted because the namespace is being deleted (a 403)."""
+        causes = (self.body.get("details") or {}).get("causes") or ()
+        return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+
 
 class NotFound(ApiError):
     """404."""

@@ -52,6 +52,8 @@ async def ensure_fluxjobs(
         except InvalidInput as error:
             outcome.invalid[uid] = error
         except (ApiUnavailable, ApiError) as error:
+            if isinstance(error, ApiError) and error.is_namespace_ending:
+                return  # the workload goes too, and what it holds is given back then
             logger.warning(
                 "FluxJob not created", extra={"action": "wrap", "uid": uid, "error": str(error)}
             )
@@ -121,3 +123,6 @@ async def report_invalid(
         await client.create(EVENTS, meta["namespace"], body)
     except (Conflict, NotFound, ApiUnavailable):
         return
+    except ApiError as refusal:
+        if not refusal.is_namespace_ending:
+            raise

@@ -189,17 +189,8 @@ async def _tell(context: WorkerContext, outbox_row: OutboxRow, row: PublishedRow
         except (Conflict, NotFound):
             continue  # told already, or the namespace is gone
         except ApiError as error:
-            if not _is_namespace_ending(error):
+            if not error.is_namespace_ending:
                 raise
-
-
-def _is_namespace_ending(error: ApiError) -> bool:
-    """Whether the refusal says that nothing new may be made in a namespace that is being deleted.
-
-    Tried again it would be refused until the namespace is gone, and nobody is left to be told.
-    """
-    causes = (error.body.get("details") or {}).get("causes") or ()
-    return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
 
 
 def _event(

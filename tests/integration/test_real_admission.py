@@ -18,9 +18,11 @@ import yaml
 
 from fluxqueue.certs import ensure
 from fluxqueue.cli.certs import LOOPBACK
-from fluxqueue.errors import ApiError, Invalid, NotFound
+from fluxqueue.controller.wrapping import ensure_fluxjobs
+from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import (
+    CONFIGMAPS,
     CRDS,
     FLUXJOBS,
     JOBS,
@@ -64,7 +66,8 @@ async def namespace(client: KubeClient) -> AsyncIterator[str]:
 
     await eventually(is_usable, "the default service account")
     yield name
-    await client.delete(NAMESPACES, None, name)
+    with contextlib.suppress(NotFound, Conflict):  # the test may have deleted it
+        await client.delete(NAMESPACES, None, name)
     for pod in (await client.list(PODS, name)).items:  # bound ones wait for a kubelet
         with contextlib.suppress(NotFound):
             await client.delete(PODS, name, pod["metadata"]["name"], grace_s=0)
@@ -261,3 +264,17 @@ async def test_a_fluxjob_fits_its_definition_and_goes_with_its_batchjob(
         return not (await client.list(FLUXJOBS, namespace)).items
 
     await eventually(is_gone, "the FluxJob collected")
+
+
+async def test_nothing_is_wrapped_in_a_namespace_that_ends(
+    client: KubeClient, definition: None, namespace: str
+) -> None:
+    """Its workloads go with it; asking again and again would only hold other work up."""
+    job = await client.create(JOBS, namespace, _batch_job("late"))
+    kept = {"metadata": {"name": "kept", "finalizers": ["example.com/keep"]}}
+    await client.create(CONFIGMAPS, namespace, kept)
+    await client.delete(NAMESPACES, None, namespace)
+    outcome = await ensure_fluxjobs(client, {job["metadata"]["uid"]: job}, {}, 1000)
+    assert (outcome.flux_uids, outcome.invalid, outcome.again) == ({}, {}, [])
+    patch = {"metadata": {"finalizers": None}}
+    await client.patch(CONFIGMAPS, namespace, "kept", patch)

@@ -28,6 +28,17 @@ def test_refusals_become_their_own_exception(code: int, kind: type[ApiError]) ->
     assert str(error) == f"{code} Why: GET /x: because"
 
 
+def test_a_namespace_that_ends_is_told_from_other_refusals() -> None:
+    """Only the cause tells: code and reason are those of missing rights."""
+    cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
+    ending = as_error(403, {}, _status(403, "Forbidden", "m", causes=[cause]))
+    forbidden = as_error(403, {}, _status(403, "Forbidden", "m"))
+    assert isinstance(ending, ApiError)
+    assert isinstance(forbidden, ApiError)
+    assert ending.is_namespace_ending
+    assert not forbidden.is_namespace_ending
+
+
 @pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
 def test_overload_and_failure_are_unavailability(code: int) -> None:
     """Time can mend these, so they carry the server's wish for a pause."""
