@@ -46,8 +46,8 @@ def wanted_taints(node: Obj) -> set[tuple[str, str]]:
     return wanted
 
 
-def updated_taints(node: Obj, at: datetime, effect: str) -> list[Obj] | None:
-    """The node's taints as they should be; None if they are already.
+def taint_steps(node: Obj, at: datetime, effect: str) -> list[list[Obj]]:
+    """The writes that bring the node's taints up to date: additions first, then removals.
 
     One ``effect`` at a time: NoSchedule follows at once, NoExecute, which evicts, only with the
     regular look at all nodes.
@@ -57,29 +57,33 @@ def updated_taints(node: Obj, at: datetime, effect: str) -> list[Obj] | None:
     present = {
         (t["key"], t["effect"]) for t in taints if t["key"] in OURS and t["effect"] == effect
     }
-    if present == wanted:
-        return None
-    kept = [t for t in taints if (t["key"], t["effect"]) not in present - wanted]
-    added = [
-        {"key": key, "effect": effect, "timeAdded": write_time(at)}
-        for key, effect in sorted(wanted - present, reverse=True)
-    ]
-    return kept + added
+    steps: list[list[Obj]] = []
+    if wanted - present:
+        taints = taints + [
+            {"key": key, "effect": effect, "timeAdded": write_time(at)}
+            for key, effect in sorted(wanted - present)
+        ]
+        steps.append(taints)
+    if present - wanted:
+        steps.append([t for t in taints if (t["key"], t["effect"]) not in present - wanted])
+    return steps
 
 
-def missing_marks(node: Obj) -> Obj | None:
-    """Metadata that the control plane adds to every node; None if it is there."""
+def missing_marks(node: Obj) -> list[Obj]:
+    """Metadata that the control plane adds to every node, one write each."""
     metadata = node["metadata"]
+    marks: list[Obj] = []
+    if TTL_ANNOTATION not in (metadata.get("annotations") or {}):
+        marks.append({"annotations": {TTL_ANNOTATION: "0"}})
     labels = metadata.get("labels") or {}
     old_names = {
         f"beta.{name}": labels[name]
         for name in ("kubernetes.io/os", "kubernetes.io/arch")
         if name in labels and labels.get(f"beta.{name}") != labels[name]
     }
-    marks: Obj = {"labels": old_names} if old_names else {}
-    if TTL_ANNOTATION not in (metadata.get("annotations") or {}):
-        marks["annotations"] = {TTL_ANNOTATION: "0"}
-    return marks or None
+    if old_names:
+        marks.append({"labels": old_names})
+    return marks
 
 
 def unknown_conditions(node: Obj, at: datetime) -> list[Obj]:

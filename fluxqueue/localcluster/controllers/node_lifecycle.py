@@ -18,8 +18,8 @@ from fluxqueue.localcluster.controllers.informers import by_node
 from fluxqueue.localcluster.controllers.node_health import (
     evicted_at,
     missing_marks,
+    taint_steps,
     unknown_conditions,
-    updated_taints,
 )
 from fluxqueue.localcluster.controllers.node_shape import LEASE_NAMESPACE
 from fluxqueue.localcluster.controllers.objects import (
@@ -126,17 +126,15 @@ class NodeLifecycle:
                 logger.debug("taints not set node=%s error=%s", node["metadata"]["name"], error)
 
     async def _set_taints(self, node: Obj, effect: str) -> Obj:
-        taints = updated_taints(node, now(), effect)
-        if taints is None:
-            return node
-        metadata = node["metadata"]
-        body = {
-            "metadata": {"resourceVersion": metadata["resourceVersion"]},
-            "spec": {"taints": taints or None},
-        }
-        written = await self._client.patch(NODES, None, metadata["name"], body)
-        self._nodes.observe(written)
-        return written
+        for taints in taint_steps(node, now(), effect):
+            metadata = node["metadata"]
+            body = {
+                "metadata": {"resourceVersion": metadata["resourceVersion"]},
+                "spec": {"taints": taints or None},
+            }
+            node = await self._client.patch(NODES, None, metadata["name"], body)
+            self._nodes.observe(node)
+        return node
 
     async def _mark_unknown(self, node: Obj) -> None:
         name = node["metadata"]["name"]
@@ -160,10 +158,13 @@ class NodeLifecycle:
             await self._collect(name)
             return
         self._gone_since.pop(name, None)
-        node = await self._set_taints(node, "NoSchedule")
         marks = missing_marks(node)
-        if marks is not None:
-            node = await self._client.patch(NODES, None, name, {"metadata": marks})
+        for mark in marks[:1]:
+            node = await self._client.patch(NODES, None, name, {"metadata": mark})
+            self._nodes.observe(node)
+        node = await self._set_taints(node, "NoSchedule")
+        for mark in marks[1:]:
+            node = await self._client.patch(NODES, None, name, {"metadata": mark})
             self._nodes.observe(node)
         ready = condition_of(node, "Ready")
         if ready is not None and ready.get("status") == "Unknown":

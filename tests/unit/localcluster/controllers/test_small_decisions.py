@@ -12,8 +12,8 @@ from fluxqueue.localcluster.controllers.namespaces import deletion_conditions, w
 from fluxqueue.localcluster.controllers.node_health import (
     evicted_at,
     missing_marks,
+    taint_steps,
     unknown_conditions,
-    updated_taints,
 )
 from fluxqueue.localcluster.controllers.ttl import expires_at
 from fluxqueue.localcluster.controllers.workqueue import WorkQueue
@@ -37,19 +37,26 @@ def test_admission_taint_goes_when_the_node_is_ready() -> None:
     """The taint added at registration; foreign taints stay."""
     foreign = {"key": "dedicated", "effect": "NoSchedule"}
     node = _node("True", _taint("not-ready", "NoSchedule"), foreign)
-    assert updated_taints(node, NOW, "NoSchedule") == [foreign]
-    assert updated_taints(node, NOW, "NoExecute") is None
-    assert updated_taints(_node("True", foreign), NOW, "NoSchedule") is None
+    assert taint_steps(node, NOW, "NoSchedule") == [[foreign]]
+    assert taint_steps(node, NOW, "NoExecute") == []
+    assert taint_steps(_node("True", foreign), NOW, "NoSchedule") == []
 
 
 @pytest.mark.parametrize(("ready", "name"), [("False", "not-ready"), ("Unknown", "unreachable")])
 def test_taints_of_an_unready_node(ready: str, name: str) -> None:
     """NoSchedule first, NoExecute in a pass of its own, each with the time."""
     first = _taint(name, "NoSchedule", timeAdded=at(0))
-    assert updated_taints(_node(ready), NOW, "NoSchedule") == [first]
-    assert updated_taints(_node(ready, first), NOW, "NoExecute") == [
-        first,
-        _taint(name, "NoExecute", timeAdded=at(0)),
+    assert taint_steps(_node(ready), NOW, "NoSchedule") == [[first]]
+    both = [first, _taint(name, "NoExecute", timeAdded=at(0))]
+    assert taint_steps(_node(ready, first), NOW, "NoExecute") == [both]
+
+
+def test_additions_come_before_removals() -> None:
+    """A node is never without a taint that it keeps deserving under another name."""
+    steps = taint_steps(_node("Unknown", _taint("not-ready", "NoSchedule")), NOW, "NoSchedule")
+    assert [[t["key"].partition("/")[2] for t in taints] for taints in steps] == [
+        ["not-ready", "unreachable"],
+        ["unreachable"],
     ]
 
 
@@ -57,21 +64,19 @@ def test_cordon_and_its_end() -> None:
     """spec.unschedulable has a taint of its own."""
     taint = _taint("unschedulable", "NoSchedule")
     cordoned = _node(cordoned=True)
-    assert updated_taints(cordoned, NOW, "NoSchedule") == [{**taint, "timeAdded": at(0)}]
-    assert updated_taints(_node("True", taint), NOW, "NoSchedule") == []
+    assert taint_steps(cordoned, NOW, "NoSchedule") == [[{**taint, "timeAdded": at(0)}]]
+    assert taint_steps(_node("True", taint), NOW, "NoSchedule") == [[]]
 
 
 def test_marks_of_the_control_plane() -> None:
-    """Old label names and the TTL annotation are added once."""
-    node = {"metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}}}
-    marks = missing_marks(node)
-    assert marks == {
-        "labels": {"beta.kubernetes.io/os": "linux"},
-        "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
-    }
-    node["metadata"]["labels"] |= marks["labels"]
-    node["metadata"]["annotations"] = marks["annotations"]
-    assert missing_marks(node) is None
+    """The TTL annotation and the old label names, once."""
+    node: Obj = {"metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}}}
+    first, second = missing_marks(node)
+    assert first == {"annotations": {"node.alpha.kubernetes.io/ttl": "0"}}
+    assert second == {"labels": {"beta.kubernetes.io/os": "linux"}}
+    node["metadata"]["labels"] |= second["labels"]
+    node["metadata"] |= first
+    assert missing_marks(node) == []
 
 
 def test_silent_node() -> None:
