@@ -14,7 +14,7 @@ from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.db.figures import FluxJobLine, fluxjob_lines, node_lines, run_figures
 from fluxqueue.demo.manifests import Scene, Submission
-from fluxqueue.demo.screen import Frame, Screen
+from fluxqueue.demo.screen import SMALL_SCENE, Frame, Screen
 from fluxqueue.demo.verdict import Outcome, judge
 from fluxqueue.demo.watching import Watching
 from fluxqueue.errors import Conflict, DatabaseUnavailable, InvalidSettings
@@ -22,7 +22,7 @@ from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, NAMESPACES
 
-FRAME_S = 0.25
+FRAME_S, LARGE_FRAME_S = 0.25, 0.5
 BURST_MIN = 8
 SETTLE_S = 10.0
 """How long the last effects may take after the last FluxJob has ended (seconds)."""
@@ -102,7 +102,7 @@ class Play:
                 lines = []
             if submitting.done() and (_is_over(scene, lines) or submitting.exception()):
                 return
-            await self._clock.sleep(FRAME_S)
+            await self._clock.sleep(LARGE_FRAME_S if len(lines) > SMALL_SCENE else FRAME_S)
         self._screen.say(f"   given up after {scene.timeout_s:g} s")
 
     async def _frame(self, scene: Scene, lines: Sequence[FluxJobLine], elapsed_s: float) -> Frame:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
@@ -22,9 +22,14 @@ from rich.text import Text
 from fluxqueue.db.figures import FluxJobLine, NodeLine
 from fluxqueue.fluxjob.hostlist import compress
 
-ROWS_MAX = 14
+ROWS_MIN = 4
+OTHER_ROWS = 16
+"""Height of everything but the FluxJobs: the sum, headings and the bars of 21 nodes in pairs."""
+
 SMALL_SCENE = 12
 PROGRESS_S = 2.0
+_WIDTHS = {"JOBID": 5, "NAME": 12, "STATE": 13, "SIZE": 4, "NODES": 18, "WAIT": 7}
+_NUMBERS = frozenset({"JOBID", "SIZE", "WAIT"})
 _COLOURS = {
     "Pending": "yellow",
     "Reserved": "magenta",
@@ -136,7 +141,7 @@ class LiveScreen:
 
     def show(self, frame: Frame) -> None:
         """Redraw."""
-        self._live.update(draw(frame))
+        self._live.update(draw(frame, self._live.console.size.height))
 
 
 def choose_screen(console: Console, *, is_plain: bool) -> Screen:
@@ -144,22 +149,23 @@ def choose_screen(console: Console, *, is_plain: bool) -> Screen:
     return PlainScreen(console) if is_plain or not console.is_terminal else LiveScreen(console)
 
 
-def draw(frame: Frame) -> RenderableType:
-    """The picture of one moment."""
+def draw(frame: Frame, height: int) -> RenderableType:
+    """The picture of one moment, for a terminal of so many rows."""
     return Group(
         Text(f"{frame.elapsed_s:6.1f} s  {describe_frame(frame)}", style="bold"),
-        _table(frame.lines),
+        _table(frame.lines, max(ROWS_MIN, height - OTHER_ROWS)),
         Columns([_bar(node) for node in frame.nodes], padding=(0, 3)),
     )
 
 
-def _table(lines: Sequence[FluxJobLine]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("JOBID", "NAME", "STATE", "SIZE", "NODES", "WAIT", "REASON"):
-        is_number = heading in {"JOBID", "SIZE", "WAIT"}
-        table.add_column(heading, justify="right" if is_number else "left", no_wrap=True)
+def _table(lines: Sequence[FluxJobLine], rows_max: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    for heading, width in _WIDTHS.items():
+        justify: Literal["left", "right"] = "right" if heading in _NUMBERS else "left"
+        table.add_column(heading, width=width, justify=justify, no_wrap=True)
+    table.add_column("REASON", ratio=1, no_wrap=True)
     ranked = sorted(lines, key=_rank)
-    for line in ranked[:ROWS_MAX]:
+    for line in ranked[:rows_max]:
         table.add_row(
             str(line.jobid),
             line.name,
@@ -169,8 +175,8 @@ def _table(lines: Sequence[FluxJobLine]) -> Table:
             f"{line.waited_s:.1f} s",
             line.reason,
         )
-    if len(ranked) > ROWS_MAX:
-        table.add_row("", f"... {len(ranked) - ROWS_MAX} more", "", "", "", "", "")
+    if len(ranked) > rows_max:
+        table.add_row("", f"... {len(ranked) - rows_max} more", "", "", "", "", "")
     return table
 
 

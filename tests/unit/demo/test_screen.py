@@ -53,7 +53,9 @@ def test_the_picture_shows_what_goes_on_and_counts_the_rest() -> None:
     """Running first, then the queue; nodes as bars with their figures."""
     out = io.StringIO()
     console = Console(file=out, width=120, force_terminal=False)
-    console.print(draw(frame(3.0, *[line(n, "Pending") for n in range(20)], line(50, "Running"))))
+    console.print(
+        draw(frame(3.0, *[line(n, "Pending") for n in range(20)], line(50, "Running")), 30)
+    )
     text = out.getvalue()
     assert text.index("job-50") < text.index("job-0")
     assert "... 7 more" in text
