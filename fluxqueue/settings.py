@@ -196,7 +196,16 @@ class Settings:
         "lonode",
         "FLUXQUEUE_MATCH_POLICY",
         "in which order nodes are filled",
-        choices=("lonode", "hinode", "pack", "spread"),
+        choices=(
+            "first",
+            "firstnodex",
+            "lonode",
+            "hinode",
+            "lonodex",
+            "hinodex",
+            "pack",
+            "spread",
+        ),
     )
     queue_depth: int = _setting(
         1000, "FLUXQUEUE_QUEUE_DEPTH", "FluxJobs looked at in one cycle", low=1, high=10**6

@@ -44,6 +44,29 @@ def describe(needs: Mapping[str, int]) -> str:
     return ", ".join(describe_amount(n, needs[n]) for n in order if n != PODS) or "nothing"
 
 
+class MatchPolicy(StrEnum):
+    """In which order nodes are filled: Fluxion's names, and two that Kubernetes users expect.
+
+    Slots take shares, so there are no core ids to prefer: of Fluxion's policies those that choose
+    by node are here (fluxion's ``first`` is: untouched nodes first, then the one with most free).
+    ``...x`` takes whole nodes.
+    """
+
+    FIRST = "first"
+    FIRSTNODEX = "firstnodex"
+    LONODE = "lonode"
+    HINODE = "hinode"
+    LONODEX = "lonodex"
+    HINODEX = "hinodex"
+    PACK = "pack"
+    SPREAD = "spread"
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether every node touched is taken whole."""
+        return self.value.endswith("nodex")
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRequirement:
     """One expression on a node label, or on the node's name where ``key`` is ``metadata.name``."""
@@ -142,7 +165,8 @@ class ResourceRequest:
     """All that the matcher must know about one workload.
 
     ``duration_s`` is None for unlimited. ``is_exclusive`` takes whole nodes, ``is_spread`` at most
-    one slot a node, ``within`` names the node label (topology level) all slots must share.
+    one slot a node, ``within`` names the node label (topology level) all slots must share,
+    ``match_policy`` wins over the matcher's own.
     """
 
     slots: tuple[SlotRequest, ...]
@@ -150,6 +174,7 @@ class ResourceRequest:
     is_exclusive: bool = False
     is_spread: bool = False
     within: str | None = None
+    match_policy: MatchPolicy | None = None
 
     @property
     def size(self) -> int:
@@ -164,6 +189,7 @@ class ResourceRequest:
             "exclusive": self.is_exclusive,
             "spread": self.is_spread,
             "within": self.within,
+            "match_policy": self.match_policy,
         }
 
     @classmethod
@@ -175,6 +201,7 @@ class ResourceRequest:
             is_exclusive=bool(data.get("exclusive")),
             is_spread=bool(data.get("spread")),
             within=data.get("within"),
+            match_policy=MatchPolicy(data["match_policy"]) if data.get("match_policy") else None,
         )
 
 

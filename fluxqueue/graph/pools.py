@@ -18,7 +18,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
 import numpy as np
@@ -26,7 +25,7 @@ import numpy.typing as npt
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import ResourceRequest, SlotRequest, describe
+from fluxqueue.fluxjob.request import CPU, MatchPolicy, ResourceRequest, SlotRequest, describe
 from fluxqueue.graph.node_masks import NodeMasks
 
 Matrix: TypeAlias = npt.NDArray[np.int64]
@@ -47,15 +46,6 @@ starve every large FluxJob.
 
 OVERRUN_GRACE_S = 60
 """A job past its end is planned to end this much later; nothing is taken from it."""
-
-
-class MatchPolicy(StrEnum):
-    """In which order candidate nodes are filled."""
-
-    LONODE = "lonode"
-    HINODE = "hinode"
-    PACK = "pack"
-    SPREAD = "spread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +261,7 @@ class PoolSet:
             slots=self._slots(request, rows),
             starts_at=at,
             until=until,
-            is_exclusive=request.is_exclusive,
+            is_exclusive=self._is_exclusive(request),
         )
 
     def _fill(
@@ -287,7 +277,7 @@ class PoolSet:
             left = np.pad(free, ((0, 0), (0, width - free.shape[1])))
         for slot in request.slots:
             counts = self.counts(slot, left, usable, request)
-            rows = self._take(counts, slot.count, left)
+            rows = self._take(counts, slot.count, left, self._policy(request))
             if rows is None:
                 return None
             chosen.append(rows)
@@ -320,7 +310,7 @@ class PoolSet:
     ) -> Vector:
         """How many such slots each node has room for."""
         mask = usable & self.masks.matching(slot.constraint)
-        if request.is_exclusive:
+        if self._is_exclusive(request):
             mask = mask & (free[:, 0] == SHARES_TOTAL)
         counts = np.where(mask & (free[:, 0] > 0), slot.count, 0).astype(np.int64)
         for name, need in slot.resources:
@@ -333,14 +323,16 @@ class PoolSet:
         np.clip(counts, 0, 1 if request.is_spread else slot.count, out=counts)
         return counts
 
-    def _take(self, counts: Vector, wanted: int, free: Matrix) -> Vector | None:
+    def _take(
+        self, counts: Vector, wanted: int, free: Matrix, policy: MatchPolicy
+    ) -> Vector | None:
         """Choose rows for ``wanted`` slots in the policy's order; None when they do not fit."""
         if wanted == 0:
             return np.zeros(0, dtype=np.int64)
         candidates = np.flatnonzero(counts)
         if int(counts[candidates].sum()) < wanted:
             return None
-        order = self._order(candidates, free)
+        order = self._order(candidates, free, policy)
         running = np.cumsum(counts[order])
         last = int(np.searchsorted(running, wanted))
         order = order[: last + 1]
@@ -348,18 +340,30 @@ class PoolSet:
         taken[-1] -= running[last] - wanted
         return np.repeat(order, taken)
 
-    def _order(self, candidates: Vector, free: Matrix) -> Vector:
-        match self.match_policy:
-            case MatchPolicy.LONODE:
+    def _order(self, candidates: Vector, free: Matrix, policy: MatchPolicy) -> Vector:
+        match policy:
+            case MatchPolicy.LONODE | MatchPolicy.LONODEX:
                 return candidates
-            case MatchPolicy.HINODE:
+            case MatchPolicy.HINODE | MatchPolicy.HINODEX:
                 return candidates[::-1]
+            case MatchPolicy.FIRST | MatchPolicy.FIRSTNODEX:
+                # As flux-sched orders children for ``first``: untouched ones before others, then
+                # most free cores, then the highest id.
+                is_touched = free[candidates, 0] != SHARES_TOTAL
+                cpu = free[candidates, self.columns.get(CPU, 0)]
+                return candidates[np.lexsort((-candidates, -cpu, is_touched))]
             case MatchPolicy.PACK | MatchPolicy.SPREAD:
                 share = free[candidates, 1:] / np.maximum(self.capacity[candidates, 1:], 1)
                 fullness = share.mean(axis=1)
-                if self.match_policy is MatchPolicy.SPREAD:
+                if policy is MatchPolicy.SPREAD:
                     fullness = -fullness
                 return candidates[np.argsort(fullness, kind="stable")]
+
+    def _policy(self, request: ResourceRequest) -> MatchPolicy:
+        return request.match_policy or self.match_policy
+
+    def _is_exclusive(self, request: ResourceRequest) -> bool:
+        return request.is_exclusive or self._policy(request).is_exclusive
 
     def _slots(self, request: ResourceRequest, rows: list[Vector]) -> tuple[PlacedSlot, ...]:
         return tuple(

@@ -24,8 +24,8 @@ from fluxqueue.db.decisions import (
     unsatisfiable,
 )
 from fluxqueue.db.leadership import check_term
-from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools import MatchPolicy, PoolSet
+from fluxqueue.fluxjob.request import MatchPolicy, ResourceRequest
+from fluxqueue.graph.pools import PoolSet
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.scheduler.cycle import Decisions, run_cycle, split_unsatisfiable
 from fluxqueue.scheduler.top_up import top_up

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.workload import labels
 from fluxqueue.workload.own_jobspec import OwnJobspec, read_jobspec
 
@@ -25,6 +26,7 @@ ANNOTATIONS = frozenset(
         labels.EXCLUSIVE,
         labels.SPREAD,
         labels.WITHIN,
+        labels.MATCH_POLICY,
         labels.JOBSPEC,
     }
 )
@@ -54,6 +56,7 @@ class Wishes:
     is_exclusive: bool = False
     is_spread: bool = False
     within: str | None = None
+    match_policy: MatchPolicy | None = None
     queue: str | None = None
     jobspec: OwnJobspec | None = None
 
@@ -82,6 +85,7 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
         is_exclusive=bool(_read(found, labels.EXCLUSIVE, _parse_bool)),
         is_spread=bool(_read(found, labels.SPREAD, _parse_spread)),
         within=_read(found, labels.WITHIN, _parse_within),
+        match_policy=_read(found, labels.MATCH_POLICY, _parse_match_policy),
         queue=_read(found, labels.QUEUE, _parse_queue),
         jobspec=jobspec,
     )
@@ -178,6 +182,17 @@ def _parse_bool(text: str, where: str) -> bool:
         return text == "true"
     raise InvalidInput(
         f"{text!r} is not allowed", where=where, value=text, hint='allowed are "true" and "false"'
+    )
+
+
+def _parse_match_policy(text: str, where: str) -> MatchPolicy:
+    if text in set(MatchPolicy):
+        return MatchPolicy(text)
+    raise InvalidInput(
+        f"{text!r} is no match policy",
+        where=where,
+        value=text,
+        hint=f"allowed are {', '.join(MatchPolicy)}",
     )
 
 

@@ -36,6 +36,9 @@ WITHIN = "fluxqueue/within"
 JOBSPEC = "fluxqueue/jobspec"
 """Annotation: an own Flux resources section (YAML or JSON); see ``workload.own_jobspec``."""
 
+MATCH_POLICY = "fluxqueue/match-policy"
+"""Annotation: in which order nodes are filled for this workload, e.g. ``pack`` or ``lonode``."""
+
 JOBID = "fluxqueue/jobid"
 """Annotation written on released pods, for people."""
 

@@ -50,6 +50,7 @@ def build_request(
         is_exclusive=wishes.is_exclusive,
         is_spread=wishes.is_spread,
         within=wishes.within,
+        match_policy=wishes.match_policy,
     )
     return request if wishes.jobspec is None else apply_jobspec(request, wishes.jobspec)
 

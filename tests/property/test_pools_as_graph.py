@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import ResourceRequest, SlotRequest
+from fluxqueue.fluxjob.request import MatchPolicy, ResourceRequest, SlotRequest
 from fluxqueue.graph.export import whole_jgf
 from fluxqueue.graph.from_nodes import graph_from_nodes
 from fluxqueue.graph.jgf import read_jgf
 from fluxqueue.graph.matcher import Matcher
-from fluxqueue.graph.pools import MatchPolicy, PoolSet
+from fluxqueue.graph.pools import PoolSet
 from fluxqueue.jobspec import parse_jobspec
 
 CORES = st.lists(st.integers(1, 6), min_size=1, max_size=5)

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.request import CPU, MEMORY, NodeConstraint, ResourceRequest, SlotRequest
-from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, MatchPolicy, PoolSet
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import (
+    CPU,
+    MEMORY,
+    MatchPolicy,
+    NodeConstraint,
+    ResourceRequest,
+    SlotRequest,
+)
+from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, PoolSet
 from fluxqueue.graph.reasons import why_never
 from tests.support.pool_model import RACK, node, placement, request
 
@@ -211,3 +219,44 @@ def test_memory_of_less_than_a_hundredth_gi_is_not_nothing() -> None:
     pools = pool_set(4, memory=2**20)
     assert "needs 0.00195Gi memory" in reason(pools, request(memory=2**21))
     assert MEMORY in reason(pools, request(memory=2**21))
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("lonode", ["n0", "n0", "n1"]),
+        ("hinode", ["n2", "n2", "n1"]),
+        ("first", ["n2", "n2", "n1"]),
+        ("pack", ["n0", "n1", "n1"]),
+        ("spread", ["n1", "n1", "n2"]),
+    ],
+)
+def test_each_policy_has_its_order(policy: str, expected: list[str]) -> None:
+    """n0 is half used and so not untouched; n1 and n2 are empty; each slot takes half a node."""
+    pools = PoolSet(MatchPolicy.HINODE)
+    for name in ("n0", "n1", "n2"):
+        pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})
+    one = ResourceRequest(
+        (SlotRequest(1, (("cpu", 2000),), NodeConstraint((("metadata.name", "n0"),))),)
+    )
+    pools.book("x", pools.match_now(one, 0))
+    request = ResourceRequest((SlotRequest(3, (("cpu", 2000),)),), match_policy=MatchPolicy(policy))
+    if policy == "lonode":
+        pools.cancel("x")
+
+    assert list(pools.match_now(request, 0).nodes) == expected
+
+
+def test_a_policy_that_takes_nodes_whole_shares_none() -> None:
+    """lonodex leaves the half-used node alone, and nobody else gets in afterwards."""
+    pools = PoolSet()
+    for name in ("n0", "n1"):
+        pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})
+    pools.book("x", pools.match_now(ResourceRequest((SlotRequest(1, (("cpu", 1000),)),)), 0))
+    whole = ResourceRequest((SlotRequest(1, (("cpu", 1000),)),), match_policy=MatchPolicy.LONODEX)
+    placement = pools.match_now(whole, 0)
+    pools.book("y", placement)
+
+    assert placement.nodes == ("n1",)
+    with pytest.raises(InsufficientResources):
+        pools.match_now(ResourceRequest((SlotRequest(4, (("cpu", 1000),)),)), 0)
