@@ -35,12 +35,27 @@ def not_acceptable_path() -> StatusError:
 
 
 def method_not_allowed() -> StatusError:
-    """405: the resource does not know this method."""
+    """405: there is no such method at this path."""
     return StatusError(
         405,
         "MethodNotAllowed",
         "the server does not allow this method on the requested resource",
         details={},
+    )
+
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
+
+
+def unsupported_method(info: ResourceInfo, method: str) -> StatusError:
+    """405 as the resource says it: custom resources name the verb."""
+    if not info.is_custom or method not in _VERBS:
+        return method_not_allowed()
+    return StatusError(
+        405,
+        "MethodNotAllowed",
+        f'{_VERBS[method]} is not supported on resources of kind "{info.resource_name}"',
+        details={"group": info.group, "kind": info.plural},
     )
 
 

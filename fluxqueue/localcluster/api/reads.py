@@ -242,12 +242,14 @@ def answer_page(
 ) -> Answer:
     """Render a page; the stored bytes are joined, not serialised again."""
     meta: dict[str, object] = {"resourceVersion": str(page.rv)}
-    if page.token or info.is_custom:  # lists of custom resources always have the key
+    if page.token:
         meta["continue"] = page.token
     if page.remaining is not None:
         meta["remainingItemCount"] = page.remaining
     media = negotiate(request.headers.get("accept", ""))
     shown = [machinery.shown(info, entry) for entry in page.entries]
+    if info.is_custom and not media.form:  # lists of custom resources always have the key
+        meta["continue"] = page.token
     if not media.form and not media.is_yaml:
         return Answer(200, _list_bytes(info, shown, meta))
     objects = [entry.obj for entry in shown]

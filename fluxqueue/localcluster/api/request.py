@@ -29,6 +29,7 @@ from fluxqueue.localcluster.resources.status import (
     Raw,
     StatusError,
     bad_request,
+    not_found,
 )
 
 Obj = dict[str, Any]
@@ -101,6 +102,8 @@ def resolve(registry: Registry, path: str) -> Target | None:
     if name and info.namespaced and not namespace:
         raise not_acceptable_path()
     if subresource and subresource not in info.subresources:
+        if info.is_custom:
+            raise not_found(info.group, info.plural, name)
         raise not_acceptable_path()
     return Target(info, namespace, name, subresource, is_watch_path)
 

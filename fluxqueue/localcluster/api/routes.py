@@ -17,7 +17,11 @@ from aiohttp import web
 
 from fluxqueue.localcluster.api import apply, deletion, reads, subresources, writes
 from fluxqueue.localcluster.api.auth import Authenticator
-from fluxqueue.localcluster.api.errors import method_not_allowed, not_acceptable_path
+from fluxqueue.localcluster.api.errors import (
+    method_not_allowed,
+    not_acceptable_path,
+    unsupported_method,
+)
 from fluxqueue.localcluster.api.machinery import Machinery, answer_status
 from fluxqueue.localcluster.api.request import (
     Answer,
@@ -126,8 +130,8 @@ class Routes:
             target = resolve(self._machinery.registry, path)
             if target is None:
                 raise not_acceptable_path()
-        except StatusError:
-            if self._is_custom_path(path):
+        except StatusError as error:
+            if not error.details and self._is_custom_path(path):
                 return _NO_PAGE
             raise
         return target
@@ -145,14 +149,14 @@ class Routes:
         else:
             verb = {"POST": "create", "DELETE": "deletecollection"}.get(method, "")
         if verb not in target.info.verbs:
-            raise method_not_allowed()
+            raise unsupported_method(target.info, method)
 
     async def _get(self, request: ApiRequest, target: Target) -> Answer | reads.WatchStream:
         machinery, info = self._machinery, target.info
         if target.subresource:
             sub = info.subresources[target.subresource]
             if "get" not in sub.verbs:
-                raise method_not_allowed()
+                raise unsupported_method(target.info, request.method)
             if sub.how == "scale":
                 return subresources.get_scale(machinery, request, target)
             return await reads.get(machinery, request, target)
@@ -160,10 +164,10 @@ class Routes:
             return reads.WatchStream(machinery, request, target)
         if target.name:
             if "get" not in info.verbs:
-                raise method_not_allowed()
+                raise unsupported_method(target.info, request.method)
             return await reads.get(machinery, request, target)
         if "list" not in info.verbs:
-            raise method_not_allowed()
+            raise unsupported_method(target.info, request.method)
         if bool_parameter(request.query, "watch"):
             return reads.WatchStream(machinery, request, target)
         return await reads.list_objects(machinery, request, target)
@@ -183,7 +187,7 @@ class Routes:
         machinery, sub = self._machinery, target.info.subresources[target.subresource]
         verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(request.method, "")
         if verb not in sub.verbs:
-            raise method_not_allowed()
+            raise unsupported_method(target.info, request.method)
         if sub.how == "scale":
             return await subresources.write_scale(machinery, request, target)
         if request.method == "POST":

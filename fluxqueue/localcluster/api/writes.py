@@ -116,7 +116,9 @@ async def create(machinery: Machinery, request: ApiRequest, target: Target) -> A
     _note_duplicates(body, info, ctx)
     if info.create_only is not None:
         info.strategy.decode(obj, ctx)
-        answer = machinery.answer_object(request, info, info.create_only(obj, ctx), 201)
+        admitted = await machinery.admission.admit(info, "CREATE", obj, None, ctx)
+        made = info.create_only(admitted if admitted is not None else obj, ctx)
+        answer = machinery.answer_object(request, info, made, 201)
     else:
         outcome = await create_object(machinery, target, obj, ctx)
         answer = answer_outcome(machinery, request, info, outcome, 201)
@@ -188,7 +190,7 @@ def _store_new(
     meta["uid"], meta["creationTimestamp"] = machinery.new_uid(), ctx.now
     info.strategy.prepare_create(obj, ctx)
     if errors := info.strategy.validate_create(obj, ctx):
-        raise invalid(info.group, info.kind, meta.get("name", ""), errors)
+        raise invalid(info.storage[0], info.kind, meta.get("name", ""), errors)
     if given_version:
         raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
     stored = to_stored(info, obj)
@@ -298,7 +300,7 @@ async def _change_once(
     _keep_metadata(new["metadata"], old["metadata"])
     info.strategy.prepare_update(new, old, target.subresource, ctx)
     if errors := info.strategy.validate_update(new, old, target.subresource, ctx):
-        raise invalid(info.group, info.kind, target.name, errors)
+        raise invalid(info.storage[0], info.kind, target.name, errors)
     new["metadata"]["resourceVersion"] = str(entry.rv)
     if store.entry(info.storage, entry.namespace, entry.name) is not entry:
         raise StaleWrite(None)
