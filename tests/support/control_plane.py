@@ -295,7 +295,10 @@ class ControlPlane:
         etcd_port, peer_port, api_port = _free_ports(3)
         self.url = f"https://{HOST}:{api_port}"
         self.ca_pem = write_certificates(self.folder, HOST)
-        rows = [f'{token},{user},{user},"{_USERS[user]}"' for user, token in self._tokens.items()]
+        rows = [
+            f'{token},{user},{user}-uid,"{groups}"'
+            for (user, groups), token in zip(_USERS.items(), self._tokens.values(), strict=True)
+        ]
         write_private(self.folder / "tokens.csv", "\n".join(rows))
         for user, token in self._tokens.items():
             path = self.folder / f"{user.rpartition(':')[2]}.kubeconfig"
