@@ -9,6 +9,7 @@ import copy
 from typing import Any
 
 from fluxqueue.localcluster.resources import names
+from fluxqueue.localcluster.resources.job_status import validate_job_status
 from fluxqueue.localcluster.resources.meta import immutable
 from fluxqueue.localcluster.resources.podspec import default_template
 from fluxqueue.localcluster.resources.podspec_rules import (
@@ -16,10 +17,15 @@ from fluxqueue.localcluster.resources.podspec_rules import (
     unsupported,
     validate_template,
 )
-from fluxqueue.localcluster.resources.job_status import validate_job_status
 from fluxqueue.localcluster.resources.registry import RequestContext
 from fluxqueue.localcluster.resources.selectors import match_label_selector
-from fluxqueue.localcluster.resources.status import INVALID, REQUIRED, FieldError
+from fluxqueue.localcluster.resources.status import (
+    INVALID,
+    REQUIRED,
+    FieldError,
+    sorted_map,
+    sorted_selector,
+)
 from fluxqueue.localcluster.resources.strategy import BaseStrategy
 
 Obj = dict[str, Any]
@@ -28,6 +34,7 @@ UID_LABEL, OLD_UID_LABEL = "batch.kubernetes.io/controller-uid", "controller-uid
 NAME_LABEL, OLD_NAME_LABEL = "batch.kubernetes.io/job-name", "job-name"
 _INDEXED_PARALLELISM_MAX = 100_000
 _TEMPLATE = "spec.template"
+_LABELS_PATH = "spec.template.metadata.labels"
 _SUSPENDED_KEYS = ("nodeSelector", "tolerations", "schedulingGates")
 _DOTS_WARNING = (
     "metadata.name: this is used in Pod names and hostnames, which can result in surprising "
@@ -150,11 +157,18 @@ def validate_generated_selector(obj: Obj) -> list[FieldError]:
         if key not in labels:
             errors.append(FieldError(REQUIRED, f"{path}[{key}]", None, f"must be '{expected}'"))
         elif labels[key] != expected:
-            errors.append(FieldError(INVALID, f"{path}[{key}]", labels, f"must be '{expected}'"))
+            errors.append(FieldError(
+                    INVALID, f"{path}[{key}]", sorted_map(labels), f"must be '{expected}'"
+                ))
     expected_labels = {UID_LABEL: obj["metadata"].get("uid", "")}
     if not match_label_selector(spec["selector"], expected_labels):
         errors.append(
-            FieldError(INVALID, "spec.selector", spec["selector"], "`selector` not auto-generated")
+            FieldError(
+                INVALID,
+                "spec.selector",
+                sorted_selector(spec["selector"]),
+                "`selector` not auto-generated",
+            )
         )
     return errors
 
@@ -183,7 +197,7 @@ def validate_job_spec(obj: Obj) -> list[FieldError]:
         errors.append(FieldError(REQUIRED, "spec.selector", None, ""))
     if selector is None or not match_label_selector(selector, labels or {}):
         text = "`selector` does not match template `labels`"
-        errors.append(FieldError(INVALID, "spec.template.metadata.labels", labels, text))
+        errors.append(FieldError(INVALID, _LABELS_PATH, sorted_map(labels), text))
     return errors
 
 
@@ -260,7 +274,7 @@ def validate_immutable(new: Obj, old: Obj) -> list[FieldError]:
     """Fields that a Job may not change, given whether it is suspended now."""
     errors = _validate_completions(new, old)
     if new.get("selector") != old.get("selector"):
-        errors.append(immutable("spec.selector", new.get("selector")))
+        errors.append(immutable("spec.selector", sorted_selector(new.get("selector"))))
     errors += _validate_template_change(new, old)
     for key in (
         "completionMode",

@@ -67,7 +67,7 @@ _FIELD_VALIDATION: Obj = {
 
 def _package(group: str) -> str:
     known = _GROUP_PACKAGES.get(group)
-    return known or f"io.k8s.api.{group.split('.')[0]}"
+    return known or f"io.k8s.api.{group.split('.', maxsplit=1)[0]}"
 
 
 class OpenApi:

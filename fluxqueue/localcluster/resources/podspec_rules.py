@@ -263,7 +263,7 @@ def validate_resources(resources: Obj, path: str) -> list[FieldError]:
 
 
 def _is_extended(name: str) -> bool:
-    return "/" in name and not name.startswith("kubernetes.io/") or name.startswith("hugepages-")
+    return ("/" in name and not name.startswith("kubernetes.io/")) or name.startswith("hugepages-")
 
 
 def _validate_amount(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-
 OMIT: Any = object()
 """Stands for a value that the message leaves out."""
 
@@ -83,7 +82,22 @@ def format_value(value: Any) -> str:
         return str(value)
     if isinstance(value, str):
         return go_quote(value)
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    return orjson.dumps(value).decode()
+
+
+def sorted_map(value: Any) -> Any:
+    """A map (labels) as Go prints it; structs keep the order of their fields."""
+    return dict(sorted(value.items())) if isinstance(value, dict) else value
+
+
+def sorted_selector(selector: Any) -> Any:
+    """A LabelSelector as Go prints it."""
+    if not isinstance(selector, dict):
+        return selector
+    shown = {k: selector[k] for k in ("matchLabels", "matchExpressions") if k in selector}
+    if "matchLabels" in shown:
+        shown["matchLabels"] = sorted_map(shown["matchLabels"])
+    return shown
 
 
 def go_quote(text: str) -> str:

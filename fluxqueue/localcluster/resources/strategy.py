@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluxqueue.localcluster.resources import meta, names
-from fluxqueue.localcluster.resources.decode import DecodeError, Decoder
+from fluxqueue.localcluster.resources.decode import DecodeError, Decoder, zero
 from fluxqueue.localcluster.resources.registry import RequestContext
 from fluxqueue.localcluster.resources.schema import Node
 from fluxqueue.localcluster.resources.status import FieldError, bad_request
@@ -73,7 +73,7 @@ class BaseStrategy:
     def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
         """Drop status and set the first generation."""
         if self.has_status:
-            obj["status"] = {}
+            obj["status"] = zero(self.node.child("status"))
         if self.has_generation:
             obj["metadata"]["generation"] = 1
         else:

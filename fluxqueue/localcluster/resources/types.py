@@ -5,7 +5,7 @@ Called once per kind when the registry is built; the nodes resolve their fields 
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources
 
 from fluxqueue.localcluster.resources.schema import ANY, Node
@@ -47,7 +47,7 @@ def type_names() -> list[str]:
     return list(_table())
 
 
-@lru_cache(maxsize=None)
+@cache
 def builtin_node(name: str) -> Node:
     """The node of a built-in type."""
     is_atomic, lines = _table()[name]
@@ -94,7 +94,7 @@ def _copy(node: Node) -> Node:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _type_node(text: str) -> Node:
     if text.startswith("[]"):
         items = _type_node(text[2:])

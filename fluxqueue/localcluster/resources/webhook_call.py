@@ -23,7 +23,7 @@ from fluxqueue.localcluster.resources.status import StatusError, internal_error
 Obj = dict[str, Any]
 
 
-class CallFailed(Exception):  # noqa: N818 - judged by the failure policy, not an error of ours
+class CallFailed(Exception):
     """The webhook could not be asked, or its answer not be read; failurePolicy decides."""
 
 

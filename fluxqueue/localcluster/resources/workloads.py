@@ -14,10 +14,19 @@ from fluxqueue.localcluster.resources.podspec_rules import (
 )
 from fluxqueue.localcluster.resources.registry import RequestContext
 from fluxqueue.localcluster.resources.selectors import match_label_selector
-from fluxqueue.localcluster.resources.status import FORBIDDEN, INVALID, REQUIRED, FieldError
+from fluxqueue.localcluster.resources.status import (
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    FieldError,
+    sorted_map,
+    sorted_selector,
+)
 from fluxqueue.localcluster.resources.strategy import BaseStrategy
 
 Obj = dict[str, Any]
+
+_LABELS_PATH = "spec.template.metadata.labels"
 
 
 class WorkloadStrategy(BaseStrategy):
@@ -50,10 +59,10 @@ class WorkloadStrategy(BaseStrategy):
             errors.append(FieldError(REQUIRED, "spec.selector", None, ""))
         elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
             text = f"empty selector is invalid for {self.type_name.lower()}"
-            errors.append(FieldError(INVALID, "spec.selector", selector, text))
+            errors.append(FieldError(INVALID, "spec.selector", sorted_selector(selector), text))
         if selector is None or not match_label_selector(selector, labels or {}):
             text = "`selector` does not match template `labels`"
-            errors.append(FieldError(INVALID, "spec.template.metadata.labels", labels, text))
+            errors.append(FieldError(INVALID, _LABELS_PATH, sorted_map(labels), text))
         errors += validate_template(template, "spec.template")
         policy = (template.get("spec") or {}).get("restartPolicy")
         if policy != "Always" and policy in ("OnFailure", "Never"):
@@ -65,7 +74,7 @@ class WorkloadStrategy(BaseStrategy):
         """The selector may not change."""
         errors = self.validate(new, ctx)
         if new["spec"].get("selector") != old["spec"].get("selector"):
-            errors.append(immutable("spec.selector", new["spec"].get("selector")))
+            errors.append(immutable("spec.selector", sorted_selector(new["spec"].get("selector"))))
         return errors
 
 

@@ -35,6 +35,8 @@ _PLACEHOLDERS = frozenset({"...", "accepted", "a stream of watch events"})
 _MISSING = object()
 _RECORDED_HOST = "default-scheduler-vm"
 _CONTENT = frozenset({"spec", "status", "data", "involvedObject", "value", "rules", "apiVersion"})
+_IGNORED = frozenset({"managedFields", "description", "deployment.kubernetes.io/revision"})
+"""Shown by ``apply-*`` only; not served; and how many revisions a controller at work has seen."""
 _RANDOM_NAME = re.compile(r"<(?:gen|name|event|hash)-\d+>")
 
 # Texts that print an object in the server's internal Go form; README "Surprises" 6 says to compare
@@ -144,17 +146,23 @@ class Comparison:
             if bool(gates) is not recorded["has_gates_key"]:
                 self.note(f"{path}.schedulingGates", recorded["has_gates_key"], gates)
             recorded = {k: v for k, v in recorded.items() if k != "has_gates_key"}
+        if ".items[" in path and not _CONTENT & set(recorded):
+            loose = True
         if "metadata" in actual and "metadata" not in recorded and loose:
             actual = {key: _short_value(actual, key) for key in recorded}
             actual = {key: value for key, value in actual.items() if value is not _MISSING}
-        if ".items[" in path and not _CONTENT & set(recorded):
-            loose = True
         if "causes" in recorded and "causes" in actual:
             self._compare_causes(recorded, actual, path)
             recorded = {k: v for k, v in recorded.items() if k != "causes"}
             actual = {k: v for k, v in actual.items() if k != "causes"}
         for key, value in recorded.items():
+            if key == "deployment.kubernetes.io/revision":
+                continue
+            if key == "annotations" and value is None and set(actual.get(key) or ()) <= _IGNORED:
+                continue
             found = actual.get(key, _MISSING)
+            if found is _MISSING and loose and "metadata" in actual:
+                found = _short_value(actual, key)
             if found is _MISSING:
                 if not (loose and (value is None or key in ("created", "number", "keys"))):
                     self.note(f"{path}.{key}", value, "nothing")
@@ -162,11 +170,11 @@ class Comparison:
                 self._compare_cells(value, found, f"{path}.{key}")
             elif key == "message" and isinstance(value, str) and isinstance(found, str):
                 self._compare_message(value, found, f"{path}.{key}")
-            elif key not in ("managedFields", "description"):
+            elif key != "description":
                 self.compare(value, found, f"{path}.{key}", loose=loose)
         if not loose:
             for key in actual:
-                if key not in recorded and key != "managedFields":
+                if key not in recorded and key not in _IGNORED:
                     self.note(f"{path}.{key}", "nothing", actual[key])
 
     def _compare_lists(

@@ -1,0 +1,52 @@
+"""Replays what a real API server was asked, and compares what the embedded one answers.
+
+``realapi_claims`` says which scenarios are claimed and what differs in them; the recordings are
+not part of the repository, and without them (``FLUXQUEUE_SHARED``) these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.realapi.cluster import recordings, replay_cluster
+from tests.conformance.realapi_claims import CLAIMS, NOT_SERVED
+
+pytestmark = pytest.mark.skipif(
+    recordings() is None, reason="no recordings: set FLUXQUEUE_SHARED to the folder with realapi/"
+)
+
+_SCENARIOS = [
+    pytest.param(name, marks=[pytest.mark.slow] if claim.is_slow else [])
+    for name, claim in sorted(CLAIMS.items())
+]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", _SCENARIOS)
+async def test_answers_as_recorded(name: str) -> None:
+    """Answers, watch events and webhook calls are those of the real server."""
+    claim = CLAIMS[name]
+    async with replay_cluster() as cluster:
+        found = await cluster.replay(
+            name, by_object=claim.by_object, skip_steps=frozenset(claim.differences)
+        )
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_every_recording_is_claimed_or_said_not_to_be_served() -> None:
+    """No scenario is passed over in silence."""
+    folder = recordings()
+    assert folder is not None
+    recorded = {path.stem for path in folder.glob("*.json")}
+    assert not set(CLAIMS) & set(NOT_SERVED)
+    assert recorded == set(CLAIMS) | set(NOT_SERVED)
+
+
+def test_named_differences_are_steps_of_the_recording() -> None:
+    """A difference that is named must belong to a step that exists."""
+    folder = recordings()
+    assert folder is not None
+    for name, claim in CLAIMS.items():
+        text = (folder / f"{name}.json").read_text(encoding="utf-8")
+        steps = text.count('"request"') + text.count('"watch"') + text.count('"note"')
+        assert all(0 <= step <= steps + text.count('"webhook"') for step in claim.differences), name
