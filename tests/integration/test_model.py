@@ -64,7 +64,7 @@ class Story:
         """The matcher runs until it has nothing more to decide."""
         await self.rows.match()
         assert self.rows.matcher is not None
-        pools = self.rows.matcher._pools  # noqa: SLF001
+        pools = self.rows.matcher._pools
         assert pools is not None
         assert amounts(pools) == amounts(await rebuilt(self.rows)), "the cache has drifted"
 

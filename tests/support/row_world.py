@@ -160,8 +160,9 @@ class World:
             return
         fact = self.nodes[name]
         need = job.asked.slots[0].needs[CPU]
-        used = self.used(name) + self.foreign.get(name, 0)
-        if fact.is_up and fact.is_schedulable and used + need <= fact.capacity[CPU]:
+        ours, others = self.used(name), self.foreign.get(name, 0)
+        assert ours + need <= fact.capacity[CPU], f"{pod.uid} was let go to {name}, which is full"
+        if fact.is_up and fact.is_schedulable and ours + others + need <= fact.capacity[CPU]:
             job.pods[pod.uid] = replace(pod, node=name, phase="Running")
 
     def used(self, name: str) -> int:

@@ -1,0 +1,282 @@
+"""A running worker: effects reach the API server whatever fails, and nothing waits for luck."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.clock import SystemClock
+from fluxqueue.db import upkeep
+from fluxqueue.db.database import Database
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import JOBS, PODS
+from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
+from fluxqueue.localcluster.inprocess import InProcessTransport
+from fluxqueue.localpg import LocalPostgres
+from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.main import Worker
+from fluxqueue.worker.maintain import maintain
+from fluxqueue.workload.labels import GATE
+from tests.support.faults import FaultyTransport
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, pod, settings_for, workload
+from tests.support.waiting import eventually
+
+QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
+POD_SPEC = {
+    "containers": [{"name": "main", "image": "registry.example/app:1"}],
+    "restartPolicy": "Never",
+    "schedulingGates": [{"name": GATE}],
+}
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[LocalCluster]:
+    """An API server that stores and does nothing else."""
+    async with LocalCluster(QUIET) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
+    """A client without faults."""
+    transport = InProcessTransport(cluster.server)
+    async with KubeClient(cluster.client_config(), transport=transport) as client:
+        yield client
+
+
+@asynccontextmanager
+async def worker(
+    url: str, cluster: LocalCluster, identity: str = "w1", *, faults: float = 0.0, **more: Any
+) -> AsyncIterator[FaultyTransport]:
+    """A worker process, as a task."""
+    settings = settings_for(url, **more)
+    transport = FaultyTransport(InProcessTransport(cluster.server), seed=1, rate=faults)
+    async with (
+        Database(settings, role="worker") as database,
+        KubeClient(cluster.client_config(), transport=transport) as client,
+    ):
+        context = WorkerContext(database, client, settings, SystemClock(), identity)
+        running = asyncio.create_task(Worker(context).run())
+        try:
+            yield transport
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+@asynccontextmanager
+async def rows_of(url: str) -> AsyncIterator[Rows]:
+    """The controller's side: observations and a look at the rows."""
+    async with Database(settings_for(url), role="test") as database:
+        yield Rows(database, clock=SystemClock(), settings=settings_for(url))
+
+
+async def submit(rows: Rows, admin: KubeClient, name: str, *, pods: int = 0) -> str:
+    """A suspended BatchJob with gated pods, as admission and the controllers leave it."""
+    template = {"metadata": {}, "spec": POD_SPEC}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"suspend": True, "parallelism": 1, "completions": 1, "template": template},
+    }
+    job = await admin.create(JOBS, "default", body)
+    facts = []
+    for number in range(pods):
+        made = await admin.create(
+            PODS,
+            "default",
+            {"metadata": {"name": f"{name}-{number}", "namespace": "default"}, "spec": POD_SPEC},
+        )
+        facts.append(replace(pod(made["metadata"]["uid"]), name=made["metadata"]["name"]))
+    uid: str = job["metadata"]["uid"]
+    seen = workload(uid, request(max(1, pods), cpu=1), workload_name=name, name=f"{name}-job")
+    await rows.see(replace(seen, flux_uid=None, pods=tuple(facts)))
+    return uid
+
+
+async def is_released(admin: KubeClient, name: str) -> bool:
+    """Whether the BatchJob may start pods."""
+    return not (await admin.get(JOBS, "default", name))["spec"]["suspend"]
+
+
+async def ungated_to(admin: KubeClient, name: str) -> str | None:
+    """The node a pod was let go to."""
+    spec = (await admin.get(PODS, "default", name))["spec"]
+    if spec.get("schedulingGates"):
+        return None
+    node: str = spec["nodeSelector"]["kubernetes.io/hostname"]
+    return node
+
+
+@pytest.mark.timeout(120)
+async def test_effects_arrive_whatever_the_api_server_does(
+    database_url: str, cluster: LocalCluster, admin: KubeClient
+) -> None:
+    """A third of all calls fail, some after they acted: every Job is released, every pod let go."""
+    async with rows_of(database_url) as rows:
+        await rows.add_nodes(*(cpu_node(f"n{n}", cpu=8) for n in range(4)))
+        uids = {name: await submit(rows, admin, name, pods=2) for name in ("a", "b", "c", "d", "e")}
+        async with worker(database_url, cluster, faults=0.33) as transport:
+
+            async def all_done() -> bool:
+                return await rows.value("SELECT count(*) FROM outbox") == 0 and all(
+                    [await is_released(admin, name) for name in uids]
+                )
+
+            await eventually(all_done, "it is done", timeout_s=60)
+            assert len(transport.told) >= 3, "the die was not rolled"
+        slots = {uid: {s[3]: s[1] for s in await rows.slots(uid)} for uid in uids.values()}
+        for name, uid in uids.items():
+            for number in range(2):
+                made = await admin.get(PODS, "default", f"{name}-{number}")
+                expected = slots[uid][made["metadata"]["uid"]]
+                assert await ungated_to(admin, f"{name}-{number}") == expected
+        await rows.check()
+
+
+async def test_a_lost_wake_up_costs_a_second_not_a_job(
+    database_url: str, cluster: LocalCluster, admin: KubeClient
+) -> None:
+    """Killed between commit and wake: rows are there, tasks are not; the sweep finds them."""
+    async with rows_of(database_url) as rows, worker(database_url, cluster):
+        await rows.add_nodes(cpu_node("n0"))
+        await eventually(lambda: nothing_waits(rows), "it is done", timeout_s=20)
+        await submit(rows, admin, "a")
+        await rows.execute("DELETE FROM procrastinate.procrastinate_jobs WHERE status = 'todo'")
+        await eventually(lambda: is_released(admin, "a"), "it is done", timeout_s=20)
+
+
+async def nothing_waits(rows: Rows) -> bool:
+    """Whether all that was due is done."""
+    return bool(await rows.value("SELECT NOT EXISTS (SELECT FROM graph_changes)"))
+
+
+@pytest.mark.timeout(180)
+async def test_postgres_killed_and_restarted_under_a_worker(
+    own_postgres: LocalPostgres, cluster: LocalCluster, admin: KubeClient
+) -> None:
+    """kill -9 of the database, three times: the worker goes on within seconds of its return."""
+    async with worker(own_postgres.url, cluster):
+        for number in range(3):
+            async with rows_of(own_postgres.url) as rows:
+                await rows.add_nodes(cpu_node("n0", cpu=8))
+                await submit(rows, admin, f"before-{number}")
+                await eventually(
+                    lambda n=number: is_released(admin, f"before-{n}"), "it is done", timeout_s=20
+                )
+            await asyncio.to_thread(own_postgres.kill)
+            await asyncio.sleep(0.5 * number)
+            await asyncio.to_thread(own_postgres.start)
+            async with rows_of(own_postgres.url) as rows:
+                await submit(rows, admin, f"after-{number}")
+                back = time.monotonic()
+                await eventually(
+                    lambda n=number: is_released(admin, f"after-{n}"), "it is done", timeout_s=30
+                )
+                took = time.monotonic() - back
+                assert took < 10, f"resumed after {took:.1f} s"
+                await rows.check()
+
+
+async def test_connections_cut_one_by_one(
+    database_url: str, cluster: LocalCluster, admin: KubeClient
+) -> None:
+    """Every connection of the worker is terminated while Jobs come in: none is lost or doubled."""
+    cut = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'fluxqueue-worker' AND datname = current_database()"
+        " ORDER BY random() LIMIT 2"
+    )
+    names = [f"j{n}" for n in range(12)]
+    async with rows_of(database_url) as rows, worker(database_url, cluster):
+        await rows.add_nodes(cpu_node("n0", cpu=20))
+        for name in names:
+            await submit(rows, admin, name)
+            await rows.fetch(cut)
+
+        async def all_released() -> bool:
+            return all([await is_released(admin, name) for name in names])
+
+        await eventually(all_released, "it is done", timeout_s=60)
+        assert await rows.value("SELECT count(*) FROM allocations") == len(names)
+        await rows.check()
+
+
+async def test_the_matcher_role_moves_when_its_holder_stops(
+    database_url: str, cluster: LocalCluster, admin: KubeClient
+) -> None:
+    """Two workers: the one that matches ends, the other matches on, under a higher term."""
+    async with rows_of(database_url) as rows:
+        await rows.add_nodes(cpu_node("n0", cpu=8))
+        async with worker(database_url, cluster, "w1"):
+            await submit(rows, admin, "a")
+            await eventually(lambda: is_released(admin, "a"), "it is done", timeout_s=20)
+            first = await rows.value("SELECT term FROM leadership WHERE role = 'matcher'")
+            stopping = worker(database_url, cluster, "w2")
+            await stopping.__aenter__()
+        try:
+            await submit(rows, admin, "b")
+            await eventually(lambda: is_released(admin, "b"), "it is done", timeout_s=20)
+        finally:
+            await stopping.__aexit__(None, None, None)
+        assert await rows.value("SELECT term FROM leadership WHERE role = 'matcher'") > first
+
+
+async def test_a_task_whose_worker_died_is_removed_and_blocks_nobody(
+    database_url: str, cluster: LocalCluster, admin: KubeClient
+) -> None:
+    """procrastinate would leave it ``doing`` for ever; a living worker's is left alone."""
+    async with rows_of(database_url) as rows:
+        manager = rows.database.app.job_manager
+        doing = "SELECT task_name FROM procrastinate.procrastinate_jobs WHERE status = 'doing'"
+        for task in (TaskName.SCHEDULE, TaskName.RELEASE):
+            await rows.database.wake(task)
+            assert await manager.fetch_job([task.queue], await manager.register_worker())
+        await rows.execute(
+            "UPDATE procrastinate.procrastinate_workers SET last_heartbeat = now() - interval '1 h'"
+            " WHERE id = (SELECT min(id) FROM procrastinate.procrastinate_workers)"
+        )
+        context = rows.context()
+        await maintain(context)
+        assert await rows.fetch(doing) == [{"task_name": "release"}]
+        assert await upkeep.rescue_stalled_tasks(rows.database) == []
+        async with worker(database_url, cluster):
+            await rows.add_nodes(cpu_node("n0"))
+            await submit(rows, admin, "a")
+            await eventually(lambda: is_released(admin, "a"), "it is done", timeout_s=20)
+
+
+async def test_retention_forgets_only_what_is_over_and_gone(rows_url: Rows) -> None:
+    """Old and gone goes; old but with its object, or still running, stays."""
+    rows = rows_url
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("gone"), workload("kept"), workload("runs"))
+    await rows.match()
+    for uid in ("gone", "kept"):
+        await rows.see(workload(uid, wanted=0, result="Completed"))
+        await rows.settle(uid)
+    await rows.execute("UPDATE fluxjobs SET is_gone = true WHERE uid = 'gone'")
+    await rows.execute(
+        "UPDATE fluxjobs SET ended_at = ended_at - interval '2 days' WHERE ended_at IS NOT NULL"
+    )
+    await upkeep.delete_old_rows(rows.database, retention_s=86400)
+    assert set(await rows.states()) == {"kept", "runs"}
+    await rows.check()
+
+
+@pytest_asyncio.fixture
+async def rows_url(database_url: str) -> AsyncIterator[Rows]:
+    """Rows without a cluster."""
+    async with rows_of(database_url) as rows:
+        yield rows
