@@ -13,14 +13,13 @@ import asyncio
 import logging
 import signal
 import sys
-from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from fluxqueue.errors import Conflict
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig, load_kubeconfig
-from fluxqueue.kube.resources import CLUSTER_ROLE_BINDINGS
+from fluxqueue.kube.resources import CLUSTER_ROLE_BINDINGS, Resource
 from fluxqueue.localcluster.controllers.context import Context
 from fluxqueue.localcluster.controllers.events import EventRecorder
 from fluxqueue.localcluster.controllers.informers import InformerSet
@@ -29,6 +28,12 @@ from fluxqueue.localcluster.controllers.node_shape import NodeShape
 from fluxqueue.localcluster.controllers.options import ControllerOptions
 
 BINDING = "localcluster-simulated-nodes"
+REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False
+)
+ALLOWED_POLL_S = 0.1
+ALLOWED_POLLS_MAX = 100
+"""Then a node tries all the same, and the refusal says what is wrong."""
 
 
 class SimulatedNodes:
@@ -105,10 +110,26 @@ class SimulatedNodes:
             "roleRef": role,
             "subjects": users,
         }
-        with suppress(Conflict):
+        try:
             await self._client.create(CLUSTER_ROLE_BINDINGS, None, body)
-            return
-        await self._client.patch(CLUSTER_ROLE_BINDINGS, None, BINDING, {"subjects": users})
+        except Conflict:
+            await self._client.patch(CLUSTER_ROLE_BINDINGS, None, BINDING, {"subjects": users})
+        if self._names:
+            await self._wait_until_allowed(self._names[-1])
+
+    async def _wait_until_allowed(self, name: str) -> None:
+        """The authorizer learns of a binding through a watch of its own, a moment later."""
+        question = {
+            "apiVersion": REVIEWS.api_version,
+            "kind": REVIEWS.kind,
+            "spec": {"resourceAttributes": {"verb": "create", "resource": "nodes"}},
+        }
+        newest = self._client.acting_as(f"system:node:{name}")
+        for _ in range(ALLOWED_POLLS_MAX):
+            answer = await newest.create(REVIEWS, None, question)
+            if answer["status"]["allowed"]:
+                return
+            await asyncio.sleep(ALLOWED_POLL_S)
 
 
 def _parse() -> argparse.Namespace:
