@@ -165,6 +165,10 @@ class Difference:
 _SKELETON = frozenset({"f:metadata", "f:spec", "f:template", "f:status", "f:containers"})
 
 
+_LEFT_OUT = frozenset({"f:metadata", "f:status"})
+"""Structs that nobody owns while they are empty."""
+
+
 def created_fields(obj: Obj, node: Node, *, is_custom: bool) -> Fields:
     """What a creator without apply owns.
 
@@ -174,7 +178,12 @@ def created_fields(obj: Obj, node: Node, *, is_custom: bool) -> Fields:
     for key, value in obj.items():
         made.appeared(value, node.child(key), (f"f:{key}",))
     skeleton = frozenset({"f:metadata"}) if is_custom else _SKELETON
-    empty = {p for p in made.changed if p[-1] in skeleton and _has_below(p, obj)}
+    empty = {
+        p
+        for p in made.changed
+        if (p[-1] in skeleton and _has_below(p, obj))
+        or (p[-1] in _LEFT_OUT and not _has_below(p, obj))
+    }
     return without_system(made.changed - empty)
 
 

@@ -21,6 +21,7 @@ from fluxqueue.localcluster.api.errors import (
     unsupported_body,
 )
 from fluxqueue.localcluster.api.negotiation import from_yaml
+from fluxqueue.localcluster.api.unserved import why_unserved
 from fluxqueue.localcluster.resources.registry import Registry, ResourceInfo, UserInfo
 from fluxqueue.localcluster.resources.status import (
     NOT_SUPPORTED,
@@ -30,6 +31,7 @@ from fluxqueue.localcluster.resources.status import (
     StatusError,
     bad_request,
     not_found,
+    not_served,
 )
 
 Obj = dict[str, Any]
@@ -79,7 +81,8 @@ class Answer:
 def resolve(registry: Registry, path: str) -> Target | None:
     """What an ``/api`` or ``/apis`` path names; None for group and version documents.
 
-    Raises :class:`StatusError` 404 for a resource or subresource that is not served.
+    Raises :class:`StatusError` 404 for a resource or subresource that is not known, 501 for one
+    that only a real server has.
     """
     parts = [p for p in path.split("/") if p]
     if parts[:1] == ["api"] and len(parts) >= 3:
@@ -96,7 +99,7 @@ def resolve(registry: Registry, path: str) -> Target | None:
         namespace, rest = rest[1], rest[2:]
     info = registry.lookup(group, version, rest[0])
     if info is None or (namespace and not info.namespaced):
-        raise not_acceptable_path()
+        raise _unknown(group, rest[0])
     name = rest[1] if len(rest) > 1 else ""
     subresource = "/".join(rest[2:])
     if name and info.namespaced and not namespace:
@@ -104,8 +107,14 @@ def resolve(registry: Registry, path: str) -> Target | None:
     if subresource and subresource not in info.subresources:
         if info.is_custom:
             raise not_found(info.group, info.plural, name)
-        raise not_acceptable_path()
+        raise _unknown(group, rest[0], subresource)
     return Target(info, namespace, name, subresource, is_watch_path)
+
+
+def _unknown(group: str, plural: str, subresource: str = "") -> StatusError:
+    if what := why_unserved(group, plural, subresource):
+        return not_served(what)
+    return not_acceptable_path()
 
 
 def _is_namespace_part(group: str, rest: list[str]) -> bool:

@@ -131,7 +131,7 @@ class Routes:
             if target is None:
                 raise not_acceptable_path()
         except StatusError as error:
-            if not error.details and self._is_custom_path(path):
+            if error.code == 404 and not error.details and self._is_custom_path(path):
                 return _NO_PAGE
             raise
         return target
