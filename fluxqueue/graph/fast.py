@@ -39,6 +39,7 @@ class FastSelector:
         self.state, self.order, self.graph = state, order, state.graph
         self._plans: OrderedDict[object, Plan | None] = OrderedDict()
         self.max_log = MAX_LOG
+        self._stamp = 0
         graph = self.graph
         self._has_tops = bool(graph.tops) and 0 in graph.tops
         node = graph.type_number["node"]
@@ -73,10 +74,23 @@ class FastSelector:
     def forget_constraints(self) -> None:
         """Properties changed: which nodes a constraint allows must be found again."""
         self._plans.clear()
+        self._stamp += 1
 
     def _plan_for(self, request: Request, policy: MatchPolicy) -> Plan | None:
         if not self._is_regular:
             return None
+        try:
+            # A compiled request belongs to one graph, and so to one selector.
+            stamp, plan = request.plans[policy.name]
+            if stamp == self._stamp:
+                return plan
+        except KeyError:
+            pass
+        plan = self._find_plan(request, policy)
+        request.plans[policy.name] = self._stamp, plan
+        return plan
+
+    def _find_plan(self, request: Request, policy: MatchPolicy) -> Plan | None:
         key = (request.key, policy)
         try:
             plan = self._plans[key]
@@ -88,6 +102,7 @@ class FastSelector:
         self._plans[key] = plan
         if len(self._plans) > MAX_PLANS:
             self._plans.popitem(last=False)
+            self._stamp += 1
         return plan
 
     def _is_eligible(self, request: Request) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
+from typing import Any
 
 from fluxqueue.errors import InvalidJobspec
 from fluxqueue.jobspec.model import UNLIMITED, Count, Jobspec, Resource
@@ -51,9 +52,19 @@ def total_needs(needs: tuple[Need, ...]) -> dict[int, int]:
 
 
 class Request:
-    """A whole request. ``exclusive_kinds`` are the types that the jobspec wants exclusively."""
+    """A whole request. ``exclusive_kinds`` are the types that the jobspec wants exclusively;
+    ``plans`` is the vectorised matcher's memory, by policy."""
 
-    __slots__ = ("duration_s", "exclusive_kinds", "jobspec", "key", "labels", "needs", "totals")
+    __slots__ = (
+        "duration_s",
+        "exclusive_kinds",
+        "jobspec",
+        "key",
+        "labels",
+        "needs",
+        "plans",
+        "totals",
+    )
 
     def __init__(self, jobspec: Jobspec, type_number: Mapping[str, int]) -> None:
         self.jobspec = jobspec
@@ -63,6 +74,7 @@ class Request:
         self.totals = total_needs(self.needs)
         self.duration_s = math.ceil(jobspec.duration_s)
         # Equal keys mean equal answers: what the vectorised matcher remembers goes by it.
+        self.plans: dict[str, Any] = {}
         self.key: Hashable = (tuple(_key(r) for r in jobspec.resources), jobspec.constraint)
 
     def _compile(

@@ -37,7 +37,8 @@ class BlockClass:
     """The shape that many blocks share: everything about a node's subtree but names and its id.
 
     Vertices are numbered from the block's root, which is 0. ``type_mask[t]`` has the bits of all
-    vertices of type ``t``; ``below(i)`` the bits of the subtree of ``i``, itself included.
+    vertices of type ``t``; ``below(i)`` the bits of the subtree of ``i``, itself included;
+    ``lite_texts`` is the R_lite writer's memory of masks.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class BlockClass:
         "full",
         "has_equal_pools",
         "ids",
+        "lite_texts",
         "number",
         "parents",
         "postorder",
@@ -62,6 +64,7 @@ class BlockClass:
         self.full = (1 << len(types)) - 1
         self.children: list[list[int]] = [[] for _ in types]
         self.type_mask: dict[int, int] = {}
+        self.lite_texts: dict[int, str] = {}
         for i in range(1, len(types)):
             self.children[parents[i]].append(i)
         column = np.asarray(types)

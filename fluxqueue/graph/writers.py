@@ -14,10 +14,11 @@ from typing import Any
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob import hostlist
 from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.store import BlockClass, ResourceGraph, iterate_bits
 from fluxqueue.jobspec import idset
 
 SHORTHAND_WRITER = "fluxion:jgf_shorthand"
+MAX_TEXTS = 512
 _REDUCED = ("core", "gpu")
 _GATHERED = ("node", "storage_node")
 
@@ -136,9 +137,8 @@ class _Lite:
         reduced = {graph.type_number[kind]: kind for kind in _REDUCED}
         gathered = {graph.type_number[kind] for kind in _GATHERED}
         collected: dict[str, list[int]] = {kind: [] for kind in _REDUCED}
-        known: dict[tuple[int, int], str] = {}
         if all(graph.type_of[graph.blocks[n].base] in gathered for n in resources.booking.blocks):
-            self._take_blocks(resources, known)
+            self._take_blocks(resources)
             return
         for v, _ in resources.vertices():
             kind = reduced.get(graph.type_of[v])
@@ -148,91 +148,112 @@ class _Lite:
                 self._take(v, _children_text(collected))
                 collected = {kind: [] for kind in _REDUCED}
 
-    def _take_blocks(self, resources: ResourceSet, known: dict[tuple[int, int], str]) -> None:
+    def _take_blocks(self, resources: ResourceSet) -> None:
         """The short way: every block is a node, equal masks of one shape have equal children."""
         graph = self.graph
         for number, (_, touched) in resources.booking.blocks.items():
             block = graph.blocks[number]
-            key = (block.shape.number, touched)
-            text = known.get(key)
+            known = block.shape.lite_texts
+            text = known.get(touched)
             if text is None:
-                shape = block.shape
-                collected: dict[str, list[int]] = {}
-                for kind in _REDUCED:
-                    mask = shape.type_mask.get(graph.type_number[kind], 0) & touched
-                    collected[kind] = [
-                        shape.ids[i] for i in range(mask.bit_length()) if mask >> i & 1
-                    ]
-                text = known[key] = _children_text(collected) if any(collected.values()) else ""
+                text = self._block_text(block.shape, touched)
+                if len(known) >= MAX_TEXTS:
+                    known.clear()
+                known[touched] = text
             if text:
                 self._take(block.base, text)
+
+    def _block_text(self, shape: BlockClass, touched: int) -> str:
+        numbers = self.graph.type_number
+        collected = {
+            kind: [
+                shape.ids[i] for i in iterate_bits(shape.type_mask.get(numbers[kind], 0) & touched)
+            ]
+            for kind in _REDUCED
+        }
+        return _children_text(collected) if any(collected.values()) else ""
 
     def _take(self, v: int, children: str) -> None:
         graph = self.graph
         self.groups.setdefault(children, []).append(v)
-        for name, value in graph.properties.get(v, {}).items():
+        if v not in graph.properties:
+            return
+        for name, value in graph.properties[v].items():
             key = f"{name}={value}" if value else name
             self.properties.setdefault(key, []).append(graph.rank[v])
 
-    def array(self) -> list[dict[str, Any]]:
+    def array(self) -> str:
+        """R_lite as JSON. The children are JSON already: they are what nodes are grouped by."""
         rank = self.graph.rank
-        return [
-            {"rank": idset.encode(rank[v] for v in nodes), "children": json.loads(children)}
+        return ", ".join(
+            f'{{"rank": "{idset.encode([rank[v] for v in nodes])}", "children": {children}}}'
             for children, nodes in sorted(self.groups.items())
-        ]
+        ).join("[]")
 
-    def execution(self, resources: ResourceSet) -> dict[str, Any]:
+    def execution(self, resources: ResourceSet) -> str:
+        """The execution section as JSON."""
         rank = self.graph.rank
-        nodes = sorted((v for group in self.groups.values() for v in group), key=lambda v: rank[v])
-        found: dict[str, Any] = {
-            "R_lite": self.array(),
-            "nodelist": [hostlist.compress(self.graph.name(v) for v in nodes)],
-        }
+        nodes = [v for group in self.groups.values() for v in group]
+        nodes.sort(key=lambda v: rank[v])
+        names = hostlist.compress([self.graph.name(v) for v in nodes])
+        properties = ""
         if self.properties:
-            found["properties"] = {
-                name: idset.encode(ranks) for name, ranks in sorted(self.properties.items())
-            }
-        found["starttime"] = resources.at
-        found["expiration"] = resources.end
-        return found
+            ranks = {name: idset.encode(found) for name, found in sorted(self.properties.items())}
+            properties = f'"properties": {_text(ranks)}, '
+        return (
+            f'{{"R_lite": {self.array()}, "nodelist": [{_text(names)}], {properties}'
+            f'"starttime": {resources.at}, "expiration": {resources.end}}}'
+        )
 
 
 def _children_text(collected: dict[str, list[int]]) -> str:
-    return json.dumps({kind: idset.encode(ids) for kind, ids in collected.items() if ids})
+    return ", ".join(
+        f'"{kind}": "{idset.encode(ids)}"' for kind, ids in collected.items() if ids
+    ).join("{}")
 
 
 def write_rlite(resources: ResourceSet) -> str:
     lite = _Lite(resources)
-    return _dump(lite.array()) if lite.groups else ""
-
-
-def rv1_document(resources: ResourceSet, scheduling: str = "") -> dict[str, Any] | None:
-    """R of RFC 20 as data; ``scheduling`` is ``jgf``, ``jgf_shorthand`` or nothing."""
-    lite = _Lite(resources)
-    if not lite.groups:
-        return None
-    found: dict[str, Any] = {"version": 1, "execution": lite.execution(resources)}
-    if scheduling:
-        found["scheduling"] = jgf_document(resources, is_shorthand=scheduling == "jgf_shorthand")
-        if resources.queue:
-            found["attributes"] = {"system": {"scheduler": {"queue": resources.queue}}}
-    return found
-
-
-def write_rv1(resources: ResourceSet) -> str:
-    return _dump(rv1_document(resources, "jgf"))
+    return f"{lite.array()}\n" if lite.groups else ""
 
 
 def write_rv1_nosched(resources: ResourceSet) -> str:
-    return _dump(rv1_document(resources))
+    """R without the scheduler's part; ``""`` if no node has a core or gpu in it."""
+    lite = _Lite(resources)
+    if not lite.groups:
+        return ""
+    return f'{{"version": 1, "execution": {lite.execution(resources)}}}\n'
+
+
+def _write_rv1(resources: ResourceSet, *, is_shorthand: bool) -> str:
+    lite = _Lite(resources)
+    if not lite.groups:
+        return ""
+    scheduling = _text(jgf_document(resources, is_shorthand=is_shorthand))
+    attributes = ""
+    if resources.queue:
+        attributes = (
+            f', "attributes": {_text({"system": {"scheduler": {"queue": resources.queue}}})}'
+        )
+    return (
+        f'{{"version": 1, "execution": {lite.execution(resources)}, '
+        f'"scheduling": {scheduling}{attributes}}}\n'
+    )
+
+
+def write_rv1(resources: ResourceSet) -> str:
+    return _write_rv1(resources, is_shorthand=False)
 
 
 def write_rv1_shorthand(resources: ResourceSet) -> str:
-    return _dump(rv1_document(resources, "jgf_shorthand"))
+    return _write_rv1(resources, is_shorthand=True)
+
+
+_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _dump(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False) + "\n" if value else ""
+    return f"{_text(value)}\n" if value else ""
 
 
 FORMATS: dict[str, Callable[[ResourceSet], str]] = {

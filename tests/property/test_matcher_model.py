@@ -90,7 +90,7 @@ def fill(matcher: Matcher, data: st.DataObject, first: int, count: int) -> list[
 
 
 @pytest.mark.parametrize("policy", ALL_POLICIES)
-@settings(max_examples=25, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=15, deadline=None, suppress_health_check=QUIET)
 @given(graph=graphs(), data=st.data())
 def test_nothing_is_given_twice_and_cancel_restores(
     policy: str, graph: ResourceGraph, data: st.DataObject
@@ -117,7 +117,7 @@ def core_slots(draw: st.DrawFn) -> Jobspec:
 
 
 @pytest.mark.parametrize("policy", ALL_POLICIES)
-@settings(max_examples=30, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=20, deadline=None, suppress_health_check=QUIET)
 @given(graph=graphs(), data=st.data())
 def test_slots_of_cores_match_exhaustive_search(
     policy: str, graph: ResourceGraph, data: st.DataObject
@@ -150,7 +150,7 @@ def test_slots_of_cores_match_exhaustive_search(
 
 
 @pytest.mark.parametrize("policy", ["low", "high", "lonode", "hinode"])
-@settings(max_examples=30, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=20, deadline=None, suppress_health_check=QUIET)
 @given(graph=graphs(), data=st.data())
 def test_one_slot_is_the_best_of_all(
     policy: str, graph: ResourceGraph, data: st.DataObject

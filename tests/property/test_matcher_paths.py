@@ -33,7 +33,7 @@ def answer(matcher: Matcher, jobspec: Jobspec, job: int, now: int, verb: Verb) -
 
 
 @pytest.mark.parametrize("policy", STATIC_POLICIES + EARLY_POLICIES)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graph=graphs(), data=st.data())
 def test_both_paths_agree(policy: str, graph: ResourceGraph, data: st.DataObject) -> None:
     """Same text of R, same kind of refusal, through matches, cancels, status and time."""
