@@ -184,6 +184,10 @@ class BlockWalk(Walk):
             return 1 << FACTOR_SHIFT
         return super()._factor(v)
 
+    def _own_occupancy(self, v: int) -> int:  # noqa: ARG002
+        """Left to the table, which sees all blocks."""
+        return 0
+
     def _is_down(self, v: int) -> bool:
         return bool(self._down >> (v - self._base) & 1)
 

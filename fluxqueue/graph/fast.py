@@ -79,13 +79,11 @@ class FastSelector:
     def _plan_for(self, request: Request, policy: MatchPolicy) -> Plan | None:
         if not self._is_regular:
             return None
-        try:
-            # A compiled request belongs to one graph, and so to one selector.
-            stamp, plan = request.plans[policy.name]
-            if stamp == self._stamp:
-                return plan
-        except KeyError:
-            pass
+        # A compiled request belongs to one graph, and so to one selector.
+        stamp, known = request.plans.get(policy.name, (-1, None))
+        if stamp == self._stamp:
+            assert known is None or isinstance(known, Plan)
+            return known
         plan = self._find_plan(request, policy)
         request.plans[policy.name] = self._stamp, plan
         return plan

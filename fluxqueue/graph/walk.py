@@ -177,7 +177,10 @@ class Walk:
             self._mark(found)
         else:
             _merge(into, found)
-        return self.graph.size[v], self._score + self.graph.id[v] + 2, is_exclusive
+        score = self._score + self.graph.id[v] + 2
+        if self.policy.occupancy:
+            score += self._own_occupancy(v)
+        return self.graph.size[v], score, is_exclusive
 
     def _is_wanted_exclusively(self, v: int, needs: Sequence[Need]) -> bool:
         kind = self.graph.type_of[v]
@@ -206,8 +209,19 @@ class Walk:
 
     def _factor(self, v: int) -> int:
         """What a node adds to the scores below it (``score_factor_t::calc_factor``)."""
+        if self.policy.occupancy:
+            return self._own_occupancy(v)
         tie = abs(self.graph.uniq_id[v] % NODE_FACTOR - 1)
         return (self.graph.id[v] + 2) * NODE_FACTOR + tie
+
+    def _own_occupancy(self, v: int) -> int:
+        """For ``pack`` and ``spread``: a node's score, low is better."""
+        if self.graph.type_of[v] != self._node or self.graph.block_of[v] < 0:
+            return 0
+        self._enter(self.graph.block_of[v])
+        shape = self.graph.blocks[self._block].shape
+        free = (shape.full & ~self._booked).bit_count()
+        return (free if self.policy.occupancy > 0 else len(shape.types) - free) * NODE_FACTOR
 
     def _is_usable(self, v: int, needs: Sequence[Need], is_exclusive: bool) -> bool:
         """Fluxion's ``prune``: status, constraint, own planner, exclusivity."""

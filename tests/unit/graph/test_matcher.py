@@ -168,6 +168,18 @@ def test_pack_uses_the_fewest_nodes_and_spread_the_most() -> None:
     assert given(Matcher(graph, "pack").match(slots(1, 12), 1)) == ["node0", "node1"]
 
 
+@pytest.mark.parametrize(("policy", "node"), [("pack", "node3"), ("spread", "node2")])
+def test_occupancy_decides_below_named_racks_too(policy: str, node: str) -> None:
+    """A request that names the rack goes the reference way, with the same preference."""
+    graph = cluster(4, 4, 6, 6, racks=2)
+    matcher = Matcher(graph, policy)
+    matcher.match(slots(4), 1, policy="hinode")
+    inner = nodes(1, 1).resources
+    rack = Resource("rack", Count(1, 1), inner)
+    matcher.set_status(graph.parent[graph.blocks[0].base], is_up=False)
+    assert given(matcher.match(Jobspec(1, (rack,), duration_s=10.0), 2)) == [node]
+
+
 def test_policy_per_request() -> None:
     """The policy may come with the request; an unknown one is refused."""
     matcher = Matcher(cluster(4, 4, 4), "lonode")
