@@ -36,6 +36,7 @@ from fluxqueue.localcluster.api.store import Store
 from fluxqueue.localcluster.api.writes import create_object
 from fluxqueue.localcluster.resources.admission import Admission
 from fluxqueue.localcluster.resources.builtin import build_registry
+from fluxqueue.localcluster.resources.core import SYSTEM_PRIORITIES
 from fluxqueue.localcluster.resources.crd import DefinitionController
 from fluxqueue.localcluster.resources.discovery import Discovery
 from fluxqueue.localcluster.resources.openapi import OpenApi
@@ -122,6 +123,7 @@ class ApiServer:
             gc.set_threshold(GC_OBJECTS, 20, 100)
         self._open_journal()
         await self._make_namespaces()
+        await self._make_priority_classes()
         self.definitions.start()
         routes = self.routes = self._make_routes()
         server = web.Server(routes.handle, access_log=None, handler_cancellation=True)
@@ -132,7 +134,11 @@ class ApiServer:
         site = web.TCPSite(
             runner, self.config.host, self.config.port, ssl_context=context, backlog=1024
         )
-        await site.start()
+        try:
+            await site.start()
+        except OSError:  # the port is taken, mostly
+            await self._release(runner, directory)
+            raise
         port = runner.addresses[0][1]
         expiry = asyncio.get_running_loop().create_task(keep_expiring(self.machinery))
         self._running = _Running(runner, directory, port, expiry)
@@ -158,14 +164,19 @@ class ApiServer:
         if running is None:
             return
         running.expiry.cancel()
-        self.definitions.stop()
-        if isinstance(self.machinery.admission, Admission):
-            await self.machinery.admission.close()
         for bucket in self.machinery.store.buckets():
             for watcher in tuple(bucket.watchers):
                 watcher.cut()
-        await running.runner.cleanup()
-        running.directory.cleanup()
+        await self._release(running.runner, running.directory)
+
+    async def _release(
+        self, runner: web.ServerRunner, directory: tempfile.TemporaryDirectory[str]
+    ) -> None:
+        self.definitions.stop()
+        if isinstance(self.machinery.admission, Admission):
+            await self.machinery.admission.close()
+        await runner.cleanup()
+        directory.cleanup()
         if self._journal is not None:
             await self._journal.stop()
 
@@ -175,6 +186,25 @@ class ApiServer:
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
+
+    async def _make_priority_classes(self) -> None:
+        info = self.machinery.registry.lookup("scheduling.k8s.io", "v1", "priorityclasses")
+        store = self.machinery.store
+        if info is None:
+            return
+        for name, (value, description) in SYSTEM_PRIORITIES.items():
+            if store.get("scheduling.k8s.io", "priorityclasses", "", name) is not None:
+                continue
+            now = self.machinery.now()
+            ctx = RequestContext(user=ADMIN, reader=store, name=name, now=now)
+            obj: Obj = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+                "description": description,
+            }
+            await create_object(self.machinery, Target(info, "", name, ""), obj, ctx)
 
     async def _make_namespaces(self) -> None:
         registry, store = self.machinery.registry, self.machinery.store

@@ -439,3 +439,13 @@ async def test_stop_ends_watches(api: Api, server: ApiServer) -> None:
     async with asyncio.timeout(10):
         await server.stop()
     await until(lambda: events and events[-1] == {"type": "END"}, "the end of the stream")
+
+
+async def test_a_taken_port_is_an_error_that_leaves_nothing_open(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    """The journal of the server that could not start can be opened by the next one."""
+    with pytest.raises(OSError, match="address already in use"):
+        await ApiServer(ApiServerConfig(data_dir=tmp_path, port=server.port)).start()
+    async with ApiServer(ApiServerConfig(data_dir=tmp_path)) as other:
+        assert other.store.list("", "namespaces")
