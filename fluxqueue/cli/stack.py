@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +18,15 @@ from fluxqueue.cli.stack_options import LOOPBACK, StackOptions
 from fluxqueue.cli.supervisor import Part, python
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import Role, read_roles
-from fluxqueue.errors import ApiError, ApiUnavailable
+from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.install import install_definitions, install_webhook, remove_webhook
 from fluxqueue.localpg.server import LocalPostgres
 from fluxqueue.settings import Settings
 from fluxqueue.workload.labels import OWN_NAMESPACE
+
+DATABASE_RETRY_S = 1.0
 
 
 class Stack:
@@ -76,6 +79,8 @@ class Stack:
     # --- start ---------------------------------------------------------------------------------
 
     async def _start(self) -> None:
+        if self.options.kubeconfig is not None:
+            load_kubeconfig(str(self.options.kubeconfig))  # refuse at once what cannot be used
         cluster = asyncio.create_task(self._start_cluster())
         try:
             await self._start_database()
@@ -96,8 +101,24 @@ class Stack:
             self._keepers.append(asyncio.create_task(self._keep_postgres(self.postgres)))
             # So that `fluxqueue check` and its like find the database from another shell.
             (self.options.data_dir / "database-url").write_text(self.postgres.socket_url)
-        await asyncio.to_thread(migrate.wait_for_database, self.database_url)
+        await self._wait_for_database()
         await asyncio.to_thread(migrate.upgrade, self.database_url)
+
+    async def _wait_for_database(self) -> None:
+        """Wait as long as it takes, and say so; not in a thread, which Ctrl-C could not end."""
+        from fluxqueue.db import migrate
+
+        told = ""
+        while True:
+            try:
+                # No time to wait: one attempt.
+                await asyncio.to_thread(migrate.wait_for_database, self.database_url, timeout_s=0)
+                return
+            except DatabaseUnavailable as error:
+                if str(error) != told:
+                    told = str(error)
+                    print(f"waiting for the database: {told}", file=sys.stderr, flush=True)
+            await asyncio.sleep(DATABASE_RETRY_S)
 
     async def _keep_postgres(self, postgres: LocalPostgres) -> None:
         """Start the server again when it dies, as a StatefulSet does."""
@@ -107,7 +128,6 @@ class Stack:
 
     async def _start_cluster(self) -> None:
         if self.options.kubeconfig is not None:
-            load_kubeconfig(str(self.options.kubeconfig))
             return
         shape, folder = self.options.shape, self.options.data_dir / "cluster"
         part = self._part(

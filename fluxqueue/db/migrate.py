@@ -148,8 +148,9 @@ def wait_for_database(
             waited_s = monotonic_s() - started_s
             reason = str(error).strip().replace("\n", "; ")
             if timeout_s is not None and waited_s + delay_s > timeout_s:
+                within = f" within {timeout_s:g} s" if timeout_s else ""
                 raise DatabaseUnavailable(
-                    f"the database did not answer within {timeout_s:g} s: {reason}"
+                    f"the database did not answer{within}: {reason}"
                 ) from error
         log.warning(
             "waiting for the database",
