@@ -28,7 +28,7 @@ from typing import Any
 
 
 class FluxQueueError(Exception):
-    """Root of all errors raised on purpose; ``is_retryable`` says whether time alone can mend it."""
+    """Root of all errors raised on purpose; ``is_retryable``: whether time alone can mend it."""
 
     is_retryable = False
 
