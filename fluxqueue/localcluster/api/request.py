@@ -24,12 +24,14 @@ from fluxqueue.localcluster.api.negotiation import from_yaml
 from fluxqueue.localcluster.api.unserved import why_unserved
 from fluxqueue.localcluster.resources.registry import Registry, ResourceInfo, UserInfo
 from fluxqueue.localcluster.resources.status import (
+    INVALID,
     NOT_SUPPORTED,
     TOO_LONG,
     FieldError,
     Raw,
     StatusError,
     bad_request,
+    invalid,
     not_found,
     not_served,
 )
@@ -312,7 +314,11 @@ def check_type(obj: Obj, info: ResourceInfo, registry: Registry, subresource: st
     kind, api_version = _wanted_type(info, subresource)
     given_kind, given_version = obj.get("kind") or "", obj.get("apiVersion") or ""
     if info.is_custom and not subresource:
-        _check_custom_type(given_kind, given_version, kind, api_version)
+        _check_custom_type(given_kind, given_version, api_version)
+        if given_kind != kind:
+            name = str((obj.get("metadata") or {}).get("name") or "")
+            error = FieldError(INVALID, "kind", given_kind, f"must be {kind}")
+            raise invalid(info.group, given_kind, name, [error])
     given = (given_kind or kind, given_version or api_version)
     if given != (kind, api_version):
         raise _wrong_type(*given, kind, registry)
@@ -328,17 +334,13 @@ def _wanted_type(info: ResourceInfo, subresource: str) -> tuple[str, str]:
     return sub.kind, f"{sub.group}/{sub.version}" if sub.group else sub.version
 
 
-def _check_custom_type(kind: str, version: str, wanted_kind: str, wanted_version: str) -> None:
+def _check_custom_type(kind: str, version: str, wanted_version: str) -> None:
     if not kind:
         raise bad_request("Object 'Kind' is missing in '...'")
     if version and version != wanted_version:
         raise bad_request(
             f"the API version in the data ({version}) does not match the expected API version "
             f"({wanted_version})"
-        )
-    if kind != wanted_kind:
-        raise bad_request(
-            f"the kind in the data ({kind}) does not match the expected kind ({wanted_kind})"
         )
 
 

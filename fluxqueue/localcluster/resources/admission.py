@@ -24,7 +24,7 @@ Obj = dict[str, Any]
 _IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _NOT_READY, _UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _TOLERATION_S = 300
-_TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+_TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
 _TOKEN_EXPIRATION_S = 3607
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -86,8 +86,7 @@ def check_namespace(
         info.group,
         info.plural,
         name,
-        f"unable to create new content in namespace {ctx.namespace} because it is being "
-        "terminated",
+        f"unable to create new content in namespace {ctx.namespace} because it is being terminated",
     )
     details = error.details or {}
     details["causes"] = [

@@ -78,7 +78,9 @@ class _Builder:
         return info
 
 
-_SCALE = Subresource("scale", "Scale", _STATUS_VERBS, how="scale", group="autoscaling", version="v1")
+_SCALE = Subresource(
+    "scale", "Scale", _STATUS_VERBS, how="scale", group="autoscaling", version="v1"
+)
 
 
 def _add_core(builder: _Builder, reviews: Reviews) -> None:

@@ -1,6 +1,6 @@
 """A small evaluator of the Common Expression Language, for matchConditions and CRD rules.
 
-It knows literals, member access, indexing, ``has``, ``in``, comparisons, arithmetic, ``&&``, ``||``,
+It knows literals, members, indexing, ``has``, ``in``, comparisons, arithmetic, ``&&``, ``||``,
 ``!``, ``?:``, the macros exists, all, exists_one, filter and map, and a few string methods.
 Anything else is refused when the expression is compiled, naming it, never guessed at.  Errors
 are absorbed by ``&&`` and ``||`` as the language wants.  Pure.

@@ -396,9 +396,7 @@ DAEMON_SETS = (
 )
 CONFIG_MAPS = (
     NAME,
-    Column(
-        "Data", "string", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())
-    ),
+    Column("Data", "string", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())),
     AGE,
 )
 SECRETS = (
@@ -436,9 +434,7 @@ BUDGETS = (
     NAME,
     Column("Min Available", "string", lambda o: str(_spec(o).get("minAvailable", "N/A"))),
     Column("Max Unavailable", "string", lambda o: str(_spec(o).get("maxUnavailable", "N/A"))),
-    Column(
-        "Allowed Disruptions", "integer", _path("status", "disruptionsAllowed", default=0)
-    ),
+    Column("Allowed Disruptions", "integer", _path("status", "disruptionsAllowed", default=0)),
     AGE,
 )
 NAME_AND_AGE = (NAME, AGE)

@@ -88,7 +88,7 @@ class NodeStrategy(BaseStrategy):
             status["allocatable"] = dict(status["capacity"])
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Taints: keys, effects, no duplicates (the path is metadata.taints, as in the original)."""
+        """Taints: keys, effects, no duplicates (under metadata.taints, as in the original)."""
         errors: list[FieldError] = []
         seen: set[tuple[str, str]] = set()
         for index, taint in enumerate(obj["spec"].get("taints") or ()):
@@ -190,9 +190,7 @@ def _validate_keys(obj: Obj, sections: tuple[str, ...]) -> list[FieldError]:
     return errors
 
 
-def _validate_immutable_flag(
-    new: Obj, old: Obj, sections: tuple[str, ...]
-) -> list[FieldError]:
+def _validate_immutable_flag(new: Obj, old: Obj, sections: tuple[str, ...]) -> list[FieldError]:
     if not old.get("immutable"):
         return []
     text = "field is immutable when `immutable` is set"
@@ -200,9 +198,7 @@ def _validate_immutable_flag(
     if not new.get("immutable"):
         errors.append(FieldError(FORBIDDEN, "immutable", None, text))
     errors += [
-        FieldError(FORBIDDEN, key, None, text)
-        for key in sections
-        if new.get(key) != old.get(key)
+        FieldError(FORBIDDEN, key, None, text) for key in sections if new.get(key) != old.get(key)
     ]
     return errors
 
@@ -312,8 +308,10 @@ class LeaseStrategy(BaseStrategy):
 SYSTEM_PRIORITIES = {
     "system-cluster-critical": (
         2_000_000_000,
-        "Used for system critical pods that must run in the cluster, but can be moved to another "
-        "node if necessary.",
+        (
+            "Used for system critical pods that must run in the cluster, but can be moved to "
+            "another node if necessary."
+        ),
     ),
     "system-node-critical": (
         2_000_001_000,

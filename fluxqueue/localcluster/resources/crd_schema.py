@@ -117,7 +117,7 @@ class StructuralSchema:
                 self.items.prune(item, f"{path}[{index}]", unknown)
 
     def default(self, value: Any) -> None:
-        """Fill in defaults below ``value``; null of a field that is not nullable counts as unset."""
+        """Fill in defaults below ``value``; null where it is not allowed counts as unset."""
         if isinstance(value, dict):
             for key, child in self.properties.items():
                 if value.get(key, MISSING) is None and not child.is_nullable:
@@ -136,7 +136,9 @@ class StructuralSchema:
 
     # -- judging -------------------------------------------------------------------------------
 
-    def validate(self, value: Any, old: Any, path: str, *, name: str | None = None) -> list[FieldError]:
+    def validate(
+        self, value: Any, old: Any, path: str, *, name: str | None = None
+    ) -> list[FieldError]:
         """All broken rules; what did not change since ``old`` (MISSING for none) is let through.
 
         ``name`` is the path as the messages show it (without "status." on /status).
@@ -228,9 +230,7 @@ class StructuralSchema:
     def _check_list(self, value: list[Any], old: Any, path: str, name: str) -> Iterator[FieldError]:
         most, least = self.schema.get("maxItems"), self.schema.get("minItems")
         if most is not None and len(value) > most:
-            yield FieldError(
-                TOO_MANY, path, None, f"{len(value)}: must have at most {most} items"
-            )
+            yield FieldError(TOO_MANY, path, None, f"{len(value)}: must have at most {most} items")
         if least is not None and len(value) < least:
             text = f"{name} in body should have at least {least} items"
             yield FieldError(INVALID, path, len(value), text)

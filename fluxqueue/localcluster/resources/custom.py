@@ -248,9 +248,7 @@ def custom_info(definition: Obj, version: Obj) -> ResourceInfo:
     subresources: dict[str, Subresource] = {}
     declared = version.get("subresources") or {}
     if "status" in declared:
-        subresources["status"] = Subresource(
-            "status", accepted["kind"], ("get", "patch", "update")
-        )
+        subresources["status"] = Subresource("status", accepted["kind"], ("get", "patch", "update"))
     if "scale" in declared:
         subresources["scale"] = Subresource(
             "scale",

@@ -92,7 +92,9 @@ class Decoder:
             raise _mismatch(value, node, here, owner)
         if not value:
             return value if node.is_always and node.type == "list" else _DROP
-        pairs = enumerate(value) if node.type == "list" else list(value.items())
+        pairs: list[tuple[Any, Any]] = (
+            list(enumerate(value)) if isinstance(value, list) else list(value.items())
+        )
         for index, item in pairs:
             if items.type == "string" and type(item) is str:
                 continue
@@ -166,9 +168,7 @@ def _quantity(value: Any, node: Node, path: Path, owner: Node) -> str:
         raise DecodeError(str(error)) from error
 
 
-_TIME = re.compile(
-    r"^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d+)?(Z|[+-]\d{2}:\d{2})$"
-)
+_TIME = re.compile(r"^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d+)?(Z|[+-]\d{2}:\d{2})$")
 
 
 def parse_time(text: str, *, is_micro: bool) -> str:

@@ -75,9 +75,9 @@ class Discovery:
         parts = [part for part in path.split("/") if part]
         if len(parts) > 3 or (parts and parts[0] not in ("version", "api", "apis")):
             return None
-        if parts in (["api"], ["apis"]) and "APIGroupDiscoveryList" in accept and "v=v2" in accept:
-            if ";v=v2;" in f"{accept};".replace(" ", ""):
-                return Answer(200, self._aggregated(parts[0]), AGGREGATED)
+        wants_aggregated = "APIGroupDiscoveryList" in accept and ";v=v2;" in f"{accept};"
+        if wants_aggregated and parts in (["api"], ["apis"]):
+            return Answer(200, self._aggregated(parts[0]), AGGREGATED)
         value = self._value(parts)
         return Answer(200, orjson.dumps(value)) if value is not None else None
 

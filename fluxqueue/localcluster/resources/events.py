@@ -26,6 +26,21 @@ _RENAMED = {
     "deprecatedCount": "count",
 }
 _BACK = {core: new for new, core in _RENAMED.items()}
+_IMMUTABLE = (
+    "regarding",
+    "reason",
+    "note",
+    "deprecatedSource",
+    "deprecatedFirstTimestamp",
+    "deprecatedLastTimestamp",
+    "deprecatedCount",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingController",
+    "reportingInstance",
+)
 _DROPPED_WHEN_EMPTY = ("note", "reportingController", "reportingInstance")
 
 
@@ -103,23 +118,9 @@ class EventsEventStrategy(BaseStrategy):
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
         """Everything but series and metadata is immutable."""
-        shown = {"note": "message", "regarding": "involvedObject"}
-        errors: list[FieldError] = []
-        for key in (
-            "regarding",
-            "reason",
-            "note",
-            "deprecatedSource",
-            "deprecatedFirstTimestamp",
-            "deprecatedLastTimestamp",
-            "deprecatedCount",
-            "type",
-            "eventTime",
-            "action",
-            "related",
-            "reportingController",
-            "reportingInstance",
-        ):
-            if new.get(key) != old.get(key):
-                errors.append(immutable(shown.get(key, _RENAMED.get(key, key)), new.get(key)))
-        return errors
+        shown = {**_RENAMED, "note": "message", "regarding": "involvedObject"}
+        return [
+            immutable(shown.get(key, key), new.get(key))
+            for key in _IMMUTABLE
+            if new.get(key) != old.get(key)
+        ]

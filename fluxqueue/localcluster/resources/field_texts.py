@@ -16,7 +16,9 @@ from pathlib import Path
 _ALIAS = re.compile(r'serialization_alias="((?:[^"\\]|\\.)*)"')
 _TEXT = re.compile(r'description=("(?:[^"\\]|\\.)*")')
 _FIELD = re.compile(r"^    (\w+): .*= Field\((.*)\)$", re.MULTILINE)
-_CLASS = re.compile(r'^class \w+\(BaseModel\):\n    """\n    (.*?)\n    """', re.MULTILINE | re.DOTALL)
+_CLASS = re.compile(
+    r'^class \w+\(BaseModel\):\n    """\n    (.*?)\n    """', re.MULTILINE | re.DOTALL
+)
 _MODULES = {
     "Event": "core_v1_event",
     "EventsEvent": "events_v1_event",

@@ -96,9 +96,7 @@ class JobStrategy(BaseStrategy):
             name = f"{obj['metadata']['name']}-{spec['completions'] - 1}"
             if names.dns_label(name):
                 text = f"will not able to create pod with invalid DNS label: {name}"
-                errors.append(
-                    FieldError(INVALID, "metadata.name", obj["metadata"]["name"], text)
-                )
+                errors.append(FieldError(INVALID, "metadata.name", obj["metadata"]["name"], text))
         return errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
@@ -157,9 +155,9 @@ def validate_generated_selector(obj: Obj) -> list[FieldError]:
         if key not in labels:
             errors.append(FieldError(REQUIRED, f"{path}[{key}]", None, f"must be '{expected}'"))
         elif labels[key] != expected:
-            errors.append(FieldError(
-                    INVALID, f"{path}[{key}]", sorted_map(labels), f"must be '{expected}'"
-                ))
+            errors.append(
+                FieldError(INVALID, f"{path}[{key}]", sorted_map(labels), f"must be '{expected}'")
+            )
     expected_labels = {UID_LABEL: obj["metadata"].get("uid", "")}
     if not match_label_selector(spec["selector"], expected_labels):
         errors.append(
@@ -215,9 +213,7 @@ def _validate_mode(spec: Obj) -> list[FieldError]:
     if mode == "Indexed":
         if spec.get("completions") is None:
             errors.append(
-                FieldError(
-                    REQUIRED, "spec.completions", None, "when completion mode is Indexed"
-                )
+                FieldError(REQUIRED, "spec.completions", None, "when completion mode is Indexed")
             )
         if (spec.get("parallelism") or 0) > _INDEXED_PARALLELISM_MAX:
             text = (
@@ -379,5 +375,3 @@ class CronJobStrategy(BaseStrategy):
                 )
             )
         return errors
-
-

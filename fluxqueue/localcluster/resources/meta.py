@@ -57,9 +57,7 @@ def validate_meta(
                 for text in names.dns_label(namespace)
             ]
     elif meta.get("namespace"):
-        errors.append(
-            FieldError(FORBIDDEN, f"{path}.namespace", None, "not allowed on this type")
-        )
+        errors.append(FieldError(FORBIDDEN, f"{path}.namespace", None, "not allowed on this type"))
     return errors + validate_meta_content(meta, path, is_custom=is_custom)
 
 
@@ -68,9 +66,7 @@ def validate_meta_content(meta: Obj, path: str, *, is_custom: bool = False) -> l
     errors = validate_labels(meta.get("labels"), f"{path}.labels")
     errors += validate_annotations(meta.get("annotations"), f"{path}.annotations")
     errors += validate_owners(meta.get("ownerReferences"), f"{path}.ownerReferences")
-    errors += validate_finalizers(
-        meta.get("finalizers"), f"{path}.finalizers", is_custom=is_custom
-    )
+    errors += validate_finalizers(meta.get("finalizers"), f"{path}.finalizers", is_custom=is_custom)
     return errors
 
 
@@ -94,9 +90,7 @@ def validate_annotations(annotations: Any, path: str) -> list[FieldError]:
     total = sum(len(k.encode()) + len(v.encode()) for k, v in (annotations or {}).items())
     if total > _ANNOTATIONS_MAX_BYTES:
         errors.append(
-            FieldError(
-                TOO_LONG, path, None, f"may not be more than {_ANNOTATIONS_MAX_BYTES} bytes"
-            )
+            FieldError(TOO_LONG, path, None, f"may not be more than {_ANNOTATIONS_MAX_BYTES} bytes")
         )
     return errors
 
@@ -117,11 +111,11 @@ def validate_owners(owners: Any, path: str) -> list[FieldError]:
                     "version must not be empty",
                 )
             )
-        for key in ("kind", "name", "uid"):
-            if not owner.get(key):
-                errors.append(
-                    FieldError(INVALID, f"{at}.{key}", owner.get(key, ""), "must not be empty")
-                )
+        errors += [
+            FieldError(INVALID, f"{at}.{key}", owner.get(key, ""), "must not be empty")
+            for key in ("kind", "name", "uid")
+            if not owner.get(key)
+        ]
         if slash == "" and group == "" and version == "v1" and owner.get("kind") == "Event":
             errors.append(
                 FieldError(INVALID, at, owner, "/v1, Kind=Event is disallowed from being an owner")
@@ -143,9 +137,7 @@ def validate_owners(owners: Any, path: str) -> list[FieldError]:
     return errors
 
 
-def validate_finalizers(
-    finalizers: Any, path: str, *, is_custom: bool = False
-) -> list[FieldError]:
+def validate_finalizers(finalizers: Any, path: str, *, is_custom: bool = False) -> list[FieldError]:
     """Names of finalizers; orphan and foregroundDeletion exclude each other."""
     errors: list[FieldError] = []
     for index, name in enumerate(finalizers or []):
@@ -181,10 +173,11 @@ def validate_meta_update(
     new: Obj, old: Obj, path: str = "metadata", *, is_custom: bool = False
 ) -> list[FieldError]:
     """What may not change in metadata, after the server put back what it keeps itself."""
-    errors: list[FieldError] = []
-    for key in ("name", "namespace", "uid"):
-        if new.get(key, "") != old.get(key, ""):
-            errors.append(immutable(f"{path}.{key}", new.get(key, "")))
+    errors = [
+        immutable(f"{path}.{key}", new.get(key, ""))
+        for key in ("name", "namespace", "uid")
+        if new.get(key, "") != old.get(key, "")
+    ]
     if old.get("deletionTimestamp"):
         added = sorted(set(new.get("finalizers") or []) - set(old.get("finalizers") or []))
         if added:
@@ -198,7 +191,9 @@ def validate_meta_update(
                     f"found new finalizers []string{{{rendered[1:-1]}}}",
                 )
             )
-    for key in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
-        if new.get(key) != old.get(key):
-            errors.append(immutable(f"{path}.{key}", new.get(key)))
+    errors += [
+        immutable(f"{path}.{key}", new.get(key))
+        for key in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+        if new.get(key) != old.get(key)
+    ]
     return errors + validate_meta_content(new, path, is_custom=is_custom)

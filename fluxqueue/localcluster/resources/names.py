@@ -79,10 +79,13 @@ def qualified_name(value: str) -> list[str]:
     name = parts[-1]
     if len(parts) > 2:
         return [
-            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must "
-            "start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "
-            f"'123-abc', regex used for validation is '{_QUALIFIED}') with an optional DNS "
-            "subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            (
+                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and "
+                "must "
+                "start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "
+                f"'123-abc', regex used for validation is '{_QUALIFIED}') with an optional DNS "
+                "subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )
         ]
     if len(parts) == 2:
         if not parts[0]:
@@ -131,8 +134,10 @@ def env_var_name(value: str) -> list[str]:
     if _ENV_NAME.match(value):
         return []
     return [
-        "a valid environment variable name must consist only of printable ASCII characters "
-        "other than '='"
+        (
+            "a valid environment variable name must consist only of printable ASCII characters "
+            "other than '='"
+        )
     ]
 
 

@@ -1,4 +1,4 @@
-"""OpenAPI documents: v3 per group version (what kubectl validates, explains and patches with), v2 small.
+"""OpenAPI documents: v3 per group version, as far as kubectl reads them; v2 is empty.
 
 Built-in kinds come from the same type table that decodes requests, custom ones from the schemas
 of their definitions.  A provider for the API server's document chain.

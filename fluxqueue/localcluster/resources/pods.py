@@ -106,7 +106,9 @@ class PodStrategy(BaseStrategy):
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         if not spec.get("nodeName") or status.get("phase") in ("Failed", "Succeeded"):
             return 0
-        grace = spec.get("terminationGracePeriodSeconds", 30) if requested_s is None else requested_s
+        grace = (
+            spec.get("terminationGracePeriodSeconds", 30) if requested_s is None else requested_s
+        )
         return 1 if grace < 0 else int(grace)
 
 
@@ -161,9 +163,13 @@ def _validate_deadline(new: Obj, old: Obj) -> list[FieldError]:
             text = "must be between 0 and 2147483647, inclusive"
             return [FieldError(INVALID, path, after, text)]
         if before is not None and before < after:
-            return [FieldError(INVALID, path, after, "must be less than or equal to previous value")]
+            return [
+                FieldError(INVALID, path, after, "must be less than or equal to previous value")
+            ]
     elif before is not None:
-        return [FieldError(INVALID, path, None, "must not update from a positive integer to nil value")]
+        return [
+            FieldError(INVALID, path, None, "must not update from a positive integer to nil value")
+        ]
     return []
 
 
@@ -215,9 +221,7 @@ def _put_back_gated(munged: Obj, old: Obj) -> list[FieldError]:
     selector, before = munged.get("nodeSelector"), old.get("nodeSelector")
     if selector != before:
         if any((selector or {}).get(key) != value for key, value in (before or {}).items()):
-            text = (
-                "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-            )
+            text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
             errors.append(FieldError(INVALID, "spec.nodeSelector", selector, text))
         _restore(munged, old, "nodeSelector")
     affinity = munged.get("affinity") or {}

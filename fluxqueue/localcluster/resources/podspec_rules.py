@@ -266,20 +266,12 @@ def _is_extended(name: str) -> bool:
     return ("/" in name and not name.startswith("kubernetes.io/")) or name.startswith("hugepages-")
 
 
-def _validate_amount(
-    name: str, text: str, path: str, parent: str, kind: str
-) -> list[FieldError]:
+def _validate_amount(name: str, text: str, path: str, parent: str, kind: str) -> list[FieldError]:
     errors = [FieldError(INVALID, f"{parent}.{kind}", name, t) for t in names.qualified_name(name)]
-    if not errors and "/" not in name and name not in _STANDARD_RESOURCES:
-        if not name.startswith("hugepages-"):
-            errors.append(
-                FieldError(
-                    INVALID,
-                    path,
-                    name,
-                    "must be a standard resource type or fully qualified",
-                )
-            )
+    is_plain = "/" not in name and not name.startswith("hugepages-")
+    if not errors and is_plain and name not in _STANDARD_RESOURCES:
+        why = "must be a standard resource type or fully qualified"
+        errors.append(FieldError(INVALID, path, name, why))
     value = value_of(text)
     if value < 0:
         errors.append(FieldError(INVALID, path, text, "must be greater than or equal to 0"))
@@ -345,13 +337,13 @@ def _validate_node_term(term: Obj, path: str) -> list[FieldError]:
                 )
             )
         elif len(rule.get("values") or ()) != 1:
-            text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+            text = (
+                "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+            )
             errors.append(FieldError(REQUIRED, f"{at}.values", None, text))
         if rule.get("key") != "metadata.name":
             errors.append(
-                FieldError(
-                    INVALID, f"{at}.key", rule.get("key"), "not a valid field selector key"
-                )
+                FieldError(INVALID, f"{at}.key", rule.get("key"), "not a valid field selector key")
             )
     return errors
 
@@ -388,9 +380,7 @@ def _validate_pod_affinity(affinity: Obj, path: str) -> list[FieldError]:
     for index, weighted in enumerate(affinity.get(key) or ()):
         at = f"{path}.{key}[{index}]"
         errors += _validate_weight(weighted, at)
-        errors += _validate_topology(
-            weighted.get("podAffinityTerm") or {}, f"{at}.podAffinityTerm"
-        )
+        errors += _validate_topology(weighted.get("podAffinityTerm") or {}, f"{at}.podAffinityTerm")
     return errors
 
 
@@ -410,7 +400,10 @@ def validate_tolerations(tolerations: Any, path: str) -> list[FieldError]:
         if key:
             errors += [FieldError(INVALID, f"{at}.key", key, t) for t in names.qualified_name(key)]
         elif operator != "Exists":
-            text = "operator must be Exists when `key` is empty, which means \"match all values and all keys\""
+            text = (
+                "operator must be Exists when `key` is empty, which means "
+                '"match all values and all keys"'
+            )
             errors.append(FieldError(INVALID, f"{at}.operator", operator, text))
         if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != (
             "NoExecute"
@@ -423,7 +416,13 @@ def validate_tolerations(tolerations: Any, path: str) -> list[FieldError]:
                 errors.append(FieldError(INVALID, f"{at}.operator", toleration["value"], text))
         elif operator not in ("", "Equal"):
             errors.append(unsupported(f"{at}.operator", operator, ("Equal", "Exists")))
-        if toleration.get("effect") not in (None, "", "NoSchedule", "PreferNoSchedule", "NoExecute"):
+        if toleration.get("effect") not in (
+            None,
+            "",
+            "NoSchedule",
+            "PreferNoSchedule",
+            "NoExecute",
+        ):
             errors.append(
                 unsupported(
                     f"{at}.effect",

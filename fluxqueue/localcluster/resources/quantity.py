@@ -1,6 +1,6 @@
 """Resource quantities: reading, comparing, and the one way to write each value.
 
-Follows ``k8s.io/apimachinery/pkg/api/resource``: ``1024Mi`` is written ``1Gi``, ``0.5`` is ``500m``.
+Follows ``k8s.io/apimachinery/pkg/api/resource``: ``1024Mi`` is ``1Gi``, ``0.5`` is ``500m``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ _CONTEXT = Context(prec=60, rounding=ROUND_CEILING)
 _NANO = Decimal("1e-9")
 
 FORMAT_MESSAGE = (
-    "quantities must match the regular expression "
-    "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
 
 

@@ -68,12 +68,15 @@ def events(obj: Obj) -> dict[str, str]:
     """Events, in either API."""
     involved = obj.get("involvedObject") or obj.get("regarding") or {}
     source = obj.get("source") or obj.get("deprecatedSource") or {}
-    component = source.get("component") or obj.get("reportingComponent") or (
-        obj.get("reportingController") or ""
+    component = (
+        source.get("component")
+        or obj.get("reportingComponent")
+        or (obj.get("reportingController") or "")
     )
     fields = _metadata(obj)
     for key in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"):
         fields[f"involvedObject.{key}"] = str(involved.get(key, ""))
+        fields[f"regarding.{key}"] = fields[f"involvedObject.{key}"]
     fields["reason"] = obj.get("reason", "")
     fields["reportingComponent"] = obj.get("reportingComponent", "")
     fields["source"] = component

@@ -100,8 +100,11 @@ class BaseStrategy:
                 if key not in _KEPT_ON_STATUS:
                     new[key] = value
             if self.is_status_meta_kept:
-                new["metadata"] = dict(old["metadata"], managedFields=new["metadata"].get(
-                    "managedFields")) if "managedFields" in new["metadata"] else old["metadata"]
+                new["metadata"] = (
+                    dict(old["metadata"], managedFields=new["metadata"].get("managedFields"))
+                    if "managedFields" in new["metadata"]
+                    else old["metadata"]
+                )
             self.prepare_status(new, old)
         elif self.has_status:
             if "status" in old:

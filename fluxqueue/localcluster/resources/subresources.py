@@ -237,5 +237,3 @@ def user_object(user: UserInfo) -> Obj:
     if user.extra:
         shown["extra"] = {key: list(values) for key, values in user.extra.items()}
     return shown
-
-

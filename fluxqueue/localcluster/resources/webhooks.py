@@ -277,7 +277,7 @@ class Dispatcher:
         at.ctx.warnings.extend(_shortened(verdict.warnings))
         return None if verdict.is_allowed else denial(hook.name, verdict.status)
 
-    # -- matching ------------------------------------------------------------------------------------
+    # -- matching ----------------------------------------------------------------------------
 
     def _seen_as(self, hook: Hook, at: Attributes) -> ResourceInfo | None:
         """The resource as which the webhook sees the request, or None if it is not concerned."""
@@ -287,11 +287,8 @@ class Dispatcher:
             return at.info
         if hook.spec.get("matchPolicy") != "Equivalent":
             return None
-        for other in self._registry:
-            if other is not at.info and other.storage == at.info.storage:
-                if matches_rules(hook.spec, at, other):
-                    return other
-        return None
+        others = (i for i in self._registry if i is not at.info and i.storage == at.info.storage)
+        return next((other for other in others if matches_rules(hook.spec, at, other)), None)
 
     @staticmethod
     def _conditions_hold(hook: Hook, at: Attributes) -> bool:
@@ -299,24 +296,18 @@ class Dispatcher:
             return True
         request = review_request(at, at.info, lambda obj: obj)
         env = {"object": at.obj, "oldObject": at.old, "request": request}
-        failure: tuple[str, CelError] | None = None
+        failure = ""
         for text, evaluate in hook.conditions:
             try:
                 if evaluate(env) is False:
                     return False
             except CelError as error:
-                failure = failure or (text, error)
-        if failure is None:
+                failure = failure or f"expression '{text}' resulted in error: {error}"
+        if not failure:
             return True
         if hook.spec.get("failurePolicy") == "Ignore":
             return False
-        text, error = failure
-        raise forbidden(
-            at.info.group,
-            at.info.plural,
-            at.name,
-            f"expression '{text}' resulted in error: {error}",
-        )
+        raise forbidden(at.info.group, at.info.plural, at.name, failure)
 
 
 def _shortened(warnings: list[str]) -> list[str]:
@@ -427,4 +418,4 @@ def _patch_text(kind: str, path: str) -> str:
         return f"error in remove for path: '{path}': {why}"
     if kind == "replace":
         return f"replace operation does not apply: doc is missing key: {path}: missing value"
-    return f"{kind} operation does not apply: doc is missing path: \"{path}\": missing value"
+    return f'{kind} operation does not apply: doc is missing path: "{path}": missing value'

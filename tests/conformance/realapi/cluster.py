@@ -87,6 +87,12 @@ async def replay_cluster(*, is_controlled: bool = True) -> AsyncIterator[ReplayC
 
 async def _add_node(admin: Replay, *, is_controlled: bool) -> None:
     node = node_object(NODE, "10.0.0.1", datetime.now(UTC))
+    node["status"]["nodeInfo"] |= {
+        "kubeletVersion": "v1.36.2",
+        "osImage": "none",
+        "kernelVersion": "0",
+        "containerRuntimeVersion": "none://0",
+    }
     node["metadata"]["labels"] = {
         key: value
         for key, value in node["metadata"]["labels"].items()

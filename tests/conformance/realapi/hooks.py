@@ -37,7 +37,7 @@ class Call:
 
 @dataclass
 class HookServer:
-    """Answers reviews; ``answers`` maps (scenario, path) to the recorded webhook steps, in order."""
+    """Answers reviews; ``answers`` maps (scenario, path) to the recorded steps, in order."""
 
     port: int = 0
     closed_port: int = 0

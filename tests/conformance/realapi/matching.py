@@ -81,6 +81,8 @@ class Bindings:
         """Whether ``actual`` is ``recorded`` with values for the tokens; binds new ones."""
         if recorded == _RECORDED_HOST:
             return actual.startswith("default-scheduler-")
+        if recorded == "kube-controller-manager":
+            return actual in (recorded, "fluxqueue-localcluster")
         if "<" not in recorded:
             return recorded == actual
         if recorded == actual:
@@ -174,6 +176,8 @@ class Comparison:
                 self.compare(value, found, f"{path}.{key}", loose=loose)
         if not loose:
             for key in actual:
+                if key == "object" and "cells" in recorded:
+                    continue  # given for the first row only
                 if key not in recorded and key not in _IGNORED:
                     self.note(f"{path}.{key}", "nothing", actual[key])
 

@@ -8,6 +8,7 @@ condition of ``waiting`` is polled.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import time
@@ -25,7 +26,7 @@ from tests.conformance.realapi.watching import ReplayedWatch
 
 WAIT_TIMEOUT_S = 30.0
 SETTLE_TIMEOUT_S = 5.0
-READ_TIMEOUT_S = 3.0
+READ_TIMEOUT_S = 6.0
 """How long a read is repeated where controllers work: the recording waited in between, too."""
 _PASS = re.compile(r"^(\d+(?:\.\d+)?) s pass")
 _HEADERS = ("retry-after", "location", "allow", "www-authenticate", "content-type")
@@ -159,9 +160,9 @@ class Replay:
             await asyncio.sleep(0.1)
         self._keep(trial, is_equal=not found)
         self._remember(request, body)
-        if request["method"] == "POST" and request["path"].endswith("customresourcedefinitions"):
-            if code == 201:
-                self._last_definition, self._definition_at = body, time.monotonic()
+        is_definition = request["path"].endswith("/customresourcedefinitions")
+        if is_definition and request["method"] == "POST" and code == 201:
+            self._last_definition, self._definition_at = body, time.monotonic()
         if index not in self.skip_steps:
             case = f" [{step['case']}]" if "case" in step else ""
             where = f"#{index} {request['method']} {request['path']}{case}"
@@ -279,10 +280,9 @@ class Replay:
         unbound = self._unbound(request["path"])
         if unbound:
             await self._resolve_names(request["path"], unbound)
-        body = request.get("body")
-        if request["method"] in ("PUT", "PATCH", "DELETE") and body is not None:
-            if self._unbound(json.dumps(body)):
-                await self._resolve_body(request, is_stale=is_stale)
+        has_target = request["method"] in ("PUT", "PATCH", "DELETE")
+        if has_target and self._unbound(json.dumps(request.get("body"))):
+            await self._resolve_body(request, is_stale=is_stale)
 
     def _unbound(self, text: str) -> list[str]:
         return [m[0] for m in TOKEN.finditer(text) if m[2] and m[0] not in self.bindings.values]
@@ -386,7 +386,7 @@ class Replay:
         ]
         if self.by_object:
             return
-        for (left, low), (right, high) in zip(bound, bound[1:], strict=False):
+        for (left, low), (right, high) in itertools.pairwise(bound):
             if low >= high:
                 self.differences.append(f"versions: {left}={low} must be below {right}={high}")
 

@@ -96,7 +96,10 @@ def test_defaults_reach_into_lists_and_null_counts_as_unset() -> None:
         ),
         (
             {"size": 11},
-            ("spec.size", "Invalid value: 11: spec.size in body should be less than or equal to 10"),
+            (
+                "spec.size",
+                "Invalid value: 11: spec.size in body should be less than or equal to 10",
+            ),
         ),
         (
             {"size": 1, "kind": "x"},
@@ -115,7 +118,8 @@ def test_defaults_reach_into_lists_and_null_counts_as_unset() -> None:
             {"size": 1, "cpu": 1.5},
             (
                 "spec.cpu",
-                'Invalid value: "number": spec.cpu in body must be of type integer,string: "number"',
+                'Invalid value: "number": spec.cpu in body must be of type '
+                'integer,string: "number"',
             ),
         ),
     ],

@@ -144,9 +144,7 @@ def test_a_new_job_gets_selector_labels_and_defaults() -> None:
         "job-name": "j",
     }
     assert job["metadata"]["labels"] == labels
-    assert job["spec"]["selector"] == {
-        "matchLabels": {"batch.kubernetes.io/controller-uid": "u-1"}
-    }
+    assert job["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": "u-1"}}
     defaults = {k: job["spec"][k] for k in ("parallelism", "completions", "backoffLimit")}
     assert defaults == {"parallelism": 1, "completions": 1, "backoffLimit": 6}
     assert job["metadata"]["generation"] == 1

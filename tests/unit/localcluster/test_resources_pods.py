@@ -154,9 +154,7 @@ def test_gates_raise_the_generation_and_labels_do_not() -> None:
         ({"nodeName": "n"}, "Running", -1, 1),
     ],
 )
-def test_grace_of_a_deletion(
-    spec: Obj, phase: str, requested_s: int | None, grace_s: int
-) -> None:
+def test_grace_of_a_deletion(spec: Obj, phase: str, requested_s: int | None, grace_s: int) -> None:
     """Only what runs on a node is given time."""
     pod = make_pod(**spec)
     pod["status"]["phase"] = phase
