@@ -195,25 +195,38 @@ class _Loader:
         self.known_kinds[kind] = (builder.intern_type(kind), builder.intern_text(kind), kind)
 
     def take_edges(self, edges: Any) -> None:
+        """Take ``graph.edges``, or a piece of it."""
         if not isinstance(edges, list):
             raise InvalidGraph("is no array", where="graph.edges")
-        index_of, builder = self.index_of, self.builder
-        parents, children = builder.parents, builder.children
-        for element in edges:
-            try:
-                if len(element) == 2:
-                    source, target = index_of[element["source"]], index_of[element["target"]]
-                    if parents[target] < 0 and source != target:
-                        parents[target] = source
-                        try:
-                            children[source].append(target)
-                        except KeyError:
-                            children[source] = [target]
-                        self.edges += 1
-                        continue
-            except (KeyError, TypeError):
-                pass
-            self._take_unusual_edge(element)
+        for start in range(0, len(edges), COLUMN):
+            part = edges[start : start + COLUMN]
+            if not self._take_plain_edges(part):
+                for element in part:
+                    self._take_unusual_edge(element)
+
+    def _take_plain_edges(self, edges: list[Any]) -> bool:
+        """Take edges that have two ends and nothing else; False takes none."""
+        index_of, parents, children = self.index_of, self.builder.parents, self.builder.children
+        try:
+            sources = [index_of[element["source"]] for element in edges]
+            targets = [index_of[element["target"]] for element in edges]
+        except (KeyError, TypeError):
+            return False
+        if (
+            set(map(len, edges)) != {2}
+            or len(set(targets)) != len(targets)
+            or any(parents[target] >= 0 for target in targets)
+            or any(source == target for source, target in zip(sources, targets, strict=True))
+        ):
+            return False
+        last, below = -1, []
+        for source, target in zip(sources, targets, strict=True):
+            parents[target] = source
+            if source != last:
+                last, below = source, children.setdefault(source, [])
+            below.append(target)
+        self.edges += len(edges)
+        return True
 
     def _take_unusual_edge(self, element: Any) -> None:
         where = f"graph.edges[{self.edges}]"
