@@ -149,9 +149,12 @@ class World:
             assert not status["uncountedTerminatedPods"]
 
 
-STEP = st.tuples(
-    st.sampled_from(["sync", "crash", "succeed", "fail", "delete", "suspend", "resume", "wait"]),
-    st.integers(0, STAGES - 1),
+# Crashes late in a sync, one after the other, are what counting is hard for: they come often.
+STEP = st.one_of(
+    st.tuples(st.sampled_from(["sync", "wait", "suspend", "resume"]), st.just(0)),
+    st.tuples(st.just("crash"), st.integers(0, STAGES - 1)),
+    st.tuples(st.just("crash"), st.integers(3, STAGES - 1)),
+    st.tuples(st.sampled_from(["succeed", "succeed", "fail", "delete"]), st.integers(0, 3)),
 )
 
 
@@ -161,7 +164,7 @@ STEP = st.tuples(
     st.sampled_from(["TerminatingOrFailed", "Failed"]),
     st.integers(1, 3),
     st.integers(1, 4),
-    st.lists(STEP, max_size=40),
+    st.lists(STEP, min_size=5, max_size=40),
 )
 def test_every_ended_pod_counts_once(
     mode: str, replacement: str, parallelism: int, completions: int, steps: list[tuple[str, int]]
