@@ -7,6 +7,7 @@ invariant. Exit code 1 if anything was lost or leaked; the folder with the logs 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 import signal
 import tempfile
@@ -19,8 +20,10 @@ from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 
 if TYPE_CHECKING:
     from fluxqueue.cli.stack import Stack
+    from fluxqueue.db.database import Database
     from fluxqueue.demo.screen import Screen
     from fluxqueue.demo.verdict import Outcome
+    from fluxqueue.kube.client import KubeClient
 
 DEFAULT_SEED = 2026
 CHECK_PATIENCE_S = 15.0
@@ -92,10 +95,8 @@ async def _play(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
     return not problems
 
 
-async def _scenes(
-    stack: Stack, jobs: int, seed: int, screen: Screen
-) -> tuple[list[str], Outcome | None]:
-    from fluxqueue.checking import Severity, check
+async def _scenes(stack: Stack, jobs: int, seed: int, screen: Screen) -> tuple[list[str], Outcome]:
+    """Play all scenes; give what went wrong, and the last outcome with the leaks of all."""
     from fluxqueue.clock import SystemClock
     from fluxqueue.db.database import Database
     from fluxqueue.demo.manifests import batch_scene, pi_scene, retry_scene
@@ -105,8 +106,9 @@ async def _scenes(
     from fluxqueue.kube.config import load_kubeconfig
     from fluxqueue.settings import Settings
 
-    clock, outcome = SystemClock(), None
+    clock = SystemClock()
     problems: list[str] = []
+    outcomes: list[Outcome] = []
     async with (
         Database(Settings(database_url=stack.database_url), role="demo") as database,
         KubeClient(load_kubeconfig(str(stack.kubeconfig)), timeout_s=60.0) as client,
@@ -120,11 +122,21 @@ async def _scenes(
                 screen.say(f"   {line}")
             screen.say(f"   {outcome}")
             problems += [f"scene {number}: {problem}" for problem in outcome.problems]
-        findings = await check(database, client, clock, patience_s=CHECK_PATIENCE_S, unseen_s=0)
-        broken = [finding for finding in findings if finding.severity is Severity.BROKEN]
-        screen.say(f"\ninvariants checked: {len(broken)} broken")
-        problems += [f"check: {f.invariant}: {f.subject}: {f.detail}" for f in broken]
+            outcomes.append(outcome)
+        problems += await _check(database, client, screen)
     for name, part in stack.parts.items():
         if part.restarts:  # nobody's loss: what dies is started again and goes on
             screen.say(f"{name} ended and was started again {part.restarts} times")
-    return problems, outcome
+    leaked = sum(outcome.leaked for outcome in outcomes)
+    return problems, dataclasses.replace(outcomes[-1], leaked=leaked)
+
+
+async def _check(database: Database, client: KubeClient, screen: Screen) -> list[str]:
+    """Every invariant, on rows and cluster as the scenes have left them."""
+    from fluxqueue.checking import Severity, check
+    from fluxqueue.clock import SystemClock
+
+    findings = await check(database, client, SystemClock(), patience_s=CHECK_PATIENCE_S, unseen_s=0)
+    broken = [finding for finding in findings if finding.severity is Severity.BROKEN]
+    screen.say(f"\ninvariants checked: {len(broken)} broken")
+    return [f"check: {f.invariant}: {f.subject}: {f.detail}" for f in broken]
