@@ -37,7 +37,15 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, delay_s: float) -> None:
-        """Wait for ``delay_s`` seconds."""
+        """Wait for ``delay_s`` seconds.
+
+        A task that was cancelled ends here even where its cancellation was lost on the way:
+        libraries turn it into errors of their own (a worker whose database has gone while it
+        stops), and a loop that carries on after every error would never end.
+        """
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
         await asyncio.sleep(delay_s)
 
 
