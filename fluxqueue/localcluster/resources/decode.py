@@ -41,17 +41,18 @@ class Decoder:
         """
         fields = node.fields
         before = known if known is not None else {}
-        for key in list(obj):
+        for key, value in tuple(obj.items()):
             was = before.get(key)
-            if was is not None and was == obj[key]:
+            if was is not None and was == value:
                 continue
             child = fields.get(key)
+            if child is not None and child.type == "string" and value and type(value) is str:
+                continue  # the most common case, decided without a call
             if child is None:
                 if not node.preserve_unknown:
                     self.unknown.append(render_path((path, key)))
                     del obj[key]
                 continue
-            value = obj[key]
             if type(was) is dict and type(value) is dict and child.type == "object":
                 self.clean_object(value, child, (path, key), was)
                 continue

@@ -21,6 +21,7 @@ Obj = dict[str, Any]
 NameRule = Callable[[str], list[str]]
 
 _ANNOTATIONS_MAX_BYTES = 256 * 1024
+_CONTENT = ("labels", "annotations", "ownerReferences", "finalizers")
 OWN_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 
 
@@ -196,4 +197,5 @@ def validate_meta_update(
         for key in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
         if new.get(key) != old.get(key)
     ]
-    return errors + validate_meta_content(new, path, is_custom=is_custom)
+    changed = {key: new[key] for key in _CONTENT if new.get(key) and new[key] != old.get(key)}
+    return errors + validate_meta_content(changed, path, is_custom=is_custom)

@@ -1,11 +1,13 @@
 """Formats of names, labels and keys, with the sentences the real server refuses them with.
 
-Source of rules and texts: ``k8s.io/apimachinery/pkg/util/validation``.  Pure.
+Source of rules and texts: ``k8s.io/apimachinery/pkg/util/validation``.  Pure; the same names come
+again and again, so answers are kept: never change a list that was returned.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -27,6 +29,7 @@ def _too_long(limit: int) -> str:
     return f"must be no more than {limit} bytes"
 
 
+@lru_cache(maxsize=4096)
 def dns_subdomain(value: str) -> list[str]:
     """RFC 1123 subdomain, up to 253 bytes."""
     errors = [_too_long(253)] if len(value) > 253 else []
@@ -39,6 +42,7 @@ def dns_subdomain(value: str) -> list[str]:
     return errors
 
 
+@lru_cache(maxsize=4096)
 def dns_label(value: str) -> list[str]:
     """RFC 1123 label, up to 63 bytes."""
     errors = [_too_long(63)] if len(value) > 63 else []
@@ -72,6 +76,7 @@ def path_segment(value: str) -> list[str]:
     return [f"may not contain '{c}'" for c in "/%" if c in value]
 
 
+@lru_cache(maxsize=4096)
 def qualified_name(value: str) -> list[str]:
     """``prefix/name`` of labels, annotations, gates, finalizers."""
     parts = value.split("/")
@@ -105,6 +110,7 @@ def qualified_name(value: str) -> list[str]:
     return errors
 
 
+@lru_cache(maxsize=4096)
 def label_value(value: str) -> list[str]:
     """A label's value."""
     errors = [_too_long(63)] if len(value) > 63 else []

@@ -118,8 +118,10 @@ def test_defaults_reach_into_lists_and_null_counts_as_unset() -> None:
             {"size": 1, "cpu": 1.5},
             (
                 "spec.cpu",
-                'Invalid value: "number": spec.cpu in body must be of type '
-                'integer,string: "number"',
+                (
+                    'Invalid value: "number": spec.cpu in body must be of type '
+                    'integer,string: "number"'
+                ),
             ),
         ),
     ],
