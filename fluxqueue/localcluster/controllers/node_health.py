@@ -100,6 +100,16 @@ def unknown_conditions(node: Obj, at: datetime) -> list[Obj]:
     ]
 
 
+def with_condition(pod: Obj, condition: Obj) -> list[Obj]:
+    """The pod's conditions with one put in its place, or last if it is new."""
+    conditions: list[Obj] = list((pod.get("status") or {}).get("conditions") or ())
+    for number, old in enumerate(conditions):
+        if old["type"] == condition["type"]:
+            conditions[number] = {**old, **condition}
+            return conditions
+    return [*conditions, condition]
+
+
 def evicted_at(pod: Obj, node: Obj) -> datetime | None:
     """When a pod must leave a node with NoExecute taints; None if it may stay."""
     due: datetime | None = None

@@ -11,7 +11,6 @@ import logging
 import time
 
 from fluxqueue.errors import Conflict, FluxQueueError, NotFound
-from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import LEASES, NODES, PODS
 from fluxqueue.localcluster.controllers.context import Context
 from fluxqueue.localcluster.controllers.informers import by_node
@@ -20,6 +19,7 @@ from fluxqueue.localcluster.controllers.node_health import (
     missing_marks,
     taint_steps,
     unknown_conditions,
+    with_condition,
 )
 from fluxqueue.localcluster.controllers.node_shape import LEASE_NAMESPACE
 from fluxqueue.localcluster.controllers.objects import (
@@ -52,6 +52,7 @@ class NodeLifecycle:
         self._pods_on = context.informers.index(PODS, by_node)
         self._heard: dict[str, float] = {}
         self._gone_since: dict[str, float] = {}
+        self._evictions_due: set[str] = set()
         self._queue: WorkQueue[str] = WorkQueue(COMPONENT, self._sync)
         self._monitor_task: asyncio.Task[None] | None = None
         self._nodes.add_handler(self._node_changed)
@@ -109,7 +110,7 @@ class NodeLifecycle:
                 self._heard = {name: at + stalled_s for name, at in self._heard.items()}
             looked_at = now_s
             await self._mark_silent(now_s - self._options.node_grace_s)
-            await self._set_evicting_taints()
+            self._ask_for_evictions()
 
     async def _mark_silent(self, silent_before_s: float) -> None:
         for node in list(self._nodes.items()):
@@ -118,12 +119,12 @@ class NodeLifecycle:
                 if ready is None or ready.get("status") != "Unknown":
                     await self._mark_unknown(node)
 
-    async def _set_evicting_taints(self) -> None:
-        for node in list(self._nodes.items()):
-            try:
-                await self._set_taints(node, "NoExecute")
-            except FluxQueueError as error:
-                logger.debug("taints not set node=%s error=%s", node["metadata"]["name"], error)
+    def _ask_for_evictions(self) -> None:
+        """NoExecute taints change only with this regular look, in the node's own sync."""
+        for node in self._nodes.items():
+            if taint_steps(node, now(), "NoExecute"):
+                self._evictions_due.add(node["metadata"]["name"])
+                self._queue.add(node["metadata"]["name"])
 
     async def _set_taints(self, node: Obj, effect: str) -> Obj:
         for taints in taint_steps(node, now(), effect):
@@ -163,6 +164,9 @@ class NodeLifecycle:
             node = await self._client.patch(NODES, None, name, {"metadata": mark})
             self._nodes.observe(node)
         node = await self._set_taints(node, "NoSchedule")
+        if name in self._evictions_due:
+            node = await self._set_taints(node, "NoExecute")
+            self._evictions_due.discard(name)
         for mark in marks[1:]:
             node = await self._client.patch(NODES, None, name, {"metadata": mark})
             self._nodes.observe(node)
@@ -179,7 +183,7 @@ class NodeLifecycle:
                     "status": "False",
                     "lastTransitionTime": write_time(now()),
                 }
-                await self._patch_pod(pod, {"conditions": [condition]})
+                await self._patch_pod(pod, {"conditions": with_condition(pod, condition)})
 
     async def _evict(self, name: str, node: Obj) -> None:
         for pod in self._pods_on.get(name):
@@ -224,24 +228,25 @@ class NodeLifecycle:
     # -- writing ---------------------------------------------------------------------------------
 
     async def _disrupt(self, pod: Obj, *, reason: str, message: str, phase: str = "") -> None:
+        generation = pod["metadata"].get("generation")
         condition = {
             "type": "DisruptionTarget",
+            "observedGeneration": generation,
             "status": "True",
+            "lastProbeTime": None,
             "lastTransitionTime": write_time(now()),
             "reason": reason,
             "message": message,
         }
-        status: Obj = {"conditions": [condition]}
+        status: Obj = {"conditions": with_condition(pod, condition)}
         if phase:
-            status["phase"] = phase
+            status |= {"phase": phase, "observedGeneration": generation}
         await self._patch_pod(pod, status)
 
     async def _patch_pod(self, pod: Obj, status: Obj) -> None:
         body = {"metadata": {"uid": uid_of(pod)}, "status": status}
         try:
-            written = await self._client.patch(
-                PODS, *key_of(pod), body, kind=PatchKind.STRATEGIC, subresource="status"
-            )
+            written = await self._client.patch(PODS, *key_of(pod), body, subresource="status")
         except NotFound:
             return
         self._pods.observe(written)

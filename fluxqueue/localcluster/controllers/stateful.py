@@ -51,7 +51,8 @@ def revision_object(stateful: Obj, number: int) -> Obj:
         "metadata": {
             "name": revision_name(stateful),
             "namespace": stateful["metadata"]["namespace"],
-            "labels": dict((stateful["spec"]["selector"].get("matchLabels")) or {}),
+            "labels": (template.get("metadata") or {}).get("labels", {})
+            | {"controller.kubernetes.io/hash": safe_hash(stateful["spec"]["template"])},
             "ownerReferences": [owner_reference(stateful, "apps/v1", "StatefulSet")],
         },
         "data": {"spec": {"template": template}},
