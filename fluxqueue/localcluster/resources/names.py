@@ -7,6 +7,7 @@ again and again, so answers are kept: never change a list that was returned.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -25,11 +26,15 @@ _RE_VALUE = re.compile(f"^{_VALUE}$")
 _RE_CONFIG_KEY = re.compile(f"^{_CONFIG_KEY}$")
 
 
+def _remembered(rule: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    return lru_cache(maxsize=4096)(rule)
+
+
 def _too_long(limit: int) -> str:
     return f"must be no more than {limit} bytes"
 
 
-@lru_cache(maxsize=4096)
+@_remembered
 def dns_subdomain(value: str) -> list[str]:
     """RFC 1123 subdomain, up to 253 bytes."""
     errors = [_too_long(253)] if len(value) > 253 else []
@@ -42,7 +47,7 @@ def dns_subdomain(value: str) -> list[str]:
     return errors
 
 
-@lru_cache(maxsize=4096)
+@_remembered
 def dns_label(value: str) -> list[str]:
     """RFC 1123 label, up to 63 bytes."""
     errors = [_too_long(63)] if len(value) > 63 else []
@@ -76,7 +81,7 @@ def path_segment(value: str) -> list[str]:
     return [f"may not contain '{c}'" for c in "/%" if c in value]
 
 
-@lru_cache(maxsize=4096)
+@_remembered
 def qualified_name(value: str) -> list[str]:
     """``prefix/name`` of labels, annotations, gates, finalizers."""
     parts = value.split("/")
@@ -110,7 +115,7 @@ def qualified_name(value: str) -> list[str]:
     return errors
 
 
-@lru_cache(maxsize=4096)
+@_remembered
 def label_value(value: str) -> list[str]:
     """A label's value."""
     errors = [_too_long(63)] if len(value) > 63 else []
