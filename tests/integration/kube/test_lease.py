@@ -99,9 +99,7 @@ class Candidate:
             name,
             on_started=lambda term: self.log.append(f"started {term}"),
             on_lost=self._lost,
-            duration_s=DURATION_S,
-            retry_s=0.05,
-            **options,
+            **({"duration_s": DURATION_S, "retry_s": 0.05} | options),
         )
         self.task = asyncio.create_task(self.elector.run())
 
@@ -140,16 +138,17 @@ async def test_first_leads_second_waits_and_follows(
 ) -> None:
     """The second candidate takes over as soon as the first resigns, with the next term."""
     server = LeaseServer()
-    first = campaign(server, "a")
+    slow = {"duration_s": 20.0, "renew_s": 0.1}  # so that expiry cannot be what lets b in
+    first = campaign(server, "a", **slow)
     await _until(lambda: first.elector.is_leader)
-    second = campaign(server, "b")
+    second = campaign(server, "b", **slow)
     renewals = server.version
     await _until(lambda: server.version >= renewals + 4)
     assert second.log == []
     assert (first.log, first.elector.term) == (["started 1"], 1)
     await first.end()
     assert first.log == ["started 1", "lost"]
-    await _until(lambda: second.elector.is_leader, DURATION_S / 2)
+    await _until(lambda: second.elector.is_leader)
     assert server.holders == [("a", 1), ("", 1), ("b", 2)]
 
 
