@@ -31,9 +31,7 @@ _EXACT = (
     "crd-register",
     "crd-status-subresource",
     "crd-update-of-definition",
-    "deletecollection",
     "http-errors",
-    "job-create-defaults",
     "job-create-generatename",
     "job-create-invalid",
     "job-managed-by",
@@ -65,6 +63,8 @@ _EXACT = (
 """In order, event by event."""
 
 _EXACT_BY_OBJECT = (
+    "deletecollection",
+    "job-create-defaults",
     "daemonset",
     "deployment-create",
     "dry-run",
@@ -175,7 +175,9 @@ _PARTIAL: dict[str, Claim] = {
         {
             20: "events of pods that the scheduler here reports and the recording left out",
             26: "the recording had leases of nodes of other scenarios",
-        }
+            28: "versions of what the server makes when it starts",
+        },
+        by_object=True,
     ),
     "webhook-config": Claim(
         {

@@ -212,6 +212,7 @@ class Replay:
             return comparison.differences
         if "body" in response:
             recorded = response["body"]
+            comparison.is_table = isinstance(recorded, dict) and recorded.get("kind") == "Table"
             comparison.compare(recorded, body, "body", loose=is_reduced(recorded))
         recorded_headers = response.get("headers") or {}
         wanted = recorded_headers.get("warning") or []
