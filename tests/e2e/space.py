@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fluxqueue.errors import ApiError, Conflict, NotFound
+from fluxqueue.errors import ApiUnavailable, Conflict, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import (
     EVENTS,
@@ -192,9 +192,7 @@ async def create_with_patience(space: Space, body: Mapping[str, Any]) -> Obj:
             made.update(await space.create(body))
         except Conflict:
             made.update(await space.client.get(JOBS, space.name, body["metadata"]["name"]))
-        except ApiError as error:
-            if error.code < 500:
-                raise
+        except ApiUnavailable:
             return False
         return True
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from fluxqueue.errors import ApiUnavailable
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import Obj, job
 from tests.e2e.recording import Recording
@@ -151,9 +152,11 @@ async def test_a_frozen_matcher_is_replaced_and_fenced(space: Space) -> None:
     await assert_invariants(world)
 
 
-async def test_the_webhook_is_back_after_its_death(space: Space) -> None:
-    """While it is away nothing slips past it: Jobs are refused, then taken again."""
+async def test_nothing_slips_past_a_dead_webhook(space: Space) -> None:
+    """While it is away Jobs are refused; who tries again is taken in when it is back."""
     os.kill(space.world.pid("webhook"), signal.SIGKILL)
+    with pytest.raises(ApiUnavailable, match="failed calling webhook"):
+        await space.create(job("patient"))
     made = await create_with_patience(space, job("patient"))
     assert made["spec"]["suspend"] is True
     await space.until_job("patient")

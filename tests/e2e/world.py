@@ -6,8 +6,9 @@ control plane whose nodes are our simulated ones; tests must not ask which of th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 from fluxqueue.db.database import Database
+from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.config import ClusterConfig, load_kubeconfig
+from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.localcluster.controllers.node_shape import NodeShape
 from fluxqueue.localcluster.controllers.options import ControllerOptions
 from fluxqueue.localcluster.nodes import SimulatedNodes
@@ -25,6 +27,7 @@ from tests.support.control_plane import ControlPlane
 
 ZONE = "topology.kubernetes.io/zone"
 WORKERS = 2
+READ_ATTEMPTS = 5
 
 NODES = (
     NodeShape("node-1", cpu="16", memory="64Gi", labels={"pool": "main", ZONE: "east"}),
@@ -55,7 +58,14 @@ class World:
         return self.stack.kubeconfig
 
     async def rows(self, sql: str, **values: Any) -> list[dict[str, Any]]:
-        """What a statement finds in the queue's database."""
+        """What a statement finds in the queue's database; reading survives a restart of it."""
+        for _ in range(READ_ATTEMPTS - 1):
+            with suppress(DatabaseUnavailable):
+                return await self._read(sql, values)
+            await asyncio.sleep(0.2)
+        return await self._read(sql, values)
+
+    async def _read(self, sql: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         async with self.database.begin() as tx:
             return await tx.fetch(sql, **values)
 
@@ -78,7 +88,13 @@ async def embedded_world(folder: Path) -> AsyncIterator[World]:
         workers=WORKERS,
         cluster_arguments=tuple(arguments),
     )
-    async with Stack(options) as stack, _doors("embedded", stack) as world:
+    async with (
+        Stack(options) as stack,
+        SimulatedNodes(
+            load_kubeconfig(str(stack.kubeconfig)), [], ControllerOptions.quick()
+        ) as late_nodes,
+        _doors("embedded", stack, late_nodes) as world,
+    ):
         yield world
 
 
@@ -89,27 +105,21 @@ async def real_world(folder: Path, control_plane: ControlPlane) -> AsyncIterator
         data_dir=folder, kubeconfig=control_plane.kubeconfig_path, workers=WORKERS
     )
     async with (
-        SimulatedNodes(control_plane.config, list(NODES)),
+        SimulatedNodes(control_plane.config, list(NODES)) as nodes,
         Stack(options) as stack,
-        _doors("real", stack) as world,
+        _doors("real", stack, nodes) as world,
     ):
         yield world
 
 
 @asynccontextmanager
-async def _doors(kind: str, stack: Stack) -> AsyncIterator[World]:
-    config = load_kubeconfig(str(stack.kubeconfig))
+async def _doors(kind: str, stack: Stack, late_nodes: SimulatedNodes) -> AsyncIterator[World]:
     settings = Settings(database_url=stack.database_url)
     async with (
-        KubeClient(config) as client,
+        KubeClient(load_kubeconfig(str(stack.kubeconfig))) as client,
         Database(settings, role="test") as database,
-        _late_nodes(config) as late_nodes,
     ):
         yield World(kind, stack, client, database, late_nodes)
-
-
-def _late_nodes(config: ClusterConfig) -> SimulatedNodes:
-    return SimulatedNodes(config, [], ControllerOptions.quick())
 
 
 def _node_argument(shape: NodeShape) -> str:
