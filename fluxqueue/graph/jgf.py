@@ -20,7 +20,7 @@ from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.jobspec import document, idset
 
 MAX_BYTES = 1 << 30
-PIECE_BYTES = 1 << 21
+PIECE_BYTES = 1 << 19
 """Documents above twice this are cut into pieces of about this size."""
 
 COLUMN = 4096

@@ -174,7 +174,7 @@ class Walk:
                     return None
                 is_chosen = is_chosen or bool(need.children)
         if is_chosen:
-            self._mark(found)
+            self._mark(v, found)
         else:
             _merge(into, found)
         score = self._score + self.graph.id[v] + 2
@@ -379,12 +379,19 @@ class Walk:
             candidates.choose(count, self.policy.is_high)
         return True
 
-    def _mark(self, found: Found) -> None:
+    def _mark(self, chooser: int, found: Found) -> None:
+        parent = self.graph.parent
         for kind in sorted(found):
             candidates = found[kind]
             for candidate in candidates.members[: candidates.chosen]:
                 for v, is_exclusive in candidate.edges:
                     self.marks[v] = is_exclusive
+                    # A slot may lie one unnamed level lower (node -> slot -> core on a graph with
+                    # sockets). Fluxion finds it there and then cannot book it; here it is shared.
+                    above = parent[v]
+                    while above != chooser:
+                        self.marks.setdefault(above, False)
+                        above = parent[above]
 
     def _choose_at_top(self, found: Found, root_count: int) -> bool:
         needs = self.request.needs

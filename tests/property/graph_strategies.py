@@ -107,3 +107,22 @@ def jobspecs(draw: st.DrawFn) -> Jobspec:
         duration_s=draw(st.sampled_from([1.0, 5.0, 10.0, 10.0])),
         constraint=constraint,
     )
+
+
+@st.composite
+def wild_resources(draw: st.DrawFn, depth: int = 0) -> Resource:
+    """Any tree of requests, sensible or not: slots in slots, wrong orders, zero and huge counts."""
+    kind = draw(st.sampled_from(["slot", "cluster", "rack", "node", "socket", "core", "memory"]))
+    inner: tuple[Resource, ...] = ()
+    if depth < 4 and (kind == "slot" or draw(st.booleans())):
+        inner = tuple(draw(wild_resources(depth=depth + 1)) for _ in range(draw(st.integers(1, 2))))
+    if kind == "slot" and not inner:
+        kind = "core"
+    count = draw(st.one_of(counts, st.sampled_from([Count(0, 0), Count(1, (1 << 32) - 1)])))
+    exclusive = draw(st.sampled_from([None, None, None, True, False]))
+    return Resource(kind, count, inner, is_exclusive=exclusive, label="x")
+
+
+wild_jobspecs = st.lists(wild_resources(), min_size=1, max_size=2).map(
+    lambda found: Jobspec(1, tuple(found), duration_s=10.0)
+)

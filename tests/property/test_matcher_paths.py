@@ -8,10 +8,17 @@ from hypothesis import strategies as st
 
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.graph.matcher import Matcher, Verb
+from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.graph.writers import write
 from fluxqueue.jobspec import Jobspec
-from tests.property.graph_strategies import EARLY_POLICIES, STATIC_POLICIES, graphs, jobspecs
+from tests.property.graph_strategies import (
+    EARLY_POLICIES,
+    STATIC_POLICIES,
+    graphs,
+    jobspecs,
+    wild_jobspecs,
+)
 
 VERBS = [
     Verb.ALLOCATE,
@@ -61,3 +68,24 @@ def test_both_paths_agree(policy: str, graph: ResourceGraph, data: st.DataObject
             assert answer(fast, jobspec, job, now, verb) == answer(slow, jobspec, job, now, verb)
     assert fast.order.weights == slow.order.weights
     assert fast.state.bookings == slow.state.bookings
+
+
+@pytest.mark.parametrize("policy", ["lonode", "hinodex", "first", "high"])
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graph=graphs(), wild=st.lists(wild_jobspecs, min_size=1, max_size=4), data=st.data())
+def test_wild_requests_are_answered_alike(
+    policy: str, graph: ResourceGraph, wild: list[Jobspec], data: st.DataObject
+) -> None:
+    """Senseless request trees: the same R or the same typed refusal, and no vertex given twice."""
+    fast = Matcher(graph, policy)
+    slow = Matcher(graph, policy, use_reference=True)
+    for job, jobspec in enumerate(wild * 2, start=1):
+        verb = data.draw(st.sampled_from(VERBS))
+        note(f"{verb} {jobspec}")
+        assert answer(fast, jobspec, job, 0, verb) == answer(slow, jobspec, job, 0, verb)
+    held: set[int] = set()
+    for booking in fast.state.bookings.values():
+        if booking.at == 0:
+            mine = {v for v, own in ResourceSet(graph, booking).vertices() if own}
+            assert not mine & held
+            held |= mine

@@ -12,6 +12,7 @@ from fluxqueue.errors import (
     Unsatisfiable,
 )
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.builder import GraphBuilder, Vertex
 from fluxqueue.graph.from_nodes import graph_from_nodes
 from fluxqueue.graph.jgf import parse_jgf
 from fluxqueue.graph.match_policy import parse_policy
@@ -178,6 +179,21 @@ def test_occupancy_decides_below_named_racks_too(policy: str, node: str) -> None
     rack = Resource("rack", Count(1, 1), inner)
     matcher.set_status(graph.parent[graph.blocks[0].base], is_up=False)
     assert given(matcher.match(Jobspec(1, (rack,), duration_s=10.0), 2)) == [node]
+
+
+def test_one_level_may_be_left_out_inside() -> None:
+    """node -> slot -> core on nodes with sockets: Fluxion finds the cores and cannot book them."""
+    builder = GraphBuilder()
+    kinds = ["cluster", "node", "socket", "core", "core", "socket", "core"]
+    for number, kind in enumerate(kinds):
+        builder.add(Vertex(kind, id=number, uniq_id=number, rank=0 if kind == "node" else -1))
+    for source, target in [(0, 1), (1, 2), (2, 3), (2, 4), (1, 5), (5, 6)]:
+        builder.connect(source, target)
+    for use_reference in (False, True):
+        matcher = Matcher(builder.build(), "low", use_reference=use_reference)
+        found = matcher.match(nodes(1, 2), 1)
+        assert found is not None
+        assert dict(found.vertices()) == {3: True, 4: True, 2: False, 1: False, 0: False}
 
 
 def test_policy_per_request() -> None:
