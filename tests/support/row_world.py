@@ -1,4 +1,4 @@
-"""A small world for the stateful model test: Jobs, pods and nodes as they are, and as they are seen.
+"""A small world for the stateful model test: Jobs, pods and nodes as they are and as seen.
 
 Plays API server, Job controller, scheduler and node agents in memory; only the rows are real. What
 the controller sees of a Job and of its pods lags behind the truth, each by itself. Everything is

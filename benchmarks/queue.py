@@ -1,0 +1,239 @@
+"""``make bench-queue``: deep queues on a real Postgres, without an API server, as a table.
+
+Runs the matcher of the worker over rows as the controller writes them. What is measured:
+submission, committed decisions of one-slot jobs at several depths, a cycle over a full queue in
+which nothing fits, and many reservations on a large cluster in memory. ``--quick`` is a tenth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from fluxqueue.clock import SystemClock
+from fluxqueue.db import leadership, migrate
+from fluxqueue.db.database import Database
+from fluxqueue.db.observations import WorkloadSeen, save_foreign, save_nodes, save_workloads
+from fluxqueue.fluxjob.node import ForeignPod, NodeFact
+from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest, SlotRequest
+from fluxqueue.graph.pools import PoolSet
+from fluxqueue.localpg import LocalPostgres
+from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.scheduler.cycle import PendingJob, run_cycle
+from fluxqueue.settings import Settings
+from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.schedule import ROLE, Matcher
+
+NODES = 1000
+CORES = 64_000
+BATCH = 500
+GI = 2**30
+WIDTHS = 10
+"""Different requests among those that do not fit."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: what was measured, its goal, and whether more is better."""
+
+    what: str
+    value: float
+    unit: str
+    goal: float | None = None
+    is_more_better: bool = True
+
+    def render(self) -> str:
+        """As text."""
+        if self.goal is None:
+            return f"{self.what:<58} {self.value:>10.1f} {self.unit}"
+        good = self.value >= self.goal if self.is_more_better else self.value <= self.goal
+        sign = ">=" if self.is_more_better else "<="
+        verdict = "ok" if good else "MISSED"
+        return f"{self.what:<58} {self.value:>10.1f} {self.unit:<12} {sign} {self.goal:g} {verdict}"
+
+
+def request(cpu_m: int, *, count: int = 1, duration_s: int | None = 3600) -> ResourceRequest:
+    """A request of equal slots."""
+    slot = SlotRequest(count, ((CPU, cpu_m), (MEMORY, GI)))
+    return ResourceRequest((slot,), duration_s)
+
+
+def node(number: int) -> NodeFact:
+    """A node of 64 cores."""
+    name = f"node-{number:05}"
+    capacity = {CPU: CORES, MEMORY: 256 * GI, "pods": 110}
+    return NodeFact(name, f"uid-{name}", capacity, {"kubernetes.io/hostname": name})
+
+
+def foreign(number: int) -> ForeignPod:
+    """A pod of others that leaves its node too little for a whole-node slot."""
+    return ForeignPod(f"foreign-{number}", "other", f"x-{number}", node(number).name, {CPU: 1000})
+
+
+def seen(number: int, asked: ResourceRequest, priority: int) -> WorkloadSeen:
+    """A BatchJob as the controller sees it."""
+    uid = f"{number:08x}-bench"
+    return WorkloadSeen(
+        uid=uid,
+        namespace="default",
+        name=f"job-{number}-job",
+        workload_kind="Job",
+        workload_name=f"job-{number}",
+        flux_uid=None,
+        queue="default",
+        priority=priority,
+        held_by=None,
+        request=asked.to_json(),
+        size=asked.size,
+        duration_s=asked.duration_s,
+        ignored=[],
+        wanted=asked.size,
+        result=None,
+        is_deleting=False,
+        is_gone=False,
+        is_suspended=True,
+    )
+
+
+class Bench:
+    """One database of its own, nodes, and a matcher."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self.database = database
+        self.context = WorkerContext(database, cast("Any", None), settings, SystemClock(), "bench")
+        self.submitted = 0
+
+    async def prepare(self) -> Matcher:
+        """Nodes, and a term."""
+        async with self.database.begin() as tx:
+            await save_nodes(tx, [node(n) for n in range(NODES)], [])
+        return Matcher(self.context, await leadership.seize(self.database, ROLE, "bench"))
+
+    async def submit(self, count: int, asked: ResourceRequest, *, priority: int = 0) -> float:
+        """Submit in batches as the observer does; give the rate."""
+        began = time.perf_counter()
+        for start in range(0, count, BATCH):
+            batch = [
+                seen(self.submitted + n, asked, priority) for n in range(min(BATCH, count - start))
+            ]
+            self.submitted += len(batch)
+            async with self.database.begin() as tx:
+                await save_workloads(tx, batch)
+        return count / (time.perf_counter() - began)
+
+    async def allocated(self) -> int:
+        """How many hold resources."""
+        async with self.database.begin() as tx:
+            row = await tx.fetch_one("SELECT count(*) AS n FROM allocations WHERE is_live")
+        assert row is not None
+        return int(row["n"])
+
+
+async def decisions(url: str, depth: int, started: int) -> list[Line]:
+    """Rates at one depth: submission, then decisions while ``depth`` wait behind."""
+    settings = Settings(database_url=url)
+    async with Database(settings, role="bench") as database:
+        bench = Bench(database, settings)
+        matcher = await bench.prepare()
+        rates = []
+        for width in range(WIDTHS):  # the fitting ones will fill more nodes than these leave over
+            wide = request(CORES, count=NODES - width)
+            rates.append(await bench.submit((depth - started) // WIDTHS, wide))
+        async with database.begin() as tx:  # one node taken, so that none of them fits
+            await save_foreign(tx, [foreign(n) for n in range(WIDTHS)], [])
+        began = time.perf_counter()
+        await matcher.run()
+        examined = (depth - started) / (time.perf_counter() - began)
+        rates.append(await bench.submit(started, request(CORES // 32), priority=1))
+        began = time.perf_counter()
+        await matcher.run()
+        took = time.perf_counter() - began
+        got = await bench.allocated()
+        assert got == started, f"{got} of {started} started"
+        again = await idle_cycle(matcher)
+    rate = started / took
+    return [
+        Line(f"{depth:,} deep: submission, batches of {BATCH}", min(rates), "jobs/s", 2000),
+        Line(f"{depth:,} deep: examined for the first time", examined, "jobs/s"),
+        Line(f"{depth:,} deep: one-slot decisions committed", rate, "jobs/s", 1000),
+        Line(f"{depth:,} deep: a cycle in which nothing fits", again * 1000, "ms", 100, False),
+    ]
+
+
+async def idle_cycle(matcher: Matcher) -> float:
+    """The best of a few cycles without news, in seconds."""
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        await matcher.run()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def reservations(nodes: int, running: int, reserved: int) -> Line:
+    """One conservative cycle in memory: ``running`` jobs with ends, ``reserved`` promises."""
+    pools = PoolSet()
+    pools.add_rows([node(n).name for n in range(nodes)])
+    for number in range(nodes):
+        pools.set_node(node(number), {})
+    per_job = max(1, nodes // running)
+    for number in range(running):
+        placed = pools.match_now(request(CORES, count=per_job), 0)
+        pools.book(f"run-{number}", replace(placed, until=1000 + 37 * number % 5003))
+    wide = [
+        PendingJob(
+            f"wait-{n}", n, 0, request(CORES, count=per_job * (2 + n % 7), duration_s=600 + n)
+        )
+        for n in range(reserved)
+    ]
+    began = time.perf_counter()
+    decided = run_cycle(pools, wide, POLICIES["conservative"], 0)
+    took = time.perf_counter() - began
+    assert len(decided.reserved) == reserved
+    what = f"conservative: {nodes:,} nodes, {running:,} running, {reserved} promises"
+    return Line(what, took * 1000, "ms", 1000, False)
+
+
+async def run(*, is_quick: bool) -> list[Line]:
+    """All measurements."""
+    scale = 10 if is_quick else 1
+    lines = [reservations(4000 // scale, 1000 // scale, 100)]
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder:
+        data = Path(folder)
+        os.chmod(folder, 0o755)  # noqa: PTH101, S103 where the server runs as nobody
+        with LocalPostgres(data / "server") as server:
+            for depth in (500, 15_000 // scale, 50_000 // scale):
+                name = f"bench_{depth}"
+                await asyncio.to_thread(_create, server.url, name)
+                url = server.url_of(name)
+                await asyncio.to_thread(migrate.upgrade, url)
+                started = 400 if depth == 500 else 4000 // scale
+                lines += await decisions(url, depth, started)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return [*lines, Line("memory of this process, at most", peak, "MiB", 500, False)]
+
+
+def _create(url: str, name: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the sizes")
+    for line in asyncio.run(run(is_quick=parser.parse_args().quick)):
+        print(line.render())
+
+
+if __name__ == "__main__":
+    main()
