@@ -123,7 +123,7 @@ class Settings:
         8, "FLUXQUEUE_WORKER_CONCURRENCY", "tasks at once in one worker", low=1, high=200
     )
     worker_polling_s: float = _setting(
-        0.2,
+        0.5,
         "FLUXQUEUE_WORKER_POLLING_S",
         "look for tasks at least this often (notifications come first)",
         low=0.05,

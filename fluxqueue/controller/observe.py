@@ -9,15 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue.db.observations import WorkloadSeen
+from fluxqueue.db.observations import AUTHOR, WorkloadSeen
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.workload import batch, pods
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.managed import JOB, is_author_suspended, kind_of
-
-AUTHOR = "author"
 
 _POD_METADATA = (
     "name",

@@ -7,7 +7,7 @@ of their UID here, in ``decisions`` and in ``settling``, so that no two of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
+
+AUTHOR = "author"
+"""``held_by`` of a BatchJob that its author created suspended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
     """Write workloads and their pods, and leave for the worker what follows from them."""
     uids = [one.uid for one in seen]
     locked = await tx.fetch(
-        "SELECT uid, state FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
+        "SELECT uid, state, held_by FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
         " ORDER BY uid FOR UPDATE",
         uids=uids,
     )
@@ -133,8 +136,16 @@ async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
             settle[task].append(row["uid"])
     for task, keys in settle.items():
         await put(tx, task, keys)
+    # Its author has let it go: it is suspended again until its turn comes.
+    let_go = {row["uid"] for row in locked if row["held_by"] == AUTHOR}
+    await put(tx, TaskName.RELEASE, [one.uid for one in seen if _is_let_go(one, let_go)])
     if any(_needs_cycle(old.get(row["uid"]), row) for row in stored):
         tx.wake(TaskName.SCHEDULE)
+
+
+def _is_let_go(seen: WorkloadSeen, held: Set[str]) -> bool:
+    is_waiting = seen.held_by is None and not seen.is_suspended and not seen.is_deleting
+    return seen.uid in held and is_waiting
 
 
 def _needs_cycle(old: str | None, row: Mapping[str, Any]) -> bool:

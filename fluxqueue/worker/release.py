@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.db.outbox import OutboxRow
@@ -19,7 +20,7 @@ from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.drain import one_by_one
 from fluxqueue.worker.publish import publish_status
-from fluxqueue.workload.gates import release_patch, ungate_patch
+from fluxqueue.workload.gates import release_patch, resuspend_patch, ungate_patch
 from fluxqueue.workload.managed import JOB
 
 SETTLE_MAX = 20
@@ -36,26 +37,61 @@ async def release_batch(context: WorkerContext, rows: Sequence[OutboxRow]) -> di
 
 
 async def _release(context: WorkerContext, uid: str) -> None:
+    """Publish the decision, then make the BatchJob's ``suspend`` what the row says.
+
+    The row is read again after the write: where a decision came in between, its own release may
+    have been overtaken by ours, so the last word is always given by the row.
+    """
     await publish_status(context, uid)
+    wanted = await _wanted_suspend(context, uid)
+    while wanted is not None:
+        await _set_suspend(context, uid, wanted)
+        now = await _wanted_suspend(context, uid)
+        if now == wanted:
+            return
+        wanted = now
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspend:
+    """Which BatchJob, and whether it is to be suspended."""
+
+    namespace: str
+    name: str
+    is_suspended: bool
+
+
+async def _wanted_suspend(context: WorkerContext, uid: str) -> _Suspend | None:
+    """What the row says of a BatchJob; None where it says nothing (any more)."""
     async with context.database.begin() as tx:
         row = await tx.fetch_one(
-            "SELECT namespace, workload_kind, workload_name, state, is_suspended FROM fluxjobs"
-            " WHERE uid = :uid",
+            "SELECT namespace, workload_kind, workload_name, state, is_suspended, is_deleting"
+            " FROM fluxjobs WHERE uid = :uid",
             uid=uid,
         )
-    if row is None or row["state"] not in {"Allocated", "Running"}:
-        return
-    if row["workload_kind"] != JOB:
-        return
+    if row is None or row["workload_kind"] != JOB:
+        return None
+    is_released = row["state"] in {"Allocated", "Running"}
+    must_wait = row["state"] in {"Pending", "Reserved", "Unsatisfiable"} and not row["is_deleting"]
+    if not is_released and not must_wait:
+        return None
+    return _Suspend(row["namespace"], row["workload_name"], is_suspended=must_wait)
+
+
+async def _set_suspend(context: WorkerContext, uid: str, wanted: _Suspend) -> None:
     patch = release_patch({"metadata": {"uid": uid}})
     try:
-        await context.client.patch(
-            JOBS, row["namespace"], row["workload_name"], patch, kind=PatchKind.JSON
-        )
+        if wanted.is_suspended:
+            # Its author has unsuspended it and it waits its turn: its deadline must not run.
+            job = await context.client.get(JOBS, wanted.namespace, wanted.name)
+            if job["metadata"]["uid"] != uid or job["spec"].get("suspend"):
+                return
+            patch = resuspend_patch(job)
+        await context.client.patch(JOBS, wanted.namespace, wanted.name, patch, kind=PatchKind.JSON)
     except NotFound:
         return  # deleted meanwhile; its deletion gives back what it holds
     except Invalid:
-        if await _is_same(context, row["namespace"], row["workload_name"], uid):
+        if await _is_same(context, wanted.namespace, wanted.name, uid):
             raise
 
 

@@ -13,7 +13,7 @@ from fluxqueue.settings import Settings, describe
 def test_an_empty_environment_gives_the_defaults() -> None:
     """Nothing has to be set."""
     assert Settings.from_env({}) == Settings()
-    assert Settings().worker_polling_s == 0.2
+    assert Settings().worker_polling_s == 0.5
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
@@ -104,7 +104,7 @@ def test_the_table_names_every_setting() -> None:
     """The documentation is made from what validates."""
     table = describe()
     assert table.count("\n") == len(dataclasses.fields(Settings)) + 1
-    assert "| `FLUXQUEUE_WORKER_POLLING_S` | 0.2 | 0.05 to 60 |" in table
+    assert "| `FLUXQUEUE_WORKER_POLLING_S` | 0.5 | 0.05 to 60 |" in table
 
 
 def test_every_default_is_allowed() -> None:
