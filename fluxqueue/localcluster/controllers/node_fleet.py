@@ -113,10 +113,11 @@ class NodeFleet:
 
     async def remove(self, name: str) -> None:
         """A node leaves for good: its Node and Lease are deleted, its pods are left behind."""
-        node = self._nodes.pop(name)
+        del self._nodes[name]
         for resource, namespace in ((NODES, None), (LEASES, LEASE_NAMESPACE)):
             try:
-                await node.client.delete(resource, namespace, name)
+                # An administrator removes nodes; kubelets may not.
+                await self._context.client.delete(resource, namespace, name)
             except NotFound:
                 logger.debug("already gone action=remove resource=%s name=%s", resource.key, name)
 
