@@ -7,6 +7,7 @@ decisions of a cycle become visible together or not at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -19,6 +20,9 @@ from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import FOREVER, PlacedSlot, Placement, PoolSet
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 from fluxqueue.scheduler.top_up import Lack
+
+REQUESTS_KEPT = 4096
+"""Different requests remembered in their parsed form."""
 
 _FOREIGN = """
 SELECT node, jsonb_object_agg(resource, amount) AS used FROM (
@@ -105,11 +109,15 @@ async def _book(tx: Transaction, pools: PoolSet, uids: Sequence[str] | None) -> 
         )
 
 
+@lru_cache(maxsize=REQUESTS_KEPT)
+def _request(text: str) -> ResourceRequest:
+    """Read a request; a long queue holds few different ones and is read in every cycle."""
+    return ResourceRequest.from_json(orjson.loads(text))
+
+
 def _pending(rows: Iterable[Mapping[str, Any]]) -> list[PendingJob]:
     return [
-        PendingJob(
-            row["uid"], row["jobid"], row["priority"], ResourceRequest.from_json(row["request"])
-        )
+        PendingJob(row["uid"], row["jobid"], row["priority"], _request(row["request"]))
         for row in rows
     ]
 
@@ -149,7 +157,7 @@ async def unexamined(tx: Transaction, *, limit: int) -> list[PendingJob]:
     """Waiting FluxJobs whose satisfiability nobody has looked at yet, oldest first."""
     return _pending(
         await tx.fetch(
-            "SELECT uid, jobid, priority, request FROM fluxjobs"
+            "SELECT uid, jobid, priority, request::text AS request FROM fluxjobs"
             " WHERE NOT is_examined AND state IN ('Pending', 'Reserved')"
             " ORDER BY jobid LIMIT :limit",
             limit=limit,
@@ -176,7 +184,8 @@ async def unsatisfiable(tx: Transaction) -> list[PendingJob]:
     """FluxJobs found impossible before; nodes have changed since."""
     return _pending(
         await tx.fetch(
-            "SELECT uid, jobid, priority, request FROM fluxjobs WHERE state = 'Unsatisfiable'"
+            "SELECT uid, jobid, priority, request::text AS request FROM fluxjobs"
+            " WHERE state = 'Unsatisfiable'"
         )
     )
 
@@ -194,7 +203,7 @@ async def queue_head(tx: Transaction, *, depth: int) -> list[PendingJob]:
     """The first ``depth`` FluxJobs in queue order: priority, then submission."""
     return _pending(
         await tx.fetch(
-            "SELECT uid, jobid, priority, request FROM fluxjobs"
+            "SELECT uid, jobid, priority, request::text AS request FROM fluxjobs"
             " WHERE state IN ('Pending', 'Reserved') AND is_examined"
             " AND NOT is_deleting AND result IS NULL"
             " ORDER BY priority DESC, jobid LIMIT :depth",

@@ -15,6 +15,7 @@ slot takes one, an exclusive slot takes all (flux-sched, resource/schema/data_st
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MatchPolicy, ResourceRequest, SlotRequest, describe
 from fluxqueue.graph.node_masks import NodeMasks
+from fluxqueue.graph.timeline import Booking, Timeline
 
 Matrix: TypeAlias = npt.NDArray[np.int64]
 Vector: TypeAlias = npt.NDArray[np.int64]
@@ -43,6 +45,8 @@ So a FluxJob that waits for such allocations can still be given nodes to wait fo
 no known end either may not take those nodes before it: without this, work without durations would
 starve every large FluxJob.
 """
+
+NOT_USABLE = "the nodes it needs are down, cordoned or used by others"
 
 OVERRUN_GRACE_S = 60
 """A job past its end is planned to end this much later; nothing is taken from it."""
@@ -72,16 +76,6 @@ class Placement:
 
 
 @dataclass(slots=True)
-class Booking:
-    """A placement compiled for the arrays: row of each slot and what it takes there."""
-
-    rows: Vector
-    takes: Matrix
-    starts_at: int
-    until: int
-
-
-@dataclass(slots=True)
 class Checkpoint:
     """What is free at the start of a reservation, everything known at that time included."""
 
@@ -104,11 +98,13 @@ class PoolSet:
         self._bookings: dict[str, Booking] = {}
         self._reserved: list[Booking] = []
         self._checkpoints: list[Checkpoint] = []
+        self._timeline: tuple[int, Timeline] | None = None
 
     # --- the cluster as it changes -------------------------------------------------------------
 
     def set_node(self, fact: NodeFact, foreign: Mapping[str, int]) -> None:
         """Add or update one node; ``foreign`` is what others use there, in base units."""
+        self._timeline = None
         self.add_rows([fact.name])
         for name in (*fact.capacity, *foreign):
             self._column(name)
@@ -124,6 +120,7 @@ class PoolSet:
 
     def remove_node(self, name: str) -> None:
         """Take a node out; what is booked there stays known until its allocation ends."""
+        self._timeline = None
         row = self.rows.get(name)
         if row is not None:
             self.masks.clear(row)
@@ -133,6 +130,7 @@ class PoolSet:
     def book(self, key: str, placement: Placement) -> None:
         """Book a live allocation under ``key``, replacing what was booked there (idempotent)."""
         self.cancel(key)
+        self._timeline = None
         booking = self._compile(placement)
         np.add.at(self.booked, booking.rows, booking.takes)
         for point in self._checkpoints:
@@ -156,6 +154,7 @@ class PoolSet:
         booking = self._bookings.pop(key, None)
         if booking is None:
             return False
+        self._timeline = None
         np.subtract.at(self.booked, booking.rows, booking.takes)
         return True
 
@@ -163,6 +162,7 @@ class PoolSet:
         """Forget all reservations; every cycle plans anew (flux-sched qmanager does the same)."""
         self._reserved.clear()
         self._checkpoints.clear()
+        self._timeline = None
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -202,7 +202,11 @@ class PoolSet:
             promised without a known end.
         """
         usable = self.masks.usable()
-        for at, free in self._future(now):
+        timeline = self._timeline_at(now)
+        start = timeline.last_without(lambda free: self._has_room(request, free, usable))
+        if start is None:
+            raise InsufficientResources(NOT_USABLE)
+        for at, free in self._future(timeline, *start, now):
             if not self._has_room(request, free, usable):
                 continue
             until = end_of(request, at)
@@ -212,7 +216,7 @@ class PoolSet:
                 return placement
         if any(booking.until >= FOREVER for booking in self._reserved):
             raise InsufficientResources("jobs promised a start before it have no known end")
-        raise InsufficientResources("the nodes it needs are down or cordoned")
+        raise InsufficientResources(NOT_USABLE)
 
     def _has_room(
         self, request: ResourceRequest, free: Matrix, usable: npt.NDArray[np.bool_]
@@ -270,11 +274,7 @@ class PoolSet:
         """Rows for each slot group, in order; None when one group does not fit."""
         chosen: list[Vector] = []
         several = len(request.slots) > 1
-        left = free
-        if several:
-            # A resource that no node has gets its column first: it may be asked for in amount 0.
-            width = max(len(self.vector(slot.needs)) for slot in request.slots)
-            left = np.pad(free, ((0, 0), (0, width - free.shape[1])))
+        left = free.copy() if several else free
         for slot in request.slots:
             counts = self.counts(slot, left, usable, request)
             rows = self._take(counts, slot.count, left, self._policy(request))
@@ -374,21 +374,33 @@ class PoolSet:
 
     # --- time ------------------------------------------------------------------------------------
 
-    def _future(self, now: int) -> Iterator[tuple[int, Matrix]]:
-        """Each known time after ``now`` at which something ends, with what is free then.
+    def _timeline_at(self, now: int) -> Timeline:
+        if self._timeline is None or self._timeline[0] != now:
+            ends = [(_planned_end(booking, now), booking) for booking in self._bookings.values()]
+            self._timeline = now, Timeline(self.free_now(), ends)
+        return self._timeline[1]
 
-        The matrix is the same object, moved forward in time: copy what must last.
+    def _future(
+        self, timeline: Timeline, position: int, free: Matrix, now: int
+    ) -> Iterator[tuple[int, Matrix]]:
+        """Each known time after a position of the timeline at which something ends.
+
+        Gives what is free then; the matrix is the same object, moved forward in time: copy what
+        must last.
         """
-        changes: list[tuple[int, bool, Booking]] = [
-            (_planned_end(booking, now), True, booking) for booking in self._bookings.values()
-        ]
+        free, start = free.copy(), timeline.time_of(position, now)
+        changes: list[tuple[int, bool, Booking]] = []
         for booking in self._reserved:
-            changes.append((booking.starts_at, False, booking))
-            if booking.until < FOREVER:
+            if booking.starts_at > start:
+                changes.append((booking.starts_at, False, booking))
+            elif start < booking.until:
+                np.subtract.at(free, booking.rows, booking.takes)
+            if start < booking.until < FOREVER:
                 changes.append((booking.until, True, booking))
-        changes.sort(key=lambda change: change[0])
-        free = self.free_now()
-        for at, group in itertools.groupby(changes, key=lambda change: change[0]):
+        changes.sort(key=_time_of_change)
+        ends = ((at, True, booking) for at, booking in timeline.ends_from(position))
+        merged = heapq.merge(changes, ends, key=_time_of_change)
+        for at, group in itertools.groupby(merged, key=_time_of_change):
             has_release = False
             for _, is_release, booking in group:
                 step = np.add if is_release else np.subtract
@@ -399,10 +411,7 @@ class PoolSet:
 
     def _free_at(self, at: int, now: int) -> Matrix:
         """What is free at ``at``: ended bookings given back, reservations running then taken."""
-        free = self.free_now()
-        for booking in self._bookings.values():
-            if _planned_end(booking, now) <= at:
-                np.add.at(free, booking.rows, booking.takes)
+        free = self._timeline_at(now).free_at(at)
         for booking in self._reserved:
             if booking.starts_at <= at < booking.until:
                 np.subtract.at(free, booking.rows, booking.takes)
@@ -420,10 +429,10 @@ class PoolSet:
 
     def vector(self, needs: Mapping[str, int]) -> Vector:
         """A request as a row of the matrix: one share, and its resources."""
-        columns = [self._column(name) for name in needs]
+        wanted = {self._column(name): amount for name, amount in needs.items() if amount}
         row = np.zeros(len(self.columns), dtype=np.int64)
         row[0] = 1
-        row[columns] = list(needs.values())
+        row[list(wanted)] = list(wanted.values())
         return row
 
     def _compile(self, placement: Placement) -> Booking:
@@ -446,6 +455,7 @@ class PoolSet:
         column = self.columns.get(name)
         if column is not None:
             return column
+        self._timeline = None
         column = self.columns[name] = len(self.columns)
         for field in ("capacity", "foreign", "booked"):
             setattr(self, field, np.pad(getattr(self, field), ((0, 0), (0, 1))))
@@ -460,6 +470,7 @@ class PoolSet:
         new = [name for name in dict.fromkeys(names) if name not in self.rows]
         if not new:
             return
+        self._timeline = None
         for name in new:
             self.rows[name] = len(self.names)
             self.names.append(name)
@@ -468,6 +479,10 @@ class PoolSet:
         for point in self._checkpoints:
             point.free = np.pad(point.free, ((0, len(new)), (0, 0)))
         self.masks.grow(len(self.names))
+
+
+def _time_of_change(change: tuple[int, bool, Booking]) -> int:
+    return change[0]
 
 
 def _planned_end(booking: Booking, now: int) -> int:

@@ -91,6 +91,7 @@ class _Walk:
         self._promised = 0
         # During a walk free resources only shrink, so what did not fit once will not fit again.
         self._hopeless: dict[ResourceRequest, str] = {}
+        self._unplannable: dict[ResourceRequest, str] = {}
 
     def step(self, job: PendingJob) -> None:
         """Start ``job``, promise it a start, or say why it waits."""
@@ -115,10 +116,16 @@ class _Walk:
             self._wait(job, reason)
 
     def _reserve(self, job: PendingJob, reason: str) -> None:
+        # During a walk the future only fills up too.
+        without = self._unplannable.get(job.request)
+        if without is not None:
+            self._wait(job, without)
+            return
         try:
             placement = self.pools.match_later(job.request, self.now)
         except InsufficientResources as unknown:
-            self._wait(job, f"{reason}; {unknown.reason}")
+            without = self._unplannable[job.request] = f"{reason}; {unknown.reason}"
+            self._wait(job, without)
             return
         self.pools.reserve(placement, self.now)
         self._promised += 1

@@ -103,7 +103,7 @@ def test_no_start_is_promised_on_nodes_that_are_down() -> None:
     pools = PoolSet()
     pools.set_node(node("n0", cpu=4, is_up=False), {})
     pools.book("a", placement(("n0", {CPU: 4}), until=NOW + 5))
-    with pytest.raises(InsufficientResources, match="down or cordoned"):
+    with pytest.raises(InsufficientResources, match="down, cordoned or used by others"):
         pools.match_later(request(cpu=1), NOW)
     assert pools.is_satisfiable(request(cpu=1))
 
