@@ -1,0 +1,80 @@
+"""Kubernetes nodes as a Flux graph: levels, whole units, status, labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxqueue.errors import InvalidGraph
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.builder import to_networkx
+from fluxqueue.graph.from_nodes import graph_from_nodes
+from fluxqueue.graph.matcher import Matcher
+from fluxqueue.jobspec import Count, Jobspec, Resource
+
+ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
+
+
+def test_levels_and_units() -> None:
+    """Nodes stand below their zone and rack, or higher where a label is missing; parts of a core
+    or of a memory granule are left out."""
+    graph = graph_from_nodes(
+        [
+            NodeFact(
+                "b1", "1", {"cpu": 2500, "nvidia.com/gpu": 1}, labels={ZONE: "z2", RACK: "r1"}
+            ),
+            NodeFact("a1", "2", {"cpu": 1000, "memory": 5 << 30}, labels={ZONE: "z1"}),
+            NodeFact("c1", "3", {"cpu": 500}),
+        ],
+        memory_granule_bytes=2 << 30,
+    )
+    paths = {graph.path(v): graph.rank[v] for v in range(len(graph))}
+    assert {p: r for p, r in paths.items() if r >= 0 and p[-2:] in ("b1", "a1", "c1")} == {
+        "/cluster0/z2/r1/b1": 0,
+        "/cluster0/z1/a1": 1,
+        "/cluster0/c1": 2,
+    }
+    assert [p for p in paths if p.startswith("/cluster0/z2/r1/b1/")] == [
+        "/cluster0/z2/r1/b1/core0",
+        "/cluster0/z2/r1/b1/core1",
+        "/cluster0/z2/r1/b1/gpu0",
+    ]
+    assert sum("/a1/memory" in p for p in paths) == 2
+    assert not any("/c1/" in p for p in paths)
+
+
+def test_cordoned_and_unready_nodes_are_down() -> None:
+    """Neither is matched, both count for satisfiability; labels are properties."""
+    graph = graph_from_nodes(
+        [
+            NodeFact("n0", "0", {"cpu": 1000}, is_up=False),
+            NodeFact("n1", "1", {"cpu": 1000}, is_schedulable=False),
+            NodeFact("n2", "2", {"cpu": 1000}, labels={"arch": "arm"}),
+        ]
+    )
+    matcher = Matcher(graph, "lonode")
+    slot = Resource("slot", Count(1, 1), (Resource("core", Count(1, 1)),), label="s")
+    found = matcher.match(Jobspec(1, (slot,), duration_s=1.0), 1)
+    assert found is not None
+    assert found.nodes() == ["n2"]
+    assert matcher.nodes_up == 1
+    assert graph.properties[graph.find_path("/cluster0/n2")[0]] == {"arch": "arm"}
+
+
+def test_refusals() -> None:
+    """Two nodes of one name and rank cannot be, nor a node of a million cores."""
+    with pytest.raises(InvalidGraph, match="units of core"):
+        graph_from_nodes([NodeFact("n", "1", {"cpu": 1_000_000_000})])
+    with pytest.raises(InvalidGraph, match="deeper"):
+        graph_from_nodes(
+            [NodeFact("n", "1", {"cpu": 1000}, labels={f"l{i}": "x" for i in range(120)})],
+            levels=[("zone", f"l{i}") for i in range(120)],
+        )
+
+
+def test_networkx_has_the_same_tree() -> None:
+    """The export for drawing: a node per vertex, an edge per containment."""
+    graph = graph_from_nodes([NodeFact("n", "1", {"cpu": 3000}, labels={RACK: "r"})])
+    drawn = to_networkx(graph)
+    assert drawn.number_of_nodes() == len(graph)
+    assert drawn.number_of_edges() == len(graph) - 1
+    assert drawn.nodes[2]["path"] == "/cluster0/r/n"
