@@ -131,6 +131,24 @@ async def test_a_job_its_author_suspended_is_held_until_its_author_lets_it_go(
     await space.until_job("held")
 
 
+async def test_a_job_let_go_while_others_run_is_suspended_until_its_turn(space: Space) -> None:
+    """Its deadline must not run while it waits, and no pod of it exists."""
+    await space.create(job("first", cpu="16", pool="single", run=FOR_EVER))
+    await space.until_state("first", "Running")
+    await space.create(job("held", cpu="16", pool="single", suspend=True))
+    await space.until_state("held", "Held")
+    await _unsuspend(space, "held")
+    await space.until_state("held", "Pending", "Reserved")
+
+    async def is_suspended_again() -> bool:
+        found = await space.client.get(JOBS, space.name, "held")
+        return bool(found["spec"]["suspend"]) and not await space.pods("held")
+
+    await space.until_true(is_suspended_again, "the Job waits suspended")
+    await space.delete("first")
+    await space.until_job("held")
+
+
 async def _unsuspend(space: Space, name: str) -> None:
     await space.client.patch(JOBS, space.name, name, {"spec": {"suspend": False}})
 
