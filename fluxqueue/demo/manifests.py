@@ -55,7 +55,7 @@ class Scene:
     pool: str
     submissions: tuple[Submission, ...]
     together_max: int | None = None
-    timeout_s: float = 60.0
+    timeout_s: float = 120.0
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def batch_scene(jobs: int, seed: int) -> Scene:
 
 def _mixed_job(number: int, dice: random.Random) -> dict[str, Any]:
     """One Job of a kind drawn by weight; every Job is a gang: all its pods at once or none."""
-    kind = dice.choices(("small", "medium", "gang", "memory", "big"), (50, 28, 7, 10, 5))[0]
+    kind = dice.choices(("small", "medium", "gang", "memory", "big"), (52, 28, 5, 10, 5))[0]
     pods, cpu, memory_gi = _dimensions(kind, dice)
     return _job(
         f"{kind}-{number:03}",
