@@ -45,11 +45,8 @@ STOP_TIMEOUT_S = 15.0
 NODE_GRACE_S = 50
 _POLL_S = 0.1
 _LOG_TAIL_CHARS = 3000
-_USERS = {
-    "admin": "system:masters",
-    "system:kube-controller-manager": "",
-    "system:kube-scheduler": "",
-}
+_USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler")
+_GROUPS = {"admin": "system:masters"}
 
 # Runs between fork and exec in an interpreter of its own, because a ``preexec_fn`` can deadlock in
 # a parent with threads. SIGKILL: the data are worthless by then, and an API server that is asked
@@ -296,8 +293,8 @@ class ControlPlane:
         self.url = f"https://{HOST}:{api_port}"
         self.ca_pem = write_certificates(self.folder, HOST)
         rows = [
-            f'{token},{user},{user}-uid,"{groups}"'
-            for (user, groups), token in zip(_USERS.items(), self._tokens.values(), strict=True)
+            f"{token},{user},{user}-uid" + (f',"{_GROUPS[user]}"' if user in _GROUPS else "")
+            for user, token in self._tokens.items()
         ]
         write_private(self.folder / "tokens.csv", "\n".join(rows))
         for user, token in self._tokens.items():
