@@ -39,7 +39,8 @@ class Transaction:
     async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
         """Run one statement and give all its rows."""
         result = await self.connection.execute(statement(sql), values)
-        return [dict(row) for row in result.mappings()]
+        keys = tuple(result.keys())
+        return [dict(zip(keys, row, strict=True)) for row in result]
 
     async def fetch_one(self, sql: str, **values: Any) -> dict[str, Any] | None:
         """Run one statement and give its first row, if any."""

@@ -19,6 +19,7 @@ import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -206,11 +207,16 @@ class PoolSet:
         start = timeline.last_without(lambda free: self._has_room(request, free, usable))
         if start is None:
             raise InsufficientResources(NOT_USABLE)
+        is_full = cache(lambda i: not self._has_room(request, self._checkpoints[i].free, usable))
         for at, free in self._future(timeline, *start, now):
-            if not self._has_room(request, free, usable):
-                continue
             until = end_of(request, at)
-            window = np.minimum(free, self._low_between(at, until))
+            inside = [i for i, one in enumerate(self._checkpoints) if at < one.at < until]
+            # The cheap and telling questions first: most candidates end at a promise in the way.
+            if any(map(is_full, inside)) or not self._has_room(request, free, usable):
+                continue
+            window = free.copy()
+            for index in inside:
+                np.minimum(window, self._checkpoints[index].free, out=window)
             placement = self._place(request, window, at, until)
             if placement is not None:
                 return placement
@@ -281,7 +287,7 @@ class PoolSet:
             if rows is None:
                 return None
             chosen.append(rows)
-            if several:
+            if several and len(rows):
                 np.subtract.at(left, rows, self.vector(slot.needs)[None, :].repeat(len(rows), 0))
                 if request.is_spread:
                     usable = usable.copy()
@@ -416,14 +422,6 @@ class PoolSet:
             if booking.starts_at <= at < booking.until:
                 np.subtract.at(free, booking.rows, booking.takes)
         return free
-
-    def _low_between(self, start: int, end: int) -> Matrix:
-        """The least that is free at any reservation's start within ``(start, end)``."""
-        low = np.full_like(self.capacity, np.iinfo(np.int64).max)
-        for point in self._checkpoints:
-            if start < point.at < end:
-                np.minimum(low, point.free, out=low)
-        return low
 
     # --- arrays ----------------------------------------------------------------------------------
 
