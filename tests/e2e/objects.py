@@ -21,7 +21,7 @@ def _pod_spec(requests: Mapping[str, str], spec: Mapping[str, Any]) -> Obj:
     resources: Obj = {"requests": dict(requests)} | ({"limits": limits} if limits else {})
     return {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 10,
+        "terminationGracePeriodSeconds": 1,
         "containers": [{"name": "main", "image": "none", "resources": resources}],
         **spec,
     }

@@ -45,14 +45,21 @@ async def test_equal_priority_goes_in_the_order_of_submission(space: Space) -> N
 
 
 async def test_two_gangs_that_need_everything_never_interleave(space: Space) -> None:
-    """All or nothing: the second starts when the first is over, not when some of it is."""
+    """All or nothing: the second starts when the first is gone, not when some of it is."""
+    gangs = ["gang-a", "gang-b"]
     async with space.recording() as seen:
-        gangs = ["gang-a", "gang-b"]
         await space.create_all(
-            job(name, pods=8, cpu="8", pool="main", run={"duration": "500ms"}) for name in gangs
+            job(name, pods=8, cpu="8", pool="main", run=FOR_EVER) for name in gangs
         )
-        await space.until_all_complete(gangs)
-    assert [seen.most_at_once(name) for name in gangs] == [8, 8]
+        for name in gangs:
+            await seen.until(
+                lambda r, name=name: (  # type: ignore[misc]
+                    [pod.phase for pod in r.present(name)] == ["Running"] * 8
+                ),
+                f"eight running pods of {name}",
+            )
+            await space.delete(name)
+    assert seen.order() == gangs
     assert not seen.overlap(*gangs)
 
 
@@ -71,9 +78,7 @@ async def test_a_gang_that_does_not_fit_whole_starts_no_pod(space: Space) -> Non
 async def test_backfill_fills_the_gap_and_does_not_delay_the_head(space: Space) -> None:
     """What ends before the reserved start may go first; what would delay it may not."""
     async with space.recording() as seen:
-        first = job(
-            "first", cpu="12", pool="single", run={"duration": "3s"}, activeDeadlineSeconds=120
-        )
+        first = job("first", cpu="12", pool="single", run=FOR_EVER, activeDeadlineSeconds=300)
         await space.create(first)
         await space.until_state("first", "Running")
         await space.create(job("head", cpu="16", pool="single", activeDeadlineSeconds=60))
@@ -81,7 +86,11 @@ async def test_backfill_fills_the_gap_and_does_not_delay_the_head(space: Space) 
         assert head["status"]["expectedStart"]
         await space.create(job("long", cpu="4", pool="single", activeDeadlineSeconds=3600))
         await space.create(job("short", cpu="4", pool="single", activeDeadlineSeconds=30))
-        await space.until_all_complete(["first", "head", "long", "short"])
+        await space.until_job("short")
+        for waiting in ("head", "long"):
+            await space.until_state(waiting, *WAITING)
+        await space.delete("first")
+        await space.until_all_complete(["head", "long"])
     assert seen.order() == ["first", "short", "head", "long"]
     assert seen.overlap("first", "short")
 
@@ -110,7 +119,10 @@ async def test_a_deleted_running_job_gives_back_when_its_pods_are_gone(space: Sp
     """Its pods take two seconds to stop; until then their cores are theirs."""
     async with space.recording() as seen:
         stubborn = {**FOR_EVER, "termination": "2s"}
-        await space.create(job("stubborn", pods=2, cpu="8", pool="single", run=stubborn))
+        patient = {"terminationGracePeriodSeconds": 10}
+        await space.create(
+            job("stubborn", pods=2, cpu="8", pool="single", run=stubborn, pod=patient)
+        )
         await seen.until(
             lambda r: [p.phase for p in r.present("stubborn")] == ["Running"] * 2, "two pods"
         )
