@@ -163,7 +163,7 @@ async def test_a_cycle_that_cannot_commit_decides_nothing(rows: Rows) -> None:
     await rows.match()
     await rows.see(workload("a"))
     assert rows.matcher is not None
-    real = rows.matcher._decide  # noqa: SLF001
+    real = rows.matcher._decide
 
     async def break_at_the_end(tx: object) -> bool:
         await real(tx)  # type: ignore[arg-type]
@@ -172,15 +172,15 @@ async def test_a_cycle_that_cannot_commit_decides_nothing(rows: Rows) -> None:
         )
         return False
 
-    rows.matcher._decide = break_at_the_end  # type: ignore[method-assign, assignment]  # noqa: SLF001
+    rows.matcher._decide = break_at_the_end  # type: ignore[method-assign, assignment]
     with pytest.raises(DatabaseUnavailable):
         await rows.matcher.run()
     assert await rows.states() == {"a": "Pending"}
     assert await due_tasks(rows.database) == [TaskName.STATUS, TaskName.SCHEDULE]
-    rows.matcher._decide = real  # type: ignore[method-assign]  # noqa: SLF001
+    rows.matcher._decide = real  # type: ignore[method-assign]
     await rows.matcher.run()
     assert await rows.states() == {"a": "Allocated"}
-    assert amounts(rows.matcher._pools) == amounts(await rebuilt(rows))  # type: ignore[arg-type]  # noqa: SLF001
+    assert amounts(rows.matcher._pools) == amounts(await rebuilt(rows))  # type: ignore[arg-type]
 
 
 async def test_foreign_use_over_capacity_stops_only_that_node(rows: Rows) -> None:
