@@ -214,7 +214,7 @@ async def test_deep_queues_are_examined_to_their_end(rows: Rows) -> None:
 
 
 async def test_observing_settling_and_matching_at_once_never_deadlock(rows: Rows) -> None:
-    """Three writers over the same rows in different orders, for a while: nobody is ever a victim."""
+    """Three writers over the same rows in different orders: nobody is a victim."""
     await rows.add_nodes(*(cpu_node(f"n{n}", cpu=8) for n in range(4)))
     uids = [f"{n * 7919 % 100:02}" for n in range(60)]
     await rows.see(*(workload(uid, pods=(pod(f"p{uid}"),)) for uid in uids))
