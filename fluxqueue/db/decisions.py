@@ -325,14 +325,16 @@ async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], t
 
 async def _store_plan(tx: Transaction, decisions: Decisions) -> None:
     """Replace the plan: reservations with their expected starts, and why the others wait."""
-    await tx.execute("DELETE FROM reservations")
     # Those that fell out of the cycle's view, behind many of a higher priority, lose theirs too.
+    # Found by their reservations, which are few, not among all that wait.
     await tx.execute(
         "UPDATE fluxjobs SET state = 'Pending', expected_start = NULL, reason = :reason"
-        " WHERE state = 'Reserved' AND NOT uid = ANY(CAST(:told AS text[]))",
+        " WHERE uid IN (SELECT uid FROM reservations) AND state = 'Reserved'"
+        " AND NOT uid = ANY(CAST(:told AS text[]))",
         reason="waits behind the FluxJobs that are looked at first",
         told=[job.uid for job, _ in (*decisions.reserved, *decisions.waiting)],
     )
+    await tx.execute("DELETE FROM reservations")
     plan = [
         {
             "uid": job.uid,
