@@ -143,3 +143,15 @@ async def test_a_node_joins_and_takes_what_waits(
     await eventually(is_refused, "a pod that fits nowhere")
     await nodes.add(NodeShape("agent-big", cpu="16"))
     await _until(client, namespace, "big", "Complete")
+
+
+async def test_a_node_that_returns_with_another_size_says_so(
+    control_plane: ControlPlane, client: KubeClient, nodes: SimulatedNodes
+) -> None:
+    """The Node object of before is there still; pods must be placed by what the node has now."""
+    for shape in (NodeShape("agent-1", cpu="16", gpus=2), NodeShape("agent-1", cpu="8")):
+        async with SimulatedNodes(control_plane.config, [shape]):
+            node = await client.get(NODES, None, "agent-1")
+        for sizes in (node["status"]["capacity"], node["status"]["allocatable"]):
+            assert sizes["cpu"] == shape.cpu
+            assert sizes.get("nvidia.com/gpu") == (str(shape.gpus) if shape.gpus else None)

@@ -24,7 +24,6 @@ from fluxqueue.localcluster.controllers.node_shape import (
     RENEW_S,
     NodeShape,
     node_object,
-    ready_conditions,
 )
 from fluxqueue.localcluster.controllers.objects import (
     Obj,
@@ -138,10 +137,14 @@ class NodeFleet:
             stored = await node.client.create(NODES, None, body)
         except Conflict:
             stored = await node.client.get(NODES, None, node.shape.name)
-        if not is_true(stored, "Ready"):
-            status = {"status": {"conditions": ready_conditions(now())}}
+        status = body["status"]
+        sizes = {key: status[key] for key in ("capacity", "allocatable")}
+        before = stored.get("status") or {}
+        if not is_true(stored, "Ready") or any(before.get(key) != sizes[key] for key in sizes):
+            # Also a machine that comes back under its old name may be another.
+            changed = {"status": {"conditions": status["conditions"], **_in_place(before, sizes)}}
             await node.client.patch(
-                NODES, None, node.shape.name, status, kind=PatchKind.MERGE, subresource="status"
+                NODES, None, node.shape.name, changed, kind=PatchKind.MERGE, subresource="status"
             )
         lease = self._lease(node) | {
             "metadata": {
@@ -380,3 +383,8 @@ class NodeFleet:
 def _refused(reason: str, detail: str) -> Obj:
     message = f"Pod was rejected: Node didn't have enough resource: {detail}"
     return {"phase": "Failed", "reason": reason, "message": message}
+
+
+def _in_place(before: Obj, sizes: Obj) -> Obj:
+    """A merge patch's way to put ``sizes`` in place of the old ones: what is no more is null."""
+    return {key: {**dict.fromkeys(before.get(key) or {}), **new} for key, new in sizes.items()}
