@@ -18,7 +18,7 @@ from fluxqueue.cli.stack_options import LOOPBACK, StackOptions
 from fluxqueue.cli.supervisor import Part, python
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import Role, read_roles
-from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable
+from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, FluxQueueError
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.install import install_definitions, install_webhook, remove_webhook
@@ -27,6 +27,9 @@ from fluxqueue.settings import Settings
 from fluxqueue.workload.labels import OWN_NAMESPACE
 
 DATABASE_RETRY_S = 1.0
+
+
+POSTGRES_RETRY_S = 2.0
 
 
 class Stack:
@@ -123,8 +126,13 @@ class Stack:
     async def _keep_postgres(self, postgres: LocalPostgres) -> None:
         """Start the server again when it dies, as a StatefulSet does."""
         while True:
-            if await asyncio.to_thread(postgres.wait, 0.2):
+            if not await asyncio.to_thread(postgres.wait, 0.2):
+                continue
+            try:
                 await asyncio.to_thread(postgres.start)
+            except FluxQueueError as error:
+                print(f"Postgres does not start and is tried again: {error}", file=sys.stderr)
+                await asyncio.sleep(POSTGRES_RETRY_S)
 
     async def _start_cluster(self) -> None:
         if self.options.kubeconfig is not None:
