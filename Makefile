@@ -24,8 +24,9 @@ demo: $(STAMP) ## The whole system at work: database, cluster, webhook, controll
 up: $(STAMP) ## The same parts in the foreground, for kubectl and psql by hand
 	$(BIN)/fluxqueue up
 
+# Two processes: the end-to-end tests in one (they share a running system), all others in the other.
 test: $(STAMP) ## All tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-fast: $(STAMP) ## Unit and property tests only
 	$(BIN)/python -m pytest tests/unit tests/property
