@@ -24,9 +24,10 @@ demo: $(STAMP) ## The whole system at work: database, cluster, webhook, controll
 up: $(STAMP) ## The same parts in the foreground, for kubectl and psql by hand
 	$(BIN)/fluxqueue up
 
-# Two processes: the end-to-end tests in one (they share a running system), all others in the other.
+# The end-to-end tests share one process (and one running system), all others the rest. More processes
+# than cores, because tests that replay or await something mostly wait.
 test: $(STAMP) ## All tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 4 --dist loadgroup
 
 test-fast: $(STAMP) ## Unit and property tests only
 	$(BIN)/python -m pytest tests/unit tests/property

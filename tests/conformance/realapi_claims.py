@@ -90,7 +90,6 @@ _EXACT_BY_OBJECT = (
     "job-unsuspend-merge",
     "job-unsuspend-strategic",
     "namespace-lifecycle",
-    "pod-gates",
 )
 """Each object's own history; controllers take part."""
 
@@ -168,6 +167,10 @@ _PARTIAL: dict[str, Claim] = {
             29: "unchanged, unless the Deployment controller is slower than the replay",
             35: "the cause is listed twice, recorded are three",
         }
+    ),
+    "pod-gates": Claim(
+        {38: "the pod ungated last is bound, and its event written, before the list is read"},
+        by_object=True,
     ),
     "pod-eviction": Claim(
         {
