@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 TIMEOUT_S = 300
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All our tests share one event loop and one process, because they share one world."""
     for item in items:
