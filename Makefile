@@ -24,10 +24,9 @@ demo: $(STAMP) ## The whole system at work: database, cluster, webhook, controll
 up: $(STAMP) ## The same parts in the foreground, for kubectl and psql by hand
 	$(BIN)/fluxqueue up
 
-# The end-to-end tests share one process (and one running system), all others the rest. More processes
-# than cores, because tests that replay or await something mostly wait.
+# Four processes, each with a database server and a running system of its own: most tests wait.
 test: $(STAMP) ## All tests
-	$(BIN)/python -m pytest -n 4 --dist loadgroup
+	$(BIN)/python -m pytest -n 4
 
 test-fast: $(STAMP) ## Unit and property tests only
 	$(BIN)/python -m pytest tests/unit tests/property

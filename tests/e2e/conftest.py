@@ -25,13 +25,11 @@ HERE = Path(__file__).parent
 TIMEOUT_S = 300
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All our tests share one event loop and one process, because they share one world."""
+    """All our tests share one event loop, because they share one world in each process."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S), append=False)
-            item.add_marker(pytest.mark.xdist_group("e2e"))
             if is_async_test(item):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
