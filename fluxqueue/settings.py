@@ -136,15 +136,6 @@ class Settings:
         low=0,
         high=25,
     )
-    batch_size: int = _setting(
-        100, "FLUXQUEUE_BATCH_SIZE", "outbox rows taken at once", low=1, high=10_000
-    )
-    attempts_max: int = _setting(
-        20, "FLUXQUEUE_ATTEMPTS_MAX", "tries of an effect before it is reported", low=1, high=1000
-    )
-    retry_delay_max_s: float = _setting(
-        30.0, "FLUXQUEUE_RETRY_DELAY_MAX_S", "longest back-off of an effect", low=0.1, high=3600
-    )
     maintain_interval_s: float = _setting(
         10.0,
         "FLUXQUEUE_MAINTAIN_INTERVAL_S",
@@ -182,9 +173,6 @@ class Settings:
     # Scheduling
     default_cpu_m: int = _setting(
         1000, "FLUXQUEUE_DEFAULT_CPU_M", "millicores of a pod that asks for none", low=0, high=10**6
-    )
-    whole_cores: bool = _setting(
-        False, "FLUXQUEUE_WHOLE_CORES", "round cpu up to whole cores (static CPU manager)"
     )
     queue_policy: str = _setting(
         "easy",

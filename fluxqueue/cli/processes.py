@@ -11,13 +11,17 @@ import os
 import signal
 import socket
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fluxqueue.clock import SystemClock
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
+
+if TYPE_CHECKING:
+    from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.config import ClusterConfig
 
 IdentityOption = Annotated[
     str,
@@ -61,7 +65,6 @@ def _own_name(part: str) -> str:
 async def _run_controller(settings: Settings, identity: str, liveness: str | None) -> None:
     from fluxqueue.controller.main import Controller
     from fluxqueue.db.database import Database
-    from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
 
     config = load_config(settings.kubeconfig or None)
@@ -69,7 +72,7 @@ async def _run_controller(settings: Settings, identity: str, liveness: str | Non
     stop = asyncio.Event()
     async with (
         Database(settings, role="controller") as database,
-        KubeClient(config, concurrency=settings.kube_concurrency) as client,
+        _client(config, settings) as client,
     ):
         running = Controller(
             database,
@@ -84,7 +87,6 @@ async def _run_controller(settings: Settings, identity: str, liveness: str | Non
 
 async def _run_worker(settings: Settings, identity: str) -> None:
     from fluxqueue.db.database import Database
-    from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
     from fluxqueue.worker.context import WorkerContext
     from fluxqueue.worker.main import Worker
@@ -93,13 +95,21 @@ async def _run_worker(settings: Settings, identity: str) -> None:
     await _wait_for_schema(settings)
     async with (
         Database(settings, role="worker") as database,
-        KubeClient(config, concurrency=settings.kube_concurrency) as client,
+        _client(config, settings) as client,
     ):
         context = WorkerContext(database, client, settings, SystemClock(), identity)
         running = asyncio.create_task(Worker(context).run())
         _on_signals(running.cancel)
         with suppress(asyncio.CancelledError):
             await running
+
+
+def _client(config: ClusterConfig, settings: Settings) -> KubeClient:
+    from fluxqueue.kube.client import KubeClient
+
+    return KubeClient(
+        config, concurrency=settings.kube_concurrency, timeout_s=settings.kube_timeout_s
+    )
 
 
 def _on_signals(stop: object) -> None:
