@@ -117,7 +117,14 @@ def _request(text: str) -> ResourceRequest:
 
 def _pending(rows: Iterable[Mapping[str, Any]]) -> list[PendingJob]:
     return [
-        PendingJob(row["uid"], row["jobid"], row["priority"], _request(row["request"]))
+        PendingJob(
+            row["uid"],
+            row["jobid"],
+            row["priority"],
+            _request(row["request"]),
+            row["queue"],
+            row["user_name"],
+        )
         for row in rows
     ]
 
@@ -137,7 +144,8 @@ async def lock_queue(
              ORDER BY jobid LIMIT :examined_max)
             UNION ALL
             (SELECT uid FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined
-             AND NOT is_deleting AND result IS NULL ORDER BY priority DESC, jobid LIMIT :depth)
+             AND blocked_by IS NULL AND NOT is_deleting AND result IS NULL
+             ORDER BY priority DESC, jobid LIMIT :depth)
             UNION ALL
             SELECT uid FROM reservations
             UNION ALL
@@ -157,7 +165,7 @@ async def unexamined(tx: Transaction, *, limit: int) -> list[PendingJob]:
     """Waiting FluxJobs whose satisfiability nobody has looked at yet, oldest first."""
     return _pending(
         await tx.fetch(
-            "SELECT uid, jobid, priority, request::text AS request FROM fluxjobs"
+            "SELECT uid, jobid, priority, queue, user_name, request::text AS request FROM fluxjobs"
             " WHERE NOT is_examined AND state IN ('Pending', 'Reserved')"
             " ORDER BY jobid LIMIT :limit",
             limit=limit,
@@ -184,7 +192,7 @@ async def unsatisfiable(tx: Transaction) -> list[PendingJob]:
     """FluxJobs found impossible before; nodes have changed since."""
     return _pending(
         await tx.fetch(
-            "SELECT uid, jobid, priority, request::text AS request FROM fluxjobs"
+            "SELECT uid, jobid, priority, queue, user_name, request::text AS request FROM fluxjobs"
             " WHERE state = 'Unsatisfiable'"
         )
     )
@@ -203,9 +211,9 @@ async def queue_head(tx: Transaction, *, depth: int) -> list[PendingJob]:
     """The first ``depth`` FluxJobs in queue order: priority, then submission."""
     return _pending(
         await tx.fetch(
-            "SELECT uid, jobid, priority, request::text AS request FROM fluxjobs"
+            "SELECT uid, jobid, priority, queue, user_name, request::text AS request FROM fluxjobs"
             " WHERE state IN ('Pending', 'Reserved') AND is_examined"
-            " AND NOT is_deleting AND result IS NULL"
+            " AND blocked_by IS NULL AND NOT is_deleting AND result IS NULL"
             " ORDER BY priority DESC, jobid LIMIT :depth",
             depth=depth,
         )

@@ -33,12 +33,15 @@ class WorkloadSeen:
     workload_kind: str
     workload_name: str
     flux_uid: str | None
+    user_name: str
     queue: str
     priority: int
     held_by: str | None
     request: Mapping[str, Any]
     size: int
     duration_s: int | None
+    begin_at_s: int | None
+    depends_on: Sequence[Mapping[str, str]]
     ignored: Sequence[str]
     wanted: int
     result: str | None
@@ -52,20 +55,22 @@ _SEEN = """
 WITH seen AS (
     SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
         uid text, namespace text, name text, workload_kind text, workload_name text,
-        flux_uid text, queue text, priority int, held_by text, request jsonb, size int,
-        duration_s int, ignored jsonb, wanted int, result text, is_deleting bool,
-        is_gone bool, is_suspended bool, position int)
+        flux_uid text, user_name text, queue text, priority int, held_by text, request jsonb,
+        size int, duration_s int, begin_at_s bigint, depends_on jsonb, ignored jsonb,
+        wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool, position int)
 )
 """
 
 # Two statements and no upsert: an upsert would draw a jobid for every row it only updates.
 _INSERT = """
 INSERT INTO fluxjobs (
-    uid, namespace, name, workload_kind, workload_name, flux_uid, queue, priority, held_by,
-    request, size, duration_s, ignored, wanted, result, is_deleting, is_gone, is_suspended,
+    uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue, priority,
+    asked_priority, held_by, request, size, duration_s, begin_at, depends_on, ignored,
+    wanted, result, is_deleting, is_gone, is_suspended,
     state, reason)
-SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, queue, priority, held_by,
-    request, size, duration_s, ignored, wanted, result, is_deleting, is_gone, is_suspended,
+SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue, priority,
+    priority, held_by, request, size, duration_s, to_timestamp(begin_at_s), depends_on, ignored,
+    wanted, result, is_deleting, is_gone, is_suspended,
     CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
     CASE held_by WHEN 'author' THEN 'suspended by its author' ELSE '' END
 FROM seen ORDER BY position
@@ -81,9 +86,14 @@ UPDATE fluxjobs f SET
     request = CASE WHEN f.allocated_at IS NULL THEN seen.request ELSE f.request END,
     size = CASE WHEN f.allocated_at IS NULL THEN seen.size ELSE f.size END,
     duration_s = CASE WHEN f.allocated_at IS NULL THEN seen.duration_s ELSE f.duration_s END,
-    priority = seen.priority, queue = seen.queue, ignored = seen.ignored,
+    begin_at = to_timestamp(seen.begin_at_s), depends_on = seen.depends_on,
+    asked_priority = seen.priority, priority = coalesce(f.set_priority, seen.priority),
+    queue = coalesce(f.set_queue, seen.queue), ignored = seen.ignored,
     -- Examined anew is also considered anew: the queue's order may have changed.
-    is_examined = f.is_examined AND f.request = seen.request AND f.priority = seen.priority
+    is_examined = f.is_examined AND f.request = seen.request
+        AND f.asked_priority = seen.priority AND f.queue = coalesce(f.set_queue, seen.queue)
+        AND f.depends_on = seen.depends_on
+        AND f.begin_at IS NOT DISTINCT FROM to_timestamp(seen.begin_at_s)
         AND NOT coalesce(f.held_by = 'author' AND seen.held_by IS NULL, false),
     held_by = CASE WHEN f.held_by IS NULL OR f.held_by = 'author' THEN seen.held_by
                    ELSE f.held_by END,

@@ -136,7 +136,8 @@ async def _store(tx: Transaction, uid: str, allocation_id: int, decision: Follow
     # Last, so that a pod's uid is free again before it is written a second time.
     changes += [{"n": n, "state": SlotState.HELD, "pod": pod} for n, pod in decision.assign]
     await tx.execute_many(
-        "UPDATE allocation_slots SET state = :state, pod_uid = :pod"
+        "UPDATE allocation_slots SET state = :state, pod_uid = :pod, returned_at ="
+        " CASE WHEN CAST(:state AS text) = 'returned' THEN now() END"
         " WHERE allocation_id = :a AND number = :n",
         [{**change, "state": str(change["state"]), "a": allocation_id} for change in changes],
     )

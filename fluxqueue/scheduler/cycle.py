@@ -26,6 +26,8 @@ class PendingJob:
     jobid: int
     priority: int
     request: ResourceRequest
+    queue: str = "default"
+    user: str = ""
 
 
 @dataclass(slots=True)

@@ -9,14 +9,22 @@ CREATE TABLE fluxjobs (
     workload_name TEXT NOT NULL,
     flux_uid TEXT,
     flux_rv TEXT,
+    user_name TEXT DEFAULT '' NOT NULL,
     queue TEXT DEFAULT 'default' NOT NULL,
+    set_queue TEXT,
     priority INTEGER DEFAULT '0' NOT NULL,
+    asked_priority INTEGER DEFAULT '0' NOT NULL,
+    set_priority INTEGER,
+    priority_parts JSONB DEFAULT '{}'::jsonb NOT NULL,
     state TEXT DEFAULT 'Pending' NOT NULL,
     reason TEXT DEFAULT '' NOT NULL,
     held_by TEXT,
     request JSONB NOT NULL,
     size INTEGER NOT NULL,
     duration_s INTEGER,
+    begin_at TIMESTAMP WITH TIME ZONE,
+    depends_on JSONB DEFAULT '[]'::jsonb NOT NULL,
+    blocked_by TEXT,
     ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
     wanted INTEGER DEFAULT '0' NOT NULL,
     lacking INTEGER DEFAULT '0' NOT NULL,
@@ -35,6 +43,7 @@ CREATE TABLE fluxjobs (
     CONSTRAINT ck_fluxjobs_state CHECK (state IN ('Allocated', 'Cancelled', 'Completed', 'Failed', 'Held', 'Pending', 'Reserved', 'Running', 'Unsatisfiable')),
     CONSTRAINT ck_fluxjobs_ended CHECK ((state IN ('Cancelled', 'Completed', 'Failed')) = (ended_at IS NOT NULL)),
     CONSTRAINT ck_fluxjobs_size CHECK (size >= 0),
+    CONSTRAINT ck_fluxjobs_blocked_by CHECK (blocked_by IN ('dependency', 'begin-time')),
     CONSTRAINT ck_fluxjobs_lacking CHECK (lacking >= 0),
     CONSTRAINT ck_fluxjobs_duration CHECK (duration_s IS NULL OR duration_s > 0),
     CONSTRAINT uq_fluxjobs_jobid UNIQUE (jobid)
@@ -48,7 +57,7 @@ CREATE INDEX ix_fluxjobs_namespace_name ON fluxjobs (namespace, name);
 
 CREATE INDEX ix_fluxjobs_unexamined ON fluxjobs (jobid) WHERE NOT is_examined AND state IN ('Pending', 'Reserved');
 
-CREATE INDEX ix_fluxjobs_waiting ON fluxjobs (priority DESC, jobid) WHERE state IN ('Held', 'Pending', 'Reserved', 'Unsatisfiable');
+CREATE INDEX ix_fluxjobs_waiting ON fluxjobs (queue, priority DESC, jobid) WHERE state IN ('Held', 'Pending', 'Reserved', 'Unsatisfiable');
 
 COMMENT ON COLUMN fluxjobs.uid IS 'UID of the workload object';
 
@@ -58,7 +67,17 @@ COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
 
 COMMENT ON COLUMN fluxjobs.flux_rv IS 'resourceVersion of the FluxJob after our last write';
 
+COMMENT ON COLUMN fluxjobs.user_name IS 'who submitted it';
+
+COMMENT ON COLUMN fluxjobs.set_queue IS 'where an operator moved it; wins over the author''s';
+
+COMMENT ON COLUMN fluxjobs.set_priority IS 'given by an operator; wins over the author''s';
+
 COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user who held it';
+
+COMMENT ON COLUMN fluxjobs.begin_at IS 'not to start before';
+
+COMMENT ON COLUMN fluxjobs.blocked_by IS 'why no cycle considers it yet; null: one does';
 
 COMMENT ON COLUMN fluxjobs.lacking IS 'slots to be added';
 
@@ -93,6 +112,8 @@ CREATE TABLE allocation_slots (
     resources JSONB NOT NULL,
     state TEXT DEFAULT 'free' NOT NULL,
     pod_uid TEXT,
+    given_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    returned_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT pk_allocation_slots PRIMARY KEY (allocation_id, number),
     CONSTRAINT ck_allocation_slots_state CHECK (state IN ('free', 'held', 'returned')),
     CONSTRAINT ck_allocation_slots_held CHECK ((state = 'held') = (pod_uid IS NOT NULL)),
