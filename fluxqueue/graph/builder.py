@@ -15,7 +15,7 @@ import networkx as nx
 import numpy as np
 
 from fluxqueue.errors import InvalidGraph
-from fluxqueue.graph.store import ResourceGraph, compile_blocks
+from fluxqueue.graph.store import Columns, ResourceGraph, compile_blocks
 
 MAX_SIZE = (1 << 62) - 1
 MAX_DEPTH = 100
@@ -23,13 +23,20 @@ MAX_DEPTH = 100
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection while millions of small objects appear: it halves the time."""
+    """No cyclic garbage collection while millions of small objects appear: it halves the time.
+
+    What was made is then old without having been looked at: the collector would otherwise visit
+    all of it at once. (A process that has frozen objects keeps them frozen, and pays that visit.)
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -71,7 +78,8 @@ class GraphBuilder:
         self.down: set[int] = set()
         self.parents: list[int] = []
         self.children: dict[int, list[int]] = {}
-        self.above_paths: list[str | None] = []
+        self.above_codes: list[int] = []
+        self.above_texts: list[str] = []
         self.final_order: list[int] = []
         self._texts: dict[str, int] = {}
 
@@ -139,8 +147,8 @@ class GraphBuilder:
 
     def complete_columns(self) -> None:
         """After a reader filled the other columns itself: size 1, no parent yet."""
-        if self.above_paths:
-            self.above_paths.extend([None] * (len(self.kinds) - len(self.above_paths)))
+        if self.above_texts:
+            self.above_codes.extend([-1] * (len(self.kinds) - len(self.above_codes)))
         missing = len(self.kinds) - len(self.sizes)
         self.sizes.extend([1] * missing)
         self.parents.extend([-1] * missing)
@@ -200,8 +208,9 @@ class GraphBuilder:
             order = self._preorder(self.parents.index(-1))
         self.final_order = order
         self._fill(order, is_preordered=is_preordered)
-        self._check_paths()
-        compile_blocks(self.graph)
+        columns = Columns(self.graph)
+        self._check_paths(columns)
+        compile_blocks(self.graph, columns)
         return self.graph
 
     def _is_preordered(self) -> bool:
@@ -227,7 +236,11 @@ class GraphBuilder:
             i = stack.pop()
             order.append(i)
             below = children.get(i)
-            if below:
+            if below is None:
+                continue
+            if children.keys().isdisjoint(below):
+                order += below
+            else:
                 stack.extend(reversed(below))
         if len(order) != len(self.kinds):
             left = set(range(len(self.kinds))) - set(order)
@@ -243,20 +256,21 @@ class GraphBuilder:
             graph.basename_of, graph.parent = self.basenames, self.parents
             graph.children = self.children
         else:
-            new_number = [0] * len(order)
-            for new, old in enumerate(order):
-                new_number[old] = new
-            new_number.append(-1)
-            graph.type_of = [self.kinds[i] for i in order]
-            graph.id = [self.ids[i] for i in order]
-            graph.uniq_id = [self.uniq_ids[i] for i in order]
-            graph.rank = [self.ranks[i] for i in order]
-            graph.size = [self.sizes[i] for i in order]
-            graph.basename_of = [self.basenames[i] for i in order]
-            graph.parent = [new_number[self.parents[i]] for i in order]
+            numbers = np.empty(len(order) + 1, dtype=np.int64)
+            numbers[np.asarray(order, dtype=np.int64)] = np.arange(len(order))
+            numbers[-1] = -1
+            new_number = numbers.tolist()
             graph.children = {
                 new_number[i]: [new_number[c] for c in below] for i, below in self.children.items()
             }
+            # One column after the other, so that old and new ones do not stand side by side.
+            graph.type_of, self.kinds = [self.kinds[i] for i in order], []
+            graph.id, self.ids = [self.ids[i] for i in order], []
+            graph.uniq_id, self.uniq_ids = [self.uniq_ids[i] for i in order], []
+            graph.rank, self.ranks = [self.ranks[i] for i in order], []
+            graph.size, self.sizes = [self.sizes[i] for i in order], []
+            graph.basename_of, self.basenames = [self.basenames[i] for i in order], []
+            graph.parent, self.parents = [new_number[self.parents[i]] for i in order], []
         graph.names = {new_number[i]: name for i, name in self.names.items()}
         graph.paths = {new_number[i]: path for i, path in self.paths.items()}
         graph.units = {new_number[i]: unit for i, unit in self.units.items()}
@@ -275,36 +289,51 @@ class GraphBuilder:
                 raise InvalidGraph(
                     f"is deeper than {MAX_DEPTH}", where="graph", value=graph.name(v)
                 )
-        if self.paths or self.above_paths:
+        if self.paths or self.above_texts:
             self._keep_unusual_paths(order)
 
     def _keep_unusual_paths(self, order: list[int]) -> None:
         """Every JGF vertex states its path; only those that are not parent + name are stored."""
-        graph, above_paths = self.graph, self.above_paths
+        graph = self.graph
         stated, graph.paths = graph.paths, {}
+        codes = np.full(len(order), -1, dtype=np.int64)
+        if self.above_codes:
+            codes = np.asarray(self.above_codes, dtype=np.int64)[np.asarray(order)]
+        code_of = {text: code for code, text in enumerate(self.above_texts)}
+        # Parents come before what is below them, so their own paths are settled in time.
+        parents = np.asarray(graph.parent, dtype=np.int64)
+        expected = np.full(len(order) + 1, -2, dtype=np.int64)
         inner: dict[int, str] = {-1: ""}
-        for v, above in enumerate(graph.parent):
-            expected = inner[above]
-            given = above_paths[order[v]] if above_paths else None
-            if given is None:
-                path = stated.get(v)
-                is_usual = path is None or path == f"{expected}/{graph.name(v)}"
-            else:
-                is_usual = given is expected or given == expected
-                path = None if is_usual else f"{given}/{graph.name(v)}"
-            if not is_usual and path is not None:
-                graph.paths[v] = path
-            if v in graph.children:
-                inner[v] = path if not is_usual and path else f"{expected}/{graph.name(v)}"
+        expected[-1] = code_of.get("", -2)
+        unusual = set(stated)
+        for v in sorted(graph.children):
+            code = int(codes[v])
+            path = f"{inner[graph.parent[v]]}/{graph.name(v)}"
+            if v in stated:
+                path = self._settle_path(v, stated[v], path)
+            elif code >= 0:
+                path = self._settle_path(v, f"{self.above_texts[code]}/{graph.name(v)}", path)
+            inner[v] = path
+            expected[v] = code_of.get(path, -2)
+        unusual.update(np.flatnonzero((codes >= 0) & (codes != expected[parents])).tolist())
+        for v in unusual - inner.keys():
+            path = stated.get(v) or f"{self.above_texts[codes[v]]}/{graph.name(v)}"
+            self._settle_path(v, path, f"{inner[graph.parent[v]]}/{graph.name(v)}")
 
-    def _check_paths(self) -> None:
+    def _settle_path(self, v: int, path: str, usual: str) -> str:
+        if path != usual:
+            self.graph.paths[v] = path
+        return path
+
+    def _check_paths(self, columns: Columns) -> None:
         # Fluxion tells vertices with one path apart by rank (several brokers on one host).
         graph = self.graph
         if graph.paths:
             groups = [list(range(len(graph)))]
             paths = graph.all_paths()
         else:
-            groups = [below for below in graph.children.values() if not self._are_distinct(below)]
+            are_distinct = _SiblingCheck(graph, columns)
+            groups = [below for below in graph.children.values() if not are_distinct(below)]
             paths = []
         for group in groups:
             seen: set[tuple[str, int]] = set()
@@ -314,14 +343,33 @@ class GraphBuilder:
                     raise InvalidGraph("two vertices have one path", where="graph", value=path)
                 seen.add((path, graph.rank[v]))
 
-    def _are_distinct(self, siblings: list[int]) -> bool:
+
+class _SiblingCheck:
+    """Whether siblings have different names; equal runs of children are looked at once."""
+
+    def __init__(self, graph: ResourceGraph, columns: Columns) -> None:
+        self.graph = graph
+        self._named = graph.names.keys()
+        self._ids = columns.ids
+        self._basenames = np.asarray(graph.basename_of, dtype=np.int64)
+        self._good: set[tuple[bytes, bytes]] = set()
+
+    def __call__(self, siblings: list[int]) -> bool:
         graph = self.graph
-        if not graph.names.keys().isdisjoint(siblings):
-            return False
-        ids = graph.id
-        if len({ids[c] for c in siblings}) == len(siblings):
+        if not self._named.isdisjoint(siblings):
+            return len({graph.name(v) for v in siblings}) == len(siblings)
+        first, last = siblings[0], siblings[-1] + 1
+        if last - first != len(siblings):
+            ids, basename_of = graph.id, graph.basename_of
+            return len({(basename_of[c], ids[c]) for c in siblings}) == len(siblings)
+        key = self._ids[first:last].tobytes(), self._basenames[first:last].tobytes()
+        if key in self._good:
             return True
-        return len({(graph.basename_of[c], ids[c]) for c in siblings}) == len(siblings)
+        pairs = zip(graph.basename_of[first:last], graph.id[first:last], strict=True)
+        if len(set(pairs)) < len(siblings):
+            return False
+        self._good.add(key)
+        return True
 
 
 def to_networkx(graph: ResourceGraph) -> nx.DiGraph[int]:

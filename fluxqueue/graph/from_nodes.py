@@ -117,14 +117,15 @@ def _add_node(
         if count > MAX_UNITS:
             raise InvalidGraph(f"has {count} units of {kind}", where=f"node {fact.name}")
         first = len(builder.kinds)
+        numbers = list(range(first, first + count))
         builder.kinds += [builder.intern_type(kind)] * count
         builder.basenames += [builder.intern_text(kind)] * count
         builder.ids += range(count)
-        builder.uniq_ids += range(first, first + count)
+        builder.uniq_ids += numbers
         builder.ranks += [rank] * count
         builder.sizes += [1] * count
         builder.parents += [node] * count
-        builder.children.setdefault(node, []).extend(range(first, first + count))
+        builder.children.setdefault(node, []).extend(numbers)
 
 
 def _units(fact: NodeFact, memory_granule_bytes: int) -> Mapping[str, int]:

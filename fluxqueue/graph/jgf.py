@@ -7,15 +7,18 @@ parsed JSON of a whole cluster never stands in memory at once.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import orjson
 
 from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.graph.builder import MAX_SIZE, GraphBuilder, Vertex, collection_paused
+from fluxqueue.graph.jgf_text import Numbers, PlainNodes, PlainReader, read_edges, split_objects
 from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.jobspec import document, idset
 
@@ -23,9 +26,7 @@ MAX_BYTES = 1 << 30
 PIECE_BYTES = 1 << 19
 """Documents above twice this are cut into pieces of about this size."""
 
-COLUMN = 4096
-"""Vertices that are checked and taken together."""
-
+_PLAIN_ID = re.compile(r"0|[1-9][0-9]{0,17}")
 _DIGITS_AT_END = re.compile(r"([0-9]{1,18})$")
 _NEXT_NODE = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:id|source)"\s*:)')
 _NODES = re.compile(rb'\A\s*\{\s*"graph"\s*:\s*\{\s*"nodes"\s*:\s*\[')
@@ -72,31 +73,27 @@ def read_jgf(text: str | bytes) -> ResourceGraph:
 
 def _read_whole(top: Any) -> ResourceGraph:
     nodes, edges = _sections(top)
-    loader = _Loader()
+    loader = JgfLoader()
     loader.take_nodes(nodes)
     loader.take_edges(edges)
     return loader.builder.build()
 
 
 def _read_pieces(data: bytes) -> GraphBuilder | None:
-    """Load the usual layout (nodes, then edges, nothing else) in pieces; None if it is another.
-
-    A cut is made only before ``{"id":`` or ``{"source":``. A quote cannot stand unescaped inside
-    a JSON string, so a cut is between two objects; should they be nested ones, the piece does not
-    parse and the whole document is read at once instead.
-    """
+    """Load the usual layout (nodes, then edges, nothing else) in pieces; None if it is another,
+    or does not parse in pieces."""
     head, tail = _NODES.match(data), _TAIL.search(data, max(0, len(data) - 200))
     middle = None
     for found in _EDGES.finditer(data):
         middle = found
     if head is None or tail is None or middle is None:
         return None
-    loader = _Loader()
+    loader = JgfLoader()
     try:
         for piece in _pieces(data, head.end(), middle.start()):
-            loader.take_nodes(orjson.loads(piece))
+            loader.take_nodes_text(piece)
         for piece in _pieces(data, middle.end(), tail.start()):
-            loader.take_edges(orjson.loads(piece))
+            loader.take_edges_text(piece)
     except orjson.JSONDecodeError:
         return None
     return loader.builder
@@ -106,135 +103,156 @@ def _pieces(data: bytes, start: int, end: int) -> Iterator[bytes]:
     while start < end:
         cut = _NEXT_NODE.search(data, min(start + PIECE_BYTES, end), end)
         stop = cut.start() + 1 if cut else end
-        yield b"[" + data[start:stop] + b"]"
+        yield data[start:stop]
         start = cut.end() if cut else end
 
 
-class _Loader:
-    """Feeds parsed nodes and edges to a builder; plain ones take a short way.
-
-    The short way is for vertices of a type seen before, with the metadata that nearly all have.
-    """
+class JgfLoader:
+    """Feeds nodes and edges to a builder: plain ones as columns, the others one by one."""
 
     def __init__(self) -> None:
         self.builder = GraphBuilder()
-        self.index_of: dict[str, int] = {}
         self.elsewhere: set[str] = set()
-        self.known_kinds: dict[str, tuple[int, int, str]] = {}
-        self.prefixes: dict[str, str] = {}
-        self.edges = 0
+        self._index_of: dict[str, int] = {}
+        self._outer_ids: list[Numbers] = []
+        self._indexes: list[Numbers] = []
+        self._sorted: tuple[Numbers, Numbers] | None = None
+        self._reader = PlainReader()
+        self._above_codes: dict[str, int] = {}
+        self._nodes = self._edges = 0
 
     def take_nodes(self, nodes: Any) -> None:
-        """Take ``graph.nodes``, or a piece of it."""
+        """Take the parsed ``graph.nodes``."""
         if not isinstance(nodes, list):
             raise InvalidGraph("is no array", where="graph.nodes")
-        for start in range(0, len(nodes), COLUMN):
-            part = nodes[start : start + COLUMN]
-            if not self._take_plain(part):
-                for element in part:
-                    self._take_unusual(element)
+        for element in nodes:
+            self._take_node(element)
 
-    def _take_plain(self, nodes: list[Any]) -> bool:
-        """Take vertices that all have what nearly all have, column by column; False takes none."""
-        known, index_of, builder = self.known_kinds, self.index_of, self.builder
-        try:
-            outer_ids = [element["id"] for element in nodes]
-            metas = [element["metadata"] for element in nodes]
-            kinds = [known[meta["type"]] for meta in metas]
-            ids = [meta["id"] for meta in metas]
-            ranks = [meta["rank"] for meta in metas]
-            owns = [meta["paths"] for meta in metas]
-            paths = [own["containment"] for own in owns]
-            uniq_ids = list(map(int, outer_ids))
-        except (KeyError, TypeError, ValueError):
-            return False
-        first = len(builder.kinds)
-        if (
-            set(map(len, metas)) != {4}
-            or set(map(len, owns)) != {1}
-            or set(map(type, ids)) | set(map(type, ranks)) != {int}
-            or set(map(type, paths)) | set(map(type, outer_ids)) != {str}
-            or len(set(outer_ids)) != len(outer_ids)
-            or not index_of.keys().isdisjoint(outer_ids)
-        ):
-            return False
-        index_of.update(zip(outer_ids, range(first, first + len(nodes)), strict=True))
-        builder.complete_columns()
-        builder.kinds += [kind for kind, _, _ in kinds]
-        builder.basenames += [text for _, text, _ in kinds]
-        builder.ids += ids
-        builder.uniq_ids += uniq_ids
-        builder.ranks += ranks
-        column = builder.above_paths
-        column += [None] * (first - len(column))
-        known_above = self.prefixes.setdefault
-        for path, (_, _, name), number in zip(paths, kinds, ids, strict=True):
-            # Siblings share the path of their parent, so one copy of it is kept, not all paths.
-            above, _, own = path.rpartition("/")
-            if own == f"{name}{number}":
-                column.append(known_above(above, above))
-            else:
-                builder.paths[len(column)] = path
-                column.append(None)
-        builder.complete_columns()
-        return True
+    def take_nodes_text(self, piece: bytes) -> None:
+        """Take a piece of the array ``graph.nodes``; raises ``JSONDecodeError`` where it is none.
 
-    def _take_unusual(self, element: Any) -> None:
-        builder, number = self.builder, len(self.index_of) + len(self.elsewhere)
-        where = f"graph.nodes[{number}]"
+        The order of vertices is kept: it decides the numbers of types and texts only, so groups
+        of plain ones may go first.
+        """
+        objects = split_objects(piece)
+        plain = np.zeros(len(objects), dtype=np.bool_)
+        for group in self._reader.nodes(objects):
+            plain[group.positions] = True
+            self._take_group(group)
+        for position in np.flatnonzero(~plain).tolist():
+            self._take_node(orjson.loads(objects[position]), self._nodes + position)
+        self._nodes += int(plain.sum())
+
+    def _take_group(self, group: PlainNodes) -> None:
+        builder = self.builder
+        first, count = len(builder.kinds), len(group.ids)
+        builder.complete_columns()
+        builder.kinds += [builder.intern_type(group.kind)] * count
+        builder.basenames += [builder.intern_text(group.kind)] * count
+        builder.ids += group.ids.tolist()
+        builder.uniq_ids += group.outer_ids.tolist()
+        builder.ranks += group.ranks.tolist()
+        codes = [self._above_code(text) for text in group.above_texts]
+        column = builder.above_codes
+        column += [-1] * (first - len(column))
+        column += np.asarray(codes, dtype=np.int64)[group.above].tolist()
+        builder.complete_columns()
+        self._outer_ids.append(group.outer_ids)
+        self._indexes.append(np.arange(first, first + count))
+        self._sorted = None
+
+    def _above_code(self, text: str) -> int:
+        code = self._above_codes.get(text)
+        if code is None:
+            code = self._above_codes[text] = len(self.builder.above_texts)
+            self.builder.above_texts.append(text)
+        return code
+
+    def _take_node(self, element: Any, number: int | None = None) -> None:
+        where = f"graph.nodes[{self._nodes if number is None else number}]"
+        self._nodes += 1
         if is_elsewhere(element):
             self.elsewhere.add(element["id"])
             return
         found = parse_vertex(element, where)
-        if found.outer_id in self.index_of:
-            raise InvalidGraph(
-                "repeats the id of an earlier node", where=f"{where}.id", value=found.outer_id
-            )
-        self.index_of[found.outer_id] = builder.add(found.vertex, where)
-        kind = found.vertex.type
-        self.known_kinds[kind] = (builder.intern_type(kind), builder.intern_text(kind), kind)
+        if found.outer_id in self._index_of:
+            raise _repeats(found.outer_id, where)
+        self._index_of[found.outer_id] = self.builder.add(found.vertex, where)
+
+    # -- edges ------------------------------------------------------------------------------
 
     def take_edges(self, edges: Any) -> None:
-        """Take ``graph.edges``, or a piece of it."""
+        """Take the parsed ``graph.edges``."""
         if not isinstance(edges, list):
             raise InvalidGraph("is no array", where="graph.edges")
-        for start in range(0, len(edges), COLUMN):
-            part = edges[start : start + COLUMN]
-            if not self._take_plain_edges(part):
-                for element in part:
-                    self._take_unusual_edge(element)
+        for element in edges:
+            self._take_edge(element)
 
-    def _take_plain_edges(self, edges: list[Any]) -> bool:
-        """Take edges that have two ends and nothing else; False takes none."""
-        index_of, parents, children = self.index_of, self.builder.parents, self.builder.children
-        try:
-            sources = [index_of[element["source"]] for element in edges]
-            targets = [index_of[element["target"]] for element in edges]
-        except (KeyError, TypeError):
+    def take_edges_text(self, piece: bytes) -> None:
+        """Take a piece of the array ``graph.edges``; raises ``JSONDecodeError`` as for nodes."""
+        ends = read_edges(piece)
+        if ends is None or not self._take_columns(ends):
+            self.take_edges(orjson.loads(b"[" + piece + b"]"))
+
+    def _take_columns(self, ends: Numbers) -> bool:
+        """Connect all pairs of ids, if nothing is wrong with any of them; False connects none."""
+        indexes = self._index_column(ends)
+        if indexes is None:
             return False
-        if (
-            set(map(len, edges)) != {2}
-            or len(set(targets)) != len(targets)
-            or any(parents[target] >= 0 for target in targets)
-            or any(source == target for source, target in zip(sources, targets, strict=True))
-        ):
+        builder = self.builder
+        sources, targets = indexes[:, 0], indexes[:, 1]
+        below = targets.tolist()
+        parents, children = builder.parents, builder.children
+        if (sources == targets).any() or len(set(below)) != len(below):
             return False
-        last, below = -1, []
-        for source, target in zip(sources, targets, strict=True):
-            parents[target] = source
-            if source != last:
-                last, below = source, children.setdefault(source, [])
-            below.append(target)
-        self.edges += len(edges)
+        if any(parents[target] >= 0 for target in below):
+            return False
+        cuts = [0, *(np.flatnonzero(sources[1:] != sources[:-1]) + 1).tolist(), len(below)]
+        for start, stop in itertools.pairwise(cuts):
+            source = int(sources[start])
+            group = below[start:stop]
+            for target in group:
+                parents[target] = source
+            children.setdefault(source, []).extend(group)
+        self._edges += len(below)
         return True
 
-    def _take_unusual_edge(self, element: Any) -> None:
-        where = f"graph.edges[{self.edges}]"
-        self.edges += 1
+    def _index_column(self, outer_ids: Numbers) -> Numbers | None:
+        """Builder indexes of numeric outer ids; None if one is not known."""
+        known, indexes = self._in_order()
+        if not len(known):
+            return None
+        at = np.searchsorted(known, outer_ids)
+        at[at == len(known)] = 0
+        return indexes[at] if np.array_equal(known[at], outer_ids) else None
+
+    def _in_order(self) -> tuple[Numbers, Numbers]:
+        """All outer ids that are plain numbers, ascending, with their indexes.
+
+        Raises
+        ------
+        InvalidGraph
+            One of them is there twice.
+        """
+        if self._sorted is None:
+            odd = {int(text): i for text, i in self._index_of.items() if _PLAIN_ID.fullmatch(text)}
+            columns = [*self._outer_ids, np.fromiter(odd, dtype=np.int64, count=len(odd))]
+            places = [*self._indexes, np.fromiter(odd.values(), dtype=np.int64, count=len(odd))]
+            known, indexes = np.concatenate(columns), np.concatenate(places)
+            order = np.argsort(known, kind="stable")
+            self._sorted = known[order], indexes[order]
+            twice = np.flatnonzero(self._sorted[0][1:] == self._sorted[0][:-1])
+            if len(twice):
+                raise _repeats(str(self._sorted[0][twice[0]]), "graph.nodes")
+        return self._sorted
+
+    def _take_edge(self, element: Any) -> None:
+        where = f"graph.edges[{self._edges}]"
+        self._edges += 1
         ends = parse_edge(element, where)
         if ends is None:
             return
-        source, target = self.index_of.get(ends[0]), self.index_of.get(ends[1])
+        source, target = self._find(ends[0]), self._find(ends[1])
         if source is None or target is None:
             raise InvalidGraph(
                 "edge to a node that is not in the graph",
@@ -242,6 +260,17 @@ class _Loader:
                 value=f"{ends[0]} -> {ends[1]}",
             )
         self.builder.connect(source, target, where)
+
+    def _find(self, outer_id: str) -> int | None:
+        index = self._index_of.get(outer_id)
+        if index is None and _PLAIN_ID.fullmatch(outer_id):
+            found = self._index_column(np.array([int(outer_id)]))
+            index = None if found is None else int(found[0])
+        return index
+
+
+def _repeats(outer_id: str, where: str) -> InvalidGraph:
+    return InvalidGraph("repeats the id of an earlier node", where=f"{where}.id", value=outer_id)
 
 
 def parse_jgf(text: str | bytes) -> JgfDocument:
@@ -342,7 +371,7 @@ def parse_vertex(element: Any, where: str) -> JgfVertex:
     uniq_id = _integer(meta, "uniq_id", here, None)
     if uniq_id is None:
         try:
-            uniq_id = int(outer_id[:19])
+            uniq_id = int(outer_id[:18])
         except ValueError:
             raise InvalidGraph(
                 "uniq_id is missing and the outer id is no number",

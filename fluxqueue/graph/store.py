@@ -249,14 +249,22 @@ class ResourceGraph:
         return True
 
 
-def compile_blocks(graph: ResourceGraph) -> None:
+class Columns:
+    """The columns of a graph as arrays, made once for all that looks at whole columns."""
+
+    def __init__(self, graph: ResourceGraph) -> None:
+        self.kinds = np.asarray(graph.type_of, dtype=np.int64)
+        self.parents = np.asarray(graph.parent, dtype=np.int64)
+        self.ids = np.asarray(graph.id, dtype=np.int64)
+        self.sizes = np.asarray(graph.size, dtype=np.int64)
+
+
+def compile_blocks(graph: ResourceGraph, columns: Columns) -> None:
     """Find the blocks (nodes, or the whole graph where there is none) and the shapes they share."""
     roots = _block_roots(graph)
     graph.block_of = [-1] * len(graph)
-    kinds = np.asarray(graph.type_of, dtype=np.int32)
-    parents = np.asarray(graph.parent, dtype=np.int64)
-    ids = np.asarray(graph.id, dtype=np.int64)
-    sizes = np.asarray(graph.size, dtype=np.int64)
+    kinds, parents = columns.kinds, columns.parents
+    ids, sizes = columns.ids, columns.sizes
     known: dict[tuple[bytes, bytes, bytes, bytes], BlockClass] = {}
     covered = 0
     tops: list[int] = []
