@@ -15,6 +15,10 @@ graph_changes      what the matcher's graph has not yet taken in; consumed by th
 outbox             effects to be carried out on the cluster, and workloads to be looked at
 leadership         who may match, and who may observe, under which term
 history            who did what to which FluxJob, and when
+dependencies       edges of depends_on, each with the workload its name stands for
+accounting         one row per run: when, where to, how much, and how it ended
+fluxqueues         one row per named queue; ``default`` always exists
+fair_shares        decayed use by queue and user, and the points it is worth
 =================  ===============================================================================
 """
 
@@ -26,6 +30,8 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
+    Float,
     ForeignKey,
     Identity,
     Index,
@@ -38,7 +44,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from fluxqueue.fluxjob.follow import SlotState
-from fluxqueue.fluxjob.states import FINAL, WAITING, FluxJobState
+from fluxqueue.fluxjob.states import FINAL, FluxJobState
 
 metadata = MetaData(
     naming_convention={
@@ -56,7 +62,6 @@ def _quoted(values: object) -> str:
 
 
 _FINAL = _quoted(FINAL)
-_WAITING = _quoted(WAITING)
 _NOW = text("now()")
 
 fluxjobs = Table(
@@ -73,9 +78,7 @@ fluxjobs = Table(
     Column("user_name", Text, nullable=False, server_default="", comment="who submitted it"),
     Column("queue", Text, nullable=False, server_default="default"),
     Column("set_queue", Text, comment="where an operator moved it; wins over the author's"),
-    Column(
-        "priority", Integer, nullable=False, server_default="0"
-    ),
+    Column("priority", Integer, nullable=False, server_default="0", comment="see queues.sql"),
     Column("asked_priority", Integer, nullable=False, server_default="0"),
     Column("set_priority", Integer, comment="given by an operator; wins over the author's"),
     Column("priority_parts", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
@@ -85,9 +88,18 @@ fluxjobs = Table(
     Column("request", JSONB, nullable=False),
     Column("size", Integer, nullable=False),
     Column("duration_s", Integer),
+    Column("accepted_by", Text, comment="queue that took it in; asked again after a move"),
     Column("begin_at", DateTime(timezone=True), comment="not to start before"),
     Column("depends_on", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("blocked_by", Text, comment="why no cycle considers it yet; null: one does"),
+    Column(
+        "blocked_reason", Text, nullable=False, server_default="", comment="the same, at length"
+    ),
+    Column("author_hold", Text, comment="how its author holds it, whoever else does"),
+    Column("vacate_by", Text, comment="who wants its pods gone and it back in the queue"),
+    Column("cancel_by", Text, comment="who wants its workload deleted"),
+    Column("requeues", Integer, nullable=False, server_default="0"),
+    Column("let_go_at", BigInteger, comment="generation of the BatchJob that our release made"),
     Column("ignored", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("wanted", Integer, nullable=False, server_default="0"),
     Column("lacking", Integer, nullable=False, server_default="0", comment="slots to be added"),
@@ -114,15 +126,27 @@ Index(
     fluxjobs.c.queue,
     fluxjobs.c.priority.desc(),
     fluxjobs.c.jobid,
-    postgresql_where=text(f"state IN ({_WAITING})"),
+    # Exactly those that a cycle looks at, so that held and blocked ones cost it nothing.
+    postgresql_where=text(
+        "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL"
+    ),
 )
 Index(
     "ix_fluxjobs_unexamined",
     fluxjobs.c.jobid,
-    postgresql_where=text("NOT is_examined AND state IN ('Pending', 'Reserved')"),
+    postgresql_where=text(
+        "NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')"
+    ),
+)
+Index(
+    "ix_fluxjobs_state",
+    fluxjobs.c.queue,
+    fluxjobs.c.state,
+    postgresql_where=text(f"state NOT IN ({_FINAL})"),
 )
 Index("ix_fluxjobs_lacking", fluxjobs.c.jobid, postgresql_where=text("lacking > 0"))
 Index("ix_fluxjobs_namespace_name", fluxjobs.c.namespace, fluxjobs.c.name)
+Index("ix_fluxjobs_namespace_workload_name", fluxjobs.c.namespace, fluxjobs.c.workload_name)
 Index("ix_fluxjobs_ended_at", fluxjobs.c.ended_at, postgresql_where=text("ended_at IS NOT NULL"))
 
 allocations = Table(
@@ -162,6 +186,7 @@ allocation_slots = Table(
     Column("pod_uid", Text),
     Column("given_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
     Column("returned_at", DateTime(timezone=True)),
+    Column("refused_at", DateTime(timezone=True), comment="when its node refused a pod"),
     CheckConstraint(f"state IN ({_quoted(SlotState)})", name="state"),
     CheckConstraint(f"(state = '{SlotState.HELD}') = (pod_uid IS NOT NULL)", name="held"),
 )
@@ -170,6 +195,11 @@ Index(
     allocation_slots.c.pod_uid,
     unique=True,
     postgresql_where=text("pod_uid IS NOT NULL"),
+)
+Index(
+    "ix_allocation_slots_returned_at",
+    allocation_slots.c.returned_at,
+    postgresql_where=text("returned_at IS NOT NULL"),
 )
 Index(
     "ix_allocation_slots_node",
@@ -224,9 +254,9 @@ graph_changes = Table(
     "graph_changes",
     metadata,
     Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("kind", Text, nullable=False, comment="node: its name; allocation: its id"),
+    Column("kind", Text, nullable=False, comment="node, queue: its name; allocation: its id"),
     Column("key", Text, nullable=False),
-    CheckConstraint("kind IN ('node', 'allocation')", name="kind"),
+    CheckConstraint("kind IN ('node', 'allocation', 'queue')", name="kind"),
 )
 
 outbox = Table(
@@ -263,3 +293,79 @@ history = Table(
     Column("detail", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
 )
 Index("ix_history_uid", history.c.uid, history.c.id)
+
+fluxqueues = Table(
+    "fluxqueues",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("uid", Text, comment="UID of the FluxQueue object; null before it was seen"),
+    Column("generation", BigInteger, nullable=False, server_default="0"),
+    Column("spec", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+    Column("namespaces", JSONB, comment="those allowed, selectors resolved; null: all"),
+    Column("queue_depth", Integer, comment="null: as the settings say"),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("min_priority", Integer),
+    Column("max_priority", Integer),
+    Column("fault", Text, comment="why the last spec seen is not the one in force"),
+    CheckConstraint("queue_depth > 0", name="queue_depth"),
+)
+
+fair_shares = Table(
+    "fair_shares",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("user_name", Text, primary_key=True),
+    Column("used", Float, nullable=False, comment="cpu-seconds, decayed to computed_at"),
+    Column("factor", Float, nullable=False, comment="1 is nothing used, 0.5 exactly one's share"),
+    Column("points", Integer, nullable=False),
+    Column("computed_at", DateTime(timezone=True), nullable=False),
+)
+
+dependencies = Table(
+    "dependencies",
+    metadata,
+    Column("uid", Text, ForeignKey(fluxjobs.c.uid, ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("job", Text, nullable=False, comment="name or jobid, as its author wrote it"),
+    Column("target_uid", Text, comment="the workload that is meant; null: there is none yet"),
+    Column("is_satisfied", Boolean, nullable=False, server_default=text("false")),
+    CheckConstraint("kind IN ('afterok', 'afternotok', 'afterany', 'after')", name="kind"),
+)
+Index("ix_dependencies_namespace_job", dependencies.c.namespace, dependencies.c.job)
+Index("ix_dependencies_target_uid", dependencies.c.target_uid)
+
+accounting = Table(
+    "accounting",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("uid", Text, nullable=False),
+    Column("jobid", BigInteger, nullable=False),
+    Column("run", Integer, nullable=False, comment="counts from 1; a requeue begins another"),
+    Column("allocation_id", BigInteger, comment="null: it never had one"),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False, comment="name of the workload"),
+    Column("workload_kind", Text, nullable=False),
+    Column("user_name", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("queued_at", DateTime(timezone=True), nullable=False),
+    Column("allocated_at", DateTime(timezone=True)),
+    Column("started_at", DateTime(timezone=True), comment="when the first pod was seen running"),
+    Column("ended_at", DateTime(timezone=True), nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("cpu_s", Double, nullable=False, comment="core-seconds given"),
+    Column("gpu_s", Double, nullable=False, comment="GPU-seconds given"),
+    Column("result", Text, nullable=False, comment="the final state, or Requeued"),
+    Column("reason", Text, nullable=False, server_default=""),
+)
+Index("uq_accounting_run", accounting.c.uid, accounting.c.run, unique=True)
+Index(
+    "ix_accounting_queue_user",
+    accounting.c.queue,
+    accounting.c.user_name,
+    accounting.c.ended_at,
+)
+Index("ix_accounting_ended_at", accounting.c.ended_at)

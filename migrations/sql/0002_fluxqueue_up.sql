@@ -22,9 +22,16 @@ CREATE TABLE fluxjobs (
     request JSONB NOT NULL,
     size INTEGER NOT NULL,
     duration_s INTEGER,
+    accepted_by TEXT,
     begin_at TIMESTAMP WITH TIME ZONE,
     depends_on JSONB DEFAULT '[]'::jsonb NOT NULL,
     blocked_by TEXT,
+    blocked_reason TEXT DEFAULT '' NOT NULL,
+    author_hold TEXT,
+    vacate_by TEXT,
+    cancel_by TEXT,
+    requeues INTEGER DEFAULT '0' NOT NULL,
+    let_go_at BIGINT,
     ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
     wanted INTEGER DEFAULT '0' NOT NULL,
     lacking INTEGER DEFAULT '0' NOT NULL,
@@ -55,9 +62,13 @@ CREATE INDEX ix_fluxjobs_lacking ON fluxjobs (jobid) WHERE lacking > 0;
 
 CREATE INDEX ix_fluxjobs_namespace_name ON fluxjobs (namespace, name);
 
-CREATE INDEX ix_fluxjobs_unexamined ON fluxjobs (jobid) WHERE NOT is_examined AND state IN ('Pending', 'Reserved');
+CREATE INDEX ix_fluxjobs_namespace_workload_name ON fluxjobs (namespace, workload_name);
 
-CREATE INDEX ix_fluxjobs_waiting ON fluxjobs (queue, priority DESC, jobid) WHERE state IN ('Held', 'Pending', 'Reserved', 'Unsatisfiable');
+CREATE INDEX ix_fluxjobs_state ON fluxjobs (queue, state) WHERE state NOT IN ('Cancelled', 'Completed', 'Failed');
+
+CREATE INDEX ix_fluxjobs_unexamined ON fluxjobs (jobid) WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue');
+
+CREATE INDEX ix_fluxjobs_waiting ON fluxjobs (queue, priority DESC, jobid) WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL;
 
 COMMENT ON COLUMN fluxjobs.uid IS 'UID of the workload object';
 
@@ -71,13 +82,27 @@ COMMENT ON COLUMN fluxjobs.user_name IS 'who submitted it';
 
 COMMENT ON COLUMN fluxjobs.set_queue IS 'where an operator moved it; wins over the author''s';
 
+COMMENT ON COLUMN fluxjobs.priority IS 'see queues.sql';
+
 COMMENT ON COLUMN fluxjobs.set_priority IS 'given by an operator; wins over the author''s';
 
 COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user who held it';
 
+COMMENT ON COLUMN fluxjobs.accepted_by IS 'queue that took it in; asked again after a move';
+
 COMMENT ON COLUMN fluxjobs.begin_at IS 'not to start before';
 
 COMMENT ON COLUMN fluxjobs.blocked_by IS 'why no cycle considers it yet; null: one does';
+
+COMMENT ON COLUMN fluxjobs.blocked_reason IS 'the same, at length';
+
+COMMENT ON COLUMN fluxjobs.author_hold IS 'how its author holds it, whoever else does';
+
+COMMENT ON COLUMN fluxjobs.vacate_by IS 'who wants its pods gone and it back in the queue';
+
+COMMENT ON COLUMN fluxjobs.cancel_by IS 'who wants its workload deleted';
+
+COMMENT ON COLUMN fluxjobs.let_go_at IS 'generation of the BatchJob that our release made';
 
 COMMENT ON COLUMN fluxjobs.lacking IS 'slots to be added';
 
@@ -114,6 +139,7 @@ CREATE TABLE allocation_slots (
     pod_uid TEXT,
     given_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     returned_at TIMESTAMP WITH TIME ZONE,
+    refused_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT pk_allocation_slots PRIMARY KEY (allocation_id, number),
     CONSTRAINT ck_allocation_slots_state CHECK (state IN ('free', 'held', 'returned')),
     CONSTRAINT ck_allocation_slots_held CHECK ((state = 'held') = (pod_uid IS NOT NULL)),
@@ -122,7 +148,11 @@ CREATE TABLE allocation_slots (
 
 CREATE INDEX ix_allocation_slots_node ON allocation_slots (node) WHERE state <> 'returned';
 
+CREATE INDEX ix_allocation_slots_returned_at ON allocation_slots (returned_at) WHERE returned_at IS NOT NULL;
+
 CREATE UNIQUE INDEX uq_allocation_slots_pod ON allocation_slots (pod_uid) WHERE pod_uid IS NOT NULL;
+
+COMMENT ON COLUMN allocation_slots.refused_at IS 'when its node refused a pod';
 
 CREATE TABLE reservations (
     uid TEXT NOT NULL,
@@ -175,10 +205,10 @@ CREATE TABLE graph_changes (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
     CONSTRAINT pk_graph_changes PRIMARY KEY (id),
-    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'allocation'))
+    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'allocation', 'queue'))
 );
 
-COMMENT ON COLUMN graph_changes.kind IS 'node: its name; allocation: its id';
+COMMENT ON COLUMN graph_changes.kind IS 'node, queue: its name; allocation: its id';
 
 CREATE TABLE outbox (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -217,6 +247,352 @@ CREATE TABLE history (
 );
 
 CREATE INDEX ix_history_uid ON history (uid, id);
+
+CREATE TABLE fluxqueues (
+    name TEXT NOT NULL,
+    uid TEXT,
+    generation BIGINT DEFAULT '0' NOT NULL,
+    spec JSONB DEFAULT '{}'::jsonb NOT NULL,
+    namespaces JSONB,
+    queue_depth INTEGER,
+    priority INTEGER DEFAULT '0' NOT NULL,
+    min_priority INTEGER,
+    max_priority INTEGER,
+    fault TEXT,
+    CONSTRAINT pk_fluxqueues PRIMARY KEY (name),
+    CONSTRAINT ck_fluxqueues_queue_depth CHECK (queue_depth > 0)
+);
+
+COMMENT ON COLUMN fluxqueues.uid IS 'UID of the FluxQueue object; null before it was seen';
+
+COMMENT ON COLUMN fluxqueues.namespaces IS 'those allowed, selectors resolved; null: all';
+
+COMMENT ON COLUMN fluxqueues.queue_depth IS 'null: as the settings say';
+
+COMMENT ON COLUMN fluxqueues.fault IS 'why the last spec seen is not the one in force';
+
+CREATE TABLE fair_shares (
+    queue TEXT NOT NULL,
+    user_name TEXT NOT NULL,
+    used FLOAT NOT NULL,
+    factor FLOAT NOT NULL,
+    points INTEGER NOT NULL,
+    computed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT pk_fair_shares PRIMARY KEY (queue, user_name)
+);
+
+COMMENT ON COLUMN fair_shares.used IS 'cpu-seconds, decayed to computed_at';
+
+COMMENT ON COLUMN fair_shares.factor IS '1 is nothing used, 0.5 exactly one''s share';
+
+CREATE TABLE dependencies (
+    uid TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    job TEXT NOT NULL,
+    target_uid TEXT,
+    is_satisfied BOOLEAN DEFAULT false NOT NULL,
+    CONSTRAINT pk_dependencies PRIMARY KEY (uid, number),
+    CONSTRAINT ck_dependencies_kind CHECK (kind IN ('afterok', 'afternotok', 'afterany', 'after')),
+    CONSTRAINT fk_dependencies_uid_fluxjobs FOREIGN KEY(uid) REFERENCES fluxjobs (uid) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_dependencies_namespace_job ON dependencies (namespace, job);
+
+CREATE INDEX ix_dependencies_target_uid ON dependencies (target_uid);
+
+COMMENT ON COLUMN dependencies.job IS 'name or jobid, as its author wrote it';
+
+COMMENT ON COLUMN dependencies.target_uid IS 'the workload that is meant; null: there is none yet';
+
+CREATE TABLE accounting (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    uid TEXT NOT NULL,
+    jobid BIGINT NOT NULL,
+    run INTEGER NOT NULL,
+    allocation_id BIGINT,
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    workload_kind TEXT NOT NULL,
+    user_name TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    queued_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    allocated_at TIMESTAMP WITH TIME ZONE,
+    started_at TIMESTAMP WITH TIME ZONE,
+    ended_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    nodes INTEGER NOT NULL,
+    slots INTEGER NOT NULL,
+    cpu_s DOUBLE PRECISION NOT NULL,
+    gpu_s DOUBLE PRECISION NOT NULL,
+    result TEXT NOT NULL,
+    reason TEXT DEFAULT '' NOT NULL,
+    CONSTRAINT pk_accounting PRIMARY KEY (id)
+);
+
+CREATE INDEX ix_accounting_ended_at ON accounting (ended_at);
+
+CREATE INDEX ix_accounting_queue_user ON accounting (queue, user_name, ended_at);
+
+CREATE UNIQUE INDEX uq_accounting_run ON accounting (uid, run);
+
+COMMENT ON COLUMN accounting.run IS 'counts from 1; a requeue begins another';
+
+COMMENT ON COLUMN accounting.allocation_id IS 'null: it never had one';
+
+COMMENT ON COLUMN accounting.name IS 'name of the workload';
+
+COMMENT ON COLUMN accounting.started_at IS 'when the first pod was seen running';
+
+COMMENT ON COLUMN accounting.cpu_s IS 'core-seconds given';
+
+COMMENT ON COLUMN accounting.gpu_s IS 'GPU-seconds given';
+
+COMMENT ON COLUMN accounting.result IS 'the final state, or Requeued';
+
+-- accounting.sql
+-- Accounting: one row for each run of an allocation, and one for what ended without ever having
+-- had one. Written by the row's own transition, in the transaction that ends the run, so no code
+-- path can forget it. cpu is kept in millicores, so cpu_s is core-seconds: given time x cores.
+
+-- What counts as a GPU: extended resources whose name matches this pattern. To change it:
+-- ALTER DATABASE <name> SET fluxqueue.gpu_resources = 'gpu|/mig-'
+CREATE FUNCTION fluxqueue_is_gpu(resource text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT resource LIKE '%/%'
+       AND resource ~ coalesce(nullif(current_setting('fluxqueue.gpu_resources', true), ''), 'gpu')
+$$;
+
+CREATE FUNCTION fluxjobs_account() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    has_run boolean := OLD.state IN ('Allocated', 'Running');
+BEGIN
+    INSERT INTO accounting (uid, jobid, run, allocation_id, namespace, name, workload_kind,
+                            user_name, queue, size, queued_at, allocated_at, started_at, ended_at,
+                            nodes, slots, cpu_s, gpu_s, result, reason)
+    SELECT NEW.uid, NEW.jobid, coalesce(last.run, 0) + 1, used.id, NEW.namespace,
+           NEW.workload_name, NEW.workload_kind, NEW.user_name, NEW.queue, NEW.size,
+           coalesce(last.ended_at, NEW.submitted_at),
+           CASE WHEN has_run THEN OLD.allocated_at END,
+           CASE WHEN has_run THEN coalesce(NEW.started_at, OLD.started_at) END, now(),
+           coalesce(used.nodes, 0), coalesce(used.slots, 0),
+           coalesce(used.cpu_s, 0), coalesce(used.gpu_s, 0),
+           CASE WHEN NEW.ended_at IS NULL THEN 'Requeued' ELSE NEW.state END, NEW.reason
+    FROM (SELECT 1) one
+    LEFT JOIN LATERAL (
+        SELECT a.run, a.ended_at FROM accounting a WHERE a.uid = NEW.uid
+        ORDER BY a.run DESC LIMIT 1) last ON true
+    LEFT JOIN LATERAL (
+        SELECT a.id, count(DISTINCT s.node) AS nodes, count(s.number) AS slots,
+               sum(s.seconds * s.cpu) AS cpu_s, sum(s.seconds * s.gpu) AS gpu_s
+        FROM (SELECT id FROM allocations WHERE uid = NEW.uid ORDER BY id DESC LIMIT 1) a
+        LEFT JOIN LATERAL (
+            SELECT number, node,
+                   extract(epoch FROM coalesce(returned_at, now()) - given_at) AS seconds,
+                   coalesce((resources ->> 'cpu')::numeric, 0) / 1000 AS cpu,
+                   (SELECT coalesce(sum(r.value::numeric), 0) FROM jsonb_each_text(resources) r
+                    WHERE fluxqueue_is_gpu(r.key)) AS gpu
+            FROM allocation_slots WHERE allocation_id = a.id) s ON true
+        GROUP BY a.id) used ON has_run;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_account AFTER UPDATE OF state ON fluxjobs FOR EACH ROW
+WHEN ((OLD.state IN ('Allocated', 'Running') AND NEW.state NOT IN ('Allocated', 'Running'))
+      OR (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL))
+EXECUTE FUNCTION fluxjobs_account();
+
+-- dependencies.sql
+-- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
+-- The edges of a row and what their names stand for are written with the row; whoever changes what
+-- an edge waits for leaves an outbox row for the dependent, in the same transaction. Settling then
+-- looks at the dependent under its lock (fluxqueue/db/dependencies.py).
+
+-- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
+-- compares the two.
+CREATE FUNCTION fluxjob_dependency_outcome(
+    kind text, state text, started_at timestamptz
+) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN state IS NULL THEN 'unknown'
+        WHEN kind = 'after' AND (state = 'Running' OR started_at IS NOT NULL) THEN 'satisfied'
+        WHEN state NOT IN ('Completed', 'Failed', 'Cancelled') THEN 'waiting'
+        WHEN kind = 'afterany' THEN 'satisfied'
+        WHEN kind = 'afterok' AND state = 'Completed' THEN 'satisfied'
+        WHEN kind = 'afternotok' AND state <> 'Completed' THEN 'satisfied'
+        ELSE 'never' END
+$$;
+
+-- What a name in a dependency stands for: a number is a jobid, anything else the newest workload
+-- of that name (or whose FluxJob has it) that exists.
+CREATE FUNCTION fluxjob_dependency_target(in_namespace text, job text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT uid FROM (
+        SELECT uid, jobid FROM fluxjobs
+        WHERE job ~ '^[0-9]{1,18}$' AND namespace = in_namespace
+          AND jobid = CASE WHEN job ~ '^[0-9]{1,18}$' THEN job::bigint END
+        UNION ALL
+        SELECT uid, jobid FROM fluxjobs
+        WHERE job !~ '^[0-9]+$' AND namespace = in_namespace AND workload_name = job AND NOT is_gone
+        UNION ALL
+        SELECT uid, jobid FROM fluxjobs
+        WHERE job !~ '^[0-9]+$' AND namespace = in_namespace AND name = job AND NOT is_gone) found
+    ORDER BY jobid DESC LIMIT 1
+$$;
+
+-- Before: the columns of the row itself. What is blocked says why, whoever writes its reason.
+CREATE FUNCTION fluxjobs_block() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
+BEGIN
+    IF NEW.depends_on IS DISTINCT FROM old_edges THEN
+        NEW.blocked_by := 'dependency';
+        NEW.blocked_reason := 'its dependencies have yet to be looked at';
+    ELSIF NEW.blocked_by IS DISTINCT FROM 'dependency' THEN
+        IF NEW.begin_at > now() THEN
+            NEW.blocked_by := 'begin-time';
+            NEW.blocked_reason := 'is not to start before '
+                || to_char(NEW.begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+        ELSIF NEW.blocked_by = 'begin-time' THEN
+            NEW.blocked_by := NULL;
+            NEW.is_examined := false;
+            IF NEW.reason = NEW.blocked_reason THEN
+                NEW.reason := '';
+            END IF;
+        END IF;
+    END IF;
+    IF NEW.blocked_by IS NOT NULL AND NEW.state IN ('Pending', 'Reserved') THEN
+        NEW.state := 'Pending';
+        NEW.expected_start := NULL;
+        NEW.reason := NEW.blocked_reason;
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+-- Named to come before fluxjobs_guard, which looks at the state; triggers run in that order.
+CREATE TRIGGER fluxjobs_block_new BEFORE INSERT ON fluxjobs FOR EACH ROW
+    WHEN (NEW.depends_on <> '[]' OR NEW.begin_at IS NOT NULL)
+    EXECUTE FUNCTION fluxjobs_block();
+
+CREATE TRIGGER fluxjobs_block BEFORE UPDATE ON fluxjobs FOR EACH ROW
+    WHEN (NEW.blocked_by IS NOT NULL OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
+          OR NEW.begin_at IS DISTINCT FROM OLD.begin_at)
+    EXECUTE FUNCTION fluxjobs_block();
+
+-- After: edges, the names they stand for, and whom to look at again.
+CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    is_new boolean := TG_OP = 'INSERT';
+    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
+    old_begin timestamptz := CASE WHEN TG_OP = 'UPDATE' THEN OLD.begin_at END;
+BEGIN
+    IF NEW.depends_on IS DISTINCT FROM old_edges THEN
+        DELETE FROM dependencies WHERE uid = NEW.uid;
+        INSERT INTO dependencies (uid, number, kind, namespace, job, target_uid)
+        SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
+               fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
+        FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
+        -- Those behind it may have waited in a circle that is open now.
+        INSERT INTO outbox (kind, key)
+        WITH RECURSIVE behind (uid) AS (
+            SELECT NEW.uid
+            UNION
+            SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
+            WHERE NOT d.is_satisfied)
+        SELECT 'cleanup', uid FROM behind;
+    END IF;
+    IF NEW.begin_at IS DISTINCT FROM old_begin AND NEW.begin_at > now() THEN
+        INSERT INTO outbox (kind, key, due_at) VALUES ('cleanup', NEW.uid, NEW.begin_at);
+    END IF;
+    IF is_new THEN
+        -- A name stands for the newest workload that has it, until the edge is satisfied.
+        WITH renamed AS (
+            UPDATE dependencies d SET target_uid = NEW.uid
+            WHERE d.namespace = NEW.namespace AND NOT d.is_satisfied
+              AND d.job IN (NEW.workload_name, NEW.name, NEW.jobid::text)
+              AND (d.job !~ '^[0-9]+$' OR d.job = NEW.jobid::text)
+              AND NOT EXISTS (
+                SELECT FROM fluxjobs t WHERE t.uid = d.target_uid
+                AND (fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'satisfied'
+                     OR (t.workload_kind <> NEW.workload_kind AND NOT t.is_gone)))
+            RETURNING d.uid)
+        INSERT INTO outbox (kind, key) SELECT DISTINCT 'cleanup', uid FROM renamed;
+        RETURN NULL;
+    END IF;
+    IF NEW.state IS DISTINCT FROM OLD.state THEN
+        IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
+            INSERT INTO outbox (kind, key)
+            SELECT DISTINCT 'cleanup', d.uid FROM dependencies d
+            WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
+              AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL);
+        END IF;
+        -- Whoever lets it go does not know what else is in its way.
+        IF NEW.state = 'Pending' AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
+            INSERT INTO outbox (kind, key) VALUES ('cleanup', NEW.uid);
+        END IF;
+        -- Nobody is to be woken for what is over.
+        IF NEW.ended_at IS NOT NULL AND NEW.begin_at > now() THEN
+            DELETE FROM outbox WHERE kind = 'cleanup' AND key = NEW.uid AND due_at > now();
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_depend_new AFTER INSERT ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_depend();
+
+CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
+    WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
+          OR NEW.begin_at IS DISTINCT FROM OLD.begin_at)
+    EXECUTE FUNCTION fluxjobs_depend();
+
+-- queues.sql
+-- The effective priority, computed by the row itself, so no code path can forget a part of it:
+-- what the author or an operator asked for, within the queue's bounds, plus the queue's own
+-- priority, plus the points of fair share. docs/queues.md explains the parts to users.
+CREATE FUNCTION fluxjob_priority_parts(
+    in_queue text, of_user text, asked integer, given integer
+) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object(
+        'asked', coalesce(given, asked),
+        'bounded', least(coalesce(q.max_priority, 2147483647),
+                         greatest(coalesce(q.min_priority, -2147483647), coalesce(given, asked))),
+        'queue', coalesce(q.priority, 0),
+        'fairShare', coalesce(s.points, 0))
+    FROM (SELECT 1) one
+    LEFT JOIN fluxqueues q ON q.name = in_queue
+    LEFT JOIN fair_shares s ON s.queue = in_queue AND s.user_name = of_user
+$$;
+
+CREATE FUNCTION fluxjobs_appraise() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.priority_parts := fluxjob_priority_parts(
+        NEW.queue, NEW.user_name, NEW.asked_priority, NEW.set_priority);
+    NEW.priority := greatest(-2147483647, least(2147483647,
+        (NEW.priority_parts ->> 'bounded')::bigint + (NEW.priority_parts ->> 'queue')::bigint
+        + (NEW.priority_parts ->> 'fairShare')::bigint));
+    RETURN NEW;
+END
+$$;
+
+-- Named to come before fluxjobs_guard, which looks at the priority; triggers run in that order.
+CREATE TRIGGER fluxjobs_appraise_new BEFORE INSERT ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_appraise();
+
+CREATE TRIGGER fluxjobs_appraise BEFORE UPDATE ON fluxjobs FOR EACH ROW
+    WHEN ((NEW.queue, NEW.user_name, NEW.asked_priority, NEW.set_priority,
+           NEW.priority, NEW.priority_parts)
+          IS DISTINCT FROM
+          (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.set_priority,
+           OLD.priority, OLD.priority_parts))
+    EXECUTE FUNCTION fluxjobs_appraise();
+
+-- There is always a default queue: what names none goes there. What it leaves open is as the
+-- settings of the workers say.
+INSERT INTO fluxqueues (name) VALUES ('default');
 
 -- transitions.sql
 -- The transition table of fluxqueue/fluxjob/states.py, repeated where nobody can pass it by.

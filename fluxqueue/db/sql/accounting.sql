@@ -1,0 +1,50 @@
+-- Accounting: one row for each run of an allocation, and one for what ended without ever having
+-- had one. Written by the row's own transition, in the transaction that ends the run, so no code
+-- path can forget it. cpu is kept in millicores, so cpu_s is core-seconds: given time x cores.
+
+-- What counts as a GPU: extended resources whose name matches this pattern. To change it:
+-- ALTER DATABASE <name> SET fluxqueue.gpu_resources = 'gpu|/mig-'
+CREATE FUNCTION fluxqueue_is_gpu(resource text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT resource LIKE '%/%'
+       AND resource ~ coalesce(nullif(current_setting('fluxqueue.gpu_resources', true), ''), 'gpu')
+$$;
+
+CREATE FUNCTION fluxjobs_account() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    has_run boolean := OLD.state IN ('Allocated', 'Running');
+BEGIN
+    INSERT INTO accounting (uid, jobid, run, allocation_id, namespace, name, workload_kind,
+                            user_name, queue, size, queued_at, allocated_at, started_at, ended_at,
+                            nodes, slots, cpu_s, gpu_s, result, reason)
+    SELECT NEW.uid, NEW.jobid, coalesce(last.run, 0) + 1, used.id, NEW.namespace,
+           NEW.workload_name, NEW.workload_kind, NEW.user_name, NEW.queue, NEW.size,
+           coalesce(last.ended_at, NEW.submitted_at),
+           CASE WHEN has_run THEN OLD.allocated_at END,
+           CASE WHEN has_run THEN coalesce(NEW.started_at, OLD.started_at) END, now(),
+           coalesce(used.nodes, 0), coalesce(used.slots, 0),
+           coalesce(used.cpu_s, 0), coalesce(used.gpu_s, 0),
+           CASE WHEN NEW.ended_at IS NULL THEN 'Requeued' ELSE NEW.state END, NEW.reason
+    FROM (SELECT 1) one
+    LEFT JOIN LATERAL (
+        SELECT a.run, a.ended_at FROM accounting a WHERE a.uid = NEW.uid
+        ORDER BY a.run DESC LIMIT 1) last ON true
+    LEFT JOIN LATERAL (
+        SELECT a.id, count(DISTINCT s.node) AS nodes, count(s.number) AS slots,
+               sum(s.seconds * s.cpu) AS cpu_s, sum(s.seconds * s.gpu) AS gpu_s
+        FROM (SELECT id FROM allocations WHERE uid = NEW.uid ORDER BY id DESC LIMIT 1) a
+        LEFT JOIN LATERAL (
+            SELECT number, node,
+                   extract(epoch FROM coalesce(returned_at, now()) - given_at) AS seconds,
+                   coalesce((resources ->> 'cpu')::numeric, 0) / 1000 AS cpu,
+                   (SELECT coalesce(sum(r.value::numeric), 0) FROM jsonb_each_text(resources) r
+                    WHERE fluxqueue_is_gpu(r.key)) AS gpu
+            FROM allocation_slots WHERE allocation_id = a.id) s ON true
+        GROUP BY a.id) used ON has_run;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_account AFTER UPDATE OF state ON fluxjobs FOR EACH ROW
+WHEN ((OLD.state IN ('Allocated', 'Running') AND NEW.state NOT IN ('Allocated', 'Running'))
+      OR (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL))
+EXECUTE FUNCTION fluxjobs_account();

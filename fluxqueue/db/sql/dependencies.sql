@@ -1,0 +1,144 @@
+-- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
+-- The edges of a row and what their names stand for are written with the row; whoever changes what
+-- an edge waits for leaves an outbox row for the dependent, in the same transaction. Settling then
+-- looks at the dependent under its lock (fluxqueue/db/dependencies.py).
+
+-- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
+-- compares the two.
+CREATE FUNCTION fluxjob_dependency_outcome(
+    kind text, state text, started_at timestamptz
+) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN state IS NULL THEN 'unknown'
+        WHEN kind = 'after' AND (state = 'Running' OR started_at IS NOT NULL) THEN 'satisfied'
+        WHEN state NOT IN ('Completed', 'Failed', 'Cancelled') THEN 'waiting'
+        WHEN kind = 'afterany' THEN 'satisfied'
+        WHEN kind = 'afterok' AND state = 'Completed' THEN 'satisfied'
+        WHEN kind = 'afternotok' AND state <> 'Completed' THEN 'satisfied'
+        ELSE 'never' END
+$$;
+
+-- What a name in a dependency stands for: a number is a jobid, anything else the newest workload
+-- of that name (or whose FluxJob has it) that exists.
+CREATE FUNCTION fluxjob_dependency_target(in_namespace text, job text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT uid FROM (
+        SELECT uid, jobid FROM fluxjobs
+        WHERE job ~ '^[0-9]{1,18}$' AND namespace = in_namespace
+          AND jobid = CASE WHEN job ~ '^[0-9]{1,18}$' THEN job::bigint END
+        UNION ALL
+        SELECT uid, jobid FROM fluxjobs
+        WHERE job !~ '^[0-9]+$' AND namespace = in_namespace AND workload_name = job AND NOT is_gone
+        UNION ALL
+        SELECT uid, jobid FROM fluxjobs
+        WHERE job !~ '^[0-9]+$' AND namespace = in_namespace AND name = job AND NOT is_gone) found
+    ORDER BY jobid DESC LIMIT 1
+$$;
+
+-- Before: the columns of the row itself. What is blocked says why, whoever writes its reason.
+CREATE FUNCTION fluxjobs_block() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
+BEGIN
+    IF NEW.depends_on IS DISTINCT FROM old_edges THEN
+        NEW.blocked_by := 'dependency';
+        NEW.blocked_reason := 'its dependencies have yet to be looked at';
+    ELSIF NEW.blocked_by IS DISTINCT FROM 'dependency' THEN
+        IF NEW.begin_at > now() THEN
+            NEW.blocked_by := 'begin-time';
+            NEW.blocked_reason := 'is not to start before '
+                || to_char(NEW.begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+        ELSIF NEW.blocked_by = 'begin-time' THEN
+            NEW.blocked_by := NULL;
+            NEW.is_examined := false;
+            IF NEW.reason = NEW.blocked_reason THEN
+                NEW.reason := '';
+            END IF;
+        END IF;
+    END IF;
+    IF NEW.blocked_by IS NOT NULL AND NEW.state IN ('Pending', 'Reserved') THEN
+        NEW.state := 'Pending';
+        NEW.expected_start := NULL;
+        NEW.reason := NEW.blocked_reason;
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+-- Named to come before fluxjobs_guard, which looks at the state; triggers run in that order.
+CREATE TRIGGER fluxjobs_block_new BEFORE INSERT ON fluxjobs FOR EACH ROW
+    WHEN (NEW.depends_on <> '[]' OR NEW.begin_at IS NOT NULL)
+    EXECUTE FUNCTION fluxjobs_block();
+
+CREATE TRIGGER fluxjobs_block BEFORE UPDATE ON fluxjobs FOR EACH ROW
+    WHEN (NEW.blocked_by IS NOT NULL OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
+          OR NEW.begin_at IS DISTINCT FROM OLD.begin_at)
+    EXECUTE FUNCTION fluxjobs_block();
+
+-- After: edges, the names they stand for, and whom to look at again.
+CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    is_new boolean := TG_OP = 'INSERT';
+    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
+    old_begin timestamptz := CASE WHEN TG_OP = 'UPDATE' THEN OLD.begin_at END;
+BEGIN
+    IF NEW.depends_on IS DISTINCT FROM old_edges THEN
+        DELETE FROM dependencies WHERE uid = NEW.uid;
+        INSERT INTO dependencies (uid, number, kind, namespace, job, target_uid)
+        SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
+               fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
+        FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
+        -- Those behind it may have waited in a circle that is open now.
+        INSERT INTO outbox (kind, key)
+        WITH RECURSIVE behind (uid) AS (
+            SELECT NEW.uid
+            UNION
+            SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
+            WHERE NOT d.is_satisfied)
+        SELECT 'cleanup', uid FROM behind;
+    END IF;
+    IF NEW.begin_at IS DISTINCT FROM old_begin AND NEW.begin_at > now() THEN
+        INSERT INTO outbox (kind, key, due_at) VALUES ('cleanup', NEW.uid, NEW.begin_at);
+    END IF;
+    IF is_new THEN
+        -- A name stands for the newest workload that has it, until the edge is satisfied.
+        WITH renamed AS (
+            UPDATE dependencies d SET target_uid = NEW.uid
+            WHERE d.namespace = NEW.namespace AND NOT d.is_satisfied
+              AND d.job IN (NEW.workload_name, NEW.name, NEW.jobid::text)
+              AND (d.job !~ '^[0-9]+$' OR d.job = NEW.jobid::text)
+              AND NOT EXISTS (
+                SELECT FROM fluxjobs t WHERE t.uid = d.target_uid
+                AND (fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'satisfied'
+                     OR (t.workload_kind <> NEW.workload_kind AND NOT t.is_gone)))
+            RETURNING d.uid)
+        INSERT INTO outbox (kind, key) SELECT DISTINCT 'cleanup', uid FROM renamed;
+        RETURN NULL;
+    END IF;
+    IF NEW.state IS DISTINCT FROM OLD.state THEN
+        IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
+            INSERT INTO outbox (kind, key)
+            SELECT DISTINCT 'cleanup', d.uid FROM dependencies d
+            WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
+              AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL);
+        END IF;
+        -- Whoever lets it go does not know what else is in its way.
+        IF NEW.state = 'Pending' AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
+            INSERT INTO outbox (kind, key) VALUES ('cleanup', NEW.uid);
+        END IF;
+        -- Nobody is to be woken for what is over.
+        IF NEW.ended_at IS NOT NULL AND NEW.begin_at > now() THEN
+            DELETE FROM outbox WHERE kind = 'cleanup' AND key = NEW.uid AND due_at > now();
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_depend_new AFTER INSERT ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_depend();
+
+CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
+    WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
+          OR NEW.begin_at IS DISTINCT FROM OLD.begin_at)
+    EXECUTE FUNCTION fluxjobs_depend();
