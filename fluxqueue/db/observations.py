@@ -22,6 +22,9 @@ from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 AUTHOR = "author"
 """``held_by`` of a BatchJob that its author created suspended."""
 
+BY_QUEUE = "queue"
+"""``held_by`` of a FluxJob that its named queue does not take in."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSeen:
@@ -57,25 +60,31 @@ WITH seen AS (
         uid text, namespace text, name text, workload_kind text, workload_name text,
         flux_uid text, user_name text, queue text, priority int, held_by text, request jsonb,
         size int, duration_s int, begin_at_s bigint, depends_on jsonb, ignored jsonb,
-        wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool, position int)
+        wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool, position int,
+        jobid bigint)
 )
 """
 
 # Two statements and no upsert: an upsert would draw a jobid for every row it only updates.
 _INSERT = """
 INSERT INTO fluxjobs (
-    uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue, priority,
+    uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     asked_priority, held_by, request, size, duration_s, begin_at, depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended,
     state, reason)
-SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue, priority,
+SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     priority, held_by, request, size, duration_s, to_timestamp(begin_at_s), depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended,
     CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
     CASE held_by WHEN 'author' THEN 'suspended by its author' ELSE '' END
 FROM seen ORDER BY position
-RETURNING uid, state, is_examined
+RETURNING uid, state, held_by, is_examined
 """
+
+_INSERT_AS = _INSERT.replace("(\n    uid", "(\n    jobid, uid", 1).replace(
+    "SELECT uid", "OVERRIDING SYSTEM VALUE SELECT jobid, uid", 1
+)
+"""For rows that had a number before: those of a database that was lost (``db.rebuild``)."""
 
 _UPDATE = """
 UPDATE fluxjobs f SET
@@ -87,7 +96,7 @@ UPDATE fluxjobs f SET
     size = CASE WHEN f.allocated_at IS NULL THEN seen.size ELSE f.size END,
     duration_s = CASE WHEN f.allocated_at IS NULL THEN seen.duration_s ELSE f.duration_s END,
     begin_at = to_timestamp(seen.begin_at_s), depends_on = seen.depends_on,
-    asked_priority = seen.priority, priority = coalesce(f.set_priority, seen.priority),
+    asked_priority = seen.priority,
     queue = coalesce(f.set_queue, seen.queue), ignored = seen.ignored,
     -- Examined anew is also considered anew: the queue's order may have changed.
     is_examined = f.is_examined AND f.request = seen.request
@@ -110,7 +119,7 @@ UPDATE fluxjobs f SET
         WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN ''
         ELSE f.reason END
 FROM seen WHERE f.uid = seen.uid
-RETURNING f.uid, f.state, f.is_examined
+RETURNING f.uid, f.state, f.held_by, f.is_examined
 """
 
 _PODS = """
@@ -126,17 +135,25 @@ ON CONFLICT (uid) DO UPDATE SET
 """
 
 
-async def save_workloads(tx: Transaction, seen: Sequence[WorkloadSeen]) -> None:
-    """Write workloads and their pods, and leave for the worker what follows from them."""
+async def save_workloads(
+    tx: Transaction, seen: Sequence[WorkloadSeen], *, jobids: Mapping[str, int] | None = None
+) -> None:
+    """Write workloads and their pods, and leave for the worker what follows from them.
+
+    ``jobids``: numbers that new rows get instead of the next ones, by UID.
+    """
+    jobids = jobids or {}
     uids = [one.uid for one in seen]
     locked = await tx.fetch(
-        "SELECT uid, state, held_by FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
+        "SELECT uid, state, held_by, flux_uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
         " ORDER BY uid FOR UPDATE",
         uids=uids,
     )
     old = {row["uid"]: row["state"] for row in locked}
     stored = await _write(tx, _UPDATE, [one for one in seen if one.uid in old])
-    stored += await _write(tx, _INSERT, [one for one in seen if one.uid not in old])
+    new = [one for one in seen if one.uid not in old]
+    stored += await _write(tx, _INSERT_AS, [one for one in new if one.uid in jobids], jobids)
+    stored += await _write(tx, _INSERT, [one for one in new if one.uid not in jobids])
     await _save_pods(tx, [(one.uid, one.namespace, one.pods) for one in seen])
     by_uid = {one.uid: one for one in seen}
     settle: dict[TaskName, list[str]] = {TaskName.UNGATE: [], TaskName.CLEANUP: []}
@@ -160,16 +177,20 @@ def _is_let_go(seen: WorkloadSeen, held: Set[str]) -> bool:
 
 def _needs_cycle(old: str | None, row: Mapping[str, Any]) -> bool:
     """Whether the queue is another: someone is to be considered, or leaves a reservation."""
-    if row["state"] in {"Pending", "Reserved"}:
+    if row["state"] in {"Pending", "Reserved"} or row["held_by"] == BY_QUEUE:
         return not row["is_examined"]
     return old == "Reserved" and row["state"] == "Held"
 
 
 async def _write(
-    tx: Transaction, statement: str, seen: Sequence[WorkloadSeen]
+    tx: Transaction,
+    statement: str,
+    seen: Sequence[WorkloadSeen],
+    jobids: Mapping[str, int] | None = None,
 ) -> list[dict[str, Any]]:
     rows = [
-        {"position": position} | {k: v for k, v in asdict(one).items() if k != "pods"}
+        {k: v for k, v in asdict(one).items() if k != "pods"}
+        | {"position": position, "jobid": (jobids or {}).get(one.uid)}
         for position, one in enumerate(seen)
     ]
     return await tx.fetch(_SEEN + statement, rows=orjson.dumps(rows).decode()) if rows else []

@@ -97,7 +97,8 @@ async def due_tasks(database: Database) -> list[TaskName]:
             UNION ALL
             SELECT 'schedule' WHERE EXISTS (SELECT FROM graph_changes)
                 OR EXISTS (SELECT FROM fluxjobs
-                           WHERE NOT is_examined AND state IN ('Pending', 'Reserved'))
+                           WHERE NOT is_examined
+                             AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
             """
         )
     return [TaskName(row["kind"]) for row in rows]

@@ -1,0 +1,211 @@
+"""The rules of one named queue, read from the spec of a FluxQueue.
+
+Made by ``db.queues`` from rows for the cycle, and by the controller to check a spec before it is
+written down. Pure. What the fields mean to an administrator is in docs/queues.md; the definition
+the spec must fit is ``chart/crds/fluxqueues.yaml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.errors import InvalidInput, InvalidSettings
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy, queue_policy
+from fluxqueue.workload.annotations import MAX_INT32, parse_duration
+from fluxqueue.workload.quantity import to_base_units
+
+DEFAULT_QUEUE = "default"
+
+HALF_LIFE_S = 7 * 86_400
+"""Slurm's default ``PriorityDecayHalfLife``: a week."""
+
+FAIR_SHARE_WEIGHT = 1000
+"""Most points that fair share adds to a priority, where the administrator gives no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Upper bounds; None is none. ``cpu_m`` in millicores, ``duration_s`` in seconds."""
+
+    jobs: int | None = None
+    nodes: int | None = None
+    cpu_m: int | None = None
+    duration_s: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is bounded."""
+        return self == NO_LIMITS
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """Half-life of past use in seconds, and the most points it is worth."""
+
+    half_life_s: int = HALF_LIFE_S
+    points: int = FAIR_SHARE_WEIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """One queue as the cycle obeys it.
+
+    ``policy_name`` and the depths are None where the administrator left them to the settings of
+    the worker. ``namespaces`` are those allowed, None for all. ``weight`` is the queue's share
+    among the queues, ``priority`` what it adds to each of its FluxJobs.
+    """
+
+    name: str
+    policy_name: str | None = None
+    reservation_depth: int | None = None
+    queue_depth: int | None = None
+    is_enabled: bool = True
+    is_started: bool = True
+    priority: int = 0
+    min_priority: int | None = None
+    max_priority: int | None = None
+    weight: int = 1
+    per_job: Limits = NO_LIMITS
+    per_user: Limits = NO_LIMITS
+    total: Limits = NO_LIMITS
+    default_duration_s: int | None = None
+    namespaces: frozenset[str] | None = field(default=None)
+    fair_share: FairShare | None = None
+
+    @property
+    def has_use_limits(self) -> bool:
+        """Whether what runs must be counted before more may start."""
+        return not (self.per_user.is_empty and self.total.is_empty)
+
+    def policy(self, default: QueuePolicy) -> QueuePolicy:
+        """The queue's policy; what it leaves open is as in ``default``."""
+        name = default.name if self.policy_name is None else self.policy_name
+        depth = self.reservation_depth
+        if depth is None and name == default.name:
+            depth = default.reservation_depth or None
+        return queue_policy(
+            name,
+            reservation_depth=depth,
+            queue_depth=default.queue_depth if self.queue_depth is None else self.queue_depth,
+        )
+
+
+def read_rules(
+    name: str, spec: Mapping[str, Any], namespaces: frozenset[str] | None = None
+) -> QueueRules:
+    """Read a FluxQueue's spec.
+
+    The API server checks most of it (``chart/crds/fluxqueues.yaml``); what it cannot, such as
+    quantities and durations, is refused here.
+
+    Raises
+    ------
+    InvalidInput
+        A field cannot be used; ``where`` is its path.
+    """
+    reader = _Reader(spec)
+    if (policy := spec.get("policy")) is not None and policy not in POLICIES:
+        raise InvalidInput(
+            f"{policy!r} is no queue policy",
+            where="spec.policy",
+            value=policy,
+            hint=f"one of {', '.join(POLICIES)}",
+        )
+    low, high = reader.whole("minPriority", -MAX_INT32), reader.whole("maxPriority", -MAX_INT32)
+    if low is not None and high is not None and low > high:
+        raise InvalidInput(
+            f"{low} is more than spec.maxPriority ({high})", where="spec.minPriority", value=low
+        )
+    rules = QueueRules(
+        name=name,
+        policy_name=policy,
+        reservation_depth=reader.whole("reservationDepth", 1),
+        queue_depth=reader.whole("queueDepth", 1),
+        is_enabled=spec.get("enabled", True) is True,
+        is_started=spec.get("started", True) is True,
+        priority=reader.whole("priority", -MAX_INT32) or 0,
+        min_priority=low,
+        max_priority=high,
+        weight=reader.whole("weight", 1) or 1,
+        per_job=reader.limits("perJob"),
+        per_user=reader.limits("perUser"),
+        total=reader.limits("total"),
+        default_duration_s=reader.duration(spec, "defaultDuration", "spec"),
+        namespaces=namespaces,
+        fair_share=reader.fair_share(),
+    )
+    _check_default_duration(rules)
+    return rules
+
+
+def _check_default_duration(rules: QueueRules) -> None:
+    bound, given = rules.per_job.duration_s, rules.default_duration_s
+    if bound is not None and given is not None and given > bound:
+        raise InvalidInput(
+            f"{given} s is more than spec.limits.perJob.durationSeconds ({bound})",
+            where="spec.defaultDuration",
+            value=given,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    spec: Mapping[str, Any]
+
+    def whole(self, key: str, low: int) -> int | None:
+        return _whole(self.spec.get(key), f"spec.{key}", low)
+
+    def limits(self, key: str) -> Limits:
+        found = (self.spec.get("limits") or {}).get(key) or {}
+        path = f"spec.limits.{key}"
+        cpu = found.get("cpu")
+        return Limits(
+            jobs=_whole(found.get("jobs"), f"{path}.jobs", 0),
+            nodes=_whole(found.get("nodes"), f"{path}.nodes", 0),
+            cpu_m=None if cpu is None else to_base_units(CPU, cpu, where=f"{path}.cpu"),
+            duration_s=_whole(found.get("durationSeconds"), f"{path}.durationSeconds", 1),
+        )
+
+    def duration(self, found: Mapping[str, Any], key: str, path: str) -> int | None:
+        text = found.get(key)
+        return None if text is None else parse_duration(str(text), f"{path}.{key}")
+
+    def fair_share(self) -> FairShare | None:
+        found = self.spec.get("fairShare") or {}
+        if found.get("enabled") is not True:
+            return None
+        half_life_s = self.duration(found, "halfLife", "spec.fairShare")
+        points = _whole(found.get("weight"), "spec.fairShare.weight", 0)
+        return FairShare(
+            half_life_s=HALF_LIFE_S if half_life_s is None else half_life_s,
+            points=FAIR_SHARE_WEIGHT if points is None else points,
+        )
+
+
+def _whole(value: object, where: str, low: int) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= MAX_INT32:
+        raise InvalidInput(
+            f"{value!r} is not usable",
+            where=where,
+            value=value,
+            hint=f"a whole number from {low} to {MAX_INT32}",
+        )
+    return value
+
+
+def rules_or_none(
+    name: str, spec: Mapping[str, Any], namespaces: frozenset[str] | None
+) -> QueueRules | None:
+    """Read a stored spec; None where this release cannot use it (it was written by another)."""
+    try:
+        return read_rules(name, spec, namespaces)
+    except (InvalidInput, InvalidSettings):
+        return None
