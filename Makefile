@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-fast lint types imports fmt lock bench bench-matcher bench-queue bench-latency clean
+.PHONY: help demo up test test-fast lint types imports fmt lock bench bench-matcher bench-queue bench-latency clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -23,6 +23,14 @@ demo: $(STAMP) ## The whole system at work: database, cluster, webhook, controll
 
 up: $(STAMP) ## The same parts in the foreground, for kubectl and psql by hand
 	$(BIN)/fluxqueue up
+
+SEED ?= 1
+JOBS ?= 200
+NODES ?= 32
+POLICY ?= all
+sim: $(STAMP) ## The queue on virtual time: SEED= JOBS= NODES= POLICY= SWF=file OUT=gantt.svg
+	$(BIN)/fluxqueue sim --seed $(SEED) --jobs $(JOBS) --nodes $(NODES) --policy $(POLICY) \
+	    $(if $(SWF),--swf "$(SWF)") $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 # Four processes, each with a database server and a running system of its own: most tests wait.
 test: $(STAMP) ## All tests

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fluxqueue import __version__
-from fluxqueue.cli import certs, check, db, demo, graph, processes, up
+from fluxqueue.cli import certs, check, db, demo, graph, processes, sim, up
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.add_typer(db.app, name="db")
 app.command("up")(up.up)
 app.command("check")(check.check)
 app.command("demo")(demo.demo)
+app.command("sim")(sim.sim)
 app.command("controller")(processes.controller)
 app.command("worker")(processes.worker)
 app.command("graph")(graph.graph)

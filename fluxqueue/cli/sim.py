@@ -1,0 +1,111 @@
+"""``fluxqueue sim``: the production queue on virtual time, figures per policy, a Gantt chart.
+
+Needs no database and no cluster. The same seed gives the same workload and the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fluxqueue.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    from fluxqueue.simulation.engine import Record
+    from fluxqueue.simulation.gantt import Panel
+    from fluxqueue.simulation.jobs import SimulatedJob
+
+ALL = "all"
+
+
+def sim(
+    seed: Annotated[int, typer.Option(help="draws the workload")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="jobs; of a file: the first so many")] = 200,
+    nodes: Annotated[int, typer.Option(min=1)] = 32,
+    cores: Annotated[int, typer.Option(min=1, help="cores of each node")] = 16,
+    policy: Annotated[
+        str, typer.Option(help="fcfs, easy, hybrid, conservative, several with commas, or all")
+    ] = ALL,
+    swf: Annotated[
+        Path | None, typer.Option(help="take the jobs from this file (SWF, also .gz)")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="draw the Gantt chart into FILE.svg, .png or .pdf")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="write the workload as SWF")] = None,
+    load: Annotated[float, typer.Option(help="arriving work over what the machine can do")] = 1.1,
+    overrun: Annotated[
+        float, typer.Option(min=0, max=1, help="share of jobs that run past their duration")
+    ] = 0.0,
+    faults: Annotated[int, typer.Option(min=0, help="nodes lost on the way")] = 0,
+    depth: Annotated[int, typer.Option(min=1, help="jobs looked at in one cycle")] = 1000,
+    diurnal: Annotated[bool, typer.Option("--diurnal", help="arrivals follow the day")] = False,
+) -> None:
+    """Simulate the queue; exit 1 if a promise is broken or a job is left behind."""
+    from fluxqueue.policy.queue_policy import queue_policy
+    from fluxqueue.simulation.engine import simulate
+    from fluxqueue.simulation.gantt import Panel, draw
+    from fluxqueue.simulation.jobs import uniform_cluster
+    from fluxqueue.simulation.metrics import figures, render_table
+    from fluxqueue.simulation.workloads import WorkloadShape, node_faults, synthetic
+
+    policies = [queue_policy(name, queue_depth=depth) for name in _policy_names(policy)]
+    if swf is not None:
+        work, what = _from_file(swf, cores, jobs)
+    else:
+        shape = WorkloadShape(load=load, overrun_share=overrun, is_diurnal=diurnal)
+        work = synthetic(seed, jobs, nodes=nodes, cores_per_node=cores, shape=shape)
+        what = f"seed {seed}"
+    if save is not None:
+        _save(work, save, nodes, cores)
+    cluster = uniform_cluster(nodes, cores)
+    until_s = max((job.submit_s for job in work), default=0)
+    lost = node_faults(seed, [fact.name for fact in cluster], count=faults, until_s=until_s)
+    typer.echo(f"{len(work)} jobs ({what}) on {nodes} nodes of {cores} cores")
+    panels: list[Panel] = []
+    for one in policies:
+        records = simulate(cluster, work, one, faults=lost)
+        panels.append(Panel(figures(one.name, records, cluster), records, cluster, lost))
+    typer.echo(render_table([panel.figures for panel in panels]))
+    _tell_left_out(panels[0].records)
+    if out is not None:
+        draw(panels, out)
+        typer.echo(f"wrote {out}")
+    if any(one.figures.promises_broken or one.figures.unfinished for one in panels):
+        raise typer.Exit(1)
+
+
+def _policy_names(text: str) -> list[str]:
+    from fluxqueue.policy.queue_policy import POLICIES
+
+    if text == ALL:
+        return list(POLICIES)
+    return [name.strip() for name in text.split(",") if name.strip()] or list(POLICIES)
+
+
+def _from_file(path: Path, cores: int, count: int) -> tuple[list[SimulatedJob], str]:
+    from fluxqueue.simulation.swf import read_file, to_jobs
+
+    work, skipped = to_jobs(read_file(path), cores_per_node=cores, count=count)
+    if not work:
+        raise InvalidSettings("has no job with a run time and a size", where=str(path))
+    left_out = f", {skipped} without run time or size left out" if skipped else ""
+    return work, f"{path.name}{left_out}"
+
+
+def _save(work: Sequence[SimulatedJob], path: Path, nodes: int, cores: int) -> None:
+    from fluxqueue.simulation.swf import from_jobs, render
+
+    header = {"Version": "2.2", "MaxNodes": str(nodes), "MaxProcs": str(nodes * cores)}
+    path.write_text(render(from_jobs(work, header)), encoding="utf-8")
+    typer.echo(f"wrote {path}")
+
+
+def _tell_left_out(records: Sequence[Record]) -> None:
+    impossible = [str(one.job.number) for one in records if one.is_impossible]
+    if impossible:
+        named = ", ".join(impossible[:5]) + (", ..." if len(impossible) > 5 else "")
+        typer.echo(f"{len(impossible)} jobs can never fit this cluster: {named}")

@@ -1,0 +1,276 @@
+"""The engine: events in the order of virtual time, and after each instant one production cycle.
+
+``Engine.step`` moves to the next instant, so tests can look at everything in between;
+``simulate`` runs to the end. A lost node takes its slots away: what is left of a job goes on, lost
+slots are placed anew by ``top_up`` and begin their work again, and a job that has lost all waits
+again, as in ``db.settling``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.pools import FOREVER, Placement, PoolSet
+from fluxqueue.policy.queue_policy import QueuePolicy
+from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
+from fluxqueue.scheduler.top_up import Lack, top_up
+from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
+
+END, NODE, SUBMIT = range(3)
+"""Order of what happens at one instant: resources come back before they are asked for."""
+
+
+class Event(NamedTuple):
+    """Something that happens; ``number`` is the place of a job or fault in its
+    list, ``version`` tells an end that no longer counts."""
+
+    at: int
+    kind: int
+    number: int
+    version: int = 0
+
+
+@dataclass(slots=True)
+class Record:
+    """What became of one job; times are seconds of virtual time, None where it did not happen."""
+
+    job: SimulatedJob
+    started_s: int | None = None
+    ended_s: int | None = None
+    placement: Placement | None = None
+    promise: Promise | None = None
+    is_backfilled: bool = False
+    is_impossible: bool = False
+    restarts: int = 0
+    overtaken_by: int = 0
+    spans: list[tuple[int, int, Placement]] = field(default_factory=list)
+    """What it held: from, until, and where."""
+
+    @property
+    def wait_s(self) -> int:
+        """From submission to its (last) start."""
+        assert self.started_s is not None
+        return self.started_s - self.job.submit_s
+
+    @property
+    def is_promise_kept(self) -> bool:
+        """Whether it started when first promised, or earlier."""
+        if self.promise is None or self.started_s is None:
+            return True
+        return self.started_s <= self.promise.starts_at
+
+
+@dataclass(slots=True)
+class _Running:
+    placement: Placement
+    since: int
+    lacks: int = 0
+    version: int = 0
+
+
+class Engine:
+    """One run: a cluster, a policy, and jobs that come and go."""
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeFact],
+        jobs: Iterable[SimulatedJob],
+        policy: QueuePolicy,
+        *,
+        faults: Iterable[NodeEvent] = (),
+    ) -> None:
+        self.policy = policy
+        self.facts = {fact.name: fact for fact in nodes}
+        self.pools = PoolSet()
+        self.pools.add_rows([fact.name for fact in nodes])
+        for fact in nodes:
+            self.pools.set_node(fact, {})
+        self.jobs = list(jobs)
+        self.faults = list(faults)
+        self.records = [Record(job) for job in self.jobs]
+        self.by_uid = {record.job.uid: record for record in self.records}
+        self._indexes = {job.uid: index for index, job in enumerate(self.jobs)}
+        self.pending: list[tuple[int, int, PendingJob]] = []
+        self.running: dict[str, _Running] = {}
+        self.decisions = Decisions()
+        self.now = 0
+        self.cycles = 0
+        self._promises = Promises()
+        self._lost: set[str] = set()
+        self._events: list[Event] = [
+            *(Event(job.submit_s, SUBMIT, index) for index, job in enumerate(self.jobs)),
+            *(Event(one.at_s, NODE, index) for index, one in enumerate(self.faults)),
+        ]
+        heapq.heapify(self._events)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Take all events of the next instant and run one cycle; tell whether there was one."""
+        if not self._events:
+            return False
+        self.now = self._events[0].at
+        mishaps = self._overrunning()
+        while self._events and self._events[0].at == self.now:
+            self._take(heapq.heappop(self._events))
+        self.cycle(Mishaps(mishaps, sorted(self._lost)))
+        self._lost.clear()
+        return True
+
+    def _take(self, event: Event) -> None:
+        if event.kind == SUBMIT:
+            self._submit(self.records[event.number])
+        elif event.kind == NODE:
+            self._change_node(self.faults[event.number])
+        else:
+            self._end(self.records[event.number], event.version)
+
+    def _overrunning(self) -> list[int]:
+        """Jobs that hold their resources past the planned end, as of the cycle before."""
+        return [
+            self.by_uid[uid].job.number
+            for uid, one in self.running.items()
+            if one.placement.until < self.now
+        ]
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def _submit(self, record: Record) -> None:
+        job = record.job
+        pending = PendingJob(job.uid, job.number, job.priority, job.request, user=job.user)
+        _, never = split_unsatisfiable(self.pools, [pending])
+        if never:
+            record.is_impossible = True
+        else:
+            insort(self.pending, (-job.priority, job.number, pending))
+
+    def _end(self, record: Record, version: int) -> None:
+        uid = record.job.uid
+        running = self.running.get(uid)
+        if running is None or running.version != version:
+            return
+        self._close_span(record, running)
+        del self.running[uid]
+        self.pools.cancel(uid)
+        record.ended_s = self.now
+
+    def _change_node(self, event: NodeEvent) -> None:
+        self.pools.set_node(replace(self.facts[event.node], is_up=event.is_up), {})
+        if event.is_up:
+            return
+        self._lost.add(event.node)
+        for uid, running in list(self.running.items()):
+            if event.node in running.placement.nodes:
+                self._lose_slots(self.by_uid[uid], running, event.node)
+
+    def _lose_slots(self, record: Record, running: _Running, node: str) -> None:
+        self._close_span(record, running)
+        left = tuple(slot for slot in running.placement.slots if slot.node != node)
+        running.version += 1
+        uid = record.job.uid
+        if left:
+            running.lacks += len(running.placement.slots) - len(left)
+            running.placement = replace(running.placement, slots=left)
+            self.pools.book(uid, running.placement)
+            return
+        del self.running[uid]
+        self.pools.cancel(uid)
+        self._promises.forget(uid)
+        record.started_s = record.placement = record.promise = None
+        record.restarts += 1
+        self._submit(record)
+
+    def _close_span(self, record: Record, running: _Running) -> None:
+        if running.since < self.now:
+            record.spans.append((running.since, self.now, running.placement))
+        running.since = self.now
+
+    # --- cycles ----------------------------------------------------------------------------------
+
+    def queue(self) -> list[PendingJob]:
+        """Whom a cycle looks at: priority, then submission, to the policy's depth."""
+        return [job for _, _, job in self.pending[: self.policy.queue_depth]]
+
+    def cycle(self, mishaps: Mishaps) -> None:
+        """What the worker's matcher does: top up, then cycles while there is more behind."""
+        self.pools.clear_plan()
+        self._top_up()
+        while True:
+            queue = self.queue()
+            self.decisions = run_cycle(self.pools, queue, self.policy, self.now)
+            self.cycles += 1
+            self._promises.take_in(queue, self.decisions, now=self.now, mishaps=mishaps)
+            self._start_all(queue)
+            if len(queue) < self.policy.queue_depth or not self.decisions.allocated:
+                return
+
+    def _top_up(self) -> None:
+        lacks = [
+            Lack(
+                uid,
+                one.lacks,
+                self.by_uid[uid].job.request,
+                one.placement.nodes,
+                None if one.placement.until >= FOREVER else one.placement.until,
+            )
+            for uid, one in sorted(self.running.items(), key=lambda item: int(item[0]))
+            if one.lacks
+        ]
+        for lack, placed in top_up(self.pools, lacks, self.now):
+            running, record = self.running[lack.uid], self.by_uid[lack.uid]
+            self._close_span(record, running)
+            more = tuple(slot for one in placed for slot in one.slots)
+            running.placement = replace(running.placement, slots=(*running.placement.slots, *more))
+            running.lacks -= len(more)
+            if not running.lacks:
+                self._run(record, running)
+
+    def _run(self, record: Record, running: _Running) -> None:
+        """Its last slots begin their work now; they run as long as the job was to run."""
+        index = self._indexes[record.job.uid]
+        heapq.heappush(
+            self._events, Event(self.now + record.job.runs_s, END, index, running.version)
+        )
+
+    def _start_all(self, queue: Sequence[PendingJob]) -> None:
+        started = {job.uid for job, _ in self.decisions.allocated}
+        if not started:
+            return
+        waiting_before: list[Record] = []
+        for job in queue:
+            record = self.by_uid[job.uid]
+            if job.uid not in started:
+                waiting_before.append(record)
+            elif waiting_before:
+                record.is_backfilled = True
+                for one in waiting_before:
+                    one.overtaken_by += 1
+        self.pending = [one for one in self.pending if one[2].uid not in started]
+        for job, placement in self.decisions.allocated:
+            record = self.by_uid[job.uid]
+            record.started_s, record.placement = self.now, placement
+            record.promise = self._promises.kept.get(job.uid)
+            self._promises.forget(job.uid)
+            running = _Running(placement, self.now, version=record.restarts << 20)
+            self.running[job.uid] = running
+            self._run(record, running)
+
+
+def simulate(
+    nodes: Sequence[NodeFact],
+    jobs: Iterable[SimulatedJob],
+    policy: QueuePolicy,
+    *,
+    faults: Iterable[NodeEvent] = (),
+) -> list[Record]:
+    """Run until nothing happens any more; one record per job, in the order given."""
+    engine = Engine(nodes, jobs, policy, faults=faults)
+    while engine.step():
+        pass
+    return engine.records

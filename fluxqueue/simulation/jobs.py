@@ -1,0 +1,72 @@
+"""What a simulation is given: jobs with their real run times, nodes, and what happens to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import CPU, ResourceRequest, SlotRequest
+
+MILLICORES = 1000
+RACK = "rack"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedJob:
+    """One job: ``submit_s`` and ``runs_s`` (its real run time) in seconds of virtual time.
+
+    ``number`` serves as its jobid: among equals the smaller one was submitted first.
+    """
+
+    number: int
+    submit_s: int
+    request: ResourceRequest
+    runs_s: int
+    priority: int = 0
+    user: str = ""
+
+    @property
+    def uid(self) -> str:
+        """The key of its allocation."""
+        return str(self.number)
+
+    @property
+    def cpu_m(self) -> int:
+        """All millicores it asks for."""
+        return sum(slot.count * slot.needs.get(CPU, 0) for slot in self.request.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """At ``at_s`` a node is lost with all that runs there, or comes back."""
+
+    at_s: int
+    node: str
+    is_up: bool
+
+
+def uniform_cluster(nodes: int, cores: int, *, rack_size: int = 16) -> list[NodeFact]:
+    """Equal nodes ``n0``, ``n1``, ... of so many cores, in racks ``r0``, ``r1``, ..."""
+    width = len(str(max(nodes - 1, 0)))
+    return [
+        NodeFact(
+            name=f"n{number:0{width}}",
+            uid=f"uid-{number}",
+            capacity={CPU: cores * MILLICORES},
+            labels={RACK: f"r{number // rack_size}"},
+        )
+        for number in range(nodes)
+    ]
+
+
+def cores_request(
+    cores: int, duration_s: int | None, *, cores_per_node: int, is_exclusive: bool = False
+) -> ResourceRequest:
+    """Ask for ``cores`` as batch systems do: a share of one node, or whole nodes from there on."""
+    if cores <= cores_per_node:
+        slots: Sequence[SlotRequest] = (SlotRequest(1, ((CPU, cores * MILLICORES),)),)
+    else:
+        count = -(-cores // cores_per_node)
+        slots = (SlotRequest(count, ((CPU, cores_per_node * MILLICORES),)),)
+    return ResourceRequest(tuple(slots), duration_s, is_exclusive=is_exclusive)

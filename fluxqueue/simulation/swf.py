@@ -1,0 +1,198 @@
+"""The Standard Workload Format, version 2.2: reader, writer, and jobs for the simulator.
+
+The common format of the Parallel Workloads Archive (Chapin et al., "Benchmarks and Standards for
+the Evaluation of Parallel Job Schedulers", JSSPP 1999; Feitelson, "The standard workload format",
+https://www.cs.huji.ac.il/labs/parallel/workload/swf.html). One job per line, 18 numbers, -1 for
+unknown; lines that begin with ``;`` are comments, ``; Key: value`` among them the header. Pure but
+for ``read_file``, which also reads ``.gz``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.simulation.jobs import SimulatedJob, cores_request
+
+UNKNOWN = -1
+FIELDS = 18
+JOBS_MAX = 5_000_000
+MANY_FIELDS = 12
+"""So many fields in a line of a text that is not SWF are shown at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwfJob:
+    """One line, in the order of the format; times in seconds, memory in KB per processor."""
+
+    number: int
+    submit_s: int
+    wait_s: int = UNKNOWN
+    run_s: int = UNKNOWN
+    processors: int = UNKNOWN
+    cpu_s: float = UNKNOWN
+    memory_kb: float = UNKNOWN
+    asked_processors: int = UNKNOWN
+    asked_s: int = UNKNOWN
+    asked_memory_kb: float = UNKNOWN
+    status: int = UNKNOWN
+    user: int = UNKNOWN
+    group: int = UNKNOWN
+    executable: int = UNKNOWN
+    queue: int = UNKNOWN
+    partition: int = UNKNOWN
+    preceding: int = UNKNOWN
+    think_s: int = UNKNOWN
+
+
+_COLUMNS = [(one.name, one.type == "float") for one in fields(SwfJob)]
+"""Name of each field, and whether it may be a fraction."""
+
+_REQUIRED = {"number", "submit_s"}
+
+
+@dataclass(frozen=True, slots=True)
+class SwfLog:
+    """A whole file: the header's fields as they stand there, and the jobs in order."""
+
+    header: Mapping[str, str] = field(default_factory=dict)
+    jobs: tuple[SwfJob, ...] = ()
+
+    def header_number(self, name: str) -> int | None:
+        """A header field such as ``MaxProcs`` as a number; None where it is absent or no number."""
+        word = self.header.get(name, "").split()
+        return int(word[0]) if word and word[0].isdigit() else None
+
+
+def read_file(path: Path) -> SwfLog:
+    """Read a file, gzip-compressed where its name ends in ``.gz``.
+
+    Raises
+    ------
+    InvalidInput
+        It cannot be read, or a line is not SWF; the message names line and field.
+    """
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("latin-1")
+    except (OSError, EOFError) as error:
+        raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
+    return parse(text, source=path.name)
+
+
+def parse(text: str, *, source: str = "SWF") -> SwfLog:
+    """Read a whole text; ``source`` stands in front of errors."""
+    header: dict[str, str] = {}
+    jobs: list[SwfJob] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.strip()
+        if content.startswith(";"):
+            key, colon, value = content.lstrip("; ").partition(":")
+            if colon and key and " " not in key:
+                header.setdefault(key, value.strip())
+        elif content:
+            jobs.append(_parse_line(content.split(), f"{source}, line {number}"))
+            if len(jobs) > JOBS_MAX:
+                raise InvalidInput(f"has more than {JOBS_MAX} jobs", where=source)
+    return SwfLog(header, tuple(jobs))
+
+
+def _parse_line(words: list[str], where: str) -> SwfJob:
+    if len(words) != FIELDS:
+        raise InvalidInput(
+            f"has {len(words)} fields",
+            where=where,
+            value=" ".join(words[:MANY_FIELDS]),
+            hint=f"{FIELDS} numbers, {UNKNOWN} for what is not known",
+        )
+    values = {
+        name: _parse_field(word, f"{where}, field {place} ({name})", is_fraction, name)
+        for place, (word, (name, is_fraction)) in enumerate(
+            zip(words, _COLUMNS, strict=True), start=1
+        )
+    }
+    return SwfJob(**values)  # type: ignore[arg-type]
+
+
+def _parse_field(word: str, where: str, is_fraction: bool, name: str) -> int | float:
+    try:
+        number = float(word)
+        if not math.isfinite(number):
+            raise ValueError(word)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{word!r} is no number", where=where, value=word, hint=f"{UNKNOWN} for not known"
+        ) from error
+    if number < 0 and (number != UNKNOWN or name in _REQUIRED):
+        raise InvalidInput(f"{word} is below 0", where=where, value=word)
+    if is_fraction and number != int(number):
+        return number
+    if number != int(number):
+        raise InvalidInput(f"{word} is no whole number", where=where, value=word)
+    return int(number)
+
+
+def render(log: SwfLog) -> str:
+    """Write a log; ``parse`` reads the same back."""
+    lines = [f"; {key}: {value}".rstrip() for key, value in log.header.items()]
+    lines += [" ".join(f"{getattr(job, name):.12g}" for name, _ in _COLUMNS) for job in log.jobs]
+    return "\n".join(lines) + "\n"
+
+
+def to_jobs(
+    log: SwfLog, *, cores_per_node: int, count: int | None = None
+) -> tuple[list[SimulatedJob], int]:
+    """Make simulator jobs; also give how many lines were left out.
+
+    Left out are jobs without a run time or without a size: they were cancelled before they
+    started, or nobody knows. The time of the first submission becomes 0; a job without a requested
+    time asks for what it ran. Jobs that ran longer than they had asked for overrun here too.
+    """
+    usable = [job for job in log.jobs if job.run_s > 0 and _processors(job) > 0]
+    usable.sort(key=lambda job: (job.submit_s, job.number))
+    skipped = len(log.jobs) - len(usable)
+    usable = usable[:count]
+    first_s = usable[0].submit_s if usable else 0
+    jobs = [
+        SimulatedJob(
+            number=place,
+            submit_s=job.submit_s - first_s,
+            request=cores_request(
+                _processors(job),
+                job.asked_s if job.asked_s > 0 else job.run_s,
+                cores_per_node=cores_per_node,
+            ),
+            runs_s=job.run_s,
+            user="" if job.user == UNKNOWN else f"user{job.user}",
+        )
+        for place, job in enumerate(usable, start=1)
+    ]
+    return jobs, skipped
+
+
+def _processors(job: SwfJob) -> int:
+    return job.asked_processors if job.asked_processors > 0 else job.processors
+
+
+def from_jobs(jobs: Iterable[SimulatedJob], header: Mapping[str, str]) -> SwfLog:
+    """Write simulator jobs as a log, without what a schedule decides (the wait)."""
+    return SwfLog(
+        dict(header),
+        tuple(
+            SwfJob(
+                number=job.number,
+                submit_s=job.submit_s,
+                run_s=job.runs_s,
+                processors=job.cpu_m // 1000,
+                asked_processors=job.cpu_m // 1000,
+                asked_s=UNKNOWN if job.request.duration_s is None else job.request.duration_s,
+                status=1,
+                user=int(job.user.removeprefix("user") or UNKNOWN),
+            )
+            for job in jobs
+        ),
+    )
