@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-fast lint types imports fmt lock bench bench-matcher bench-queue bench-latency clean sim
+.PHONY: help demo up test test-fast lint types imports fmt lock images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 # Versions and hashes come from the lock file; the project itself is installed as a link to here.
 $(STAMP): requirements.lock pyproject.toml
@@ -53,10 +53,42 @@ fmt: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: $(STAMP) ## Resolve all versions anew into requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra embedded --extra draw --extra dev --universal \
-	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet \
+# The images' locks follow requirements.lock: what is tested is what is shipped.
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
+    --no-emit-index-url --no-header --quiet
+IMAGE_COMPILE = $(COMPILE) --constraint requirements.lock
+
+lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the images' lock files
+	$(COMPILE) pyproject.toml --extra embedded --extra draw --extra dev --group build \
 	    --output-file requirements.lock
+	$(IMAGE_COMPILE) pyproject.toml --output-file requirements/runtime.lock
+	$(IMAGE_COMPILE) --group webhook --output-file requirements/webhook.lock
+	$(IMAGE_COMPILE) --group build --output-file requirements/build.lock
+
+# VERSION is the package's; REGISTRY and IMAGE_TOOL (podman, buildah) may be given.
+VERSION     = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+REGISTRY   ?= ghcr.io/converged-computing
+IMAGE_TOOL ?= docker
+IMAGE_BUILD = $(IMAGE_TOOL) build $(IMAGE_OPTIONS) --build-arg VERSION=$(VERSION) \
+    --build-arg REVISION=$(shell git rev-parse HEAD) \
+    --build-arg SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct)
+
+images: ## Build the images fluxqueue and fluxqueue-webhook (needs a Docker engine or the like)
+	$(IMAGE_BUILD) --target fluxqueue --tag $(REGISTRY)/fluxqueue:$(VERSION) .
+	$(IMAGE_BUILD) --target webhook --tag $(REGISTRY)/fluxqueue-webhook:$(VERSION) .
+
+sbom: $(STAMP) ## The images' Python parts as CycloneDX files in dist/, without building them
+	mkdir -p dist
+	for image in runtime webhook; do \
+	    $(BIN)/cyclonedx-py requirements requirements/$$image.lock --pyproject pyproject.toml \
+	        --output-reproducible --output-format JSON --output-file dist/$$image.cdx.json; \
+	done
+
+kind-up: ## A kind cluster with these images and the chart, and the demo's Job in it
+	.ci/quickstart kind
+
+k3d-up: ## The same with k3d
+	.ci/quickstart k3d
 
 bench: bench-matcher bench-queue bench-latency ## All benchmarks, as tables
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fluxqueue import __version__
-from fluxqueue.cli import certs, check, db, demo, graph, processes, sim, up
+from fluxqueue.cli import certs, check, db, demo, graph, install, processes, sim, up
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.add_typer(db.app, name="db")
 app.command("up")(up.up)
 app.command("check")(check.check)
+app.command("install")(install.install)
 app.command("demo")(demo.demo)
 app.command("sim")(sim.sim)
 app.command("controller")(processes.controller)

@@ -31,7 +31,13 @@ def _arguments() -> argparse.Namespace:
         metavar="NAME[,KEY=VALUE...]",
         help="a further node; cpu, memory, gpus and pods shape it, any other key is a label",
     )
-    parser.add_argument("--port", type=int, default=0, help="port on loopback (default: any)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on, or a name of this machine; the kubeconfig names it too "
+        "(default 127.0.0.1)",
+    )
+    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any)")
     parser.add_argument(
         "--quick", action="store_true", help="shorten Kubernetes' waiting times (back-off ...)"
     )
@@ -91,6 +97,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     shapes += arguments.node
     config = LocalClusterConfig(
         data_dir=arguments.data_dir,
+        host=arguments.host,
         port=arguments.port,
         nodes=shapes,
         options=_options(arguments),

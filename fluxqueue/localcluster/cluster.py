@@ -46,9 +46,13 @@ CLIENT_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class LocalClusterConfig:
-    """``data_dir`` None: nothing survives the process. ``port`` 0: any free one."""
+    """``data_dir`` None: nothing survives the process. ``port`` 0: any free one.
+
+    ``host`` is the address to listen on, or a name that leads to it and that clients use.
+    """
 
     data_dir: Path | None = None
+    host: str = "127.0.0.1"
     port: int = 0
     nodes: list[NodeShape] = field(default_factory=list)
     run_controllers: bool = True
@@ -63,7 +67,9 @@ class LocalCluster:
     def __init__(self, config: LocalClusterConfig | None = None) -> None:
         self.config = config or LocalClusterConfig()
         self.server = ApiServer(
-            ApiServerConfig(data_dir=self.config.data_dir, port=self.config.port)
+            ApiServerConfig(
+                data_dir=self.config.data_dir, host=self.config.host, port=self.config.port
+            )
         )
         self.nodes: NodeFleet | None = None
         self._client: KubeClient | None = None
@@ -146,7 +152,7 @@ class LocalCluster:
 
     @property
     def url(self) -> str:
-        """``https://127.0.0.1:PORT``."""
+        """``https://HOST:PORT``."""
         return self.server.url
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import ipaddress
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,7 +131,8 @@ class ApiServer:
         runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         directory = tempfile.TemporaryDirectory(prefix="localcluster-tls-")
-        context = server_context(make_server_cert(self.authority), Path(directory.name))
+        certificate = make_server_cert(self.authority, dns_names=_dns_names(self.config.host))
+        context = server_context(certificate, Path(directory.name))
         site = web.TCPSite(
             runner, self.config.host, self.config.port, ssl_context=context, backlog=1024
         )
@@ -241,7 +243,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """``https://127.0.0.1:PORT``."""
+        """``https://HOST:PORT``."""
         return f"https://{self.config.host}:{self.port}"
 
     @property
@@ -286,6 +288,15 @@ class ApiServer:
         """Write :meth:`kubeconfig`, readable by its owner only."""
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(self.kubeconfig(), sort_keys=False))
+
+
+def _dns_names(host: str) -> tuple[str, ...]:
+    """``host`` if it is a name, which the certificate must then carry."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return (host,)
+    return ()
 
 
 def _kept(path: Path, fresh: str) -> str:

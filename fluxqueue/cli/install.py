@@ -1,0 +1,75 @@
+"""``fluxqueue install``: the FluxJob definition and the webhook's configuration, without a chart.
+
+Called by ``fluxqueue.cli.main``; docker-compose.yml and clusters without Helm use it. It brings
+what is there to what it should be and may be repeated; ``fluxqueue uninstall`` takes it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fluxqueue.errors import InvalidSettings
+from fluxqueue.settings import Settings
+
+
+def install(
+    webhook_url: Annotated[
+        str, typer.Option(help="https://host:port at which the cluster reaches the webhook")
+    ] = "",
+    webhook_ca: Annotated[
+        Path | None, typer.Option(help="certificate of the CA that signed the webhook's")
+    ] = None,
+) -> None:
+    """Install the FluxJob definition and, if told where it is, the webhook; see KUBECONFIG."""
+    settings = Settings.from_env(os.environ)
+    configuration = _configuration(webhook_url, webhook_ca, settings.own_namespace)
+    asyncio.run(_install(settings, configuration))
+    typer.echo("installed the FluxJob definition")
+    if configuration is not None:
+        typer.echo(f"installed the webhook configuration {configuration['metadata']['name']}")
+
+
+def _configuration(url: str, ca: Path | None, own_namespace: str) -> dict[str, Any] | None:
+    from webhook.configuration import Endpoint, build_configuration
+
+    if not url and ca is None:
+        return None
+    if not url.startswith("https://"):
+        raise InvalidSettings(
+            "the API server calls webhooks by https only",
+            where="--webhook-url",
+            value=url,
+            hint="for example https://webhook.example.org:8443",
+        )
+    if ca is None:
+        raise InvalidSettings(
+            "the API server must know who signed the webhook's certificate",
+            where="--webhook-ca",
+            hint="name the ca.crt that `fluxqueue certs` has made",
+        )
+    try:
+        pem = ca.read_bytes()
+    except OSError as error:
+        raise InvalidSettings(
+            f"cannot read the CA's certificate: {error.strerror}", where="--webhook-ca", value=ca
+        ) from error
+    return build_configuration(Endpoint(url=url), pem, own_namespace=own_namespace)
+
+
+async def _install(settings: Settings, configuration: Mapping[str, Any] | None) -> None:
+    from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.config import load_config
+    from fluxqueue.kube.install import install_definitions, install_webhook
+
+    async with KubeClient(
+        load_config(settings.kubeconfig or None), timeout_s=settings.kube_timeout_s
+    ) as client:
+        await install_definitions(client, settings.own_namespace)
+        if configuration is not None:
+            await install_webhook(client, configuration)
