@@ -18,6 +18,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
@@ -99,13 +100,20 @@ class PoolSet:
         self._bookings: dict[str, Booking] = {}
         self._reserved: list[Booking] = []
         self._checkpoints: list[Checkpoint] = []
+        self.others: dict[str, tuple[str, ...]] = {}
+        """Namespaces of the pods of others, by node."""
         self._timeline: tuple[int, Timeline] | None = None
 
     # --- the cluster as it changes -------------------------------------------------------------
 
-    def set_node(self, fact: NodeFact, foreign: Mapping[str, int]) -> None:
-        """Add or update one node; ``foreign`` is what others use there, in base units."""
+    def set_node(
+        self, fact: NodeFact, foreign: Mapping[str, int], namespaces: Sequence[str] = ()
+    ) -> None:
+        """Add or update one node; ``foreign`` is what others use there, in base units, and
+        ``namespaces`` is where those pods are.
+        """
         self._timeline = None
+        self.others[fact.name] = tuple(namespaces)
         self.add_rows([fact.name])
         for name in (*fact.capacity, *foreign):
             self._column(name)
@@ -165,7 +173,37 @@ class PoolSet:
         self._checkpoints.clear()
         self._timeline = None
 
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Reserve further inside, and forget it at the end: the plan stays as it was."""
+        reserved, points = self._reserved, self._checkpoints
+        self._reserved = list(reserved)
+        self._checkpoints = [Checkpoint(point.at, point.free.copy()) for point in points]
+        try:
+            yield
+        finally:
+            self._reserved, self._checkpoints = reserved, points
+            for point in points:  # what was tried may have brought new resources
+                more = [
+                    (0, new - old)
+                    for new, old in zip(self.capacity.shape, point.free.shape, strict=True)
+                ]
+                point.free = np.pad(point.free, more)
+
     # --- questions -------------------------------------------------------------------------------
+
+    @property
+    def bookings(self) -> Mapping[str, Booking]:
+        """Live allocations by key; not to be changed."""
+        return self._bookings
+
+    def rows_in_use(self, placement: Placement) -> list[int]:
+        """Rows on which ``placement`` does not fit beside what is there now."""
+        booking = self._compile(placement)
+        needs = np.zeros_like(self.capacity)
+        np.add.at(needs, booking.rows, booking.takes)
+        is_short = ((self.free_now() < needs) & (needs > 0)).any(axis=1)
+        return [int(row) for row in np.flatnonzero(is_short)]
 
     def free_now(self) -> Matrix:
         """What is free now, rows x columns; negative where others took more than was left."""
@@ -189,8 +227,9 @@ class PoolSet:
             raise InsufficientResources(why_busy(request))
         return placement
 
-    def match_later(self, request: ResourceRequest, now: int) -> Placement:
-        """Find the earliest start after ``now`` that the plan makes possible.
+    def match_later(self, request: ResourceRequest, now: int, *, not_before: int = 0) -> Placement:
+        """Find the earliest start after ``now`` that the plan makes possible, none before
+        ``not_before`` (itself a time at which something ends).
 
         The start is ``UNKNOWN_END`` where it must wait for something without a known end.
 
@@ -210,6 +249,8 @@ class PoolSet:
         is_full = cache(lambda i: not self._has_room(request, self._checkpoints[i].free, usable))
         for at, free in self._future(timeline, *start, now):
             until = end_of(request, at)
+            if at < not_before:
+                continue
             inside = [i for i, one in enumerate(self._checkpoints) if at < one.at < until]
             # The cheap and telling questions first: most candidates end at a promise in the way.
             if any(map(is_full, inside)) or not self._has_room(request, free, usable):
@@ -246,8 +287,17 @@ class PoolSet:
 
     def is_satisfiable(self, request: ResourceRequest) -> bool:
         """Tell whether the empty cluster could hold it: down and cordoned nodes count."""
-        free = self.capacity
-        return self._place(request, free, 0, FOREVER, usable=self.masks.present()) is not None
+        return self.fits_empty(request, beside_others=False, on_all_nodes=True)
+
+    def fits_empty(
+        self, request: ResourceRequest, *, beside_others: bool, on_all_nodes: bool
+    ) -> bool:
+        """Tell whether it would fit if nothing of ours ran: ``beside_others`` leaves pods of
+        others where they are, ``on_all_nodes`` counts nodes that are down or cordoned.
+        """
+        free = self.capacity - self.foreign if beside_others else self.capacity
+        usable = self.masks.present() if on_all_nodes else self.masks.usable()
+        return self._place(request, free, 0, FOREVER, usable=usable) is not None
 
     # --- placing ---------------------------------------------------------------------------------
 
