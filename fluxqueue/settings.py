@@ -105,6 +105,35 @@ class Settings:
     # Logs
     log_level: str = _setting("INFO", "FLUXQUEUE_LOG_LEVEL", "least level", choices=_LOG_LEVELS)
     log_json: bool = _setting(False, "FLUXQUEUE_LOG_JSON", "one JSON object per line")
+    # Probes and metrics
+    http_port: int = _setting(
+        8081,
+        "FLUXQUEUE_HTTP_PORT",
+        "port of /healthz, /readyz and /metrics of controller and worker; 0: none",
+        low=0,
+        high=65535,
+    )
+    # The webhook's certificates, made by the controller
+    cert_secret: str = _setting(
+        "",
+        "FLUXQUEUE_CERT_SECRET",
+        "Secret to keep the webhook's CA and certificate in; empty: they come from elsewhere",
+    )
+    cert_service: str = _setting(
+        "fluxqueue-webhook", "FLUXQUEUE_CERT_SERVICE", "Service that the certificate is good for"
+    )
+    cert_configuration: str = _setting(
+        "fluxqueue",
+        "FLUXQUEUE_CERT_CONFIGURATION",
+        "MutatingWebhookConfiguration whose caBundle is kept right",
+    )
+    cert_days: int = _setting(
+        365,
+        "FLUXQUEUE_CERT_DAYS",
+        "life of the certificate, renewed when two thirds are over; its CA lives ten times as long",
+        low=1,
+        high=3650,
+    )
     # Database
     db_pool_size: int = _setting(
         5, "FLUXQUEUE_DB_POOL_SIZE", "connections kept per process", low=1, high=100

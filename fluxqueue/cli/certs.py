@@ -28,18 +28,10 @@ def certs(
     ] = 365,
 ) -> None:
     """Make the webhook's CA and certificate (ca.crt, tls.crt, tls.key), or keep good ones."""
+    from fluxqueue.certs import service_names
+
     names = [*(name or ()), *(service_names(service, namespace) if service else ())]
     typer.echo(run(folder, names or LOOPBACK, days=days))
-
-
-def service_names(service: str, namespace: str) -> tuple[str, ...]:
-    """Name a Service as the API server calls it, and as people do."""
-    return (
-        f"{service}.{namespace}.svc",
-        f"{service}.{namespace}.svc.cluster.local",
-        f"{service}.{namespace}",
-        service,
-    )
 
 
 def run(folder: Path, names: Sequence[str] = LOOPBACK, *, days: int = 365) -> str:

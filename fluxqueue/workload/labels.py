@@ -39,11 +39,23 @@ JOBSPEC = "fluxqueue/jobspec"
 MATCH_POLICY = "fluxqueue/match-policy"
 """Annotation: in which order nodes are filled for this workload, e.g. ``pack`` or ``lonode``."""
 
+DEPENDS_ON = "fluxqueue/depends-on"
+"""Annotation: what must have ended or started before, ``afterok:a,b afterany:c``."""
+
+BEGIN_TIME = "fluxqueue/begin-time"
+"""Annotation: not to start before, an RFC 3339 time or ``+2h`` after the creation."""
+
+HOLD = "fluxqueue/hold"
+"""Annotation ``"true"``: held until it is removed."""
+
 JOBID = "fluxqueue/jobid"
 """Annotation written on released pods, for people."""
 
 NODES = "fluxqueue/nodes"
 """Annotation written on released pods, for people: the nodes of the whole allocation."""
+
+CERTIFICATES, SELF_MADE = "fluxqueue/certificates", "self-made"
+"""Label on the Secret whose certificates the controller makes and renews."""
 
 FORMER_SCHEDULERS = frozenset({"fluence", "fluxnetes", "FluxionScheduler"})
 """``spec.schedulerName`` of our predecessors: who names one asks for what we do now. They were

@@ -1,19 +1,15 @@
-"""A certificate authority and a serving certificate, in a folder.
+"""A certificate authority and serving certificates: making them, and telling whether they are good.
 
-Called by ``fluxqueue certs``, ``fluxqueue up`` and the tests; the webhook only reads the files. The
-functions that make certificates take the time as an argument; only ``ensure`` touches the disk.
+Used by ``folder`` (files on this machine) and ``rotation`` (a Secret of the cluster). Nothing here
+reads a clock, a disk or the cluster: the time is an argument.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
-import os
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -23,11 +19,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fluxqueue.errors import InvalidInput
 
-CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
-CERTIFICATE, KEY = "tls.crt", "tls.key"
+CLOCK_SKEW = timedelta(minutes=5)
+"""Certificates are good from a little before they are made: clocks differ."""
 
-_CLOCK_SKEW = timedelta(minutes=5)
-_ISSUER = "fluxqueue CA"
+ISSUER = "fluxqueue CA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +30,7 @@ class KeyPair:
     """A certificate and its private key, both PEM."""
 
     certificate_pem: bytes
-    key_pem: bytes
+    key_pem: bytes = field(repr=False)
 
     @property
     def certificate(self) -> x509.Certificate:
@@ -61,33 +56,20 @@ class KeyPair:
         return key
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateFiles:
-    """The files in a folder, and whether ``ensure`` had to write any."""
-
-    folder: Path
-    is_new: bool
-
-    @property
-    def ca(self) -> Path:
-        """The CA's certificate, which clients must trust."""
-        return self.folder / CA_CERTIFICATE
-
-    @property
-    def certificate(self) -> Path:
-        """The serving certificate."""
-        return self.folder / CERTIFICATE
-
-    @property
-    def key(self) -> Path:
-        """The serving certificate's private key."""
-        return self.folder / KEY
+def service_names(service: str, namespace: str) -> tuple[str, ...]:
+    """Name a Service as the API server calls it (first), and as people do."""
+    return (
+        f"{service}.{namespace}.svc",
+        f"{service}.{namespace}.svc.cluster.local",
+        f"{service}.{namespace}",
+        service,
+    )
 
 
 def make_ca(*, now: datetime, validity: timedelta) -> KeyPair:
     """Make a self-signed CA that signs serving certificates and nothing below them."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(_ISSUER)
+    name = _name(ISSUER)
     usage = _usage(signs_certificates=True)
     builder = (
         _builder(name, name, key.public_key(), now, validity)
@@ -150,84 +132,6 @@ def is_valid_serving(
     return has_names and _fits(serving) and _is_in_time(certificate, now, margin)
 
 
-def ensure(
-    folder: Path,
-    names: Sequence[str],
-    *,
-    now: datetime,
-    validity: timedelta = timedelta(days=365),
-    ca_validity: timedelta = timedelta(days=3650),
-) -> CertificateFiles:
-    """Make sure ``folder`` holds a CA and a serving certificate for ``names``.
-
-    A set that is valid for at least another third of its life is kept. A new serving certificate
-    is signed by the present CA as long as that is valid, so that clients need no new CA. Files are
-    replaced whole; private keys are readable by their owner alone.
-
-    Raises
-    ------
-    InvalidInput
-        A name is no name, or the folder cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        ca, is_new_ca = _ensure_ca(folder, now, ca_validity)
-        serving = _load(folder / CERTIFICATE, folder / KEY)
-        if serving is not None and is_valid_serving(
-            serving, ca, names, now=now, margin=validity / 3
-        ):
-            return CertificateFiles(folder, is_new=is_new_ca)
-        made = make_serving(ca, names, now=now, validity=validity)
-        _store(made, folder / CERTIFICATE, folder / KEY)
-    except OSError as error:
-        raise InvalidInput(
-            f"cannot be used: {error.strerror}", where=str(folder), value=str(folder)
-        ) from error
-    return CertificateFiles(folder, is_new=True)
-
-
-def _ensure_ca(folder: Path, now: datetime, validity: timedelta) -> tuple[KeyPair, bool]:
-    present = _load(folder / CA_CERTIFICATE, folder / CA_KEY)
-    if present is not None and is_valid_ca(present, now=now, margin=validity / 3):
-        return present, False
-    made = make_ca(now=now, validity=validity)
-    _store(made, folder / CA_CERTIFICATE, folder / CA_KEY)
-    return made, True
-
-
-def _load(certificate: Path, key: Path) -> KeyPair | None:
-    """Read a pair; None where a file is missing or damaged (it is then replaced).
-
-    A key of another kind is somebody else's and raises InvalidInput rather than being replaced.
-    """
-    try:
-        pair = KeyPair(certificate.read_bytes(), key.read_bytes())
-        _ = pair.certificate, pair.key
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
-    return pair
-
-
-def _store(pair: KeyPair, certificate: Path, key: Path) -> None:
-    _write_whole(key, pair.key_pem, mode=0o600)
-    _write_whole(certificate, pair.certificate_pem, mode=0o644)
-
-
-def _write_whole(path: Path, content: bytes, *, mode: int) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
-
-
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
@@ -241,7 +145,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + validity)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
     )

@@ -147,7 +147,7 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
 def test_the_command_says_what_it_did(tmp_path: Path) -> None:
     assert command.run(tmp_path, command.LOOPBACK).startswith("wrote ca.crt")
     assert command.run(tmp_path, command.LOOPBACK).startswith("kept ca.crt")
-    assert "hook.ns.svc" in command.service_names("hook", "ns")
+    assert "hook.ns.svc" in certs.service_names("hook", "ns")
 
 
 def test_the_command_line_names_a_service(tmp_path: Path) -> None:

@@ -1,0 +1,22 @@
+"""The webhook's certificates: made (``pairs``), kept in a folder or in a Secret (``rotation``)."""
+
+from fluxqueue.certs.folder import CertificateFiles, ensure
+from fluxqueue.certs.pairs import (
+    KeyPair,
+    is_valid_ca,
+    is_valid_serving,
+    make_ca,
+    make_serving,
+    service_names,
+)
+
+__all__ = [
+    "CertificateFiles",
+    "KeyPair",
+    "ensure",
+    "is_valid_ca",
+    "is_valid_serving",
+    "make_ca",
+    "make_serving",
+    "service_names",
+]
