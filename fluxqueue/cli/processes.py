@@ -20,22 +20,23 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
 
 if TYPE_CHECKING:
+    from fluxqueue.db.database import Database
+    from fluxqueue.endpoint import Endpoint
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import ClusterConfig
+
+API_CHECK_S = 1.5
 
 IdentityOption = Annotated[
     str,
     typer.Option(help="name of this process; the same name takes its leadership back at once"),
 ]
-LivenessOption = Annotated[
-    str, typer.Option(help="address of the liveness endpoint, e.g. http://0.0.0.0:8081/healthz")
-]
 
 
-def controller(identity: IdentityOption = "", liveness: LivenessOption = "") -> None:
+def controller(identity: IdentityOption = "") -> None:
     """Run a controller: it observes the cluster while it holds the Lease."""
     settings = _settings("controller")
-    asyncio.run(_run_controller(settings, identity or _own_name("controller"), liveness or None))
+    asyncio.run(_run_controller(settings, identity or _own_name("controller")))
 
 
 def worker(identity: IdentityOption = "") -> None:
@@ -62,46 +63,85 @@ def _own_name(part: str) -> str:
     return f"{part}-{socket.gethostname()}-{os.getpid()}"
 
 
-async def _run_controller(settings: Settings, identity: str, liveness: str | None) -> None:
+async def _run_controller(settings: Settings, identity: str) -> None:
     from fluxqueue.controller.main import Controller
     from fluxqueue.db.database import Database
+    from fluxqueue.endpoint import Endpoint, Heartbeats
     from fluxqueue.kube.config import load_config
 
     config = load_config(settings.kubeconfig or None)
-    await _wait_for_schema(settings)
-    stop = asyncio.Event()
-    async with (
-        Database(settings, role="controller") as database,
-        _client(config, settings) as client,
-    ):
-        running = Controller(
-            database,
-            client,
-            settings,
-            SystemClock(),
-            identity=identity,
-            liveness_endpoint=liveness,
-        )
-        await running.run(stop)
+    stop, heartbeats = asyncio.Event(), Heartbeats()
+    async with Endpoint(settings.http_port) as endpoint:
+        await _wait_for_schema(settings, endpoint)
+        async with (
+            Database(settings, role="controller") as database,
+            _client(config, settings) as client,
+        ):
+            running = Controller(
+                database,
+                client,
+                settings,
+                SystemClock(),
+                identity=identity,
+                heartbeats=heartbeats,
+            )
+
+            async def synced() -> str | None:
+                return None if running.is_synced else "leads and has not seen everything yet"
+
+            endpoint.live_checks["loops"] = running.problem
+            endpoint.ready_checks["cluster"] = synced
+            _watch_doors(endpoint, database, client)
+            await running.run(stop)
 
 
 async def _run_worker(settings: Settings, identity: str) -> None:
     from fluxqueue.db.database import Database
+    from fluxqueue.endpoint import Endpoint
     from fluxqueue.kube.config import load_config
     from fluxqueue.worker.context import WorkerContext
     from fluxqueue.worker.main import Worker
 
     config = load_config(settings.kubeconfig or None)
-    await _wait_for_schema(settings)
-    async with (
-        Database(settings, role="worker") as database,
-        _client(config, settings) as client,
-    ):
-        context = WorkerContext(database, client, settings, SystemClock(), identity)
-        running = asyncio.create_task(Worker(context).run())
-        _on_signals(running.cancel)
-        with suppress(asyncio.CancelledError):
-            await running
+    async with Endpoint(settings.http_port) as endpoint:
+        await _wait_for_schema(settings, endpoint)
+        async with (
+            Database(settings, role="worker") as database,
+            _client(config, settings) as client,
+        ):
+            context = WorkerContext(database, client, settings, SystemClock(), identity)
+            endpoint.live_checks["loops"] = context.heartbeats.problem
+            _watch_doors(endpoint, database, client)
+            running = asyncio.create_task(Worker(context).run())
+            _on_signals(running.cancel)
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+def _watch_doors(endpoint: Endpoint, database: Database, client: KubeClient) -> None:
+    """Ready means from now on: database and API server answer."""
+    from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable
+
+    async def ask_database() -> str | None:
+        try:
+            async with database.begin() as tx:
+                await tx.fetch_one("SELECT 1")
+        except DatabaseUnavailable as error:
+            return str(error)
+        return None
+
+    async def ask_api() -> str | None:
+        try:
+            await client.reserved().get_text("/version", timeout_s=API_CHECK_S)
+        except ApiUnavailable as error:
+            return str(error)
+        except ApiError:
+            pass  # a refusal is an answer
+        return None
+
+    endpoint.ready_checks["database"] = ask_database
+    endpoint.ready_checks["API server"] = ask_api
+    endpoint.started()
 
 
 def _client(config: ClusterConfig, settings: Settings) -> KubeClient:
@@ -118,9 +158,10 @@ def _on_signals(stop: object) -> None:
         loop.add_signal_handler(number, stop)  # type: ignore[arg-type]
 
 
-async def _wait_for_schema(settings: Settings) -> None:
+async def _wait_for_schema(settings: Settings, endpoint: Endpoint) -> None:
     """Wait until the database answers and has been migrated; says what it waits for."""
     from fluxqueue.db import migrate
 
+    endpoint.waits_for("the database and its migration")
     await asyncio.to_thread(migrate.wait_for_database, settings.database_url)
     await asyncio.to_thread(migrate.wait_for_head, settings.database_url)

@@ -199,6 +199,8 @@ class Stack:
         environ = {
             "DATABASE_URL": self.database_url,
             "KUBECONFIG": str(self.kubeconfig.absolute()),
+            # Several processes of one machine cannot share a port.
+            "FLUXQUEUE_HTTP_PORT": "0",
             **self.options.environ,
         }
         parts = [self._part("controller", python("fluxqueue", "controller"), environ=environ)]

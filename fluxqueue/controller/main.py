@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from datetime import timedelta
 
+from fluxqueue import metrics
+from fluxqueue.certs import service_names
+from fluxqueue.certs.rotation import Lives
 from fluxqueue.clock import Clock
+from fluxqueue.controller.certificates import CertificateKeeper, CertificateNames
+from fluxqueue.controller.gauges import show_for_ever
 from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.controller.operator import build_registry, run_operator
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
+from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import Conflict, DatabaseUnavailable, LostLeadership, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.lease import LeaseElector
@@ -40,58 +45,89 @@ class Controller:
         clock: Clock,
         *,
         identity: str,
-        liveness_endpoint: str | None = None,
+        heartbeats: Heartbeats | None = None,
     ) -> None:
         self._database, self._client = database, client
         self._settings, self._clock = settings, clock
         self._identity = identity
-        self._liveness_endpoint = liveness_endpoint
+        self._heartbeats = heartbeats or Heartbeats()
         self._observer: Observer | None = None
-        self._observing: asyncio.Task[None] | None = None
+        self._electing: asyncio.Task[None] | None = None
+        self._leading: list[asyncio.Task[None]] = []
         self._elector = LeaseElector(
             client.reserved(),
             settings.own_namespace,
             LEASE,
             identity,
-            on_started=self._start_observing,
-            on_lost=self._stop_observing,
+            on_started=self._start_leading,
+            on_lost=self._stop_leading,
             duration_s=settings.lease_duration_s,
             renew_s=settings.lease_renew_s,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set (kopf sets it on SIGTERM and SIGINT)."""
-        electing = asyncio.create_task(self._elector.run())
+        self._electing = asyncio.create_task(self._elector.run())
         registry = build_registry(
             self._client.config,
             on_fluxjob_deleted=self._on_fluxjob_deleted,
             on_fluxjob_let_go=self._on_fluxjob_let_go,
-            probe=self._probe,
         )
         try:
             while not stop.is_set():
                 try:
-                    await run_operator(
-                        registry, liveness_endpoint=self._liveness_endpoint, stop=stop
-                    )
+                    await run_operator(registry, stop=stop)
                     break  # ended by a signal or by ``stop``
                 except Exception:
                     logger.exception("kopf ended and is started again")
                     await self._clock.sleep(RESTART_S)
         finally:
-            await _cancel(electing)
-            self._stop_observing()
-            if self._observing is not None:
-                await _cancel(self._observing)
+            await _cancel(self._electing)
+            self._stop_leading()
+            for task in self._leading:
+                await _cancel(task)
 
-    def _start_observing(self, term: int) -> None:
+    @property
+    def is_synced(self) -> bool:
+        """Whether it is ready to do its part: as the leader it has seen all, else it stands by."""
+        is_behind = self._elector.is_leader and not (self._observer and self._observer.is_synced)
+        return not is_behind
+
+    def problem(self) -> str | None:
+        """What only a restart would mend, if anything: a loop that has ended or is stuck."""
+        if self._electing is not None and self._electing.done():
+            return "the election has ended"
+        if self._elector.is_leader and any(task.done() for task in self._leading):
+            return "a loop of the leader has ended"
+        return self._heartbeats.problem()
+
+    def _start_leading(self, term: int) -> None:
         logger.info("leads", extra={"action": "lead", "lease_term": term})
-        self._observing = asyncio.create_task(self._observe())
+        metrics.lead(ROLE, term)
+        loops = [self._observe(), show_for_ever(self._database, self._clock, self._heartbeats)]
+        if self._settings.cert_secret:
+            loops.append(self._keep_certificates())
+        self._leading = [asyncio.create_task(loop) for loop in loops]
 
-    def _stop_observing(self) -> None:
+    def _stop_leading(self) -> None:
+        metrics.stop_leading(ROLE)
         self._observer = None
-        if self._observing is not None:
-            self._observing.cancel()
+        for task in self._leading:
+            task.cancel()
+
+    async def _keep_certificates(self) -> None:
+        settings, namespace = self._settings, self._settings.own_namespace
+        life = timedelta(days=settings.cert_days)
+        names = CertificateNames(
+            namespace=namespace,
+            secret=settings.cert_secret,
+            configuration=settings.cert_configuration,
+            hosts=service_names(settings.cert_service, namespace),
+        )
+        lives = Lives(serving=life, ca=10 * life)
+        await CertificateKeeper(
+            self._client, self._clock, names, lives, heartbeats=self._heartbeats
+        ).run()
 
     async def _observe(self) -> None:
         """Observe under one database term after the other while the Lease is ours."""
@@ -118,12 +154,6 @@ class Controller:
             await self._client.delete(FLUXJOBS, namespace, name, uid=uid)
         except (NotFound, Conflict):
             return  # it is gone, or another of its name is there
-
-    def _probe(self) -> Mapping[str, Any]:
-        return {
-            "leader": self._elector.is_leader,
-            "synced": self._observer is not None and self._observer.is_synced,
-        }
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

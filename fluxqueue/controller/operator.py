@@ -1,4 +1,4 @@
-"""What kopf runs: FluxJob resources, start-up, probes.
+"""What kopf runs: FluxJob resources and start-up.
 
 FluxJobs are few and slow, which is what kopf is good at; pods, nodes and BatchJobs come through our
 own informers (``observer``). Handlers only pass things on. kopf's own peering is off: one active
@@ -22,7 +22,6 @@ def build_registry(
     *,
     on_fluxjob_deleted: Callable[[str], None],
     on_fluxjob_let_go: Callable[[str, str, str], Awaitable[None]],
-    probe: Callable[[], Mapping[str, Any]],
 ) -> kopf.OperatorRegistry:
     """Build the handlers of one operator.
 
@@ -31,7 +30,6 @@ def build_registry(
     on_fluxjob_deleted : told the UID of the workload whose FluxJob is gone.
     on_fluxjob_let_go : told namespace, name and UID of a FluxJob without an owner: its workload was
         deleted with the wish to leave behind what it owns, so no garbage collector will take it.
-    probe : what the liveness endpoint shows.
     """
     registry = kopf.OperatorRegistry()
 
@@ -64,21 +62,14 @@ def build_registry(
         elif not meta.get("ownerReferences") and not meta.get("deletionTimestamp"):
             await on_fluxjob_let_go(meta["namespace"], meta["name"], meta["uid"])
 
-    @kopf.on.probe(registry=registry, id="controller")
-    def report(**_: Any) -> Mapping[str, Any]:
-        return dict(probe())
-
     return registry
 
 
-async def run_operator(
-    registry: kopf.OperatorRegistry, *, liveness_endpoint: str | None, stop: asyncio.Event
-) -> None:
+async def run_operator(registry: kopf.OperatorRegistry, *, stop: asyncio.Event) -> None:
     """Run kopf until ``stop`` is set, or until it ends by a signal, which then sets ``stop``."""
     await kopf.operator(
         registry=registry,
         clusterwide=True,
         standalone=True,
-        liveness_endpoint=liveness_endpoint,
         stop_flag=stop,
     )

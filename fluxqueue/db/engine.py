@@ -16,6 +16,7 @@ from procrastinate.exceptions import ConnectorException
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from fluxqueue import metrics
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.settings import Settings
 
@@ -125,19 +126,27 @@ def translated_errors() -> Iterator[None]:
     try:
         yield
     except sqlalchemy.exc.TimeoutError as error:  # no connection became free in the pool
-        raise DatabaseUnavailable(str(error)) from error
+        raise _unavailable(error) from error
     except sqlalchemy.exc.DBAPIError as error:
         if error.connection_invalidated or _is_passing(error.orig):
-            raise DatabaseUnavailable(str(error.orig).strip()) from error
+            raise _unavailable(error.orig) from error
+        metrics.DATABASE_ERRORS.labels("other").inc()
         raise
     except ConnectorException as error:  # procrastinate's wrapping of psycopg's errors
         if _is_passing(error.__cause__):
-            raise DatabaseUnavailable(str(error.__cause__).strip()) from error
+            raise _unavailable(error.__cause__) from error
+        metrics.DATABASE_ERRORS.labels("other").inc()
         raise
     except psycopg.Error as error:
         if _is_passing(error):
-            raise DatabaseUnavailable(str(error).strip()) from error
+            raise _unavailable(error) from error
+        metrics.DATABASE_ERRORS.labels("other").inc()
         raise
+
+
+def _unavailable(error: BaseException | None) -> DatabaseUnavailable:
+    metrics.DATABASE_ERRORS.labels("unavailable").inc()
+    return DatabaseUnavailable(str(error).strip())
 
 
 def _is_passing(error: BaseException | None) -> bool:

@@ -29,7 +29,10 @@ from fluxqueue.fluxjob.states import FluxJobState
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """One pod to be released to the node of its slot."""
+    """One pod to be released to the node of its slot.
+
+    ``waited_s``: seconds since its FluxJob was submitted; None where that has run before.
+    """
 
     workload_uid: str
     pod_uid: str
@@ -39,12 +42,16 @@ class Ungate:
     hostname: str | None
     jobid: int
     nodes: str
+    waited_s: float | None = None
 
 
 async def settle(tx: Transaction, uids: Sequence[str]) -> list[Ungate]:
     """Settle workloads; give the pods that hold a slot and are still gated."""
     rows = await tx.fetch(
-        "SELECT uid, jobid, state, wanted, lacking, result, is_deleting, is_gone FROM fluxjobs"
+        "SELECT uid, jobid, state, wanted, lacking, result, is_deleting, is_gone,"
+        " CASE WHEN started_at IS NULL"
+        " THEN CAST(extract(epoch FROM now() - submitted_at) AS float8) END AS waited_s"
+        " FROM fluxjobs"
         " WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
         uids=list(uids),
     )
@@ -220,6 +227,7 @@ async def _ungates(
             hostname=hostnames.get(holders[uid]),
             jobid=row["jobid"],
             nodes=nodes,
+            waited_s=row["waited_s"],
         )
         for uid in gated
     ]

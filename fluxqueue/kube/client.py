@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 
 import orjson
 
-from fluxqueue import __version__
+from fluxqueue import __version__, metrics
 from fluxqueue.errors import ApiUnavailable, Gone
 from fluxqueue.kube.answers import RETRY_AFTER_MAX_S, as_error, decode, retry_after_s, status_error
 from fluxqueue.kube.backoff import Backoff
@@ -221,6 +221,7 @@ class KubeClient:
         path = resource.path(namespace)
         target = f"{path}?{urlencode(query)}"
         async with self._transport.stream(target, self._headers(), idle_s) as reply:
+            metrics.API_REQUESTS.labels("WATCH", str(reply.status)).inc()
             if reply.status >= 400:
                 body = b"".join([chunk async for chunk in reply.chunks()])
                 if reply.status == 401:
@@ -394,13 +395,17 @@ class KubeClient:
             try:
                 reply = await self._transport.send(method, target, headers, data, timeout_s)
             except TransportError as error:
+                metrics.API_REQUESTS.labels(method, "0").inc()
                 if is_last or not (is_repeatable or error.is_unsent):
                     raise
+                metrics.API_RETRIES.labels(method).inc()
                 await asyncio.sleep(backoff.next_delay_s())
                 continue
+            metrics.API_REQUESTS.labels(method, str(reply.status)).inc()
             wait_s = self._wait_before_retry(reply, is_repeatable)
             if wait_s is None or is_last:
                 return reply
+            metrics.API_RETRIES.labels(method).inc()
             await asyncio.sleep(backoff.next_delay_s(wait_s))
         raise ApiUnavailable("attempts_max must be at least 1")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
+from fluxqueue.endpoint import Heartbeats
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.settings import Settings
 
@@ -19,3 +20,9 @@ class WorkerContext:
     settings: Settings
     clock: Clock
     identity: str
+    heartbeats: Heartbeats = field(default_factory=Heartbeats)
+
+    @property
+    def patience_s(self) -> float:
+        """How long one turn of a loop may take: its statements may run into their time-outs."""
+        return 60 + 3 * (self.settings.statement_timeout_s + self.settings.db_pool_timeout_s)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from fluxqueue import metrics
 from fluxqueue.db.outbox import OutboxRow, Outcome, finish_and_claim
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import FluxQueueError
@@ -32,6 +33,8 @@ async def drain(context: WorkerContext, task: TaskName, carry_out: BatchEffect) 
     while rows := await finish_and_claim(context.database, task, outcome, limit=BATCH_MAX):
         failed = await carry_out(rows)
         outcome = Outcome([row.id for row in rows if row.id not in failed], failed)
+        metrics.EFFECTS.labels(task.value, "done").inc(len(outcome.done))
+        metrics.EFFECTS.labels(task.value, "failed").inc(len(failed))
         _log_failures(task, rows, failed)
 
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from fluxqueue import metrics
 from fluxqueue.db import leadership
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
@@ -108,17 +109,20 @@ class Worker:
         context = self._context
         duration_s = context.settings.matcher_lease_s
         while True:
+            context.heartbeats.beat("matcher", within_s=context.patience_s)
             term = await self._try_lead()
             if term is not None:
                 break
             await context.clock.sleep(duration_s / 5)
         logger.info("holds the matcher's role", extra={"action": "lead", "term": term})
         self._matcher = Matcher(context, term)
+        metrics.lead(ROLE, term)
         try:
             await context.database.wake(TaskName.SCHEDULE)
             await self._match_and_renew(term, duration_s)
         finally:
             self._matcher = None
+            metrics.stop_leading(ROLE)
             with suppress(DatabaseUnavailable):
                 await leadership.resign(context.database, ROLE, context.identity, term=term)
 
@@ -133,6 +137,7 @@ class Worker:
         matching = asyncio.create_task(self._run_queue("schedule", 1))
         try:
             while not matching.done():
+                context.heartbeats.beat("matcher", within_s=context.patience_s)
                 await asyncio.wait([matching], timeout=duration_s / 5)
                 if not await leadership.renew(
                     context.database, ROLE, context.identity, term=term, duration_s=duration_s

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from fluxqueue import metrics
 from fluxqueue.db import outbox, upkeep
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.worker.context import WorkerContext
@@ -22,6 +23,7 @@ SWEEP_S = 1.0
 async def sweep_for_ever(context: WorkerContext) -> None:
     """Wake what is due, every second, whatever else happens."""
     while True:
+        context.heartbeats.beat("sweep", within_s=context.patience_s)
         try:
             await context.database.wake(*await outbox.due_tasks(context.database))
         except DatabaseUnavailable as error:
@@ -34,7 +36,9 @@ async def sweep_for_ever(context: WorkerContext) -> None:
 
 async def maintain_for_ever(context: WorkerContext) -> None:
     """Run ``maintain`` at its interval; any worker may, repeating it is harmless."""
+    within_s = context.settings.maintain_interval_s + context.patience_s
     while True:
+        context.heartbeats.beat("maintain", within_s=within_s)
         try:
             await maintain(context)
         except DatabaseUnavailable as error:
@@ -47,6 +51,8 @@ async def maintain_for_ever(context: WorkerContext) -> None:
 async def maintain(context: WorkerContext) -> None:
     """Rescue, prune and report once."""
     rescued = await upkeep.rescue_stalled_tasks(context.database)
+    for task in rescued:
+        metrics.RESCUED.labels(task).inc()
     if rescued:
         logger.warning("stalled tasks removed", extra={"action": "rescue", "tasks": rescued})
     await upkeep.delete_old_rows(context.database, retention_s=context.settings.history_retention_s)

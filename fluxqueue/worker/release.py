@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fluxqueue import metrics
 from fluxqueue.db.outbox import OutboxRow
 from fluxqueue.db.settling import Ungate, settle
 from fluxqueue.errors import FluxQueueError, Invalid, NotFound
@@ -139,6 +140,9 @@ async def _ungate(context: WorkerContext, ungate: Ungate) -> None:
         # The pod has changed since it was read; if our gate went with that, all is well.
         if await _read_patch(context, ungate) is not None:
             raise
+        return
+    if ungate.waited_s is not None:
+        metrics.UNGATED_S.observe(ungate.waited_s)
 
 
 async def _read_patch(context: WorkerContext, ungate: Ungate) -> list[dict[str, Any]] | None:

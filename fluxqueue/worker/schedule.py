@@ -9,27 +9,47 @@ from __future__ import annotations
 
 import logging
 
+from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.decisions import (
+    Changes,
     lacking,
     load_graph,
+    store_decisions,
+    store_top_up,
+    take_changes,
+)
+from fluxqueue.db.leadership import check_term, is_observed
+from fluxqueue.db.queues import read_rules, read_use
+from fluxqueue.db.waiting import (
+    View,
     lock_queue,
     mark_examined,
     queue_head,
     set_pending_again,
-    store_decisions,
-    store_top_up,
-    take_changes,
-    unexamined,
     unsatisfiable,
 )
-from fluxqueue.db.leadership import check_term
 from fluxqueue.fluxjob.request import MatchPolicy, ResourceRequest
 from fluxqueue.graph.pools import PoolSet
+from fluxqueue.policy.limits import Use
 from fluxqueue.policy.queue_policy import queue_policy
-from fluxqueue.scheduler.cycle import Decisions, run_cycle, split_unsatisfiable
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.cycle import (
+    Decisions,
+    PendingJob,
+    Queues,
+    run_cycle,
+    split_unsatisfiable,
+)
 from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.intake import (
+    Taken,
+    past_full_users,
+    reconsider_queues,
+    take_in,
+    why_full,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +69,8 @@ class Matcher:
         self._match_policy = MatchPolicy(settings.match_policy)
         self._pools: PoolSet | None = None
         self._answers: dict[ResourceRequest, str | None] = {}
+        self._rules: dict[str, QueueRules] = {}
+        self._decided: dict[str, int] = {}
 
     async def run(self) -> None:
         """Run cycles until one neither starts anything nor leaves anything unexamined.
@@ -63,56 +85,106 @@ class Matcher:
 
     async def _cycle(self) -> bool:
         try:
-            async with self._context.database.begin() as tx:
-                await check_term(tx, ROLE, self._term)
-                return await self._decide(tx)
+            with metrics.CYCLE_S.time():
+                async with self._context.database.begin() as tx:
+                    await check_term(tx, ROLE, self._term)
+                    if not await is_observed(tx):
+                        return False  # the controller wakes us when it has looked
+                    is_more = await self._decide(tx)
         except BaseException:
             self._pools = None
             raise
+        for outcome, number in self._decided.items():
+            metrics.DECISIONS.labels(outcome).inc(number)
+        return is_more
 
     async def _decide(self, tx: Transaction) -> bool:
         """One cycle; tell whether another should follow at once."""
-        pools = self._pools
-        if pools is None:
-            pools = PoolSet(self._match_policy)
-            await load_graph(tx, pools)
-            have_nodes_changed = True
-        else:
-            have_nodes_changed = await take_changes(tx, pools)
-        self._pools = pools
-        await lock_queue(
-            tx,
+        pools, changes = await self._bring_up_to_date(tx)
+        queues = await self._queues(tx)
+        view = View(
             depth=self._policy.queue_depth,
             examined_max=EXAMINED_MAX,
-            have_nodes_changed=have_nodes_changed,
+            have_nodes_changed=changes.have_nodes_changed,
+            changed_queues=changes.queues,
         )
-        if have_nodes_changed:
-            await self._reconsider(tx, pools)
+        view = await past_full_users(tx, view, self._rules, queues)
+        await lock_queue(tx, view)
+        await self._reconsider(tx, pools, changes)
         pools.clear_plan()
         now = self._context.clock.now_s()
         await store_top_up(tx, top_up(pools, await lacking(tx), now))
-        new = await unexamined(tx, limit=EXAMINED_MAX)
-        if new:
-            await mark_examined(tx, *split_unsatisfiable(pools, new, self._answers))
+        new = await take_in(tx, pools, self._rules, self._answers, limit=EXAMINED_MAX)
         # Nodes may have gone since these were examined, further back in the queue.
         queue, never = split_unsatisfiable(
-            pools, await queue_head(tx, depth=self._policy.queue_depth), self._answers
+            pools, await queue_head(tx, view, self._rules), self._answers
         )
         if never:
             await mark_examined(tx, [], never)
-        decisions = run_cycle(pools, queue, self._policy, now)
+        decisions = run_cycle(pools, queue, self._policy, now, queues)
+        self._tell_full(decisions, new, view, queues)
         for uid in await store_decisions(tx, decisions, term=self._term):
             pools.cancel(uid)
         _log(decisions)
-        is_full = len(queue) + len(never) == self._policy.queue_depth
-        is_more_behind = is_full and bool(decisions.allocated or never)
-        return is_more_behind or len(new) == EXAMINED_MAX
+        self._decided = {
+            "allocated": len(decisions.allocated),
+            "reserved": len(decisions.reserved),
+            "waiting": len(decisions.waiting),
+            "unsatisfiable": len(new.impossible) + len(never),
+        }
+        gone = [job for job, _ in (*decisions.allocated, *never)]
+        is_more_behind = self._is_more_behind([*queue, *(job for job, _ in never)], gone)
+        return is_more_behind or new.looked_at == EXAMINED_MAX
 
-    async def _reconsider(self, tx: Transaction, pools: PoolSet) -> None:
-        """Nodes have changed: what could never run may run now."""
-        self._answers.clear()
-        possible, _ = split_unsatisfiable(pools, await unsatisfiable(tx), self._answers)
-        await set_pending_again(tx, possible)
+    async def _bring_up_to_date(self, tx: Transaction) -> tuple[PoolSet, Changes]:
+        """Take in what has changed; rules are read when a queue has."""
+        pools = self._pools
+        if pools is None:
+            pools = PoolSet(self._match_policy)
+            changes = await load_graph(tx, pools)
+            self._rules = await read_rules(tx)
+        else:
+            changes = await take_changes(tx, pools)
+            if changes.queues:
+                self._rules = await read_rules(tx)
+        self._pools = pools
+        return pools, changes
+
+    async def _queues(self, tx: Transaction) -> Queues:
+        """The rules, and what runs in the queues that have limits on it."""
+        bounded = [name for name, rules in self._rules.items() if rules.has_use_limits]
+        return Queues(self._rules, await read_use(tx, bounded))
+
+    async def _reconsider(self, tx: Transaction, pools: PoolSet, changes: Changes) -> None:
+        """Nodes or queues have changed: what could not run may run now, and the reverse."""
+        if changes.have_nodes_changed:
+            self._answers.clear()
+            never = await unsatisfiable(tx, self._rules)
+            possible, _ = split_unsatisfiable(pools, never, self._answers)
+            await set_pending_again(tx, possible)
+        if changes.queues:
+            await reconsider_queues(tx, self._rules, changes.queues)
+
+    def _tell_full(self, decisions: Decisions, new: Taken, view: View, queues: Queues) -> None:
+        """Tell newcomers that the walk has looked past why they wait."""
+        if not view.full:
+            return
+        use = Use.of(queues.use)
+        for job in new.possible:
+            reason = why_full(job, self._rules, use) if (job.queue, job.user) in view.full else None
+            if reason is not None:
+                decisions.waiting.append((job, reason))
+
+    def _is_more_behind(self, looked_at: list[PendingJob], gone: list[PendingJob]) -> bool:
+        """Whether some queue was seen to its depth only, and has moved up since."""
+        seen: dict[str, int] = {}
+        for job in looked_at:
+            seen[job.queue] = seen.get(job.queue, 0) + 1
+        return any(
+            seen[name] >= (self._rules[name].queue_depth or self._policy.queue_depth)
+            for name in {job.queue for job in gone}
+            if name in self._rules
+        )
 
 
 def _log(decisions: Decisions) -> None:

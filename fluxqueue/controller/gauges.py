@@ -1,0 +1,76 @@
+"""Showing the queue's numbers as metrics, from the rows, in the leading controller alone.
+
+Started and cancelled by ``main`` with the leadership; a process that leads no longer shows nothing,
+so that two processes never show the same thing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fluxqueue import metrics
+from fluxqueue.clock import Clock
+from fluxqueue.db.database import Database
+from fluxqueue.db.gauges import QueueGauges, read_gauges
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.endpoint import Heartbeats
+from fluxqueue.errors import DatabaseUnavailable
+from fluxqueue.fluxjob.states import FINAL, FluxJobState
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 10.0
+LOOP = "gauges"
+PATIENCE_S = 600.0
+"""One round may run into the time-outs of its statements."""
+
+_LIVE = tuple(state for state in FluxJobState if state not in FINAL)
+_WAITING = (FluxJobState.PENDING, FluxJobState.RESERVED)
+_EFFECTS = (TaskName.RELEASE, TaskName.UNGATE, TaskName.CLEANUP, TaskName.STATUS)
+_ALL = (
+    metrics.FLUXJOBS,
+    metrics.OLDEST_WAITING_S,
+    metrics.OUTBOX,
+    metrics.OUTBOX_AGE_S,
+)
+
+
+async def show_for_ever(database: Database, clock: Clock, heartbeats: Heartbeats) -> None:
+    """Read and show until cancelled; while the database is away nothing is shown."""
+    try:
+        while True:
+            heartbeats.beat(LOOP, within_s=PATIENCE_S)
+            try:
+                show(await read_gauges(database))
+            except DatabaseUnavailable as error:
+                hide()
+                logger.info("database away", extra={"action": LOOP, "error": str(error)})
+            except Exception:
+                hide()
+                logger.exception("numbers not read")
+            await clock.sleep(INTERVAL_S)
+    finally:
+        heartbeats.stop(LOOP)
+        hide()
+
+
+def show(found: QueueGauges) -> None:
+    """Replace all numbers; what has none is 0, so that its series does not end."""
+    hide()
+    for queue in {queue for queue, _ in found.fluxjobs} | {"default"}:
+        for state in _LIVE:
+            number = found.fluxjobs.get((queue, state), 0)
+            metrics.FLUXJOBS.labels(queue, str(state)).set(number)
+        oldest_s = max(found.oldest_s.get((queue, state), 0.0) for state in _WAITING)
+        metrics.OLDEST_WAITING_S.labels(queue).set(oldest_s)
+    for kind in {*found.outbox, *map(str, _EFFECTS)}:
+        metrics.OUTBOX.labels(kind).set(found.outbox.get(kind, 0))
+        metrics.OUTBOX_AGE_S.labels(kind).set(found.overdue_s.get(kind, 0.0))
+    metrics.DRIFT.set(found.drift)
+
+
+def hide() -> None:
+    """Show none of it."""
+    for gauge in _ALL:
+        gauge.clear()
+    metrics.DRIFT.set(0)

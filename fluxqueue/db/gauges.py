@@ -1,0 +1,59 @@
+"""The queue in numbers for the metrics: lengths, ages, backlog, drift. Reads only.
+
+Called by the leading controller every few seconds (``controller.gauges``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fluxqueue.db.database import Database
+
+_FLUXJOBS = """
+SELECT queue, state, count(*) AS number,
+    CAST(extract(epoch FROM now() - min(submitted_at)) AS float8) AS oldest_s
+FROM fluxjobs WHERE ended_at IS NULL GROUP BY queue, state
+"""
+_OUTBOX = """
+SELECT kind, count(*) AS number,
+    CAST(greatest(extract(epoch FROM now() - min(due_at)), 0) AS float8) AS overdue_s
+FROM outbox GROUP BY kind
+"""
+_DRIFT = "SELECT count(*) AS number FROM drift"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGauges:
+    """Numbers by their labels; ages in seconds.
+
+    ``fluxjobs``: by queue and state, those that have not ended. ``oldest_s``: by queue and state,
+    since submission. ``overdue_s``: by kind, how long the oldest due effect has been due.
+    """
+
+    fluxjobs: Mapping[tuple[str, str], int]
+    oldest_s: Mapping[tuple[str, str], float]
+    outbox: Mapping[str, int]
+    overdue_s: Mapping[str, float]
+    drift: int
+
+
+async def read_gauges(database: Database) -> QueueGauges:
+    """Read all of it as of one moment.
+
+    Raises
+    ------
+    DatabaseUnavailable
+        Postgres is away.
+    """
+    async with database.begin() as tx:
+        fluxjobs = await tx.fetch(_FLUXJOBS)
+        outbox = await tx.fetch(_OUTBOX)
+        drift = await tx.fetch_one(_DRIFT)
+    return QueueGauges(
+        fluxjobs={(row["queue"], row["state"]): row["number"] for row in fluxjobs},
+        oldest_s={(row["queue"], row["state"]): row["oldest_s"] for row in fluxjobs},
+        outbox={row["kind"]: row["number"] for row in outbox},
+        overdue_s={row["kind"]: row["overdue_s"] for row in outbox},
+        drift=drift["number"] if drift is not None else 0,
+    )

@@ -1,0 +1,112 @@
+"""Every metric of controller and worker, in one registry; served by ``endpoint`` at ``/metrics``.
+
+Set by whoever does or sees the thing (client, database, worker, controller); the deciding core
+knows nothing of it. Names and labels are an interface: dashboards and alerts read them
+(docs/metrics.md lists them). What is read from the rows is shown by the leading controller alone,
+so that a sum over processes counts nothing twice.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+REGISTRY = CollectorRegistry(auto_describe=True)
+ProcessCollector(registry=REGISTRY)
+PlatformCollector(registry=REGISTRY)
+
+_SHORT_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_LONG_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 86400)
+
+
+def _counter(name: str, text: str, *label_names: str) -> Counter:
+    return Counter(name, text, label_names, registry=REGISTRY)
+
+
+def _gauge(name: str, text: str, *label_names: str) -> Gauge:
+    return Gauge(name, text, label_names, registry=REGISTRY)
+
+
+# --- the queue: set by the leading controller from the rows --------------------------------------
+
+FLUXJOBS = _gauge("fluxqueue_fluxjobs", "FluxJobs that have not ended.", "queue", "state")
+OLDEST_WAITING_S = _gauge(
+    "fluxqueue_oldest_waiting_seconds",
+    "Age of the FluxJob that has waited longest (Pending or Reserved).",
+    "queue",
+)
+OUTBOX = _gauge("fluxqueue_outbox_rows", "Effects still to be carried out.", "kind")
+OUTBOX_AGE_S = _gauge(
+    "fluxqueue_outbox_overdue_seconds", "How long the oldest due effect has been due.", "kind"
+)
+DRIFT = _gauge("fluxqueue_drift_rows", "Broken invariants in the rows; 0 in health.")
+
+# --- the worker ----------------------------------------------------------------------------------
+
+CYCLE_S = Histogram(
+    "fluxqueue_cycle_duration_seconds",
+    "Time of one scheduling cycle, its transaction included.",
+    registry=REGISTRY,
+    buckets=_SHORT_S,
+)
+DECISIONS = _counter(
+    "fluxqueue_decisions_total",
+    "Decisions that were committed: allocated, reserved, waiting, unsatisfiable.",
+    "outcome",
+)
+UNGATED_S = Histogram(
+    "fluxqueue_submit_to_ungated_seconds",
+    "From submission until the gate of a pod was taken off; first pods only, no replacements.",
+    registry=REGISTRY,
+    buckets=_LONG_S,
+)
+EFFECTS = _counter("fluxqueue_effects_total", "Effects tried: done or failed.", "kind", "outcome")
+RESCUED = _counter("fluxqueue_tasks_rescued_total", "Tasks whose worker died.", "task")
+
+# --- leadership, API server, database, certificates ----------------------------------------------
+
+IS_LEADER = _gauge("fluxqueue_is_leader", "1 while this process holds the role.", "role")
+TERM = _gauge("fluxqueue_leadership_term", "Term this process last held the role under.", "role")
+API_REQUESTS = _counter(
+    "fluxqueue_api_requests_total",
+    "Answers of the API server; code is 0 where the connection failed.",
+    "verb",
+    "code",
+)
+API_RETRIES = _counter("fluxqueue_api_retries_total", "Requests that were sent again.", "verb")
+DATABASE_ERRORS = _counter(
+    "fluxqueue_database_errors_total", "Errors of the database: unavailable or other.", "kind"
+)
+CERTIFICATE_EXPIRY = _gauge(
+    "fluxqueue_certificate_expiry_timestamp_seconds",
+    "When the webhook's CA and its serving certificate expire.",
+    "kind",
+)
+CERTIFICATE_CHANGES = _counter(
+    "fluxqueue_certificate_changes_total", "Writes to the Secret and to the caBundle.", "object"
+)
+
+
+def lead(role: str, term: int) -> None:
+    """Show that this process holds ``role`` under ``term``."""
+    IS_LEADER.labels(role).set(1)
+    TERM.labels(role).set(term)
+
+
+def stop_leading(role: str) -> None:
+    """Show that this process does not hold ``role``."""
+    IS_LEADER.labels(role).set(0)
+
+
+def render() -> bytes:
+    """Write all metrics in Prometheus' text format."""
+    return generate_latest(REGISTRY)

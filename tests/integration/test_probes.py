@@ -1,0 +1,256 @@
+"""Controller and worker as real processes: probes that tell the truth, metrics that are scraped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, LEASES
+from fluxqueue.localcluster.cluster import (
+    ControllerOptions,
+    LocalCluster,
+    LocalClusterConfig,
+    NodeShape,
+)
+from fluxqueue.localpg import LocalPostgres
+from fluxqueue.workload.labels import GATE, OWN_NAMESPACE
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+
+class Probed:
+    """One process of ours and its endpoint."""
+
+    def __init__(self, part: str, process: asyncio.subprocess.Process, port: int) -> None:
+        self.part, self.process, self.port = part, process, port
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Status and text; status 0 while nobody listens."""
+        url = f"http://127.0.0.1:{self.port}{path}"
+        timeout = aiohttp.ClientTimeout(total=10)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(url) as answer,
+            ):
+                return answer.status, await answer.text()
+        except aiohttp.ClientError:
+            return 0, ""
+
+    async def until(self, path: str, status: int, text: str = "") -> str:
+        """Wait for an answer."""
+        last: tuple[int, str] = (0, "")
+
+        async def look() -> bool:
+            nonlocal last
+            last = await self.get(path)
+            return last[0] == status and text in last[1]
+
+        try:
+            await eventually(look, f"{path} of {self.part}: {status} {text}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it was {last}") from error
+        return last[1]
+
+    async def value(self, series: str) -> float | None:
+        """One series of ``/metrics``, given as it is written there."""
+        status, text = await self.get("/metrics")
+        assert status == 200
+        found = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
+        return float(found[1]) if found else None
+
+
+@pytest_asyncio.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    """An embedded cluster with one node, our definitions and a kubeconfig."""
+    config = LocalClusterConfig(nodes=[NodeShape("n1")], options=ControllerOptions.quick())
+    async with LocalCluster(config) as running:
+        running.write_kubeconfig(tmp_path / "kubeconfig")
+        async with KubeClient(running.client_config()) as client:
+            await install_definitions(client, OWN_NAMESPACE)
+        yield running
+
+
+Starter = Callable[..., Awaitable[Probed]]
+
+
+@pytest_asyncio.fixture
+async def start(tmp_path: Path, cluster: LocalCluster) -> AsyncIterator[Starter]:
+    """Start parts; all are ended with the test."""
+    async with contextlib.AsyncExitStack() as exits:
+
+        async def run(part: str, url: str, **environ: str) -> Probed:
+            return await exits.enter_async_context(_running(part, url, tmp_path, environ))
+
+        yield run
+
+
+@asynccontextmanager
+async def _running(
+    part: str, url: str, folder: Path, environ: dict[str, str]
+) -> AsyncIterator[Probed]:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = int(environ.pop("port", 0)) or int(probe.getsockname()[1])
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "fluxqueue",
+        part,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={
+            **os.environ,
+            "DATABASE_URL": url,
+            "KUBECONFIG": str(folder / "kubeconfig"),
+            "FLUXQUEUE_HTTP_PORT": str(port),
+            **environ,
+        },
+    )
+    assert process.stderr is not None
+    reading = asyncio.create_task(process.stderr.read())
+    try:
+        yield Probed(part, process, port)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), 30)
+        except TimeoutError:
+            process.kill()
+        (folder / f"{part}-{port}.log").write_bytes(await reading)
+
+
+def _job(name: str) -> dict[str, Any]:
+    """As admission leaves it."""
+    spec = {
+        "containers": [{"name": "main", "image": "registry.example/app:1"}],
+        "restartPolicy": "Never",
+        "schedulingGates": [{"name": GATE}],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"suspend": True, "template": {"metadata": {}, "spec": spec}},
+    }
+
+
+async def test_a_job_goes_through_and_the_metrics_say_so(
+    start: Starter, cluster: LocalCluster, database_url: str
+) -> None:
+    controller, worker = await asyncio.gather(
+        start("controller", database_url), start("worker", database_url)
+    )
+    await asyncio.gather(*(one.until("/readyz", 200, "ok") for one in (controller, worker)))
+    async with KubeClient(cluster.client_config()) as client:
+        await client.create(JOBS, "default", _job("one"))
+
+        async def is_over() -> bool:
+            found = (await client.list(FLUXJOBS, "default")).items
+            return any((one.get("status") or {}).get("state") == "Completed" for one in found)
+
+        await eventually(is_over, "the FluxJob completes")
+    assert await worker.value('fluxqueue_is_leader{role="matcher"}') == 1
+    assert await worker.value('fluxqueue_decisions_total{outcome="allocated"}') == 1
+    assert await worker.value("fluxqueue_submit_to_ungated_seconds_count") == 1
+    assert (await worker.value("fluxqueue_cycle_duration_seconds_count") or 0) >= 1
+    assert (await worker.value('fluxqueue_effects_total{kind="ungate",outcome="done"}') or 0) >= 1
+    assert (await worker.value('fluxqueue_api_requests_total{code="200",verb="PATCH"}') or 0) >= 2
+    assert await worker.value('fluxqueue_fluxjobs{queue="default",state="Pending"}') is None
+    assert await controller.value('fluxqueue_is_leader{role="controller"}') == 1
+    assert (await controller.value('fluxqueue_leadership_term{role="controller"}') or 0) >= 1
+    assert await controller.value('fluxqueue_fluxjobs{queue="default",state="Running"}') == 0
+    assert await controller.value('fluxqueue_outbox_rows{kind="release"}') == 0
+    assert await controller.value("fluxqueue_drift_rows") == 0
+    assert (await controller.value('fluxqueue_api_requests_total{code="201",verb="POST"}') or 0) > 0
+
+
+async def test_queue_lengths_and_ages_are_shown(
+    start: Starter, cluster: LocalCluster, database_url: str
+) -> None:
+    """With no worker at all, what is submitted waits, and grows older."""
+    controller = await start("controller", database_url)
+    async with KubeClient(cluster.client_config()) as client:
+        for number in range(3):
+            await client.create(JOBS, "default", _job(f"wait-{number}"))
+
+    async def is_shown() -> bool:
+        if (await controller.get("/metrics"))[0] == 0:
+            return False
+        length = await controller.value('fluxqueue_fluxjobs{queue="default",state="Pending"}')
+        age = await controller.value('fluxqueue_oldest_waiting_seconds{queue="default"}')
+        return length == 3 and (age or 0) > 0
+
+    await eventually(is_shown, "three wait")
+
+
+async def test_a_standby_is_ready_and_shows_nothing_of_the_queue(
+    start: Starter, cluster: LocalCluster, database_url: str
+) -> None:
+    leader = await start("controller", database_url)
+    await leader.until("/metrics", 200, 'fluxqueue_is_leader{role="controller"} 1.0')
+    standby = await start("controller", database_url)
+    await standby.until("/readyz", 200, "ok")
+    assert await standby.value('fluxqueue_is_leader{role="controller"}') in {None, 0}
+    assert await standby.value('fluxqueue_fluxjobs{queue="default",state="Pending"}') is None
+    async with KubeClient(cluster.client_config()) as client:
+        lease = await client.get(LEASES, OWN_NAMESPACE, "fluxqueue-controller")
+    assert str(leader.process.pid) in lease["spec"]["holderIdentity"]
+
+
+async def test_waiting_for_the_migration_is_healthy_and_not_ready(
+    start: Starter, empty_database_url: str
+) -> None:
+    worker = await start("worker", empty_database_url)
+    await worker.until("/readyz", 503, "waits for the database")
+    assert await worker.get("/healthz") == (200, "ok\n")
+
+
+@pytest.mark.parametrize("part", ["controller", "worker"])
+async def test_a_database_that_is_away_makes_it_unready_and_not_unhealthy(
+    start: Starter, own_postgres: LocalPostgres, part: str
+) -> None:
+    probed = await start(part, own_postgres.url)
+    await probed.until("/readyz", 200, "ok")
+    await asyncio.to_thread(own_postgres.stop)
+    await probed.until("/readyz", 503, "database: ")
+    assert (await probed.get("/healthz"))[0] == 200
+    await asyncio.to_thread(own_postgres.start)
+    await probed.until("/readyz", 200, "ok")
+    assert (await probed.value('fluxqueue_database_errors_total{kind="unavailable"}') or 0) > 0
+
+
+async def test_an_api_server_that_is_away_makes_it_unready(
+    start: Starter, cluster: LocalCluster, database_url: str
+) -> None:
+    worker = await start("worker", database_url)
+    await worker.until("/readyz", 200, "ok")
+    await cluster.stop()
+    await worker.until("/readyz", 503, "API server: ")
+    assert (await worker.get("/healthz"))[0] == 200
+
+
+async def test_two_processes_on_one_port_are_refused_with_the_way_out(
+    start: Starter, database_url: str
+) -> None:
+    first = await start("worker", database_url)
+    await first.until("/healthz", 200)
+    second = await start("worker", database_url, port=str(first.port))
+    assert await asyncio.wait_for(second.process.wait(), 60) == 2
+    assert first.process.returncode is None
