@@ -1,4 +1,4 @@
-"""What the ``schedule`` task reads and writes: the graph's changes, the queue, and decisions.
+"""What the ``schedule`` task reads and writes: what has changed, and decisions.
 
 Called by ``worker.schedule`` within one transaction per cycle that holds the matcher's term. All
 decisions of a cycle become visible together or not at all.
@@ -6,8 +6,8 @@ decisions of a cycle become visible together or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -18,11 +18,8 @@ from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import FOREVER, PlacedSlot, Placement, PoolSet
-from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.top_up import Lack
-
-REQUESTS_KEPT = 4096
-"""Different requests remembered in their parsed form."""
 
 _FOREIGN = """
 SELECT node, jsonb_object_agg(resource, amount) AS used FROM (
@@ -42,18 +39,31 @@ ORDER BY a.id, s.number
 """
 
 
-async def load_graph(tx: Transaction, pools: PoolSet) -> None:
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What has changed since the last cycle, apart from the pool set, which has taken it in."""
+
+    have_nodes_changed: bool
+    queues: frozenset[str]
+
+
+async def load_graph(tx: Transaction, pools: PoolSet) -> Changes:
     """Fill an empty pool set from the rows; changes recorded so far are contained in them."""
-    await tx.execute("DELETE FROM graph_changes")
+    changes = await tx.fetch("DELETE FROM graph_changes RETURNING kind, key")
     rows = await tx.fetch("SELECT fact FROM nodes ORDER BY length(name), name")
     facts = [NodeFact.from_json(row["fact"]) for row in rows]
     pools.add_rows([fact.name for fact in facts])
     await _set_nodes(tx, pools, facts, None)
     await _book(tx, pools, None)
+    return Changes(have_nodes_changed=True, queues=_queues_in(changes))
 
 
-async def take_changes(tx: Transaction, pools: PoolSet) -> bool:
-    """Bring a filled pool set up to date; tell whether any node has changed.
+def _queues_in(changes: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    return frozenset(row["key"] for row in changes if row["kind"] == "queue")
+
+
+async def take_changes(tx: Transaction, pools: PoolSet) -> Changes:
+    """Bring a filled pool set up to date; tell what else has changed.
 
     Changes are consumed by deleting them, so one that commits late is simply found by the next
     cycle; reading whole present states makes taking one in twice harmless.
@@ -77,7 +87,7 @@ async def take_changes(tx: Transaction, pools: PoolSet) -> bool:
         for uid in uids:
             pools.cancel(uid)
         await _book(tx, pools, uids)
-    return bool(names)
+    return Changes(bool(names), _queues_in(changes))
 
 
 async def _set_nodes(
@@ -107,117 +117,6 @@ async def _book(tx: Transaction, pools: PoolSet, uids: Sequence[str] | None) -> 
                 is_exclusive=terms[uid]["is_exclusive"],
             ),
         )
-
-
-@lru_cache(maxsize=REQUESTS_KEPT)
-def _request(text: str) -> ResourceRequest:
-    """Read a request; a long queue holds few different ones and is read in every cycle."""
-    return ResourceRequest.from_json(orjson.loads(text))
-
-
-def _pending(rows: Iterable[Mapping[str, Any]]) -> list[PendingJob]:
-    return [
-        PendingJob(
-            row["uid"],
-            row["jobid"],
-            row["priority"],
-            _request(row["request"]),
-            row["queue"],
-            row["user_name"],
-        )
-        for row in rows
-    ]
-
-
-async def lock_queue(
-    tx: Transaction, *, depth: int, examined_max: int, have_nodes_changed: bool
-) -> None:
-    """Lock every FluxJob that the cycle may change, in the order of their UIDs.
-
-    All at once and before the first change: observations and settling lock in the same order, so
-    whoever comes second waits, and nobody waits for somebody who waits for him.
-    """
-    await tx.execute(
-        """
-        SELECT uid FROM fluxjobs WHERE uid IN (
-            (SELECT uid FROM fluxjobs WHERE NOT is_examined AND state IN ('Pending', 'Reserved')
-             ORDER BY jobid LIMIT :examined_max)
-            UNION ALL
-            (SELECT uid FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined
-             AND blocked_by IS NULL AND NOT is_deleting AND result IS NULL
-             ORDER BY priority DESC, jobid LIMIT :depth)
-            UNION ALL
-            SELECT uid FROM reservations
-            UNION ALL
-            SELECT uid FROM fluxjobs WHERE lacking > 0
-            UNION ALL
-            SELECT uid FROM fluxjobs
-            WHERE CAST(:have_nodes_changed AS bool) AND state = 'Unsatisfiable')
-        ORDER BY uid FOR UPDATE
-        """,
-        depth=depth,
-        examined_max=examined_max,
-        have_nodes_changed=have_nodes_changed,
-    )
-
-
-async def unexamined(tx: Transaction, *, limit: int) -> list[PendingJob]:
-    """Waiting FluxJobs whose satisfiability nobody has looked at yet, oldest first."""
-    return _pending(
-        await tx.fetch(
-            "SELECT uid, jobid, priority, queue, user_name, request::text AS request FROM fluxjobs"
-            " WHERE NOT is_examined AND state IN ('Pending', 'Reserved')"
-            " ORDER BY jobid LIMIT :limit",
-            limit=limit,
-        )
-    )
-
-
-async def mark_examined(
-    tx: Transaction, jobs: Sequence[PendingJob], never: Sequence[tuple[PendingJob, str]]
-) -> None:
-    """Remember who was examined, and say of the impossible ones why."""
-    await tx.execute(
-        "UPDATE fluxjobs SET is_examined = true WHERE uid = ANY(CAST(:uids AS text[]))",
-        uids=sorted([job.uid for job in jobs] + [job.uid for job, _ in never]),
-    )
-    await tx.execute_many(
-        "UPDATE fluxjobs SET state = 'Unsatisfiable', reason = :reason, expected_start = NULL"
-        " WHERE uid = :uid AND state IN ('Pending', 'Reserved')",
-        sorted(({"uid": job.uid, "reason": reason} for job, reason in never), key=_by_uid),
-    )
-
-
-async def unsatisfiable(tx: Transaction) -> list[PendingJob]:
-    """FluxJobs found impossible before; nodes have changed since."""
-    return _pending(
-        await tx.fetch(
-            "SELECT uid, jobid, priority, queue, user_name, request::text AS request FROM fluxjobs"
-            " WHERE state = 'Unsatisfiable'"
-        )
-    )
-
-
-async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:
-    """They fit the cluster as it is now."""
-    await tx.execute(
-        "UPDATE fluxjobs SET state = 'Pending', reason = '' WHERE state = 'Unsatisfiable'"
-        " AND uid = ANY(CAST(:uids AS text[]))",
-        uids=sorted(job.uid for job in jobs),
-    )
-
-
-async def queue_head(tx: Transaction, *, depth: int) -> list[PendingJob]:
-    """The first ``depth`` FluxJobs in queue order: priority, then submission."""
-    return _pending(
-        await tx.fetch(
-            "SELECT uid, jobid, priority, queue, user_name, request::text AS request FROM fluxjobs"
-            " WHERE state IN ('Pending', 'Reserved') AND is_examined"
-            " AND blocked_by IS NULL AND NOT is_deleting AND result IS NULL"
-            " ORDER BY priority DESC, jobid LIMIT :depth",
-            depth=depth,
-        )
-    )
 
 
 async def lacking(tx: Transaction) -> list[Lack]:

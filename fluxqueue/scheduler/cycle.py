@@ -7,7 +7,7 @@ the transaction that stores the decisions fails, the caller must throw the pool 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fluxqueue.errors import InsufficientResources
@@ -15,7 +15,9 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import UNKNOWN_END, Placement, PoolSet
 from fluxqueue.graph.reasons import why_never
+from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes
 from fluxqueue.policy.queue_policy import QueuePolicy
+from fluxqueue.policy.queue_rules import QueueRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,41 +66,101 @@ def split_unsatisfiable(
     return possible, never
 
 
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """The named queues of one cycle: whose rules each obeys, and what of each runs already."""
+
+    rules: Mapping[str, QueueRules] = field(default_factory=dict)
+    use: Mapping[tuple[str, str], Amounts] = field(default_factory=dict)
+
+    @property
+    def are_several(self) -> bool:
+        """Whether FluxJobs of another queue may come between those of one."""
+        return len(self.rules) > 1
+
+
 def run_cycle(
-    pools: PoolSet, queue: Iterable[PendingJob], policy: QueuePolicy, now: int
+    pools: PoolSet,
+    queue: Iterable[PendingJob],
+    policy: QueuePolicy,
+    now: int,
+    queues: Queues | None = None,
 ) -> Decisions:
-    """Walk the queue once under ``policy`` and decide.
+    """Walk all queues once, in one order, and decide.
+
+    Each queue has its own policy, and with it its own blocked head and its own reservations; those
+    of one queue hold against all. A FluxJob that a limit keeps from starting blocks nobody and is
+    promised nothing, whatever the policy.
 
     Parameters
     ----------
     pools : nodes and everything booked; allocations made here are booked in it.
-    queue : FluxJobs in queue order (priority, then submission), none of them unsatisfiable.
-    policy : how many reservations, and whether to look past a blocked FluxJob.
+    queue : FluxJobs in order (priority, then submission) over all queues, none unsatisfiable.
+    policy : for queues that leave theirs open: how many reservations, and whether to look past a
+        blocked FluxJob.
     now : epoch seconds.
+    queues : the rules of the named queues, and what of each runs (by queue and user); those of a
+        queue that it does not name are without limits.
     """
     pools.clear_plan()
-    walk = _Walk(pools, policy, now)
+    walk = _Walk(pools, policy, now, queues or Queues())
     for job in queue:
         walk.step(job)
     return walk.decisions
 
 
-class _Walk:
-    """State of one walk: who blocks, how many reservations are given, what is known not to fit."""
+class _Line:
+    """One queue during a walk: its rules, who blocks it, how many promises it has given."""
 
-    def __init__(self, pools: PoolSet, policy: QueuePolicy, now: int) -> None:
+    __slots__ = ("blocker", "depth", "has_limits", "is_backfilling", "promised", "rules")
+
+    def __init__(self, rules: QueueRules, policy: QueuePolicy, *, has_company: bool) -> None:
+        self.rules = rules
+        self.blocker: PendingJob | None = None
+        self.promised = 0
+        self.is_backfilling = policy.is_backfilling
+        self.depth = policy.reservation_depth
+        # What lets nobody of its own past its blocked head must not let those of other queues
+        # past it for ever either.
+        if has_company and not policy.is_backfilling:
+            self.depth = max(1, self.depth)
+        self.has_limits = rules.has_use_limits or rules.per_job.nodes is not None
+
+
+class _Walk:
+    """State of one walk: what each queue has come to, and what is known not to fit."""
+
+    def __init__(self, pools: PoolSet, policy: QueuePolicy, now: int, queues: Queues) -> None:
         self.pools, self.policy, self.now = pools, policy, now
         self.decisions = Decisions()
-        self._blocker: PendingJob | None = None
-        self._promised = 0
+        self._queues = queues
+        self._use = Use.of(queues.use)
+        self._lines: dict[str, _Line] = {}
         # During a walk free resources only shrink, so what did not fit once will not fit again.
         self._hopeless: dict[ResourceRequest, str] = {}
         self._unplannable: dict[ResourceRequest, str] = {}
 
+    def _line(self, name: str) -> _Line:
+        line = self._lines.get(name)
+        if line is None:
+            rules = self._queues.rules.get(name) or QueueRules(name)
+            line = self._lines[name] = _Line(
+                rules, rules.policy(self.policy), has_company=self._queues.are_several
+            )
+        return line
+
     def step(self, job: PendingJob) -> None:
         """Start ``job``, promise it a start, or say why it waits."""
-        if self._blocker is not None and not self.policy.is_backfilling:
-            self._wait(job, f"waits behind job {self._blocker.jobid}")
+        line = self._line(job.queue)
+        if not line.rules.is_started:
+            self._wait(job, f"queue {job.queue} is stopped")
+            return
+        if line.blocker is not None and not line.is_backfilling:
+            self._wait(job, f"waits behind job {line.blocker.jobid}")
+            return
+        over = self._why_over(line, job, 0)
+        if over is not None:
+            self._wait(job, over)
             return
         reason = self._hopeless.get(job.request)
         if reason is None:
@@ -108,16 +170,34 @@ class _Walk:
                 reason = busy.reason
                 self._hopeless[job.request] = reason
             else:
-                self.pools.book(job.uid, placement)
-                self.decisions.allocated.append((job, placement))
+                self._start(line, job, placement)
                 return
-        self._blocker = self._blocker or job
-        if self._promised < self.policy.reservation_depth:
-            self._reserve(job, reason)
+        line.blocker = line.blocker or job
+        if line.promised < line.depth:
+            self._reserve(line, job, reason)
         else:
             self._wait(job, reason)
 
-    def _reserve(self, job: PendingJob, reason: str) -> None:
+    def _why_over(self, line: _Line, job: PendingJob, nodes: int) -> str | None:
+        if not line.has_limits:
+            return None
+        return self._use.why_over(line.rules, job.user, _amounts(job, nodes))
+
+    def _start(self, line: _Line, job: PendingJob, placement: Placement) -> None:
+        # Only now it is known how many nodes it takes.
+        over = self._why_over(line, job, len(set(placement.nodes)))
+        if over is not None:
+            self._wait(job, over)
+            return
+        self.pools.book(job.uid, placement)
+        self._count(line, job, placement)
+        self.decisions.allocated.append((job, placement))
+
+    def _count(self, line: _Line, job: PendingJob, placement: Placement) -> None:
+        if line.has_limits:
+            self._use.add(job.queue, job.user, _amounts(job, len(set(placement.nodes))))
+
+    def _reserve(self, line: _Line, job: PendingJob, reason: str) -> None:
         # During a walk the future only fills up too.
         without = self._unplannable.get(job.request)
         if without is not None:
@@ -129,8 +209,13 @@ class _Walk:
             without = self._unplannable[job.request] = f"{reason}; {unknown.reason}"
             self._wait(job, without)
             return
+        over = self._why_over(line, job, len(set(placement.nodes)))
+        if over is not None:
+            self._wait(job, over)
+            return
         self.pools.reserve(placement, self.now)
-        self._promised += 1
+        self._count(line, job, placement)
+        line.promised += 1
         if placement.starts_at < UNKNOWN_END:
             self.decisions.reserved.append((job, placement))
             return
@@ -139,3 +224,7 @@ class _Walk:
 
     def _wait(self, job: PendingJob, reason: str) -> None:
         self.decisions.waiting.append((job, reason))
+
+
+def _amounts(job: PendingJob, nodes: int) -> Amounts:
+    return Amounts(1, nodes or fewest_nodes(job.request), asked_cpu_m(job.request))

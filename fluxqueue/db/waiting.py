@@ -1,0 +1,263 @@
+"""The queue as a cycle sees it: who is new, who is at the head of each queue, who is held.
+
+Called by ``worker.schedule`` within the cycle's transaction. ``lock_queue`` locks all FluxJobs that
+the cycle may change; the other functions read and write only those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.cycle import PendingJob
+
+REQUESTS_KEPT = 4096
+"""Different requests remembered in their parsed form."""
+
+QueueUser = tuple[str, str]
+"""A user of a queue: queue name, user name."""
+
+_COLUMNS = "uid, jobid, priority, queue, user_name, request::text AS request"
+_WAITS = "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL"
+_UNEXAMINED = "NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')"
+_IN_QUEUES = (
+    "queue = ANY(CAST(:queues AS text[]))"
+    " AND state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Held')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Applicant:
+    """A FluxJob that its queue takes in or does not; ``is_new``: it has not been taken in yet."""
+
+    job: PendingJob
+    namespace: str
+    state: str
+    reason: str
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How far a cycle looks.
+
+    ``depth`` counts in each queue that has none of its own. ``full`` are users that no FluxJob can
+    start of as long as their others run: they must not fill the head of their queue.
+    """
+
+    depth: int
+    examined_max: int
+    have_nodes_changed: bool
+    changed_queues: Collection[str] = ()
+    full: Set[QueueUser] = frozenset()
+
+
+@lru_cache(maxsize=REQUESTS_KEPT)
+def _request(text: str, default_duration_s: int | None) -> ResourceRequest:
+    """Read a request; a long queue holds few different ones and is read in every cycle."""
+    request = ResourceRequest.from_json(orjson.loads(text))
+    if request.duration_s is None and default_duration_s is not None:
+        return replace(request, duration_s=default_duration_s)
+    return request
+
+
+def _pending(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:
+    queue = rules.get(row["queue"])
+    return PendingJob(
+        row["uid"],
+        row["jobid"],
+        row["priority"],
+        _request(row["request"], None if queue is None else queue.default_duration_s),
+        row["queue"],
+        row["user_name"],
+    )
+
+
+def _head(columns: str, *, has_full: bool) -> str:
+    """The head of each queue: an index scan that stops at its depth, however long the queue is."""
+    not_full = (
+        " AND NOT (f.queue, f.user_name) IN (SELECT * FROM"
+        " unnest(CAST(:full_queues AS text[]), CAST(:full_users AS text[])))"
+        if has_full
+        else ""
+    )
+    return (
+        f"SELECT {columns} FROM fluxqueues q CROSS JOIN LATERAL ("  # noqa: S608 constants
+        f" SELECT {_COLUMNS} FROM fluxjobs f WHERE f.queue = q.name AND {_WAITS}"
+        f" AND NOT is_deleting AND result IS NULL{not_full}"
+        " ORDER BY priority DESC, jobid LIMIT coalesce(q.queue_depth, :depth)) h"
+    )
+
+
+def _head_values(view: View) -> dict[str, Any]:
+    values: dict[str, Any] = {"depth": view.depth}
+    if view.full:
+        pairs = sorted(view.full)
+        values["full_queues"] = [queue for queue, _ in pairs]
+        values["full_users"] = [user for _, user in pairs]
+    return values
+
+
+async def lock_queue(tx: Transaction, view: View) -> None:
+    """Lock every FluxJob that the cycle may change, in the order of their UIDs.
+
+    All at once and before the first change: observations and settling lock in the same order, so
+    whoever comes second waits, and nobody waits for somebody who waits for him.
+    """
+    changed = (
+        f" UNION ALL SELECT uid FROM fluxjobs WHERE {_IN_QUEUES}"  # noqa: S608 constants
+        if view.changed_queues
+        else ""
+    )
+    values = {"queues": sorted(view.changed_queues)} if view.changed_queues else {}
+    await tx.execute(
+        f"""
+        SELECT uid FROM fluxjobs WHERE uid IN (
+            (SELECT uid FROM fluxjobs WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :examined_max)
+            UNION ALL
+            ({_head("h.uid", has_full=bool(view.full))})
+            UNION ALL
+            SELECT uid FROM reservations
+            UNION ALL
+            SELECT uid FROM fluxjobs WHERE lacking > 0
+            UNION ALL
+            SELECT uid FROM fluxjobs
+            WHERE CAST(:have_nodes_changed AS bool) AND state = 'Unsatisfiable'{changed})
+        ORDER BY uid FOR UPDATE
+        """,  # noqa: S608 constants
+        examined_max=view.examined_max,
+        have_nodes_changed=view.have_nodes_changed,
+        **_head_values(view),
+        **values,
+    )
+
+
+async def queue_head(
+    tx: Transaction, view: View, rules: Mapping[str, QueueRules]
+) -> list[PendingJob]:
+    """The first FluxJobs of each queue, all in one order: priority, then submission."""
+    rows = await tx.fetch(
+        _head("h.*", has_full=bool(view.full)) + " ORDER BY priority DESC, jobid",
+        **_head_values(view),
+    )
+    return [_pending(row, rules) for row in rows]
+
+
+def _applicants(
+    rows: Iterable[Mapping[str, Any]], rules: Mapping[str, QueueRules]
+) -> list[Applicant]:
+    return [
+        Applicant(
+            job=_pending(row, rules),
+            namespace=row["namespace"],
+            state=row["state"],
+            reason=row["reason"],
+            is_new=row["accepted_by"] != row["queue"],
+        )
+        for row in rows
+    ]
+
+
+async def unexamined(
+    tx: Transaction, rules: Mapping[str, QueueRules], *, limit: int
+) -> list[Applicant]:
+    """FluxJobs that nobody has looked at since they came, changed or were moved; oldest first."""
+    rows = await tx.fetch(
+        f"SELECT {_COLUMNS}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
+        f" WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :limit",
+        limit=limit,
+    )
+    return _applicants(rows, rules)
+
+
+async def in_queues(
+    tx: Transaction, rules: Mapping[str, QueueRules], queues: Collection[str]
+) -> list[Applicant]:
+    """FluxJobs that wait in ``queues``, or are held by them: the rules have changed since."""
+    rows = await tx.fetch(
+        f"SELECT {_COLUMNS}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
+        f" WHERE {_IN_QUEUES} AND is_examined"
+        " AND (state IN ('Pending', 'Reserved') OR held_by = 'queue') ORDER BY jobid",
+        queues=sorted(queues),
+    )
+    return _applicants(rows, rules)
+
+
+async def appraise(tx: Transaction, queues: Collection[str]) -> None:
+    """Have the priorities of those that wait in ``queues`` computed anew, where they change."""
+    await tx.execute(
+        f"UPDATE fluxjobs SET priority_parts = '{{}}' WHERE {_IN_QUEUES}"  # noqa: S608 constants
+        " AND priority_parts <>"
+        " fluxjob_priority_parts(queue, user_name, asked_priority, set_priority)",
+        queues=sorted(queues),
+    )
+
+
+async def hold(tx: Transaction, refused: Sequence[tuple[Applicant, str]]) -> None:
+    """Hold what its queue does not take in, with the reason."""
+    rows = sorted(
+        ({"uid": one.job.uid, "reason": reason} for one, reason in refused), key=lambda r: r["uid"]
+    )
+    if rows:
+        await tx.execute(
+            """
+            UPDATE fluxjobs f SET state = 'Held', held_by = 'queue', reason = r.reason,
+                                  expected_start = NULL, is_examined = true
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, reason text)
+            WHERE f.uid = r.uid AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')
+            """,
+            rows=orjson.dumps(rows).decode(),
+        )
+
+
+async def let_go(tx: Transaction, uids: Collection[str]) -> None:
+    """Take in what its queue held; it is to be examined like a new one."""
+    if uids:
+        await tx.execute(
+            "UPDATE fluxjobs SET state = 'Pending', held_by = NULL, reason = '',"
+            " is_examined = false"
+            " WHERE uid = ANY(CAST(:uids AS text[])) AND state = 'Held' AND held_by = 'queue'",
+            uids=sorted(uids),
+        )
+
+
+async def mark_examined(
+    tx: Transaction, jobs: Sequence[PendingJob], never: Sequence[tuple[PendingJob, str]]
+) -> None:
+    """Remember who was examined and taken in, and say of the impossible ones why."""
+    await tx.execute(
+        "UPDATE fluxjobs SET is_examined = true, accepted_by = queue"
+        " WHERE uid = ANY(CAST(:uids AS text[]))",
+        uids=sorted([job.uid for job in jobs] + [job.uid for job, _ in never]),
+    )
+    await tx.execute_many(
+        "UPDATE fluxjobs SET state = 'Unsatisfiable', reason = :reason, expected_start = NULL"
+        " WHERE uid = :uid AND state IN ('Pending', 'Reserved')",
+        sorted(
+            ({"uid": job.uid, "reason": reason} for job, reason in never), key=lambda r: r["uid"]
+        ),
+    )
+
+
+async def unsatisfiable(tx: Transaction, rules: Mapping[str, QueueRules]) -> list[PendingJob]:
+    """FluxJobs found impossible before; nodes have changed since."""
+    rows = await tx.fetch(
+        f"SELECT {_COLUMNS} FROM fluxjobs WHERE state = 'Unsatisfiable'"  # noqa: S608 constants
+    )
+    return [_pending(row, rules) for row in rows]
+
+
+async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:
+    """They fit the cluster as it is now; their queue's rules may have changed meanwhile."""
+    await tx.execute(
+        "UPDATE fluxjobs SET state = 'Pending', reason = '', is_examined = false"
+        " WHERE state = 'Unsatisfiable' AND uid = ANY(CAST(:uids AS text[]))",
+        uids=sorted(job.uid for job in jobs),
+    )

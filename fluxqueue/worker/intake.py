@@ -1,0 +1,140 @@
+"""The part of a cycle before its walk: who is taken in by which queue, and how far to look.
+
+Called by ``worker.schedule`` within the cycle's transaction, on FluxJobs that it has locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.waiting import (
+    Applicant,
+    QueueUser,
+    View,
+    appraise,
+    hold,
+    in_queues,
+    let_go,
+    mark_examined,
+    queue_head,
+    unexamined,
+)
+from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.graph.pools import PoolSet
+from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes, why_refused
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.cycle import PendingJob, Queues, split_unsatisfiable
+
+ROUNDS_MAX = 10
+"""How often the heads of the queues are read again to look past users who are at a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Outcome of an intake: ``looked_at`` counts all, ``possible`` wait in their queues now."""
+
+    looked_at: int = 0
+    possible: list[PendingJob] = field(default_factory=list)
+    impossible: list[tuple[PendingJob, str]] = field(default_factory=list)
+
+
+async def take_in(
+    tx: Transaction,
+    pools: PoolSet,
+    rules: Mapping[str, QueueRules],
+    answers: dict[ResourceRequest, str | None],
+    *,
+    limit: int,
+) -> Taken:
+    """Look at those that are new: held by their queue, impossible on this cluster, or waiting."""
+    applicants = await unexamined(tx, rules, limit=limit)
+    if not applicants:
+        return Taken()
+    refused, accepted = _part(applicants, rules)
+    await hold(tx, refused)
+    await let_go(tx, [one.job.uid for one in accepted if one.state == FluxJobState.HELD])
+    possible, impossible = split_unsatisfiable(pools, [one.job for one in accepted], answers)
+    await mark_examined(tx, possible, impossible)
+    return Taken(len(applicants), possible, impossible)
+
+
+def _part(
+    applicants: Collection[Applicant], rules: Mapping[str, QueueRules]
+) -> tuple[list[tuple[Applicant, str]], list[Applicant]]:
+    refused: list[tuple[Applicant, str]] = []
+    accepted: list[Applicant] = []
+    for one in applicants:
+        reason = why_refused(
+            one.job.queue,
+            rules.get(one.job.queue),
+            namespace=one.namespace,
+            request=one.job.request,
+            is_new=one.is_new,
+        )
+        if reason is None:
+            accepted.append(one)
+        else:
+            refused.append((one, reason))
+    return refused, accepted
+
+
+async def reconsider_queues(
+    tx: Transaction, rules: Mapping[str, QueueRules], changed: Collection[str]
+) -> None:
+    """Rules have changed: hold what no longer goes, take in what goes now, appraise the rest."""
+    refused, accepted = _part(await in_queues(tx, rules, changed), rules)
+    await hold(tx, [(one, reason) for one, reason in refused if one.reason != reason])
+    await let_go(tx, [one.job.uid for one in accepted if one.state == FluxJobState.HELD])
+    await appraise(tx, changed)
+
+
+async def past_full_users(
+    tx: Transaction, view: View, rules: Mapping[str, QueueRules], queues: Queues
+) -> View:
+    """Look past users of whom nothing can start: thousands of theirs must not hide the others.
+
+    Judged by what runs before the cycle, which during it only grows.
+    """
+    bounded = {name for name, one in rules.items() if not one.per_user.is_empty}
+    use = Use.of(queues.use)
+    for _ in range(ROUNDS_MAX if bounded else 0):
+        head = await queue_head(tx, view, rules)
+        found = _full_users(
+            [job for job in head if job.queue in bounded], rules, use, default_depth=view.depth
+        )
+        if not found:
+            break
+        view = replace(view, full=view.full | found)
+    return view
+
+
+def _full_users(
+    head: Collection[PendingJob],
+    rules: Mapping[str, QueueRules],
+    use: Use,
+    *,
+    default_depth: int,
+) -> set[QueueUser]:
+    seen: dict[str, int] = {}
+    for job in head:
+        seen[job.queue] = seen.get(job.queue, 0) + 1
+    crowded = {
+        name
+        for name, number in seen.items()
+        if number >= (rules[name].queue_depth or default_depth)
+    }
+    full = {(job.queue, job.user) for job in head if job.queue in crowded}
+    return full - {
+        (job.queue, job.user)
+        for job in head
+        if (job.queue, job.user) in full and why_full(job, rules, use) is None
+    }
+
+
+def why_full(job: PendingJob, rules: Mapping[str, QueueRules], use: Use) -> str | None:
+    """Say which limit keeps ``job`` from starting whatever is free; None where none does."""
+    amounts = Amounts(1, fewest_nodes(job.request), asked_cpu_m(job.request))
+    return use.why_over(rules[job.queue], job.user, amounts) if job.queue in rules else None
