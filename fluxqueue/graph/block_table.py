@@ -22,6 +22,8 @@ from fluxqueue.graph.walk import Window
 NOTHING: Masks = (0, 0, 0)
 NO_KEY = np.iinfo(np.int64).max
 Keys = npt.NDArray[np.int64]
+FEW = 8
+"""Up to so many blocks are found by one minimum each; more by one partition."""
 
 
 class BlockTable:
@@ -41,20 +43,34 @@ class BlockTable:
     ) -> None:
         self.state, self.graph, self.order, self.plan = state, state.graph, order, plan
         self.window = window
-        graph = self.graph
-        count = len(graph.blocks)
-        self.keys: Keys = np.full(count, NO_KEY, dtype=np.int64)
-        self.offers: list[Offer | None] = [None] * count
+        self.keys: Keys = np.zeros(0, dtype=np.int64)
+        self.offers: list[Offer | None] = []
         self.total = 0
-        self.units_below: dict[int, int] = dict.fromkeys(graph.tops, 0)
-        node = graph.type_number["node"]
-        self.is_allowed = [
-            constraint is None or graph.type_of[b.base] != node or constraint(b.base)
-            for b in graph.blocks
-        ]
-        self.factors = [self._factor(block) for block in graph.blocks]
+        self.units_below: dict[int, int] = {}
+        self.is_allowed: list[bool] = []
+        self.factors: list[int] = []
         self.position = len(state.log)
-        self._fill()
+        self._constraint = constraint
+        self._untouched: dict[int, Offer | None] = {}
+        # Weights outlive bookings, foreign use has none: then no booking does not mean untouched.
+        self._has_plain_rows = not (plan.has_pools and state.graph.foreign)
+        self._extend()
+
+    def _extend(self) -> None:
+        """Make rows for the blocks that the graph has got since the last call."""
+        graph, first = self.graph, len(self.offers)
+        new = graph.blocks[first:]
+        for v in graph.tops:
+            self.units_below.setdefault(v, 0)
+        fresh = np.full(len(new), NO_KEY, dtype=np.int64)
+        self.keys = np.concatenate([self.keys, fresh]) if first else fresh
+        self.offers += [None] * len(new)
+        node, constraint = graph.type_number["node"], self._constraint
+        self.is_allowed += [
+            constraint is None or graph.type_of[b.base] != node or constraint(b.base) for b in new
+        ]
+        self.factors += [self._factor(block) for block in new]
+        self._refresh(range(first, len(graph.blocks)))
 
     def _factor(self, block: Block) -> int:
         if not self.plan.policy.is_node_centric:
@@ -79,62 +95,73 @@ class BlockTable:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Bring the rows up to date with the bookings since the last call."""
+        """Bring the rows up to date with the bookings since the last call, and new blocks."""
+        if len(self.offers) < len(self.graph.blocks):
+            self._extend()
         log = self.state.log
         if self.position < len(log):
             changed = log[self.position :]
             self.position = len(log)
             self._refresh(changed if len(changed) == 1 else set(changed))
 
-    def _fill(self) -> None:
-        """All rows at once: blocks of one shape that are untouched have the same offer."""
-        graph, state = self.graph, self.state
-        is_plain = not state.down_tops and not state.exclusive_tops and not self.order.weights
-        by_shape: dict[int, list[int]] = {}
-        special: list[int] = []
-        for number, spans in enumerate(state.block_spans):
-            if spans or not is_plain or number in state.down_masks:
-                special.append(number)
-            elif self.is_allowed[number]:
-                by_shape.setdefault(graph.blocks[number].shape.number, []).append(number)
-        for numbers in by_shape.values():
-            offer = self._offer(numbers[0], NOTHING, 0)
-            if offer is None:
-                continue
-            for number in numbers:
-                self.offers[number] = offer
-                self.keys[number] = self._key(number, offer, 0)
-                self._count(number, offer.units)
-        self._refresh(special)
-
     def _refresh(self, numbers: Iterable[int]) -> None:
-        start, end = self.window.start, self.window.end
-        state, ignores_status = self.state, self.window.ignores_status
+        state, graph, plan, window = self.state, self.graph, self.plan, self.window
+        start, end = window.start, window.end
+        spans_of, down_masks, offers = state.block_spans, state.down_masks, self.offers
+        blocks, parent, keys, is_allowed = graph.blocks, graph.parent, self.keys, self.is_allowed
+        is_all_open = not state.down_tops and not state.exclusive_tops
+        follows_weights = plan.policy.stops_early
+        has_plain_rows = self._has_plain_rows and is_all_open
+        changes: dict[int, int] = {}
         for number in numbers:
+            block = blocks[number]
+            shape = block.shape
             offer: Offer | None = None
-            if self.is_allowed[number] and self._is_open(number):
+            if not is_allowed[number] or number in graph.gone:
+                pass
+            elif (
+                has_plain_rows
+                and not spans_of[number]
+                and number not in down_masks
+                and shape.has_equal_pools
+                and not (follows_weights and shape.inner)
+            ):
+                offer = self._untouched_offer(number, shape.number)
+            elif is_all_open or self._is_open(number):
                 masks = state.block_masks(number, start, end)
-                down = 0 if ignores_status else state.down_masks.get(number, 0)
-                offer = self._offer(number, masks, down)
-            before = self.offers[number]
-            if offer is before:
+                down = 0 if window.ignores_status else down_masks.get(number, 0)
+                # A block whose root is held or down offers nothing.
+                if not (masks[0] | down) & 1:
+                    offer = plan.offer(state, self.order, number, window, masks, down)
+            before = offers[number]
+            if offer is before and (offer is None or not plan.policy.occupancy):
                 continue
-            self.offers[number] = offer
-            self.keys[number] = NO_KEY if offer is None else self._key(number, offer, 0)
+            offers[number] = offer
+            keys[number] = NO_KEY if offer is None else self._key(number, offer, 0)
             change = (offer.units if offer else 0) - (before.units if before else 0)
             if change:
-                self._count(number, change)
+                above = parent[block.base]
+                changes[above] = changes.get(above, 0) + change
+        self._count(changes)
 
-    def _offer(self, number: int, masks: Masks, down: int) -> Offer | None:
-        return self.plan.offer(self.state, self.order, number, self.window, masks, down)
+    def _untouched_offer(self, number: int, shape: int) -> Offer | None:
+        """What every block of a shape offers while nothing is booked in it."""
+        try:
+            return self._untouched[shape]
+        except KeyError:
+            offer = self.plan.offer(self.state, self.order, number, self.window, NOTHING, 0)
+            self._untouched[shape] = offer
+            return offer
 
-    def _count(self, number: int, change: int) -> None:
-        self.total += change
+    def _count(self, changes: dict[int, int]) -> None:
+        """Add changes of units to the sums of all vertices above; by the lowest of them."""
         parent, below = self.graph.parent, self.units_below
-        above = parent[self.graph.blocks[number].base]
-        while above >= 0:
-            below[above] += change
-            above = parent[above]
+        for lowest, change in changes.items():
+            self.total += change
+            above = lowest
+            while above >= 0:
+                below[above] += change
+                above = parent[above]
 
     def _is_open(self, number: int) -> bool:
         """Whether nothing above the block, nor its root, is down or held."""
@@ -161,14 +188,15 @@ class BlockTable:
     def _key(self, number: int, offer: Offer, index: int) -> int:
         policy = self.plan.policy
         if policy.occupancy:
-            return policy.occupancy * self._free(number)
+            return policy.occupancy * self._free_after(number, offer)
         score = self._score(number, offer, index)
         return -score if policy.is_high else score
 
-    def _free(self, number: int) -> int:
-        shape = self.graph.blocks[number].shape
-        booked = self.state.block_masks(number, self.window.start, self.window.end)[0]
-        return (shape.full & ~booked).bit_count()
+    def _free_after(self, number: int, offer: Offer) -> int:
+        """How empty the block would be after its best candidate: best fit, whatever its size."""
+        start, end = self.window.start, self.window.end
+        booked = self.state.block_masks(number, start, end)[0]
+        return self.state.free_share(number, booked | offer.booked[0], start, end, offer.shares[0])
 
     # -- choosing -----------------------------------------------------------------------------
 
@@ -190,18 +218,36 @@ class BlockTable:
 
     def _choose_best(self, wanted: int) -> list[tuple[int, int]]:
         """Merge the best blocks' candidates in order; at most ``wanted`` blocks can contribute."""
+        if wanted <= FEW:
+            return self._choose_few(wanted)
         keys = self.keys
         if wanted < len(keys):
             # Of blocks with equal keys the first ones count, which a partition alone ignores.
             limit = np.partition(keys, wanted - 1)[wanted - 1]
-            better = np.flatnonzero(keys < limit)
-            equal = np.flatnonzero(keys == limit)[: wanted - len(better)]
-            blocks = [*better.tolist(), *equal.tolist()]
+            blocks = np.flatnonzero(keys <= limit)
         else:
-            blocks = list(range(len(keys)))
+            blocks = np.flatnonzero(keys < NO_KEY)
+        found = keys[blocks]
+        order = found.argsort(kind="stable")[:wanted]
+        if self.plan.is_for_nodes:
+            return self._take_in_order(blocks[order].tolist(), wanted)
+        return self._merge(found[order].tolist(), blocks[order].tolist(), wanted)
+
+    def _take_in_order(self, numbers: list[int], wanted: int) -> list[tuple[int, int]]:
+        """Blocks that are one candidate each."""
+        chosen: list[tuple[int, int]] = []
+        for number in numbers:
+            offer = self.offers[number]
+            assert offer is not None
+            chosen.append((number, 0))
+            wanted -= offer.counts[0]
+            if wanted <= 0:
+                break
+        return chosen
+
+    def _merge(self, keys: list[int], numbers: list[int], wanted: int) -> list[tuple[int, int]]:
         offers = self.offers
-        heap = [(int(keys[b]), b, 0) for b in blocks if offers[b] is not None]
-        heapq.heapify(heap)
+        heap = [(key, b, 0) for key, b in zip(keys, numbers, strict=True) if offers[b] is not None]
         chosen: list[tuple[int, int]] = []
         while wanted > 0:
             _, number, index = heap[0]
@@ -214,6 +260,28 @@ class BlockTable:
                 heapq.heapreplace(heap, following)
             else:
                 heapq.heappop(heap)
+        return chosen
+
+    def _choose_few(self, wanted: int) -> list[tuple[int, int]]:
+        """One minimum after the other: cheaper than sorting while there are few."""
+        keys, offers = self.keys, self.offers
+        chosen: list[tuple[int, int]] = []
+        next_index: dict[int, int] = {}
+        saved: dict[int, int] = {}
+        while wanted > 0:
+            number = int(keys.argmin())
+            offer = offers[number]
+            assert offer is not None
+            index = next_index.get(number, 0)
+            if not index:
+                saved[number] = int(keys[number])
+            chosen.append((number, index))
+            wanted -= offer.counts[index]
+            next_index[number] = index = index + 1
+            is_last = index >= len(offer.counts)
+            keys[number] = NO_KEY if is_last else self._key(number, offer, index)
+        for number, key in saved.items():
+            keys[number] = key
         return chosen
 
     def _choose_by_occupancy(self, wanted: int) -> list[tuple[int, int]]:
@@ -269,6 +337,7 @@ class BlockTable:
         """Collect candidates below ``v`` until there are ``enough``; returns their units."""
         total = 0
         block_of, below, offers = self.graph.block_of, self.units_below, self.offers
+        is_high = self.plan.policy.is_high
         for child in self.order.of(v):
             number = block_of[child]
             if number < 0:
@@ -279,10 +348,14 @@ class BlockTable:
                 offer = offers[number]
                 if offer is None:
                     continue
-                found.extend(
-                    (self._score(number, offer, index), number, index)
-                    for index in range(len(offer.counts))
-                )
+                if len(offer.counts) == 1:
+                    key = int(self.keys[number])
+                    found.append((-key if is_high else key, number, 0))
+                else:
+                    found.extend(
+                        (self._score(number, offer, index), number, index)
+                        for index in range(len(offer.counts))
+                    )
                 total += offer.units
             if total >= enough:
                 break
@@ -295,12 +368,16 @@ class BlockTable:
             offer = self.offers[number]
             assert offer is not None
             booked, touched = offer.booked[index], offer.touched[index]
-            if not booked:
+            shares = offer.shares[index]
+            if not booked and not shares:
                 continue
+            base = graph.blocks[number].base
+            for i, units in shares:
+                booking.shares[base + i] = booking.shares.get(base + i, 0) + units
             known = blocks.get(number)
             if known is None:
                 blocks[number] = booked, touched
-                above = graph.parent[graph.blocks[number].base]
+                above = graph.parent[base]
                 while above >= 0 and above not in tops:
                     tops[above] = False
                     above = graph.parent[above]

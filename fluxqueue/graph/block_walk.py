@@ -13,7 +13,7 @@ from fluxqueue.graph.match_policy import MatchPolicy
 from fluxqueue.graph.request import Need, Request
 from fluxqueue.graph.state import GraphState, Masks
 from fluxqueue.graph.store import BlockClass, ResourceGraph
-from fluxqueue.graph.walk import Candidate, Candidates, Found, Walk, Window
+from fluxqueue.graph.walk import Candidate, Candidates, Found, Share, Walk, Window
 
 if TYPE_CHECKING:
     from fluxqueue.graph.block_table import BlockTable
@@ -24,9 +24,10 @@ FACTOR_SHIFT = 44
 
 
 class Offer:
-    """Candidates of one block, best first: units, score base, factor multiple, booked, touched."""
+    """Candidates of one block, best first: units, score base, factor multiple, booked, touched,
+    shares of pools."""
 
-    __slots__ = ("bases", "booked", "counts", "multiples", "touched", "units")
+    __slots__ = ("bases", "booked", "counts", "multiples", "shares", "touched", "units")
 
     def __init__(self) -> None:
         self.units = 0
@@ -35,6 +36,7 @@ class Offer:
         self.multiples: list[int] = []
         self.booked: list[int] = []
         self.touched: list[int] = []
+        self.shares: list[tuple[Share, ...]] = []
 
 
 class Plan:
@@ -47,6 +49,11 @@ class Plan:
         if policy.is_node_exclusive:
             self.exclusive_kinds.add(graph.type_number["node"])
         self.is_for_nodes = self.top.kind == graph.type_number["node"]
+        # Pools that the request does not ask for do not decide what a block offers to it.
+        asked = request.totals.keys() & graph.consumable
+        self._pools = frozenset(asked - request.exclusive_kinds)
+        self.has_pools = bool(self._pools)
+        self._pool_mask: dict[int, tuple[int, ...]] = {}
         self.offers: dict[object, Offer | None] = {}
         self.tables: dict[tuple[bool, bool], BlockTable] = {}
 
@@ -65,22 +72,43 @@ class Plan:
         """
         shape = self.graph.blocks[number].shape
         allocated = masks[2] if window.is_now else 0
-        inner = _inner_order(self.graph, order, number) if self.policy.stops_early else ()
+        inner: tuple[int, ...] = ()
+        if self.policy.stops_early and shape.inner:
+            inner = _inner_order(self.graph, order, number)
+        used = self._used(state, number, window) if self._pools else ()
         # Unequal pools make the number of vertices per slot vary, and with it the weight of the
         # node's factor against the ids: then an offer holds for its own block only.
         owner = -1 if shape.has_equal_pools else number
-        key = (shape.number, masks[0], masks[1], allocated, down, inner, owner)
+        key = (shape.number, masks[0], masks[1], allocated, down, inner, owner, used)
         try:
             return self.offers[key]
         except KeyError:
             pass
         walk = BlockWalk(state, order, self.request, self.policy, window)
         walk.preset(number, (masks[0], masks[1], allocated), down, is_shared=owner < 0)
+        walk.used = dict(zip(self._pools_of(shape), used, strict=False))
         offer = self._evaluate(walk, number, shape)
         if len(self.offers) >= MAX_OFFERS:
             self.offers.clear()
         self.offers[key] = offer
         return offer
+
+    def _pools_of(self, shape: BlockClass) -> tuple[int, ...]:
+        """The pools of a shape that the request takes shares of."""
+        found = self._pool_mask.get(shape.number)
+        if found is None:
+            found = tuple(i for i, kind in enumerate(shape.types) if kind in self._pools)
+            self._pool_mask[shape.number] = found
+        return found
+
+    def _used(self, state: GraphState, number: int, window: Window) -> tuple[int, ...]:
+        """What is taken of each of those pools during the window, by others too."""
+        block = self.graph.blocks[number]
+        foreign = {} if window.ignores_status else self.graph.foreign
+        return tuple(
+            state.units_used(v, window.start, window.end, is_now=window.is_now) + foreign.get(v, 0)
+            for v in (block.base + i for i in self._pools_of(block.shape))
+        )
 
     def _evaluate(self, walk: BlockWalk, number: int, shape: BlockClass) -> Offer | None:
         found: Found = {}
@@ -101,9 +129,10 @@ class Plan:
         offer = Offer()
         offer.units = candidates.total
         candidates.members.sort(key=lambda c: c.score, reverse=self.policy.is_high)
-        masks = _MaskMaker(shape, base, walk.marks, self.exclusive_kinds)
+        masks = _MaskMaker(shape, base, walk, self.exclusive_kinds)
         for member in candidates.members:
-            booked, touched = masks.of(member)
+            booked, touched, shares = masks.of(member)
+            offer.shares.append(shares)
             offer.counts.append(member.count)
             offer.bases.append(member.score & ((1 << FACTOR_SHIFT) - 1))
             offer.multiples.append(member.score >> FACTOR_SHIFT)
@@ -116,31 +145,29 @@ def _inner_order(graph: ResourceGraph, order: ChildOrder, number: int) -> tuple[
     """Weights below a block's root, for the policies that explore by weight."""
     weights = order.weights
     block = graph.blocks[number]
-    return tuple(
-        weights.get(block.base + i, -1)
-        for i, children in enumerate(block.shape.children)
-        if i and children
-    )
+    return tuple(weights.get(block.base + i, -1) for i in block.shape.inner)
 
 
 class _MaskMaker:
-    """Turns chosen edges and the marks below them into booked and touched bits."""
+    """Turns chosen edges and the marks below them into booked and touched bits, and shares."""
 
     def __init__(
-        self, shape: BlockClass, base: int, marks: dict[int, bool], exclusive_kinds: set[int]
+        self, shape: BlockClass, base: int, walk: BlockWalk, exclusive_kinds: set[int]
     ) -> None:
         self.shape, self.base, self.exclusive_kinds = shape, base, exclusive_kinds
         self.marked: dict[int, list[tuple[int, bool]]] = {}
-        for v, is_exclusive in marks.items():
+        self.shares = {v - base: units for v, units in walk.shares.items()}
+        for v, is_exclusive in walk.marks.items():
             i = v - base
             self.marked.setdefault(shape.parents[i], []).append((i, is_exclusive))
 
-    def of(self, candidate: Candidate) -> tuple[int, int]:
+    def of(self, candidate: Candidate) -> tuple[int, int, tuple[Share, ...]]:
         booked = touched = 0
         shape = self.shape
+        units = {v - self.base: taken for v, taken in candidate.shares}
         for v, is_exclusive in candidate.edges:
             i = v - self.base
-            mine, shared = self._below(i, is_exclusive)
+            mine, shared = self._below(i, is_exclusive, units)
             above = shape.parents[i]
             while above >= 0:
                 shared |= 1 << above
@@ -148,18 +175,23 @@ class _MaskMaker:
                     mine |= shape.below(above)
                     shared |= shape.below(above)
                 above = shape.parents[above]
-            if mine:
+            if mine or units:
                 booked |= mine
                 touched |= shared
-        return booked, touched
+        return booked, touched, tuple((i, n) for i, n in units.items() if not booked >> i & 1)
 
-    def _below(self, i: int, is_exclusive: bool) -> tuple[int, int]:
+    def _below(self, i: int, is_exclusive: bool, units: dict[int, int]) -> tuple[int, int]:
+        """Bits below ``i``; shares found there are added to ``units``."""
         shape = self.shape
         if shape.types[i] in self.exclusive_kinds:
             return shape.below(i), shape.below(i)
         booked = touched = 1 << i if is_exclusive else 0
+        if i in self.shares and not is_exclusive:
+            units[i] = self.shares[i]
+        if i in units:
+            touched |= 1 << i
         for child, is_child_exclusive in self.marked.get(i, ()):
-            mine, shared = self._below(child, is_child_exclusive)
+            mine, shared = self._below(child, is_child_exclusive, units)
             booked |= mine
             touched |= shared
         if touched:
@@ -178,6 +210,7 @@ class BlockWalk(Walk):
         self._booked, self._touched, self._allocated = masks
         self._down = down
         self._is_shared = is_shared
+        self.used: dict[int, int] = {}
 
     def _factor(self, v: int) -> int:
         if v == self._base and self._is_shared:
@@ -187,6 +220,9 @@ class BlockWalk(Walk):
     def _own_occupancy(self, v: int) -> int:  # noqa: ARG002
         """Left to the table, which sees all blocks."""
         return 0
+
+    def _units_used(self, v: int) -> int:
+        return self.used.get(v - self._base, 0)
 
     def _is_down(self, v: int) -> bool:
         return bool(self._down >> (v - self._base) & 1)
@@ -218,7 +254,8 @@ class BlockWalk(Walk):
         shape = self.graph.blocks[self._block].shape
         taken = self._booked | self._down
         is_exclusive = is_exclusive or need.is_exclusive is True
-        if is_exclusive:
+        is_pool = need.kind in self._pools
+        if is_exclusive and not is_pool:
             taken |= self._touched | (self._allocated if self.window.is_now else 0)
         base, kind, score = self._base, need.kind, self._score + 2
         candidates = Candidates()
@@ -234,6 +271,10 @@ class BlockWalk(Walk):
             if types[i] != kind or taken >> i & 1:
                 continue
             size = sizes[i]
+            if is_pool:
+                size -= self.used.get(i, 0)
+                if size <= 0:
+                    continue
             candidates.members.append(
                 Candidate(score + ids[i], size, ((base + i, is_exclusive),), False)
             )
@@ -241,7 +282,9 @@ class BlockWalk(Walk):
             if wanted:
                 collected += size
                 if collected >= need.per_share:
-                    complete, collected = complete + 1, 0
+                    more = collected // need.per_share if is_pool else 1
+                    complete += more
+                    collected = collected - more * need.per_share if is_pool else 0
                     if complete >= wanted:
                         break
         if candidates.members:

@@ -13,12 +13,17 @@ from fluxqueue.graph.store import ResourceGraph
 
 
 class Collector:
-    """Fills a booking from marks (vertex -> is held exclusively)."""
+    """Fills a booking from marks (vertex -> is held exclusively) and shares of marked pools."""
 
     def __init__(
-        self, graph: ResourceGraph, marks: Mapping[int, bool], exclusive_kinds: set[int]
+        self,
+        graph: ResourceGraph,
+        marks: Mapping[int, bool],
+        exclusive_kinds: set[int],
+        shares: Mapping[int, int] | None = None,
     ) -> None:
         self.graph, self.exclusive_kinds = graph, exclusive_kinds
+        self.shares = shares or {}
         self.marks = marks
         self.marked: dict[int, list[int]] = {}
         for v in marks:
@@ -38,6 +43,9 @@ class Collector:
             _hold(booking, number, bits, bits)
             return True
         is_used = is_exclusive
+        if v in self.shares and not is_exclusive:
+            booking.shares[v] = self.shares[v]
+            is_used = True
         below = graph.children.get(v, ()) if is_whole else self.marked.get(v, ())
         for child in below:
             held = is_whole or self.marks[child]

@@ -23,7 +23,7 @@ from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.graph.rv1 import Rv1
 from fluxqueue.graph.search import GRAPH_END, PLAN_END, Search, Verb
 from fluxqueue.graph.state import Booking, GraphState
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.store import ResourceGraph, iterate_bits
 from fluxqueue.jobspec.model import Jobspec
 
 __all__ = ["GRAPH_END", "PLAN_END", "Matcher", "Verb"]
@@ -315,12 +315,17 @@ class Matcher:
             for start, end, booked, _, _, _ in state.block_spans[number].values():
                 if start <= now < end:
                     held |= booked
-            for i, children in enumerate(shape.children):
-                types = state.filters.types_at(shape.types[i]) if children else ()
+            tracked = state.tracked_mask(shape)
+            for i in (0, *shape.inner):
+                types = state.filters.types_at(shape.types[i])
                 if not types or not touched >> i & 1 or block.base + i == 0:
                     continue
                 inside = shape.below(i) & ~(1 << i)
                 weight = shape.count(types[-1], inside & ~held)
-                tracked = sum(shape.type_mask.get(kind, 0) for kind in state.filters.tracked)
+                if types[-1] in graph.consumable:
+                    weight -= sum(
+                        state.units_used(block.base + p, now, now + 1)
+                        for p in iterate_bits(shape.type_mask.get(types[-1], 0) & inside & ~held)
+                    )
                 if weight or touched & inside & tracked:
                     self.order.set_weight(block.base + i, weight)

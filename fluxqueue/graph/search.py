@@ -106,8 +106,8 @@ class Search:
 
     def _select(
         self, start: int, *, is_now: bool, ignores_status: bool = False
-    ) -> dict[int, bool] | Booking | None:
-        """Marks (or a ready booking) for a window; None if the request does not fit there."""
+    ) -> Walk | Booking | None:
+        """A walk with its marks (or a ready booking); None if the request does not fit there."""
         window = Window(
             start,
             start + self.duration,
@@ -122,9 +122,9 @@ class Search:
         walk = Walk(self.state, matcher.order, self.request, self.policy, window, self.constraint)
         is_found = walk.select()
         self.has_conflict = self.has_conflict or walk.has_conflict
-        return walk.marks if is_found else None
+        return walk if is_found else None
 
-    def _finish(self, job: int, at: int, found: dict[int, bool] | Booking) -> ResourceSet:
+    def _finish(self, job: int, at: int, found: Walk | Booking) -> ResourceSet:
         graph = self.matcher.graph
         end = min(at + self.duration, self.matcher.end)
         if isinstance(found, Booking):
@@ -136,7 +136,8 @@ class Search:
             root = any(
                 n.is_exclusive is True and n.kind == graph.type_of[0] for n in self.request.needs
             )
-            is_something = Collector(graph, found, exclusive).fill(booking, root)
+            collector = Collector(graph, found.marks, exclusive, found.shares)
+            is_something = collector.fill(booking, root)
         if not is_something:
             raise InvalidJobspec(
                 "nothing in it would be held exclusively",

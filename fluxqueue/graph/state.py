@@ -3,17 +3,19 @@
 A *booking* is what one job holds during ``[start, end)``. Inside a block (a node and all below it)
 it is two integers whose bits are vertices: ``booked`` (held exclusively) and ``touched`` (those,
 and the shared vertices above them). Above the blocks it is a set of vertices, and the amounts
-below each of them in a planner. Called by the matcher; pure.
+below each of them in a planner. Of a consumable pool it is a number of units; the pool itself is
+touched, not booked. Called by the matcher; pure.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.graph.filters import PruningFilters
 from fluxqueue.graph.planner import MultiPlanner
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.store import FULL_SHARE, BlockClass, ResourceGraph, iterate_bits
 
 
 @dataclass(slots=True)
@@ -21,7 +23,8 @@ class Booking:
     """What a job holds.
 
     ``blocks`` maps a block to (booked, touched); ``tops`` maps a vertex above the blocks to
-    whether it is held exclusively. ``at`` and ``end`` are seconds, the end excluded.
+    whether it is held exclusively; ``shares`` maps a consumable pool to the units taken of it.
+    ``at`` and ``end`` are seconds, the end excluded.
     """
 
     job: int
@@ -30,6 +33,7 @@ class Booking:
     is_reservation: bool = False
     blocks: dict[int, tuple[int, int]] = field(default_factory=dict)
     tops: dict[int, bool] = field(default_factory=dict)
+    shares: dict[int, int] = field(default_factory=dict)
 
     def overlaps(self, start: int, end: int) -> bool:
         return self.at < end and start < self.end
@@ -50,6 +54,7 @@ class GraphState:
         self.bookings: dict[int, Booking] = {}
         self.block_spans: list[dict[int, BlockSpan]] = [{} for _ in graph.blocks]
         self.top_jobs: dict[int, dict[int, Booking]] = {}
+        self.pool_jobs: dict[int, dict[int, Booking]] = {}
         self.exclusive_tops = 0
         self.planners: dict[int, MultiPlanner] = {}
         self.log: list[int] = []
@@ -57,6 +62,7 @@ class GraphState:
         self.event_times: list[int] = []
         self.down_masks: dict[int, int] = {}
         self.down_tops: set[int] = set()
+        self._tracked_masks: dict[int, int] = {}
         for v in graph.down:
             self.note_status(v, is_up=False)
         self._prime()
@@ -89,14 +95,79 @@ class GraphState:
 
     def block_masks(self, number: int, start: int, end: int) -> Masks:
         """What is booked and touched in a block at some time in ``[start, end)``."""
+        spans = self.block_spans[number]
         booked = touched = allocated = 0
-        for begin, stop, mine, shared, is_reservation, _ in self.block_spans[number].values():
+        if not spans:
+            return booked, touched, allocated
+        for begin, stop, mine, shared, is_reservation, _ in spans.values():
             if begin < end and start < stop:
                 booked |= mine
                 touched |= shared
             if not is_reservation:
                 allocated |= mine
         return booked, touched, allocated
+
+    def units_used(self, v: int, start: int, end: int, *, is_now: bool = False) -> int:
+        """The most units of a pool that are taken at one time in ``[start, end)``.
+
+        With ``is_now`` an allocation that overruns its end still counts.
+        """
+        jobs = self.pool_jobs.get(v)
+        if not jobs:
+            return 0
+        used = 0
+        changes: list[tuple[int, int]] = []
+        for booking in jobs.values():
+            at, until = booking.at, booking.end
+            units = booking.shares[v]
+            if is_now and until <= start and not booking.is_reservation:
+                used += units
+            elif at < end and start < until:
+                if at <= start:
+                    used += units
+                else:
+                    changes.append((at, units))
+                if until < end:
+                    changes.append((until, -units))
+        if not changes:
+            return used
+        # At one time, what ends gives back before what starts takes.
+        changes.sort()
+        most = used
+        for _, units in changes:
+            used += units
+            most = max(most, used)
+        return most
+
+    def tracked_mask(self, shape: BlockClass) -> int:
+        """The vertices of a shape that the filters sum up."""
+        found = self._tracked_masks.get(shape.number)
+        if found is None:
+            found = sum(shape.type_mask.get(kind, 0) for kind in self.filters.tracked)
+            self._tracked_masks[shape.number] = found
+        return found
+
+    def free_share(
+        self, number: int, booked: int, start: int, end: int, taken: Sequence[tuple[int, int]] = ()
+    ) -> int:
+        """How empty a block is: for each type below its root the free share of its units, in
+        parts of ``FULL_SHARE``, summed up (``pack`` and ``spread``; ``pools`` does the same).
+        ``taken`` are shares (vertex of the block, units) to count as taken too."""
+        graph = self.graph
+        block = graph.blocks[number]
+        shape = block.shape
+        left = shape.full & ~booked
+        found = 0
+        for kind, total in shape.units_below():
+            free = shape.count(kind, left & ~1)
+            if kind in graph.consumable:
+                for i in iterate_bits(shape.type_mask[kind] & left):
+                    v = block.base + i
+                    free -= self.units_used(v, start, end) + graph.foreign.get(v, 0)
+                free -= sum(units for i, units in taken if shape.types[i] == kind)
+            # Floats as in the arrays of ``pools``: both cut at the same place.
+            found += int(max(free, 0) / total * FULL_SHARE)
+        return found
 
     def amounts(self, booking: Booking) -> dict[int, dict[int, int]]:
         """Units held exclusively strictly below each vertex above the blocks, by type."""
@@ -113,6 +184,13 @@ class GraphState:
             above = graph.parent[block.base]
             if above >= 0:
                 _add(found[above], own)
+        for v, units in booking.shares.items():
+            kind = graph.type_of[v]
+            if kind in tracked:
+                number = graph.block_of[v]
+                above = graph.parent[v if number < 0 else graph.blocks[number].base]
+                if above >= 0:
+                    _add(found[above], {kind: units})
         for v in sorted(booking.tops, reverse=True):
             above = graph.parent[v]
             if above >= 0:
@@ -130,6 +208,8 @@ class GraphState:
         for number, (booked, touched) in booking.blocks.items():
             span = (at, end, booked, touched, is_reservation, job)
             self.block_spans[number][job] = span
+        for v in booking.shares:
+            self.pool_jobs.setdefault(v, {})[job] = booking
         self._note_events(booking, 1)
         self.log.extend(booking.blocks)
         for v, is_exclusive in booking.tops.items():
@@ -146,6 +226,8 @@ class GraphState:
         booking = self.bookings.pop(job)
         for number in booking.blocks:
             del self.block_spans[number][job]
+        for v in booking.shares:
+            del self.pool_jobs[v][job]
         self._note_events(booking, -1)
         self.log.extend(booking.blocks)
         for v, is_exclusive in booking.tops.items():
@@ -198,10 +280,11 @@ class GraphState:
         """Jobs at or below a vertex: whether they hold the vertex itself, and their booking."""
         number = self.graph.block_of[v]
         if number < 0:
-            return {j: (b.tops[v], b) for j, b in self.top_jobs.get(v, {}).items()}
+            jobs = self.top_jobs.get(v, {})
+            return {j: (b.tops[v] or v in b.shares, b) for j, b in jobs.items()}
         bit = 1 << (v - self.graph.blocks[number].base)
         return {
-            job: (bool(span[2] & bit), self.bookings[job])
+            job: (bool(span[2] & bit) or v in self.bookings[job].shares, self.bookings[job])
             for job, span in self.block_spans[number].items()
             if span[3] & bit
         }

@@ -8,10 +8,12 @@ all below it) are the bits of one integer. Holds what a graph *is*; what is book
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from fluxqueue.errors import InvalidGraph
 
 FIXED_TYPES = (
     "cluster",
@@ -29,6 +31,9 @@ FIXED_TYPES = (
 order of types in a pruning filter and in R_lite (flux-sched, resource/schema/data_std.cpp)."""
 
 
+FULL_SHARE = 1 << 20
+"""A type of which all is free counts so much when nodes are compared by how empty they are."""
+
 MAX_BLOCK = 4096
 """Largest block in a graph without nodes: a block's state is one integer of as many bits."""
 
@@ -38,15 +43,18 @@ class BlockClass:
 
     Vertices are numbered from the block's root, which is 0. ``type_mask[t]`` has the bits of all
     vertices of type ``t``; ``below(i)`` the bits of the subtree of ``i``, itself included;
-    ``lite_texts`` is the R_lite writer's memory of masks.
+    ``inner`` are the vertices with children, the root left out; ``lite_texts`` is the R_lite
+    writer's memory of masks.
     """
 
     __slots__ = (
+        "_units",
         "children",
         "ends",
         "full",
         "has_equal_pools",
         "ids",
+        "inner",
         "lite_texts",
         "number",
         "parents",
@@ -65,6 +73,7 @@ class BlockClass:
         self.children: list[list[int]] = [[] for _ in types]
         self.type_mask: dict[int, int] = {}
         self.lite_texts: dict[int, str] = {}
+        self._units: tuple[tuple[int, int], ...] | None = None
         for i in range(1, len(types)):
             self.children[parents[i]].append(i)
         column = np.asarray(types)
@@ -75,6 +84,7 @@ class BlockClass:
         for i in range(len(types) - 1, 0, -1):
             self.ends[parents[i]] = max(self.ends[parents[i]], self.ends[i])
         self.postorder = _postorder(self.children)
+        self.inner = tuple(i for i, below in enumerate(self.children) if i and below)
         self.has_equal_pools = all(
             len(set(np.asarray(sizes)[column == kind].tolist())) == 1 for kind in set(types)
         )
@@ -82,6 +92,14 @@ class BlockClass:
     def below(self, i: int) -> int:
         """The bits of the subtree of ``i``."""
         return ((1 << (self.ends[i] - i)) - 1) << i
+
+    def units_below(self) -> tuple[tuple[int, int], ...]:
+        """Each type below the root that has units, and how many."""
+        if self._units is None:
+            mask = self.full & ~1
+            found = ((kind, self.count(kind, mask)) for kind in self.type_mask)
+            self._units = tuple((kind, total) for kind, total in found if total)
+        return self._units
 
     def count(self, kind: int, mask: int) -> int:
         """Units of type ``kind`` among the vertices in ``mask``."""
@@ -125,8 +143,10 @@ class ResourceGraph:
     """The compiled tree. Arrays are indexed by vertex; 0 is the root.
 
     ``end[v]`` is one past the last vertex of the subtree of ``v``; ``block_of[v]`` is -1 for
-    vertices above (or beside) all blocks. ``down`` and ``properties`` are the only parts that
-    change after the graph is built.
+    vertices above (or beside) all blocks. ``consumable`` are the types of which a job takes a
+    share; in a graph read from Fluxion's formats there are none unless they are declared.
+    ``foreign`` is what others than our jobs use of a pool: not free, but not for ever. ``gone``
+    are blocks that left; their numbers stay until the graph is compiled again.
     """
 
     def __init__(self) -> None:
@@ -148,6 +168,9 @@ class ResourceGraph:
         self.properties: dict[int, dict[str, str]] = {}
         self.other_paths: dict[int, dict[str, str]] = {}
         self.down: set[int] = set()
+        self.consumable: set[int] = set()
+        self.foreign: dict[int, int] = {}
+        self.gone: set[int] = set()
         self.block_of: list[int] = []
         self.blocks: list[Block] = []
         self.shapes: list[BlockClass] = []
@@ -233,6 +256,27 @@ class ResourceGraph:
                 yield u
             else:
                 stack.append((child, iter(self.children.get(child, ()))))
+
+    def declare_consumable(self, names: Iterable[str]) -> None:
+        """Let shares be taken of all vertices of these types, as of millicores and bytes.
+
+        Raises
+        ------
+        InvalidGraph
+            The graph has no such type, or a vertex of it contains others.
+        """
+        kinds: set[int] = set()
+        for name in names:
+            kind = self.type_number.get(name)
+            if kind is None or kind not in self.type_of:
+                raise InvalidGraph("the graph has none of it", where="consumable", value=name)
+            kinds.add(kind)
+        for v in self.children:
+            if self.type_of[v] in kinds:
+                raise InvalidGraph(
+                    "a consumable pool contains nothing", where="consumable", value=self.path(v)
+                )
+        self.consumable |= kinds
 
     def total_below(self, v: int, kind: int) -> int:
         """Units of type ``kind`` strictly below ``v``."""

@@ -23,24 +23,40 @@ Edge = tuple[int, bool]
 """A vertex that a candidate would take, and whether exclusively."""
 
 
+Share = tuple[int, int]
+"""A consumable pool, and the units taken of it."""
+
+
 class Candidate:
-    """Something that can be taken as a whole: a vertex, or the vertices of one slot."""
+    """Something that can be taken as a whole: a vertex, or the vertices of one slot.
 
-    __slots__ = ("count", "edges", "is_root", "score")
+    A consumable pool counts what is left of it; ``shares`` is what a slot takes of pools.
+    """
 
-    def __init__(self, score: int, count: int, edges: tuple[Edge, ...], is_root: bool) -> None:
+    __slots__ = ("count", "edges", "is_root", "score", "shares")
+
+    def __init__(
+        self,
+        score: int,
+        count: int,
+        edges: tuple[Edge, ...],
+        is_root: bool,
+        shares: tuple[Share, ...] = (),
+    ) -> None:
         self.score, self.count, self.edges, self.is_root = score, count, edges, is_root
+        self.shares = shares
 
 
 class Candidates:
-    """Candidates of one type; ``chosen`` of them, from the front, were taken."""
+    """Candidates of one type; ``chosen`` of them, from the front, were taken for ``wanted``."""
 
-    __slots__ = ("chosen", "members", "total")
+    __slots__ = ("chosen", "members", "total", "wanted")
 
     def __init__(self) -> None:
         self.members: list[Candidate] = []
         self.total = 0
         self.chosen = 0
+        self.wanted = 0
 
     def add(self, candidate: Candidate) -> None:
         self.members.append(candidate)
@@ -49,6 +65,7 @@ class Candidates:
     def choose(self, count: int, is_high: bool) -> None:
         """Take whole candidates, best first, until ``count`` units are covered."""
         self.members.sort(key=_score, reverse=is_high)
+        self.wanted = count
         taken = 0
         while count > 0:
             count -= self.members[taken].count
@@ -66,15 +83,20 @@ Found = dict[int, Candidates]
 class _Shares:
     """How many slots' shares of one type were found so far (flux-sched, ``share_tally_t``)."""
 
-    __slots__ = ("collected", "per_share", "shares", "total")
+    __slots__ = ("collected", "is_pool", "per_share", "shares", "total")
 
-    def __init__(self, per_share: int) -> None:
+    def __init__(self, per_share: int, *, is_pool: bool = False) -> None:
         self.per_share = per_share
+        self.is_pool = is_pool
         self.total = self.collected = self.shares = 0
 
     def add(self, count: int) -> None:
         self.collected += count
-        if self.per_share and self.collected >= self.per_share:
+        if not self.per_share:
+            return
+        if self.is_pool:
+            self.shares = self.collected // self.per_share
+        elif self.collected >= self.per_share:
             # What a share has too much is not carried over: slots take whole vertices.
             self.shares += 1
             self.collected = 0
@@ -110,6 +132,8 @@ class Walk:
         self.request, self.policy, self.window = request, policy, window
         self.constraint = constraint
         self.marks: dict[int, bool] = {}
+        self.shares: dict[int, int] = {}
+        self._pools = self.graph.consumable - request.exclusive_kinds
         self.has_conflict = False
         self.visits = 0
         types = self.graph.type_number
@@ -167,6 +191,11 @@ class Walk:
         else:
             self._explore(v, needs, is_pristine, is_exclusive, 1, found)
         self._score -= factor
+        size = self.graph.size[v]
+        if self.graph.type_of[v] in self._pools:
+            size -= self._units_used(v)
+            if size <= 0:
+                return None
         is_chosen = False
         for need in needs:
             if need.kind == self.graph.type_of[v]:
@@ -180,7 +209,7 @@ class Walk:
         score = self._score + self.graph.id[v] + 2
         if self.policy.occupancy:
             score += self._own_occupancy(v)
-        return self.graph.size[v], score, is_exclusive
+        return size, score, is_exclusive
 
     def _is_wanted_exclusively(self, v: int, needs: Sequence[Need]) -> bool:
         kind = self.graph.type_of[v]
@@ -218,10 +247,10 @@ class Walk:
         """For ``pack`` and ``spread``: a node's score, low is better."""
         if self.graph.type_of[v] != self._node or self.graph.block_of[v] < 0:
             return 0
-        self._enter(self.graph.block_of[v])
-        shape = self.graph.blocks[self._block].shape
-        free = (shape.full & ~self._booked).bit_count()
-        return (free if self.policy.occupancy > 0 else len(shape.types) - free) * NODE_FACTOR
+        number = self.graph.block_of[v]
+        self._enter(number)
+        free = self.state.free_share(number, self._booked, self.window.start, self.window.end)
+        return self.policy.occupancy * free * NODE_FACTOR
 
     def _is_usable(self, v: int, needs: Sequence[Need], is_exclusive: bool) -> bool:
         """Fluxion's ``prune``: status, constraint, own planner, exclusivity."""
@@ -242,6 +271,8 @@ class Walk:
             if is_exclusive and need.is_exclusive is False:
                 self.has_conflict = True
                 return False
+            if kind in self._pools:
+                continue
             if (is_exclusive or need.is_exclusive) and (
                 is_touched or (window.is_now and is_allocated)
             ):
@@ -250,6 +281,11 @@ class Walk:
 
     def _is_down(self, v: int) -> bool:
         return v in self.graph.down
+
+    def _units_used(self, v: int) -> int:
+        window = self.window
+        used = self.state.units_used(v, window.start, window.end, is_now=window.is_now)
+        return used if window.ignores_status else used + self.graph.foreign.get(v, 0)
 
     def _occupation(self, v: int) -> tuple[bool, bool, bool]:
         """Whether ``v`` is held, touched, and held by an allocation of any time."""
@@ -294,7 +330,9 @@ class Walk:
             for child in self.graph.children.get(v, ()):
                 self._take_child(child, needs, is_pristine, is_exclusive, found)
             return
-        tallies = {need.kind: _Shares(need.per_share) for need in needs}
+        tallies = {
+            need.kind: _Shares(need.per_share, is_pool=need.kind in self._pools) for need in needs
+        }
         satisfied: set[int] = set()
         kinds = self.graph.type_of
         for child in self.order.of(v):
@@ -342,18 +380,29 @@ class Walk:
         counts = {part.kind: self._per_slot(part, parts) for part in slot.children}
         number = min(self._slots_of(kind, count, parts) for kind, count in counts.items())
         position = dict.fromkeys(counts, 0)
+        pools = {
+            kind: _PoolTaker(parts[kind].members)
+            for kind in counts
+            if kind in self._pools and counts[kind]
+        }
         for _ in range(number):
             edges: list[Edge] = []
+            shares: list[Share] = []
             score = 1
             for part in slot.children:
                 covered = 0
+                if part.kind in pools:
+                    score += pools[part.kind].take(counts[part.kind], edges, shares)
+                    continue
                 while covered < counts[part.kind]:
                     member = parts[part.kind].members[position[part.kind]]
                     position[part.kind] += 1
                     covered += member.count
                     score += member.score
                     edges.append((member.edges[0][0], True))
-            into.setdefault(self._slot, Candidates()).add(Candidate(score, 1, tuple(edges), False))
+            into.setdefault(self._slot, Candidates()).add(
+                Candidate(score, 1, tuple(edges), False, tuple(shares))
+            )
 
     def _per_slot(self, part: Need, parts: Found) -> int:
         candidates = parts.get(part.kind)
@@ -362,7 +411,7 @@ class Walk:
     def _slots_of(self, kind: int, count: int, parts: Found) -> int:
         if not count:
             return 0
-        tally = _Shares(count)
+        tally = _Shares(count, is_pool=kind in self._pools)
         for member in parts[kind].members:
             tally.add(member.count)
         return tally.shares
@@ -383,15 +432,30 @@ class Walk:
         parent = self.graph.parent
         for kind in sorted(found):
             candidates = found[kind]
+            self._take_shares(kind, candidates)
             for candidate in candidates.members[: candidates.chosen]:
                 for v, is_exclusive in candidate.edges:
-                    self.marks[v] = is_exclusive
+                    self.marks[v] = is_exclusive and kind not in self._pools
                     # A slot may lie one unnamed level lower (node -> slot -> core on a graph with
                     # sockets). Fluxion finds it there and then cannot book it; here it is shared.
                     above = parent[v]
                     while above != chooser:
                         self.marks.setdefault(above, False)
                         above = parent[above]
+
+    def _take_shares(self, kind: int, candidates: Candidates) -> None:
+        """Note what the chosen candidates take of consumable pools."""
+        if not self._pools:
+            return
+        left = candidates.wanted
+        for candidate in candidates.members[: candidates.chosen]:
+            for v, units in candidate.shares:
+                self.shares[v] = self.shares.get(v, 0) + units
+            if kind in self._pools:
+                v, is_exclusive = candidate.edges[0]
+                if is_exclusive:
+                    self.shares[v] = self.shares.get(v, 0) + min(left, candidate.count)
+                left -= candidate.count
 
     def _choose_at_top(self, found: Found, root_count: int) -> bool:
         needs = self.request.needs
@@ -404,11 +468,12 @@ class Walk:
         # Levels that the request passed through are shared, up to the root.
         for kind in sorted(found):
             candidates = found[kind]
+            self._take_shares(kind, candidates)
             for candidate in candidates.members[: candidates.chosen]:
                 if candidate.is_root:
                     continue
                 for v, is_exclusive in candidate.edges:
-                    self.marks[v] = is_exclusive
+                    self.marks[v] = is_exclusive and kind not in self._pools
                     above = parent[v]
                     while above > 0 and above not in self.marks:
                         same = found.get(kinds[above])
@@ -416,6 +481,36 @@ class Walk:
                             self.marks[above] = False
                         above = parent[above]
         return True
+
+
+class _PoolTaker:
+    """Takes one slot's share after another out of pools, the best pool first."""
+
+    def __init__(self, members: list[Candidate]) -> None:
+        self._members = members
+        self._position = 0
+        self._left = members[0].count if members else 0
+
+    def take(self, count: int, edges: list[Edge], shares: list[Share]) -> int:
+        """Take ``count`` units that are known to be there; returns the first pool's score, so
+        that a slot that needs two pools is not worth twice."""
+        while not self._left:
+            self._next()
+        score = self._members[self._position].score
+        while count:
+            if not self._left:
+                self._next()
+            units = min(count, self._left)
+            v = self._members[self._position].edges[0][0]
+            edges.append((v, False))
+            shares.append((v, units))
+            self._left -= units
+            count -= units
+        return score
+
+    def _next(self) -> None:
+        self._position += 1
+        self._left = self._members[self._position].count
 
 
 def _merge(into: Found, found: Found) -> None:
