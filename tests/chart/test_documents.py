@@ -1,0 +1,144 @@
+"""The chart is sound as Helm and the Kubernetes API schemas see it."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+import helm_python
+import kubernetes_validate.utils
+import pytest
+import yaml
+
+from fluxqueue import __version__
+from tests.chart.rendering import (
+    CHART,
+    EVERYTHING,
+    EXTERNAL,
+    ha_values,
+    id_of,
+    merged,
+    render,
+    render_files,
+)
+
+OLDEST = "1.30"
+NEWEST = kubernetes_validate.utils.major_minor(kubernetes_validate.utils.latest_version())
+
+VALUE_SETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "ha": ha_values(),
+    "everything": EVERYTHING,
+    "external": EXTERNAL,
+    "openshift": {"openshift": "yes"},
+    "ha-external-everything": merged(ha_values(), EVERYTHING, EXTERNAL),
+}
+
+OTHERS = {
+    "ServiceMonitor": "monitoring.coreos.com/v1",
+    "PrometheusRule": "monitoring.coreos.com/v1",
+    "Issuer": "cert-manager.io/v1",
+    "Certificate": "cert-manager.io/v1",
+}
+"""Kinds that come with other operators: no schema of Kubernetes' own describes them."""
+
+
+@pytest.fixture(autouse=True)
+def _schemas_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The definitions of a version are megabytes, and are read anew for each document."""
+    monkeypatch.setattr(kubernetes_validate.utils, "schema_contents", _schema_contents)
+
+
+@functools.cache
+def _schema_contents(filename: str, version: str) -> Any:
+    return _ORIGINAL(filename, version)
+
+
+_ORIGINAL = kubernetes_validate.utils.schema_contents
+
+
+@pytest.mark.parametrize("version", [OLDEST, "1.36"])
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_helm_finds_nothing_to_complain_about(values: dict[str, Any], version: str) -> None:
+    report = helm_python.lint(CHART, values, strict=True, kube_version=f"v{version}.0")
+    assert report["errors"] == []
+    assert [one["error"] for one in report["messages"]] in ([], ["icon is recommended"])
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_every_document_fits_the_schema_of_kubernetes(values: dict[str, Any], version: str) -> None:
+    """Strict: a field that the version does not know is an error, too."""
+    seen = Counter(
+        _validate(document, version)
+        for document in render(values)
+        if OTHERS.get(document["kind"]) != document["apiVersion"]
+    )
+    assert set(seen) == {version}
+    assert seen[version] > 30
+
+
+def _validate(document: dict[str, Any], version: str) -> str:
+    try:
+        return str(kubernetes_validate.validate(document, version, strict=True))
+    except kubernetes_validate.ValidationError as error:
+        raise AssertionError(f"{id_of(document)} at {list(error.path)}: {error.message}") from error
+
+
+def test_the_schemas_are_of_the_versions_that_are_asked_for() -> None:
+    """Were one missing, an older one would be used without a word."""
+    assert tuple(map(int, NEWEST.split("."))) >= (1, 36)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        _validate_unknown_field()
+
+
+def _validate_unknown_field() -> None:
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "date": {}}
+    kubernetes_validate.validate(config_map, OLDEST, strict=True)
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_every_document_has_a_name_of_its_own_and_the_release_on_it(
+    values: dict[str, Any],
+) -> None:
+    documents = render(values, name="blue", namespace="queue")
+    ids = Counter(id_of(document) for document in documents)
+    assert [one for one, count in ids.items() if count > 1] == []
+    for document in documents:
+        meta = document["metadata"]
+        assert meta["name"].startswith("blue-fluxqueue"), id_of(document)
+        assert meta["labels"]["app.kubernetes.io/instance"] == "blue", id_of(document)
+        assert meta.get("namespace") in {None, "queue", "default"}, id_of(document)
+
+
+def test_names_stay_short_enough() -> None:
+    """A Service's name, the shortest limit of all, has 63 characters."""
+    for document in render(EVERYTHING, name="a" * 53):
+        assert len(document["metadata"]["name"]) <= 63, id_of(document)
+
+
+def test_the_chart_is_of_this_version() -> None:
+    with (CHART / "Chart.yaml").open(encoding="utf-8") as file:
+        chart = yaml.safe_load(file)
+    assert chart["appVersion"] == __version__
+    assert chart["version"] == __version__
+
+
+def test_the_package_holds_what_is_needed_and_no_more(tmp_path: Any) -> None:
+    """The generator of the schema stays at home."""
+    archive = helm_python.package(CHART, destination=tmp_path)
+    with helm_python.Chart.load(archive) as packaged:
+        names = {one["name"] for one in packaged.files}
+        assert {one["filename"].split("/")[-1] for one in packaged.crds} >= {"fluxjobs.yaml"}
+        assert packaged.schema is not None
+    assert {"files/dashboard.json", "files/alerts.yaml", "files/queue_a_job.py"} <= names
+    assert not [name for name in names if name.endswith((".pyc", "schema.py"))]
+
+
+def test_notes_give_the_next_three_commands() -> None:
+    notes = render_files(name="blue", namespace="queue")["NOTES.txt"]
+    commands = [line.strip() for line in notes.splitlines() if line.startswith("     ")]
+    assert [command.split()[0] for command in commands] == ["kubectl", "helm", "kubectl"]
+    assert "helm -n queue test blue" in commands[1]
+    assert "<no value>" not in notes

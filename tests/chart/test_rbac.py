@@ -1,0 +1,143 @@
+"""The rights of each part equal a written list: one too many fails as one too few does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.chart.rendering import EVERYTHING, NAMESPACE, RELEASE, Document, render
+
+FLUX = "jobs.converged-computing.org"
+
+Rule = tuple[str, str, tuple[str, ...], tuple[str, ...]]
+"""API group, resource, names (none: all), verbs."""
+
+
+def _flatten(document: Document) -> set[Rule]:
+    return {
+        (group, resource, tuple(rule.get("resourceNames", ())), tuple(sorted(rule["verbs"])))
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def _rights(account: str, values: dict[str, Any] | None = None) -> dict[str, set[Rule]]:
+    """Collect what an account may do through its bindings: ``*`` everywhere, else by namespace."""
+    documents = render(values)
+    roles = {
+        (one["kind"], one["metadata"]["name"]): one for one in documents if "Role" in one["kind"]
+    }
+    found: dict[str, set[Rule]] = {}
+    for one in documents:
+        subjects = one.get("subjects") if one["kind"].endswith("Binding") else None
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
+        if subjects and subject in subjects:
+            where = one["metadata"].get("namespace", "*")
+            role = roles[one["roleRef"]["kind"], one["roleRef"]["name"]]
+            found.setdefault(where, set()).update(_flatten(role))
+    return found
+
+
+SEES = ("list", "watch")
+LEASE: set[Rule] = {
+    ("coordination.k8s.io", "leases", (), ("create",)),
+    ("coordination.k8s.io", "leases", ("fluxqueue-controller",), ("get", "update")),
+}
+CONTROLLER: set[Rule] = {
+    ("", "pods", (), SEES),
+    ("", "nodes", (), SEES),
+    ("batch", "jobs", (), SEES),
+    ("scheduling.k8s.io", "priorityclasses", (), SEES),
+    (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "watch")),
+    ("", "events", (), ("create",)),
+}
+WORKER: set[Rule] = {
+    ("batch", "jobs", (), ("get", "patch")),
+    ("", "pods", (), ("get", "patch")),
+    (FLUX, "fluxjobs", (), ("get",)),
+    (FLUX, "fluxjobs/status", (), ("patch",)),
+    ("", "events", (), ("create",)),
+}
+
+
+def test_controller() -> None:
+    """It sees the cluster and makes FluxJobs; its certificates are one Secret and one caBundle."""
+    assert _rights(f"{RELEASE}-controller") == {
+        "*": CONTROLLER
+        | {
+            (
+                "admissionregistration.k8s.io",
+                "mutatingwebhookconfigurations",
+                (RELEASE,),
+                ("get", "patch"),
+            )
+        },
+        NAMESPACE: LEASE
+        | {
+            ("", "secrets", (), ("create",)),
+            ("", "secrets", (f"{RELEASE}-webhook-certificate",), ("get", "update")),
+        },
+    }
+
+
+def test_controller_beside_cert_manager() -> None:
+    """Who makes no certificates touches no Secret and no webhook."""
+    values = {"certificates": {"provider": "cert-manager"}}
+    assert _rights(f"{RELEASE}-controller", values) == {"*": CONTROLLER, NAMESPACE: LEASE}
+
+
+def test_worker() -> None:
+    assert _rights(f"{RELEASE}-worker") == {"*": WORKER}
+
+
+@pytest.mark.parametrize("part", ["webhook", "postgres"])
+def test_others_have_no_rights(part: str) -> None:
+    assert _rights(f"{RELEASE}-{part}", EVERYTHING) == {}
+
+
+def test_hooks() -> None:
+    definitions = (f"fluxjobs.{FLUX}", f"fluxqueues.{FLUX}")
+    resource = ("apiextensions.k8s.io", "customresourcedefinitions")
+    assert _rights(f"{RELEASE}-crds") == {
+        "*": {(*resource, (), ("create",)), (*resource, definitions, ("get", "patch"))}
+    }
+    assert _rights(f"{RELEASE}-uninstall") == {
+        "*": {
+            (
+                "admissionregistration.k8s.io",
+                "mutatingwebhookconfigurations",
+                (RELEASE,),
+                ("delete",),
+            ),
+            ("", "pods", (), ("list", "patch")),
+            ("batch", "jobs", (), ("list", "patch")),
+        }
+    }
+
+
+def test_the_test_may_act_in_its_own_namespace_only() -> None:
+    assert _rights(f"{RELEASE}-test", {"test": {"namespace": "users"}}) == {
+        "users": {
+            ("batch", "jobs", (), ("create", "delete", "get")),
+            (FLUX, "fluxjobs", (), ("get",)),
+        }
+    }
+
+
+def test_no_wildcard_anywhere() -> None:
+    for document in render(EVERYTHING):
+        for rule in document.get("rules", ()) if "Role" in document["kind"] else ():
+            assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+
+
+def test_rights_of_hooks_and_tests_go_with_them() -> None:
+    """A right that is needed for a minute exists for a minute."""
+    for document in render():
+        name = document["metadata"]["name"]
+        if name in {f"{RELEASE}-crds", f"{RELEASE}-uninstall", f"{RELEASE}-test"}:
+            notes = document["metadata"]["annotations"]
+            policy = notes["helm.sh/hook-delete-policy"].split(",")
+            assert "before-hook-creation" in policy
+            assert ("hook-succeeded" in policy) == (document["kind"] != "Pod")
