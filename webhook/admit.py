@@ -64,7 +64,12 @@ def admit(review: Mapping[str, Any], settings: AdmitSettings | None = None) -> A
     if why is not None:
         return Answer(_respond(uid, allowed=True), "untouched", kind, why)
     assert isinstance(workload, dict)
-    return _take_in({**workload, "kind": kind}, uid)
+    return _take_in({**workload, "kind": kind}, uid, _user(request))
+
+
+def _user(request: Mapping[str, Any]) -> str:
+    """Who asks, by the API server's word."""
+    return str((request.get("userInfo") or {}).get("username") or "")
 
 
 def _read_request(review: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -91,7 +96,7 @@ def _why_not_asked(request: Mapping[str, Any], workload: object) -> str | None:
     return None if isinstance(workload, dict) else "the request has no object"
 
 
-def _take_in(workload: Mapping[str, Any], uid: str) -> Answer:
+def _take_in(workload: Mapping[str, Any], uid: str, user: str) -> Answer:
     kind = kind_of(workload)
     try:
         wishes = read_wishes(workload)
@@ -100,7 +105,7 @@ def _take_in(workload: Mapping[str, Any], uid: str) -> Answer:
             (batch if kind == JOB else pods).to_request(workload)
     except InvalidInput as error:
         return Answer(_refuse(uid, workload, error), "refused", kind, str(error))
-    patch = admission_patch(workload, wishes)
+    patch = admission_patch(workload, wishes, user=user)
     review = _respond(uid, allowed=True)
     if patch:
         review["response"]["patchType"] = "JSONPatch"

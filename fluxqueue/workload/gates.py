@@ -1,8 +1,9 @@
 """The JSON Patches that take a workload in and let it go again.
 
 ``admission_patch`` is the webhook's answer; ``release_patch`` and ``ungate_patch`` are sent by the
-worker. What a suspended BatchJob and a gated Pod let us change: nodeSelector keys may be added,
-node affinity terms may gain expressions, one's own gate may go (``docs/state-machine.md``).
+worker, ``let_go_patch`` and ``free_patch`` by the uninstallation. What a suspended BatchJob and a
+gated Pod let us change: nodeSelector keys may be added, node affinity terms may gain expressions,
+one's own gate may go (``docs/state-machine.md``).
 """
 
 from __future__ import annotations
@@ -24,28 +25,47 @@ _GATE = {"name": labels.GATE}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def admission_patch(workload: Mapping[str, Any], wishes: Wishes) -> Patch:
+def admission_patch(workload: Mapping[str, Any], wishes: Wishes, *, user: str = "") -> Patch:
     """Take a BatchJob or a bare Pod in: suspended and gated, labelled, with its deadline.
+
+    ``user`` is who asks, by the API server's word; it is written over what the manifest says.
 
     Idempotent: what the patch makes gets an empty patch, so reinvocation changes nothing.
     """
     if kind_of(workload) == JOB:
-        return _take_in_job(workload, wishes)
+        return _take_in_job(workload, wishes, user)
     spec = workload.get("spec") or {}
     return [
         *_add_gate(spec, "/spec"),
         *_replace_former_scheduler(spec, "/spec"),
         *_set(workload, ("metadata", "labels"), labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
+        *_stamp(workload, user),
     ]
 
 
-def _take_in_job(job: Mapping[str, Any], wishes: Wishes) -> Patch:
+def _stamp(workload: Mapping[str, Any], user: str, *, is_map_made: bool = False) -> Patch:
+    """Write who submitted it, and no name that its manifest brought.
+
+    ``is_map_made``: an earlier operation of the patch has made the map of annotations.
+    """
+    annotations = (workload.get("metadata") or {}).get("annotations") or {}
+    here = _pointer("metadata", "annotations", labels.USER)
+    if not user:
+        return [_op("remove", here)] if labels.USER in annotations else []
+    if is_map_made and annotations.get(labels.USER) != user:
+        return [_op("add", here, value=user)]
+    return _set(workload, ("metadata", "annotations"), labels.USER, user)
+
+
+def _take_in_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
     spec = job.get("spec") or {}
     template = spec.get("template") or {}
     pod_spec = template.get("spec") or {}
+    mark = _mark_author(job, is_gated=gate_index(pod_spec) is not None)
     return [
-        *_mark_author(job, is_gated=gate_index(pod_spec) is not None),
+        *mark,
+        *_stamp(job, user, is_map_made=bool(mark)),
         *([] if spec.get("suspend") else [_op("add", "/spec/suspend", value=True)]),
         *_add_gate(pod_spec, "/spec/template/spec"),
         *_replace_former_scheduler(pod_spec, "/spec/template/spec"),
@@ -98,13 +118,56 @@ def release_patch(job: Mapping[str, Any]) -> Patch:
 
 
 def resuspend_patch(job: Mapping[str, Any]) -> Patch:
-    """Suspend ``job`` again: its author unsuspended it, and now it is ours to queue."""
-    patch = [_test_uid(job), _op("replace", "/spec/suspend", value=True)]
+    """Suspend ``job`` again: its author unsuspended it, and now it is ours to queue.
+
+    It is ours as long as our gate is in its template (``managed.is_managed``): where that went in
+    the meantime, the queue has been uninstalled, and the patch fails.
+    """
+    patch = [
+        _test_uid(job),
+        *_test_gate(job["spec"]["template"]["spec"], "/spec/template/spec"),
+        _op("replace", "/spec/suspend", value=True),
+    ]
     annotations = job["metadata"].get("annotations") or {}
     if labels.AUTHOR_SUSPENDED in annotations:
         pointer = _pointer("metadata", "annotations", labels.AUTHOR_SUSPENDED)
         patch.append(_op("remove", pointer))
     return patch
+
+
+def let_go_patch(job: Mapping[str, Any], *, is_unsuspended: bool) -> Patch:
+    """Take our gate out of a suspended ``job`` for good, and our suspension unless told otherwise.
+
+    A Job that its author suspended stays so; what we remembered of that goes. Fails (422) where
+    the Job is no longer suspended: its template can then be changed by nobody.
+    """
+    pod_spec = job["spec"]["template"]["spec"]
+    patch = [
+        _test_uid(job),
+        _op("test", "/spec/suspend", value=True),
+        *_remove_gate(pod_spec, "/spec/template/spec"),
+    ]
+    if labels.AUTHOR_SUSPENDED in (job["metadata"].get("annotations") or {}):
+        pointer = _pointer("metadata", "annotations", labels.AUTHOR_SUSPENDED)
+        return [*patch, _op("remove", pointer)]
+    return [*patch, _op("replace", "/spec/suspend", value=False)] if is_unsuspended else patch
+
+
+def free_patch(pod: Mapping[str, Any]) -> Patch:
+    """Take our gate off ``pod`` for good: the cluster's scheduler places it as it likes."""
+    return [_test_uid(pod), *_remove_gate(pod["spec"], "/spec")]
+
+
+def _remove_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
+    test = _test_gate(pod_spec, path)
+    return [*test, _op("remove", f"{path}/schedulingGates/{gate_index(pod_spec)}")]
+
+
+def _test_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
+    """Make the patch fail where our gate is not (any more) where it was read."""
+    index = gate_index(pod_spec)
+    assert index is not None, "callers choose what has our gate"
+    return [_op("test", f"{path}/schedulingGates/{index}/name", value=labels.GATE)]
 
 
 def ungate_patch(

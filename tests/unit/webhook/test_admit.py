@@ -29,6 +29,7 @@ OPTED_OUT = {"labels": {"fluxqueue/managed": "false"}}
 GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 MIRROR = {"annotations": {"kubernetes.io/config.mirror": "x"}}
 LABEL = {"fluxqueue/managed": "true"}
+USER = {"fluxqueue/user": "someone"}
 
 
 def _answer(review: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +57,7 @@ def _taken_job(job: dict[str, Any], **spec: Any) -> dict[str, Any]:
     """What ``job`` must be afterwards; ``spec`` are further changes."""
     taken = copy.deepcopy(job)
     taken["metadata"].setdefault("labels", {}).update(LABEL)
+    taken["metadata"].setdefault("annotations", {}).update(USER)
     taken["spec"].update({"suspend": True, **spec})
     taken["spec"]["template"]["metadata"].setdefault("labels", {}).update(LABEL)
     taken["spec"]["template"]["spec"].setdefault("schedulingGates", []).append(OURS)
@@ -65,6 +67,7 @@ def _taken_job(job: dict[str, Any], **spec: Any) -> dict[str, Any]:
 def _taken_pod(pod: dict[str, Any], **spec: Any) -> dict[str, Any]:
     taken = copy.deepcopy(pod)
     taken["metadata"].setdefault("labels", {}).update(LABEL)
+    taken["metadata"].setdefault("annotations", {}).update(USER)
     taken["spec"].setdefault("schedulingGates", []).append(OURS)
     taken["spec"].update(spec)
     return taken
@@ -98,8 +101,36 @@ def test_batch_jobs_are_taken_in(job: dict[str, Any], changes: dict[str, Any]) -
 def test_an_author_suspended_batch_job_is_annotated_as_such() -> None:
     job = batch_job(suspend=True)
     expected = _taken_job(job)
-    expected["metadata"]["annotations"] = {"fluxqueue/author-suspended": "true"}
+    expected["metadata"]["annotations"] = {"fluxqueue/author-suspended": "true", **USER}
     assert _mutated(job) == expected
+
+
+@pytest.mark.parametrize("kind", ["Job", "suspended Job", "Pod"])
+def test_who_submits_is_what_the_api_server_says(kind: str) -> None:
+    """A name in the manifest is overwritten, and taken out where the API server gives none."""
+    forged = {"annotations": {"fluxqueue/user": "root", "a": "b"}}
+    made = {
+        "Job": batch_job(meta=forged),
+        "suspended Job": batch_job(meta=forged, suspend=True),
+        "Pod": bare_pod(meta=forged),
+    }[kind]
+    annotations = _mutated(made)["metadata"]["annotations"]
+    assert (annotations["fluxqueue/user"], annotations["a"]) == ("someone", "b")
+    review = admission_review(made)
+    del review["request"]["userInfo"]
+    patch = json.loads(base64.b64decode(_answer(review)["patch"]))
+    assert "fluxqueue/user" not in jsonpatch.apply_patch(made, patch)["metadata"]["annotations"]
+
+
+def test_a_second_user_who_applies_the_same_patch_is_stamped() -> None:
+    """Reinvocation for the same user changes nothing; a copied manifest is its submitter's."""
+    taken = _mutated(batch_job())
+    assert "patch" not in _answer(admission_review(taken))
+    review = admission_review(taken)
+    review["request"]["userInfo"]["username"] = "bob"
+    patch = json.loads(base64.b64decode(_answer(review)["patch"]))
+    again = jsonpatch.apply_patch(taken, patch)
+    assert again["metadata"]["annotations"]["fluxqueue/user"] == "bob"
 
 
 @pytest.mark.parametrize(
