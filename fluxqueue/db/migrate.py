@@ -24,7 +24,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
-from sqlalchemy import Connection, NullPool, create_engine
+from sqlalchemy import Connection, NullPool, create_engine, text
 
 from fluxqueue.db.engine import libpq_url, sqlalchemy_url
 from fluxqueue.db.tables import metadata
@@ -55,11 +55,20 @@ def upgrade(url: str, revision: str = HEAD) -> None:
     """Apply migrations up to ``revision``; a no-op when the database is there already.
 
     Any number of starters may call this at once: one migrates, the others wait and find it done.
-    Raises: ``DatabaseUnavailable``; ``InvalidSettings`` for an unknown revision, a database newer
-    than this code, or an unsuitable procrastinate.
+    A newer database that this code still works on is left as it is: code that was rolled back
+    starts again. Raises: ``DatabaseUnavailable``; ``InvalidSettings`` for an unknown revision, a
+    database too new for this code, or an unsuitable procrastinate.
     """
     check_procrastinate()
     with _migrating(url) as connection:
+        found = MigrationContext.configure(connection).get_current_revision()
+        if revision == HEAD and found not in (None, *revisions()) and _is_usable(connection, found):
+            log.warning(
+                "the database is newer than this code, which still works on it",
+                extra={"action": "upgrade", "revision": found, "knows": head()},
+            )
+            return
+        connection.rollback()  # looking has begun a transaction; Alembic is to begin its own
         _run(connection, lambda config: alembic.command.upgrade(config, revision))
 
 
@@ -160,6 +169,23 @@ def wait_for_database(
         delay_s = min(delay_s * 2, _BACKOFF_MAX_S)
 
 
+def is_usable(url: str) -> bool:
+    """Tell whether this code works on the database as it is: at head, or newer and compatible."""
+    with _connection(url) as connection:
+        return _is_usable(connection, MigrationContext.configure(connection).get_current_revision())
+
+
+def _is_usable(connection: Connection, found: str | None) -> bool:
+    if found is None or found in revisions():
+        return found == head()
+    # Made by newer code, which said in the schema whose code it leaves working.
+    has_floor = connection.execute(text("SELECT to_regclass('public.schema_floor')")).scalar()
+    if has_floor is None:
+        return False
+    oldest = connection.execute(text("SELECT oldest_head FROM schema_floor")).scalar()
+    return oldest is not None and str(oldest) <= head()
+
+
 def wait_for_head(url: str, *, timeout_s: float | None = None) -> None:
     """Wait for the database, then for somebody (a migration Job, another starter) to upgrade it.
 
@@ -167,11 +193,12 @@ def wait_for_head(url: str, *, timeout_s: float | None = None) -> None:
     """
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     wait_for_database(url, timeout_s=timeout_s)
-    while (found := current(url)) != head():
+    while not is_usable(url):
+        found = current(url)
         if deadline_s is not None and time.monotonic() > deadline_s:
             raise DatabaseUnavailable(
-                f"the database is still at revision {found or 'none'}, this code needs {head()}: "
-                "run `fluxqueue db upgrade`"
+                f"the database is at revision {found or 'none'}, this code needs {head()}: "
+                "run `fluxqueue db upgrade` of the newest release in use"
             )
         log.warning(
             "waiting for the migrations",

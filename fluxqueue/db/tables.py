@@ -15,6 +15,7 @@ graph_changes      what the matcher's graph has not yet taken in; consumed by th
 outbox             effects to be carried out on the cluster, and workloads to be looked at
 leadership         who may match, and who may observe, under which term
 history            who did what to which FluxJob, and when
+schema_floor       the oldest code that still works on this schema
 dependencies       edges of depends_on, each with the workload its name stands for
 accounting         one row per run: when, where to, how much, and how it ended
 fluxqueues         one row per named queue; ``default`` always exists
@@ -369,3 +370,11 @@ Index(
     accounting.c.ended_at,
 )
 Index("ix_accounting_ended_at", accounting.c.ended_at)
+
+schema_floor = Table(
+    "schema_floor",
+    metadata,
+    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
+    Column("oldest_head", Text, nullable=False, comment="newest revision that such code knows"),
+    CheckConstraint("is_only", name="one_row"),
+)

@@ -3,6 +3,7 @@ DROP VIEW drift;
 DROP VIEW node_usage;
 DROP VIEW pending_queue;
 DROP VIEW queue;
+DROP TABLE schema_floor;
 DROP TABLE accounting;
 DROP TABLE dependencies;
 DROP TABLE fair_shares;

@@ -351,6 +351,15 @@ COMMENT ON COLUMN accounting.gpu_s IS 'GPU-seconds given';
 
 COMMENT ON COLUMN accounting.result IS 'the final state, or Requeued';
 
+CREATE TABLE schema_floor (
+    is_only BOOLEAN DEFAULT true NOT NULL,
+    oldest_head TEXT NOT NULL,
+    CONSTRAINT pk_schema_floor PRIMARY KEY (is_only),
+    CONSTRAINT ck_schema_floor_one_row CHECK (is_only)
+);
+
+COMMENT ON COLUMN schema_floor.oldest_head IS 'newest revision that such code knows';
+
 -- accounting.sql
 -- Accounting: one row for each run of an allocation, and one for what ended without ever having
 -- had one. Written by the row's own transition, in the transaction that ends the run, so no code
@@ -374,7 +383,8 @@ BEGIN
            NEW.workload_name, NEW.workload_kind, NEW.user_name, NEW.queue, NEW.size,
            coalesce(last.ended_at, NEW.submitted_at),
            CASE WHEN has_run THEN OLD.allocated_at END,
-           CASE WHEN has_run THEN coalesce(NEW.started_at, OLD.started_at) END, now(),
+           CASE WHEN has_run THEN coalesce(NEW.started_at, OLD.started_at) END,
+           coalesce(NEW.ended_at, now()),
            coalesce(used.nodes, 0), coalesce(used.slots, 0),
            coalesce(used.cpu_s, 0), coalesce(used.gpu_s, 0),
            CASE WHEN NEW.ended_at IS NULL THEN 'Requeued' ELSE NEW.state END, NEW.reason
@@ -549,6 +559,11 @@ CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
           OR NEW.begin_at IS DISTINCT FROM OLD.begin_at)
     EXECUTE FUNCTION fluxjobs_depend();
 
+-- floor.sql
+-- Code whose newest revision is this one works on the schema, and so does all newer code. A revision
+-- of kind "post" raises it in its own transaction (migrations/README.md).
+INSERT INTO schema_floor (oldest_head) VALUES ('0002');
+
 -- queues.sql
 -- The effective priority, computed by the row itself, so no code path can forget a part of it:
 -- what the author or an operator asked for, within the queue's bounds, plus the queue's own
@@ -604,8 +619,8 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN 'Reserved' THEN ARRAY['Pending', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
         WHEN 'Held' THEN ARRAY['Pending', 'Completed', 'Failed', 'Cancelled']
         WHEN 'Unsatisfiable' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Allocated' THEN ARRAY['Running', 'Pending', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Running' THEN ARRAY['Pending', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Allocated' THEN ARRAY['Running', 'Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Running' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
         ELSE ARRAY[]::text[]
     END)
 $$;
@@ -640,7 +655,8 @@ BEGIN
     END IF;
     INSERT INTO outbox (kind, key, payload)
     VALUES ('status', NEW.uid,
-            jsonb_build_object('old', old_state, 'new', NEW.state, 'reason', NEW.reason));
+            jsonb_build_object('old', old_state, 'new', NEW.state, 'reason', NEW.reason,
+                               'held_by', NEW.held_by));
     -- A reservation belongs to the state of that name alone.
     IF old_state = 'Reserved' AND NEW.state <> 'Reserved' THEN
         DELETE FROM reservations WHERE uid = NEW.uid;

@@ -14,7 +14,7 @@ import pytest
 from procrastinate.schema import SchemaManager
 
 from fluxqueue.db import migrate
-from fluxqueue.errors import InvalidSettings
+from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from tests.migrations.catalog import contents
 from tests.support.postgres import PostgresServer
 
@@ -153,14 +153,30 @@ def test_unknown_revision_is_bad_input(url: str) -> None:
         migrate.upgrade(url, "9999")
 
 
-def test_a_database_newer_than_the_code_is_refused(url: str) -> None:
-    """An old image after a newer one must not guess."""
+def _as_newer_code_leaves_it(url: str, *, oldest_head: str) -> None:
     migrate.upgrade(url)
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE schema_floor SET oldest_head = %s", (oldest_head,))
+
+
+def test_a_database_too_new_for_the_code_is_refused(url: str) -> None:
+    """After a "post" revision an old image must not guess."""
+    _as_newer_code_leaves_it(url, oldest_head="9998")
+    assert not migrate.is_usable(url)
     with pytest.raises(InvalidSettings, match="9999"):
         migrate.upgrade(url)
+    with pytest.raises(DatabaseUnavailable, match="at revision 9999"):
+        migrate.wait_for_head(url, timeout_s=0.0)
     assert "revision 9999" in migrate.check(url)[0]
+
+
+def test_code_that_was_rolled_back_starts_on_a_newer_compatible_database(url: str) -> None:
+    """A "pre" revision leaves the old code working: its upgrade does nothing, its wait ends."""
+    _as_newer_code_leaves_it(url, oldest_head=migrate.head())
+    migrate.upgrade(url)
+    migrate.wait_for_head(url, timeout_s=0.0)
+    assert migrate.current(url) == "9999"
 
 
 def test_frozen_text_is_what_the_code_says() -> None:
