@@ -25,9 +25,19 @@ def install(
     webhook_ca: Annotated[
         Path | None, typer.Option(help="certificate of the CA that signed the webhook's")
     ] = None,
+    definitions_only: Annotated[
+        bool,
+        typer.Option(
+            "--definitions-only", help="neither namespace nor webhook; the chart's hook uses it"
+        ),
+    ] = False,
 ) -> None:
     """Install the FluxJob definition and, if told where it is, the webhook; see KUBECONFIG."""
     settings = Settings.from_env(os.environ)
+    if definitions_only:
+        asyncio.run(_put_definitions(settings))
+        typer.echo("the definitions are those of this version")
+        return
     configuration = _configuration(webhook_url, webhook_ca, settings.own_namespace)
     asyncio.run(_install(settings, configuration))
     typer.echo("installed the FluxJob definition")
@@ -60,6 +70,17 @@ def _configuration(url: str, ca: Path | None, own_namespace: str) -> dict[str, A
             f"cannot read the CA's certificate: {error.strerror}", where="--webhook-ca", value=ca
         ) from error
     return build_configuration(Endpoint(url=url), pem, own_namespace=own_namespace)
+
+
+async def _put_definitions(settings: Settings) -> None:
+    from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.config import load_config
+    from fluxqueue.kube.install import put_definitions
+
+    async with KubeClient(
+        load_config(settings.kubeconfig or None), timeout_s=settings.kube_timeout_s
+    ) as client:
+        await put_definitions(client)
 
 
 async def _install(settings: Settings, configuration: Mapping[str, Any] | None) -> None:

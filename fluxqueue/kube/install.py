@@ -1,4 +1,4 @@
-"""Putting our objects into a cluster: namespace, FluxJob definition, webhook configuration.
+"""Putting our objects into a cluster: namespace, definitions, webhook configuration.
 
 Called by ``fluxqueue up``; a chart does the same in production. Every step may be repeated and
 brings what is there to what it should be.
@@ -16,54 +16,72 @@ import yaml
 
 from fluxqueue.errors import Conflict, InvalidSettings, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.resources import CRDS, FLUXJOBS, MUTATING_WEBHOOKS, NAMESPACES, Resource
+from fluxqueue.kube.resources import (
+    CRDS,
+    FLUXJOBS,
+    FLUXQUEUES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    Resource,
+)
 
-CRD_FILE = "fluxjobs.yaml"
+CRD_FILES = ("fluxjobs.yaml", "fluxqueues.yaml")
 ESTABLISHED_TIMEOUT_S = 30.0
 _POLL_S = 0.1
 
 
-def read_crd() -> dict[str, Any]:
-    """Read the FluxJob definition: from the wheel, or from the chart of a source checkout.
+def read_crds() -> list[dict[str, Any]]:
+    """Read our definitions: from the wheel, or from the chart of a source checkout.
 
     Raises
     ------
     InvalidSettings
-        Neither place has it: the installation is incomplete.
+        Neither place has them: the installation is incomplete.
     """
-    packaged = importlib.resources.files("fluxqueue") / "crds" / CRD_FILE
-    source = Path(__file__).resolve().parents[2] / "chart" / "crds" / CRD_FILE
+    packaged = importlib.resources.files("fluxqueue") / "crds"
+    source = Path(__file__).resolve().parents[2] / "chart" / "crds"
     for place in (packaged, source):
-        if place.is_file():
-            definition: dict[str, Any] = yaml.safe_load(place.read_text(encoding="utf-8"))
-            return definition
+        files = [place / name for name in CRD_FILES]
+        if all(file.is_file() for file in files):
+            return [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
     raise InvalidSettings(
-        "the FluxJob definition is missing",
+        f"{' or '.join(CRD_FILES)} is missing",
         where=str(packaged),
         hint="install fluxqueue from its wheel or its source tree",
     )
 
 
 async def install_definitions(client: KubeClient, namespace: str) -> None:
-    """Create our namespace and the FluxJob definition, and wait until it is served.
+    """Create our namespace and our definitions, and wait until they are served.
 
     Raises
     ------
     ApiUnavailable, ApiError
         The API server cannot be reached or refuses.
     TimeoutError
-        The definition was accepted but is not served.
+        A definition was accepted but is not served.
     """
     await put(client, NAMESPACES, {"metadata": {"name": namespace}})
-    await put(client, CRDS, read_crd())
+    await put_definitions(client)
     async with asyncio.timeout(ESTABLISHED_TIMEOUT_S):
         while True:
             try:
                 await client.list(FLUXJOBS)
+                await client.list(FLUXQUEUES)
                 return
             except NotFound:
-                # Right after its creation the path is still unknown to the server.
+                # Right after their creation the paths are still unknown to the server.
                 await asyncio.sleep(_POLL_S)
+
+
+async def put_definitions(client: KubeClient) -> None:
+    """Create our definitions, or bring those that are there to this version.
+
+    Needs the rights to create definitions and to patch ours, no others: the chart's hook before an
+    upgrade has no more.
+    """
+    for definition in read_crds():
+        await put(client, CRDS, definition)
 
 
 async def install_webhook(client: KubeClient, configuration: Mapping[str, Any]) -> None:

@@ -101,7 +101,7 @@ def test_hooks() -> None:
     definitions = (f"fluxjobs.{FLUX}", f"fluxqueues.{FLUX}")
     resource = ("apiextensions.k8s.io", "customresourcedefinitions")
     assert _rights(f"{RELEASE}-crds") == {
-        "*": {(*resource, (), ("create",)), (*resource, definitions, ("get", "patch"))}
+        "*": {(*resource, (), ("create",)), (*resource, definitions, ("patch",))}
     }
     assert _rights(f"{RELEASE}-uninstall") == {
         "*": {
@@ -113,7 +113,8 @@ def test_hooks() -> None:
             ),
             ("", "pods", (), ("list", "patch")),
             ("batch", "jobs", (), ("list", "patch")),
-        }
+        },
+        NAMESPACE: {("", "secrets", (f"{RELEASE}-webhook-certificate",), ("delete", "get"))},
     }
 
 

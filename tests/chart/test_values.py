@@ -229,6 +229,8 @@ def test_every_value_of_a_part_reaches_its_pods() -> None:
 
 # --- flags: what is there with them and not without ----------------------------------------------
 
+_HOOK = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job")
+
 FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = [
     (
         "postgres",
@@ -334,14 +336,16 @@ FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = 
             name,
             values,
             {},
-            {
-                (kind, f"fluxqueue-{hook}")
-                for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job")
-            },
+            {(kind, f"fluxqueue-{hook}") for kind in (*_HOOK, *more)},
         )
-        for name, values, hook in (
-            ("hook for definitions", {"crds": {"upgrade": False}}, "crds"),
-            ("hook at the end", {"uninstall": {"hook": False}}, "uninstall"),
+        for name, values, hook, more in (
+            ("hook for definitions", {"crds": {"upgrade": False}}, "crds", ()),
+            (
+                "hook at the end",
+                {"uninstall": {"hook": False}},
+                "uninstall",
+                ("Role", "RoleBinding"),
+            ),
         )
     ],
 ]
