@@ -63,14 +63,16 @@ async def renew(
 async def seize(database: Database, role: str, holder: str) -> int:
     """Begin a new term of ``role`` at once; whoever believes in an older one can commit no more.
 
-    For a role whose holder is chosen elsewhere (the controller's by a Lease).
+    For a role whose holder is chosen elsewhere (the controller's by a Lease). Its time is that of
+    its predecessor, or over: the new holder has yet to look (``confirm``).
     """
     async with database.begin() as tx:
         row = await tx.fetch_one(
             """
             INSERT INTO leadership AS l (role, term, holder, expires_at)
-            VALUES (:role, 1, :holder, 'infinity')
-            ON CONFLICT (role) DO UPDATE SET term = l.term + 1, holder = excluded.holder
+            VALUES (:role, 1, :holder, now())
+            ON CONFLICT (role) DO UPDATE SET term = l.term + 1, holder = excluded.holder,
+                expires_at = CASE WHEN l.expires_at < 'infinity' THEN l.expires_at ELSE now() END
             RETURNING term
             """,
             role=role,
@@ -78,6 +80,41 @@ async def seize(database: Database, role: str, holder: str) -> int:
         )
         assert row is not None, "an upsert without a condition gives its row"
         return int(row["term"])
+
+
+CONTROLLER = "controller"
+"""The role whose holder compares the rows with the cluster."""
+
+
+async def confirm(tx: Transaction, role: str, *, term: int, duration_s: float) -> bool:
+    """Say for another ``duration_s`` that ``term`` compares the rows with the cluster.
+
+    Tells whether nobody had said so for a while: then the queue has stood still (``is_observed``).
+    """
+    row = await tx.fetch_one(
+        """
+        UPDATE leadership l SET expires_at = now() + make_interval(secs => :duration_s)
+        FROM (SELECT expires_at FROM leadership WHERE role = :role AND term = :term FOR UPDATE) old
+        WHERE l.role = :role RETURNING old.expires_at <= now() AS had_lapsed
+        """,
+        role=role,
+        term=term,
+        duration_s=duration_s,
+    )
+    return row is not None and bool(row["had_lapsed"])
+
+
+async def is_observed(tx: Transaction) -> bool:
+    """Whether somebody compares the rows with the cluster; nothing is decided otherwise.
+
+    A database that was restored from a backup, or is empty, knows less than the cluster. Its
+    controller has not confirmed it yet, so nobody acts on it. Rows that no controller ever led
+    (a simulation) need none.
+    """
+    row = await tx.fetch_one(
+        "SELECT expires_at > now() AS is_held FROM leadership WHERE role = :role", role=CONTROLLER
+    )
+    return row is None or bool(row["is_held"])
 
 
 async def resign(database: Database, role: str, holder: str, *, term: int) -> None:

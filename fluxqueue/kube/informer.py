@@ -132,6 +132,12 @@ class Informer:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
+    async def relist(self) -> None:
+        """Read everything anew at the next opportunity, against whatever a watch may have lost."""
+        await self.stop()
+        self._must_list = True
+        self.start()
+
     def clear(self) -> None:
         """Forget everything after ``stop``; handlers see removals (the definition is gone)."""
         for key in list(self._store):

@@ -8,12 +8,18 @@ grant of each slot stands under ``attributes.fluxqueue.slots``, from which rows 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import CPU
 
 MILLICORES = 1000
+SLOTS_MAX = 100_000
+NAME_MAX = 253
+TIME_MAX = 2**40
+AMOUNT_MAX = 2**62
 
 
 def to_resource_set(
@@ -59,3 +65,68 @@ def _children(cores: int, gpus: int) -> dict[str, str]:
     return {
         name: "0" if count == 1 else f"0-{count - 1}" for name, count in counts.items() if count
     }
+
+
+@dataclass(frozen=True, slots=True)
+class GivenSlots:
+    """What an R says: node and resources of each slot in slot order; times in epoch seconds."""
+
+    slots: tuple[tuple[str, Mapping[str, int]], ...]
+    starts_at: int
+    until: int | None
+
+
+def read_resource_set(resource_set: object) -> GivenSlots:
+    """Read back what ``to_resource_set`` wrote.
+
+    Written by us, but into an object that others may have the right to change: everything is
+    checked, and nothing is believed that could not have been written here.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the field; the caller goes on without R.
+    """
+    top = _mapping(resource_set, "R")
+    if top.get("version") != 1:
+        raise _refused("R.version", top.get("version"), "must be 1")
+    execution = _mapping(top.get("execution"), "R.execution")
+    starts_at = _whole(execution.get("starttime"), "R.execution.starttime", TIME_MAX)
+    until = _whole(execution.get("expiration"), "R.execution.expiration", TIME_MAX)
+    if until and until < starts_at:
+        raise _refused("R.execution.expiration", until, "must not be before starttime")
+    ours = _mapping(_mapping(top.get("attributes"), "R.attributes").get("fluxqueue"), "R...")
+    slots = ours.get("slots")
+    where = "R.attributes.fluxqueue.slots"
+    if not isinstance(slots, list) or not 0 < len(slots) <= SLOTS_MAX:
+        raise _refused(where, type(slots).__name__, f"must be a list of 1 to {SLOTS_MAX} slots")
+    read = tuple(_slot(slot, f"{where}[{number}]") for number, slot in enumerate(slots))
+    return GivenSlots(read, starts_at, until or None)
+
+
+def _slot(slot: object, where: str) -> tuple[str, Mapping[str, int]]:
+    found = _mapping(slot, where)
+    node = found.get("node")
+    if not isinstance(node, str) or not 0 < len(node) <= NAME_MAX:
+        raise _refused(f"{where}.node", node, "must be the name of a node")
+    resources = _mapping(found.get("resources"), f"{where}.resources")
+    return node, {
+        str(name): _whole(amount, f"{where}.resources.{name}", AMOUNT_MAX)
+        for name, amount in resources.items()
+    }
+
+
+def _mapping(value: object, where: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise _refused(where, type(value).__name__, "must be an object")
+    return value
+
+
+def _whole(value: object, where: str, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high:
+        raise _refused(where, value, f"must be a whole number from 0 to {high}")
+    return value
+
+
+def _refused(where: str, value: object, hint: str) -> InvalidInput:
+    return InvalidInput(f"{str(value)[:80]!r} is not allowed", where=where, value=value, hint=hint)
