@@ -1,0 +1,254 @@
+"""Resync: the whole cluster against all rows, both directions, and the difference as work to do.
+
+Called by ``observer`` when its term begins and once in a resync interval. ``compare`` is pure and
+finds nothing in health; ``write`` stores what it found in one transaction. This is also how an
+empty database is filled, and how one restored from a backup is brought up to the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.observations import WorkloadSeen, save_gone, save_workloads
+from fluxqueue.db.outbox import put
+from fluxqueue.db.rebuild import Found, Present, RowSeen, TakenOver, take_over
+from fluxqueue.db.settling import settle
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.request import Operator
+from fluxqueue.fluxjob.states import FINAL
+from fluxqueue.scheduler.adoption import PlacedPod
+from fluxqueue.scheduler.record import read_record
+from fluxqueue.workload import labels
+from fluxqueue.workload.fluxjob_object import fluxjob_name
+from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.pods import pod_fact
+from fluxqueue.workload.resources import effective_request
+
+logger = logging.getLogger(__name__)
+
+Object = Mapping[str, Any]
+
+CHUNK = 200
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """The cluster as the controller sees it. ``hosts``: hostname label -> name of the node."""
+
+    objects: Mapping[str, Object]
+    pods_of: Mapping[str, Mapping[str, Object]]
+    fluxjobs: Mapping[str, Object]
+    hosts: Mapping[str, str]
+    default_cpu_m: int
+
+
+@dataclass(slots=True)
+class Differences:
+    """What rows and cluster do not agree on."""
+
+    flux_uids: dict[str, str | None] = field(default_factory=dict)
+    """UID of the FluxJob of each workload of ours; None where it has none."""
+    found: list[Found] = field(default_factory=list)
+    """Without a row, with one older than the cluster, or with pods that no slot accounts for."""
+    changed: list[WorkloadSeen] = field(default_factory=list)
+    gone: dict[str, tuple[str, list[PodFact]]] = field(default_factory=dict)
+    unpublished: list[str] = field(default_factory=list)
+
+
+def index_fluxjobs(fluxjobs: Iterable[Object]) -> dict[str, Object]:
+    """FluxJobs by the UID of their workload; one that is going is none."""
+    found: dict[str, Object] = {}
+    for one in fluxjobs:
+        uid = ((one.get("spec") or {}).get("workload") or {}).get("uid")
+        if uid and not one["metadata"].get("deletionTimestamp"):
+            found[uid] = one
+    return found
+
+
+def compare(
+    sight: Sight, present: Present, see: Callable[[str, str | None], WorkloadSeen]
+) -> Differences:
+    """Find what rows and cluster do not agree on.
+
+    Parameters
+    ----------
+    see : makes the observation of a workload from its UID and that of its FluxJob; may raise
+        ``InvalidInput``, and the workload is left out then.
+    """
+    found = Differences()
+    for uid in sorted(sight.objects, key=lambda uid: _age(sight.objects[uid])):
+        row = present.rows.get(uid)
+        if row is None and not _is_ours(sight, uid):
+            continue
+        fluxjob = _fluxjob_of(sight, uid)
+        flux_uid = fluxjob["metadata"]["uid"] if fluxjob is not None else None
+        found.flux_uids[uid] = flux_uid
+        try:
+            _look(found, sight, present, see(uid, flux_uid), row)
+        except InvalidInput as error:
+            logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
+    for uid, row in present.rows.items():
+        if uid not in sight.objects:
+            found.flux_uids[uid] = row.flux_uid
+            _look_for_the_gone(found, sight, row)
+    return found
+
+
+def _look(
+    found: Differences, sight: Sight, present: Present, seen: WorkloadSeen, row: RowSeen | None
+) -> None:
+    fluxjob = _fluxjob_of(sight, seen.uid)
+    status = (fluxjob.get("status") if fluxjob is not None else None) or {}
+    version = status.get("version")
+    is_newer = row is not None and isinstance(version, int) and version > row.version
+    pods = placed_pods(sight, seen.uid)
+    is_stray = (
+        row is not None
+        and row.state not in FINAL
+        and any(pod.node and pod.uid not in present.holders for pod in pods)
+    )
+    if row is None or is_newer or is_stray:
+        record = read_record(fluxjob) if fluxjob is not None else None
+        for trouble in record.troubles if record is not None else ():
+            logger.warning(
+                "FluxJob not believed",
+                extra={"action": "resync", "uid": seen.uid, "error": trouble},
+            )
+        found.found.append(Found(seen, record, pods))
+    elif differs(row, seen):
+        found.changed.append(seen)
+    shown = (status.get("state"), status.get("jobid"))
+    if row is not None and fluxjob is not None and shown != (row.state, row.jobid):
+        found.unpublished.append(seen.uid)
+
+
+def _look_for_the_gone(found: Differences, sight: Sight, row: RowSeen) -> None:
+    left = list(sight.pods_of.get(row.uid, {}).values())
+    facts = [pod_fact(pod) for pod in left]
+    if row.is_gone and _pods(facts) == dict(row.pods):
+        return
+    namespace = left[0]["metadata"]["namespace"] if left else ""
+    found.gone[row.uid] = (namespace, facts)
+
+
+def differs(row: RowSeen, seen: WorkloadSeen) -> bool:
+    """Whether a row says something else than was seen, or the pods beside it do."""
+    said = (row.wanted, row.result, row.is_deleting, row.is_suspended, row.is_gone)
+    now = (seen.wanted, seen.result, seen.is_deleting, seen.is_suspended, False)
+    is_other = seen.flux_uid is not None and seen.flux_uid != row.flux_uid
+    return said != now or is_other or _pods(seen.pods) != dict(row.pods)
+
+
+def _pods(facts: Iterable[PodFact]) -> dict[str, tuple[str, bool, bool, str | None]]:
+    return {
+        fact.uid: (fact.phase, fact.is_gated, fact.is_terminating, fact.node)
+        for fact in facts
+        if not fact.is_terminal
+    }
+
+
+def _is_ours(sight: Sight, uid: str) -> bool:
+    """Whether an object without a row was taken in: it is gated, or its FluxJob says so.
+
+    The gate of a Pod is gone once it was released; then its FluxJob alone knows.
+    """
+    return is_managed(sight.objects[uid]) or _fluxjob_of(sight, uid) is not None
+
+
+def _fluxjob_of(sight: Sight, uid: str) -> Object | None:
+    fluxjob, workload = sight.fluxjobs.get(uid), sight.objects[uid]
+    if fluxjob is None:
+        return None
+    meta = fluxjob["metadata"]
+    is_its = (meta["namespace"], meta["name"]) == (
+        workload["metadata"]["namespace"],
+        fluxjob_name(workload),
+    )
+    return fluxjob if is_its else None
+
+
+def _age(workload: Object) -> tuple[str, int]:
+    meta = workload["metadata"]
+    return meta.get("creationTimestamp") or "", int(meta.get("resourceVersion") or 0)
+
+
+def placed_pods(sight: Sight, uid: str) -> tuple[PlacedPod, ...]:
+    """The pods of a workload that were let go and have not ended."""
+    placed = []
+    for pod in sight.pods_of.get(uid, {}).values():
+        fact = pod_fact(pod)
+        if fact.is_gated or fact.is_terminal:
+            continue
+        placed.append(
+            PlacedPod(
+                uid=fact.uid,
+                name=fact.name,
+                node=fact.node or _destination(pod["spec"], sight.hosts),
+                resources=effective_request(pod["spec"], default_cpu_m=sight.default_cpu_m),
+                phase=fact.phase,
+                index=fact.index,
+            )
+        )
+    return tuple(placed)
+
+
+def _destination(spec: Object, hosts: Mapping[str, str]) -> str | None:
+    """Where a pod that is not bound yet was let go to (``workload.gates.ungate_patch``)."""
+    host = (spec.get("nodeSelector") or {}).get(labels.HOSTNAME)
+    if host is not None:
+        return hosts.get(host, str(host))
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    for term in (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ():
+        for field_ in term.get("matchFields") or ():
+            if field_.get("operator") == Operator.IN and len(field_.get("values") or ()) == 1:
+                return str(field_["values"][0])
+    return None
+
+
+async def write(tx: Transaction, differences: Differences) -> TakenOver:
+    """Store what was found; nodes and pods of others must have been written before, by ``tx``.
+
+    Changed workloads are settled at once, so that what has ended makes room before it is measured
+    what those that are taken over may keep.
+    """
+    changed = [seen.uid for seen in differences.changed]
+    await _lock(tx, [*changed, *differences.gone, *(one.seen.uid for one in differences.found)])
+    for start in range(0, len(changed), CHUNK):
+        await save_workloads(tx, differences.changed[start : start + CHUNK])
+    if differences.gone:
+        await save_gone(tx, differences.gone)
+    if differences.found:
+        await settle(tx, sorted([*changed, *differences.gone]))
+    taken = await take_over(tx, differences.found)
+    await put(tx, TaskName.STATUS, differences.unpublished)
+    return taken
+
+
+async def _lock(tx: Transaction, uids: Sequence[str]) -> None:
+    """All rows at once in the order of their UID, as everybody does, against deadlocks."""
+    await tx.execute(
+        "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
+        uids=list(uids),
+    )
+
+
+def tell(differences: Differences, taken: TakenOver) -> None:
+    """Say in the log what a resync mended; in health it says nothing."""
+    extra = {
+        "action": "resync",
+        "rows_made": taken.created,
+        "rows_corrected": taken.corrected,
+        "running_adopted": taken.adopted,
+        "changed": len(differences.changed),
+        "gone": len(differences.gone),
+        "statuses": len(differences.unpublished),
+    }
+    if any(value for value in extra.values() if isinstance(value, int)):
+        logger.info("rows and cluster brought together", extra=extra)

@@ -1,0 +1,494 @@
+"""Rows made from the cluster: a database that is empty, lacks rows, or is older than the cluster.
+
+Called by the controller (``controller.resync``) under its term, in one transaction with the nodes
+and pods it goes by, and before the matcher may look. What runs keeps its nodes and its number, what
+waits keeps its place, what has ended stays ended. No effect on the cluster is asked for beyond what
+those rows owe it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar
+
+import orjson
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.observations import (
+    AUTHOR,
+    BY_QUEUE,
+    WorkloadSeen,
+    save_workloads,
+    tell_matcher,
+)
+from fluxqueue.db.outbox import put
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.states import FINAL, FluxJobState
+from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
+from fluxqueue.scheduler.record import Record
+
+S = FluxJobState
+CHUNK = 500
+ANALYZE_FROM = 1000
+"""Rows made at once from which the planner is told: it knows nothing of a table just filled."""
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A workload in the cluster: as seen, as its FluxJob says, and its pods that were let go."""
+
+    seen: WorkloadSeen
+    record: Record | None
+    pods: tuple[PlacedPod, ...] = ()
+
+
+@dataclass(slots=True)
+class TakenOver:
+    """What ``take_over`` did: how many rows are new, were older than the cluster, and run."""
+
+    created: int = 0
+    corrected: int = 0
+    adopted: int = 0
+
+
+@dataclass(slots=True)
+class _Case:
+    """One workload while it is taken over."""
+
+    found: Found
+    target: FluxJobState
+    row: Mapping[str, Any] | None
+    slots: list[AdoptedSlot] = field(default_factory=list)
+
+    @property
+    def uid(self) -> str:
+        return self.found.seen.uid
+
+    @property
+    def runs(self) -> bool:
+        return self.target in {S.ALLOCATED, S.RUNNING}
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it has ended and its record tells what it had."""
+        record = self.found.record
+        return self.target.is_final and record is not None and record.given is not None
+
+
+async def take_over(tx: Transaction, found: Sequence[Found]) -> TakenOver:
+    """Make the rows of ``found`` what the cluster says, whatever they are now.
+
+    ``found`` stands in the order of submission. Nodes and pods of others must have been written
+    before in the same transaction: what a FluxJob may keep is measured against them. A row that is
+    final stays so: it has told its end, and tells none twice.
+    """
+    if not found:
+        return TakenOver()
+    rows = await _locked_rows(tx, [one.seen.uid for one in found])
+    jobids = await _free_jobids(tx, [one for one in found if one.seen.uid not in rows])
+    before = await _last_effect(tx)
+    for chunk in _chunks(found):
+        await save_workloads(tx, [one.seen for one in chunk], jobids=jobids)
+    cases = [
+        _case(one, rows.get(one.seen.uid))
+        for one in found
+        if one.seen.uid not in rows or rows[one.seen.uid]["state"] not in FINAL
+    ]
+    await _retire_allocations(tx, [case.uid for case in cases if case.row is not None])
+    await _adopt(tx, [case for case in cases if case.runs])
+    await _remember(tx, [case for case in cases if case.has_run])
+    await _move(tx, cases)
+    await _tell_once(tx, [case.uid for case in cases], before)
+    await _ask(tx, cases)
+    taken = TakenOver(
+        created=len(found) - len(rows),
+        corrected=sum(case.row is not None for case in cases),
+        adopted=sum(case.runs for case in cases),
+    )
+    if taken.created >= ANALYZE_FROM:
+        await tx.execute("ANALYZE fluxjobs, pods, allocations, allocation_slots, outbox, nodes")
+    return taken
+
+
+def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
+    seen, record = found.seen, found.record
+    said = record.state if record is not None else None
+    # Its author's wish stands on the object, and its queue's opinion is asked for anew.
+    by_hand = record is not None and record.held_by not in {None, AUTHOR, BY_QUEUE}
+    is_held = seen.held_by is not None or (said is S.HELD and by_hand)
+    target = target_state(
+        result=FluxJobState(seen.result) if seen.result else None,
+        is_deleting=seen.is_deleting,
+        is_held=is_held,
+        pods=found.pods,
+        record=record,
+    )
+    return _Case(found, target, row)
+
+
+async def _locked_rows(tx: Transaction, uids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    rows = await tx.fetch(
+        "SELECT uid, state FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
+        " ORDER BY uid FOR UPDATE",
+        uids=list(uids),
+    )
+    return {row["uid"]: row for row in rows}
+
+
+async def _free_jobids(tx: Transaction, found: Sequence[Found]) -> dict[str, int]:
+    """The numbers that FluxJobs say they have, as far as nobody else has them; new ones go on."""
+    claimed: dict[int, str] = {}
+    for one in found:
+        if one.record is not None and one.record.jobid is not None:
+            claimed.setdefault(one.record.jobid, one.seen.uid)
+    if not claimed:
+        return {}
+    taken = await tx.fetch(
+        "SELECT jobid FROM fluxjobs WHERE jobid = ANY(CAST(:jobids AS bigint[]))",
+        jobids=list(claimed),
+    )
+    for row in taken:
+        del claimed[row["jobid"]]
+    await tx.execute(
+        "SELECT setval(seq.name, greatest(CAST(:highest AS bigint), (SELECT coalesce(max(jobid), 1)"
+        " FROM fluxjobs), nextval(seq.name) - 1))"
+        " FROM (SELECT CAST(pg_get_serial_sequence('fluxjobs', 'jobid') AS regclass) AS name) seq",
+        highest=max(claimed, default=1),
+    )
+    return {uid: jobid for jobid, uid in claimed.items()}
+
+
+async def _last_effect(tx: Transaction) -> int:
+    row = await tx.fetch_one("SELECT coalesce(max(id), 0) AS id FROM outbox")
+    return int(row["id"]) if row is not None else 0
+
+
+async def _retire_allocations(tx: Transaction, uids: Sequence[str]) -> None:
+    """End what older rows had given: the cluster tells what is so now."""
+    rows = await tx.fetch(
+        "UPDATE allocations SET is_live = false, ended_at = now()"
+        " WHERE is_live AND uid = ANY(CAST(:uids AS text[])) RETURNING id",
+        uids=list(uids),
+    )
+    ids = [row["id"] for row in rows]
+    await tx.execute(
+        "UPDATE allocation_slots SET state = 'returned', pod_uid = NULL, returned_at = now()"
+        " WHERE allocation_id = ANY(CAST(:ids AS bigint[])) AND state <> 'returned'",
+        ids=ids,
+    )
+    await tell_matcher(tx, "allocation", [str(one) for one in ids])
+
+
+# --- allocations ----------------------------------------------------------------------------------
+
+
+async def _adopt(tx: Transaction, cases: Sequence[_Case]) -> None:
+    """Store what runs: first everything that pods hold, then what still fits beside it."""
+    for case in cases:
+        case.slots = place(case.found.record, case.found.pods)
+    await _free_pods(tx, [slot.pod_uid for case in cases for slot in case.slots if slot.pod_uid])
+    ids = await _store_allocations(tx, cases)
+    await _store_slots(
+        tx, [(ids[c.uid], slot, "held") for c in cases for slot in c.slots if slot.pod_uid]
+    )
+    free = await _free_amounts(tx, {slot.node for case in cases for slot in case.slots})
+    # What has started comes first: a whole that has not may be placed anew.
+    for case in sorted(cases, key=lambda case: case.target is not S.RUNNING):
+        await _store_rest(tx, ids[case.uid], case, free)
+    await tell_matcher(tx, "allocation", [str(one) for one in ids.values()])
+
+
+async def _remember(tx: Transaction, cases: Sequence[_Case]) -> None:
+    """Keep what has ended as it was: accounting and its status go by it."""
+    ids = await _store_allocations(tx, cases)
+    past = [
+        (ids[case.uid], slot, "returned") for case in cases for slot in place(case.found.record, ())
+    ]
+    await _store_slots(tx, past)
+
+
+async def _free_pods(tx: Transaction, pods: Sequence[str]) -> None:
+    """A pod holds one slot; another row's belief that it holds that pod is wrong."""
+    await tx.execute(
+        "UPDATE allocation_slots SET state = 'free', pod_uid = NULL"
+        " WHERE pod_uid = ANY(CAST(:pods AS text[]))",
+        pods=list(pods),
+    )
+
+
+async def _store_allocations(tx: Transaction, cases: Sequence[_Case]) -> dict[str, int]:
+    ids: dict[str, int] = {}
+    for chunk in _chunks(cases):
+        rows = await tx.fetch(
+            """
+            INSERT INTO allocations
+                (uid, term, starts_at, until, is_exclusive, is_live, ended_at)
+            SELECT r.uid, coalesce((SELECT term FROM leadership WHERE role = 'matcher'), 0),
+                   coalesce(r.starts_at, extract(epoch FROM now())::bigint), r.until,
+                   r.is_exclusive, r.is_live,
+                   CASE WHEN NOT r.is_live THEN coalesce(to_timestamp(r.ended_at), now()) END
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+                uid text, starts_at bigint, until bigint, is_exclusive bool, is_live bool,
+                ended_at bigint)
+            RETURNING id, uid
+            """,
+            rows=_json([_terms(case) for case in chunk]),
+        )
+        ids |= {row["uid"]: row["id"] for row in rows}
+    return ids
+
+
+def _terms(case: _Case) -> dict[str, Any]:
+    record = case.found.record
+    given = record.given if record is not None else None
+    return {
+        "uid": case.uid,
+        "starts_at": given.starts_at if given else None,
+        "until": given.until if given else None,
+        "ended_at": record.ended_at_s if record else None,
+        "is_live": case.runs,
+        "is_exclusive": bool(case.found.seen.request.get("exclusive")),
+    }
+
+
+async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, str]]) -> None:
+    for chunk in _chunks(slots):
+        await tx.execute(
+            """
+            INSERT INTO allocation_slots
+                (allocation_id, number, node, resources, state, pod_uid, given_at, returned_at)
+            SELECT a.id, s.n, s.node, s.r, s.state, s.pod, to_timestamp(a.starts_at),
+                   CASE WHEN s.state = 'returned' THEN coalesce(a.ended_at, now()) END
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
+                a bigint, n int, node text, r jsonb, state text, pod text)
+            JOIN allocations a ON a.id = s.a
+            """,
+            rows=_json(
+                [
+                    {
+                        "a": allocation,
+                        "n": slot.number,
+                        "node": slot.node,
+                        "r": dict(slot.resources),
+                        "state": state,
+                        "pod": slot.pod_uid,
+                    }
+                    for allocation, slot, state in chunk
+                ]
+            ),
+        )
+
+
+async def _free_amounts(tx: Transaction, nodes: Iterable[str]) -> dict[tuple[str, str], int]:
+    rows = await tx.fetch(
+        "SELECT node, resource, free FROM node_usage WHERE node = ANY(CAST(:nodes AS text[]))",
+        nodes=sorted(nodes),
+    )
+    return {(row["node"], row["resource"]): int(row["free"]) for row in rows}
+
+
+async def _store_rest(
+    tx: Transaction, allocation: int, case: _Case, free: dict[tuple[str, str], int]
+) -> None:
+    is_whole = not any(slot.pod_uid for slot in case.slots)
+    kept = keep(case.slots, wanted=case.found.seen.wanted, is_whole=is_whole, free=free)
+    if is_whole and not kept:
+        await tx.execute("DELETE FROM allocations WHERE id = :id", id=allocation)
+        case.target, case.slots = S.PENDING, []
+        return
+    await _store_slots(
+        tx,
+        [
+            (allocation, slot, "free" if slot.number in kept else "returned")
+            for slot in case.slots
+            if slot.pod_uid is None
+        ],
+    )
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+_STEP = """
+UPDATE fluxjobs f SET
+    state = :state, expected_start = NULL,
+    reason = CASE WHEN CAST(:state AS text) = f.state THEN f.reason ELSE '' END,
+    is_examined = CASE WHEN :state = 'Pending' THEN false ELSE f.is_examined END,
+    held_by = CASE WHEN :state = 'Held' THEN coalesce(r.held_by, f.held_by)
+                   WHEN f.held_by = 'author' THEN f.held_by END,
+    lacking = 0,
+    allocated_at = CASE WHEN :state = 'Pending' THEN NULL
+                        WHEN :state = 'Held' THEN f.allocated_at
+                        ELSE coalesce(to_timestamp(r.allocated_at), f.allocated_at,
+                                      CASE WHEN :state = 'Allocated' THEN now() END) END,
+    started_at = CASE WHEN :state IN ('Pending', 'Held', 'Allocated') THEN f.started_at
+                      ELSE coalesce(to_timestamp(r.started_at), f.started_at,
+                                    CASE WHEN :state = 'Running' THEN now() END) END,
+    ended_at = CASE WHEN :is_final THEN coalesce(to_timestamp(r.ended_at), now()) END,
+    submitted_at = least(f.submitted_at, coalesce(to_timestamp(r.submitted_at), f.submitted_at))
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, held_by text, allocated_at bigint, started_at bigint, ended_at bigint,
+    submitted_at bigint)
+WHERE f.uid = r.uid
+"""
+
+
+async def _move(tx: Transaction, cases: Sequence[_Case]) -> None:
+    """Take each row to its state, by transitions that the table of states has."""
+    await _step(tx, S.PENDING, cases)
+    await _step(tx, S.HELD, [case for case in cases if case.target is S.HELD])
+    await _step(tx, S.ALLOCATED, [case for case in cases if case.runs or case.has_run])
+    await _step(tx, S.RUNNING, [case for case in cases if case.target is S.RUNNING])
+    for state in sorted(FINAL):
+        await _step(tx, state, [case for case in cases if case.target is state])
+    for chunk in _chunks(cases):
+        await tx.execute(
+            """
+            UPDATE fluxjobs f SET version = greatest(f.version, r.version + 1),
+                flux_uid = coalesce(r.flux_uid, f.flux_uid), flux_rv = NULL,
+                set_priority = coalesce(r.set_priority, f.set_priority),
+                set_queue = coalesce(r.set_queue, f.set_queue),
+                queue = coalesce(r.set_queue, f.queue)
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+                uid text, version bigint, flux_uid text, set_priority int, set_queue text)
+            WHERE f.uid = r.uid
+            """,
+            rows=_json([_said(case) for case in chunk]),
+        )
+
+
+async def _step(tx: Transaction, state: FluxJobState, cases: Sequence[_Case]) -> None:
+    for chunk in _chunks(cases):
+        await tx.execute(
+            _STEP,
+            state=str(state),
+            is_final=state.is_final,
+            rows=_json([_times(case) for case in chunk]),
+        )
+
+
+def _times(case: _Case) -> dict[str, Any]:
+    record = case.found.record
+    if record is None:
+        return {"uid": case.uid}
+    given = record.given
+    return {
+        "uid": case.uid,
+        "held_by": case.found.seen.held_by or record.held_by,
+        "allocated_at": given.starts_at if given else None,
+        "started_at": record.started_at_s,
+        "ended_at": record.ended_at_s,
+        "submitted_at": record.submitted_at_s,
+    }
+
+
+def _said(case: _Case) -> dict[str, Any]:
+    record = case.found.record
+    if record is None:
+        return {"uid": case.uid, "version": 0}
+    return {
+        "uid": case.uid,
+        "version": record.version,
+        "flux_uid": record.flux_uid,
+        "set_priority": record.set_priority,
+        "set_queue": record.set_queue,
+    }
+
+
+async def _tell_once(tx: Transaction, uids: Sequence[str], before: int) -> None:
+    """Users were told of these transitions when they happened: publish the state, tell no event."""
+    await tx.execute(
+        "UPDATE outbox SET payload = payload || jsonb_build_object('old', payload -> 'new')"
+        " WHERE id > :before AND kind = 'status' AND key = ANY(CAST(:uids AS text[]))",
+        before=before,
+        uids=list(uids),
+    )
+    await tx.execute(
+        "UPDATE history SET detail = detail || '{\"rebuilt\": true}'::jsonb"
+        " WHERE at = now() AND uid = ANY(CAST(:uids AS text[]))",
+        uids=list(uids),
+    )
+
+
+async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
+    """What is still owed: releases half done, suspensions, and a look at what runs or ends."""
+    await put(
+        tx,
+        TaskName.RELEASE,
+        [
+            case.uid
+            for case in cases
+            if case.target in {S.ALLOCATED, S.RUNNING}
+            or (case.target is S.PENDING and not case.found.seen.is_suspended)
+        ],
+    )
+    await put(tx, TaskName.UNGATE, [case.uid for case in cases if case.runs])
+    over = [
+        case.uid
+        for case in cases
+        if case.target in {S.PENDING, S.HELD}
+        and (case.found.seen.result is not None or case.found.seen.is_deleting)
+    ]
+    await put(tx, TaskName.CLEANUP, over)
+    tx.wake(TaskName.SCHEDULE, TaskName.STATUS)
+
+
+# --- the other direction --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RowSeen:
+    """What a row says that the cluster can be compared with."""
+
+    uid: str
+    jobid: int
+    state: str
+    version: int
+    flux_uid: str | None
+    wanted: int
+    result: str | None
+    is_deleting: bool
+    is_gone: bool
+    is_suspended: bool
+    pods: Mapping[str, tuple[str, bool, bool, str | None]]
+    """UID -> (phase, is_gated, is_terminating, node)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """All rows that are not yet forgotten, and the pods that hold slots."""
+
+    rows: Mapping[str, RowSeen]
+    holders: frozenset[str]
+
+
+async def read_present(tx: Transaction) -> Present:
+    """Read what a resync compares with the cluster."""
+    pods: dict[str, dict[str, tuple[str, bool, bool, str | None]]] = {}
+    for row in await tx.fetch(
+        "SELECT workload_uid, uid, phase, is_gated, is_terminating, node FROM pods"
+    ):
+        fact = (row["phase"], row["is_gated"], row["is_terminating"], row["node"])
+        pods.setdefault(row["workload_uid"], {})[row["uid"]] = fact
+    rows = await tx.fetch(
+        "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"
+        " is_suspended FROM fluxjobs WHERE NOT is_gone OR ended_at IS NULL"
+    )
+    holders = await tx.fetch("SELECT pod_uid FROM allocation_slots WHERE pod_uid IS NOT NULL")
+    return Present(
+        rows={row["uid"]: RowSeen(**row, pods=pods.get(row["uid"], {})) for row in rows},
+        holders=frozenset(row["pod_uid"] for row in holders),
+    )
+
+
+def _chunks(items: Sequence[Item]) -> Iterable[Sequence[Item]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, CHUNK)):
+        yield chunk
+
+
+def _json(rows: object) -> str:
+    return orjson.dumps(rows).decode()

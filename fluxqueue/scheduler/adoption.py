@@ -1,0 +1,150 @@
+"""Adoption: what a workload's rows must say, from its objects and its published record. Pure.
+
+Used by ``db.rebuild`` where rows are missing or older than the cluster. Facts win over records: a
+pod that runs holds a slot on the node where it runs, whatever was written down. Nothing here ever
+asks for a pod to be moved, stopped or started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.scheduler.record import Record
+
+Amounts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod that was let go and has not ended: its node, and what it takes (base units).
+
+    ``node`` is None where it is not bound and nothing on it says where it will be.
+    """
+
+    uid: str
+    name: str
+    node: str | None
+    resources: Amounts
+    phase: str
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedSlot:
+    """A slot as it is to be stored; ``pod_uid`` None is a slot that nobody holds."""
+
+    number: int
+    node: str
+    resources: Amounts
+    pod_uid: str | None = None
+
+
+def target_state(
+    *,
+    result: FluxJobState | None,
+    is_deleting: bool,
+    is_held: bool,
+    pods: Sequence[PlacedPod],
+    record: Record | None,
+) -> FluxJobState:
+    """The state a workload is in, judged by its objects first and its record second.
+
+    Parameters
+    ----------
+    result : how the workload has ended, if it has.
+    is_held : its author, or an operator, holds it.
+    pods : its pods that were let go and have not ended.
+    """
+    said = record.state if record is not None else None
+    if pods:
+        has_run = said is FluxJobState.RUNNING or any(pod.phase == "Running" for pod in pods)
+        return FluxJobState.RUNNING if has_run else FluxJobState.ALLOCATED
+    if result is not None:
+        return result
+    if said is FluxJobState.CANCELLED and is_deleting:
+        return said
+    was_given = record is not None and record.given is not None
+    if was_given and said in {FluxJobState.ALLOCATED, FluxJobState.RUNNING} and not is_deleting:
+        return FluxJobState(said)
+    return FluxJobState.HELD if is_held else FluxJobState.PENDING
+
+
+def place(record: Record | None, pods: Sequence[PlacedPod]) -> list[AdoptedSlot]:
+    """Give each pod the slot of the record that it must have held, else one where it is.
+
+    An indexed pod's own slot comes first, as when slots are given out. A pod whose node is not
+    known takes any slot that is left; where there is none it stays without, until it is bound.
+    """
+    given = record.given.slots if record is not None and record.given is not None else ()
+    left = {n: AdoptedSlot(n, node, amounts) for n, (node, amounts) in enumerate(given)}
+    held: list[AdoptedSlot] = []
+    beyond = len(given)
+    for pod in sorted(pods, key=lambda p: (p.node is None, p.index is None, p.index or 0, p.name)):
+        number = _slot_for(pod, left, len(given))
+        if number is not None:
+            slot = left.pop(number)
+            held.append(AdoptedSlot(number, slot.node, slot.resources, pod.uid))
+        elif pod.node is not None:
+            held.append(AdoptedSlot(beyond, pod.node, pod.resources, pod.uid))
+            beyond += 1
+    return sorted([*held, *left.values()], key=lambda slot: slot.number)
+
+
+def _slot_for(pod: PlacedPod, left: Mapping[int, AdoptedSlot], width: int) -> int | None:
+    fitting = [
+        number
+        for number, slot in left.items()
+        if pod.node in {None, slot.node} and _covers(slot.resources, pod.resources)
+    ]
+    own = pod.index % width if pod.index is not None and width else None
+    return own if own in fitting else next(iter(sorted(fitting)), None)
+
+
+def _covers(given: Amounts, needs: Amounts) -> bool:
+    return all(given.get(name, 0) >= amount for name, amount in needs.items())
+
+
+def keep(
+    slots: Sequence[AdoptedSlot],
+    *,
+    wanted: int,
+    is_whole: bool,
+    free: MutableMapping[tuple[str, str], int],
+) -> set[int]:
+    """Numbers of the slots that nobody holds and that the workload may keep.
+
+    Others may have been given what a slot of the record once was, so a slot is kept only where it
+    still fits, and no more of them than the workload can use.
+
+    Parameters
+    ----------
+    wanted : pods it may still run at once.
+    is_whole : nothing of it has started: it keeps every slot it needs, or none.
+    free : (node, resource) -> what is free after all held slots are counted; what is kept is
+        taken from it.
+    """
+    open_slots = [slot for slot in slots if slot.pod_uid is None]
+    usable = max(0, wanted - (len(slots) - len(open_slots)))
+    if is_whole and usable < len(open_slots):
+        open_slots = open_slots[:usable]
+    taken: list[AdoptedSlot] = []
+    for slot in open_slots:
+        if len(taken) < usable and _fits(slot, free):
+            _take(slot, free, 1)
+            taken.append(slot)
+    if is_whole and len(taken) < len(open_slots):
+        for slot in taken:
+            _take(slot, free, -1)
+        return set()
+    return {slot.number for slot in taken}
+
+
+def _fits(slot: AdoptedSlot, free: Mapping[tuple[str, str], int]) -> bool:
+    return all(free.get((slot.node, n), 0) >= amount for n, amount in slot.resources.items())
+
+
+def _take(slot: AdoptedSlot, free: MutableMapping[tuple[str, str], int], sign: int) -> None:
+    for name, amount in slot.resources.items():
+        free[slot.node, name] = free.get((slot.node, name), 0) - sign * amount

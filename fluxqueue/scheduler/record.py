@@ -1,0 +1,96 @@
+"""``Record``: what the status of a FluxJob object says was decided, read back with care.
+
+Read by the controller when rows are missing or older than the cluster (``db.rebuild``). The status
+is ours by the rights we hand out, but it is input all the same: a field that cannot be ours is
+left out and named in ``troubles``; whoever reads on then goes by the pods alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.scheduler.resource_set import GivenSlots, read_resource_set
+
+NUMBER_MAX = 2**53
+"""Largest jobid and version believed: a larger one would use the sequence up."""
+
+PRIORITY_MAX = 2**31 - 1
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A decision as published. Times are epoch seconds; None is *not said*.
+
+    ``held_by``, ``set_priority`` and ``set_queue`` are what an operator set.
+    """
+
+    flux_uid: str
+    submitted_at_s: int | None = None
+    state: FluxJobState | None = None
+    version: int = 0
+    jobid: int | None = None
+    given: GivenSlots | None = None
+    started_at_s: int | None = None
+    ended_at_s: int | None = None
+    held_by: str | None = None
+    set_priority: int | None = None
+    set_queue: str | None = None
+    troubles: tuple[str, ...] = ()
+
+
+def read_record(fluxjob: Mapping[str, Any]) -> Record:
+    """Read a FluxJob object; nothing in its status can make this fail."""
+    status = fluxjob.get("status")
+    status = status if isinstance(status, dict) else {}
+    operator = status.get("operator")
+    operator = operator if isinstance(operator, dict) else {}
+    troubles: list[str] = []
+
+    def field(where: str, fields: Mapping[str, Any], read: Callable[[Any], Value]) -> Value | None:
+        value = fields.get(where.rpartition(".")[2])
+        if value is None:
+            return None
+        try:
+            return read(value)
+        except (InvalidInput, ValueError, TypeError) as error:
+            troubles.append(f"status.{where}: {error}")
+            return None
+
+    meta = fluxjob["metadata"]
+    return Record(
+        flux_uid=str(meta["uid"]),
+        submitted_at_s=_time(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
+        state=field("state", status, FluxJobState),
+        version=field("version", status, _number) or 0,
+        jobid=field("jobid", status, _number),
+        given=field("R", status, read_resource_set),
+        started_at_s=field("startTime", status, _time),
+        ended_at_s=field("endTime", status, _time),
+        held_by=field("operator.heldBy", operator, str),
+        set_priority=field("operator.priority", operator, _priority),
+        set_queue=field("operator.queue", operator, str),
+        troubles=tuple(troubles),
+    )
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= NUMBER_MAX:
+        raise ValueError(f"{value!r} is no number from 1 to {NUMBER_MAX}")
+    return value
+
+
+def _priority(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > PRIORITY_MAX:
+        raise ValueError(f"{value!r} is no priority")
+    return value
+
+
+def _time(value: Any) -> int:
+    return int(datetime.fromisoformat(str(value).replace("Z", "+00:00")).timestamp())
