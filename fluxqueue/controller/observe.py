@@ -12,9 +12,9 @@ from typing import Any
 from fluxqueue.db.observations import AUTHOR, WorkloadSeen
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.workload import batch, pods
-from fluxqueue.workload.annotations import read_wishes
+from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.constraints import ignored
-from fluxqueue.workload.fluxjob_object import fluxjob_name
+from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
 from fluxqueue.workload.managed import JOB, is_author_suspended, kind_of
 
 _POD_METADATA = (
@@ -28,7 +28,14 @@ _POD_METADATA = (
     "annotations",
     "labels",
 )
-_POD_STATUS = ("phase", "conditions", "containerStatuses", "initContainerStatuses", "resources")
+_POD_STATUS = (
+    "phase",
+    "reason",
+    "conditions",
+    "containerStatuses",
+    "initContainerStatuses",
+    "resources",
+)
 
 
 def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +80,7 @@ def see_workload(
     """
     words = batch if kind_of(workload) == JOB else pods
     meta = workload["metadata"]
+    wishes = read_wishes(workload)
     request = words.to_request(workload, default_cpu_m=default_cpu_m)
     fact = words.workload_fact(workload)
     spec = workload["spec"] if words is pods else batch.pod_spec(workload)
@@ -84,15 +92,15 @@ def see_workload(
         workload_kind=kind_of(workload),
         workload_name=meta["name"],
         flux_uid=flux_uid,
-        user_name="",
-        queue=read_wishes(workload).queue or "default",
+        user_name=submitter(workload),
+        queue=wishes.queue or "default",
         priority=words.priority(workload, class_values=class_values),
-        held_by=AUTHOR if words is batch and is_author_suspended(workload) else None,
+        held_by=_held_by(workload, wishes),
         request=request.to_json(),
         size=request.size,
         duration_s=request.duration_s,
-        begin_at_s=None,
-        depends_on=(),
+        begin_at_s=begin_time(workload, wishes),
+        depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
         ignored=ignored(spec),
         wanted=_wanted(workload, fact.wanted, facts) if words is batch else fact.wanted,
         result=str(fact.result) if fact.result else None,
@@ -100,7 +108,15 @@ def see_workload(
         is_gone=False,
         is_suspended=words is batch and batch.is_suspended(workload),
         pods=facts,
+        has_hold=wishes.is_held,
+        generation=int(meta.get("generation") or 0),
     )
+
+
+def _held_by(workload: Mapping[str, Any], wishes: Wishes) -> str | None:
+    """How its author holds it, if at all."""
+    is_suspended = kind_of(workload) == JOB and is_author_suspended(workload)
+    return AUTHOR if is_suspended or wishes.is_held else None
 
 
 def _wanted(job: Mapping[str, Any], wanted: int, facts: Sequence[PodFact]) -> int:

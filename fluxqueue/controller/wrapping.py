@@ -70,11 +70,13 @@ async def ensure_fluxjobs(
 
 def _build(workload: Object, class_values: Mapping[str, int], default_cpu_m: int) -> dict[str, Any]:
     words = batch if kind_of(workload) == JOB else pods
+    wishes = read_wishes(workload)
     return build(
         workload,
         words.to_request(workload, default_cpu_m=default_cpu_m),
         priority=words.priority(workload, class_values=class_values),
-        queue=read_wishes(workload).queue or "default",
+        queue=wishes.queue or "default",
+        wishes=wishes,
     )
 
 

@@ -7,7 +7,7 @@ of their UID here, in ``decisions`` and in ``settling``, so that no two of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,9 +18,13 @@ from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
+from fluxqueue.fluxjob.states import FluxJobState
 
 AUTHOR = "author"
-"""``held_by`` of a BatchJob that its author created suspended."""
+"""``held_by`` of a FluxJob that its author holds: by suspending it, or by ``fluxqueue/hold``."""
+
+ANNOTATION = "annotation"
+"""``author_hold`` of a FluxJob whose workload carries ``fluxqueue/hold``."""
 
 BY_QUEUE = "queue"
 """``held_by`` of a FluxJob that its named queue does not take in."""
@@ -28,7 +32,11 @@ BY_QUEUE = "queue"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSeen:
-    """A workload and all its pods as the controller sees them now."""
+    """A workload and all its pods as the controller sees them now.
+
+    ``has_hold``: it is held by annotation. ``generation``: of its object, which tells a suspension
+    by its author from the one before our release.
+    """
 
     uid: str
     namespace: str
@@ -52,6 +60,8 @@ class WorkloadSeen:
     is_gone: bool
     is_suspended: bool
     pods: tuple[PodFact, ...] = field(default=())
+    has_hold: bool = False
+    generation: int = 0
 
 
 _SEEN = """
@@ -61,7 +71,7 @@ WITH seen AS (
         flux_uid text, user_name text, queue text, priority int, held_by text, request jsonb,
         size int, duration_s int, begin_at_s bigint, depends_on jsonb, ignored jsonb,
         wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool, position int,
-        jobid bigint)
+        jobid bigint, has_hold bool, generation bigint)
 )
 """
 
@@ -69,14 +79,16 @@ WITH seen AS (
 _INSERT = """
 INSERT INTO fluxjobs (
     uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
-    asked_priority, held_by, request, size, duration_s, begin_at, depends_on, ignored,
+    asked_priority, held_by, author_hold, request, size, duration_s, begin_at, depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended,
     state, reason)
 SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
-    priority, held_by, request, size, duration_s, to_timestamp(begin_at_s), depends_on, ignored,
+    priority, held_by, CASE WHEN has_hold THEN 'annotation' ELSE held_by END, request, size,
+    duration_s, to_timestamp(begin_at_s), depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended,
     CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
-    CASE held_by WHEN 'author' THEN 'suspended by its author' ELSE '' END
+    CASE WHEN has_hold THEN 'held by its annotation fluxqueue/hold'
+         WHEN held_by = 'author' THEN 'suspended by its author' ELSE '' END
 FROM seen ORDER BY position
 RETURNING uid, state, held_by, is_examined
 """
@@ -86,11 +98,31 @@ _INSERT_AS = _INSERT.replace("(\n    uid", "(\n    jobid, uid", 1).replace(
 )
 """For rows that had a number before: those of a database that was lost (``db.rebuild``)."""
 
+# A BatchJob that is suspended in a later generation than our release made was suspended by its
+# author: its pods end, it goes back to the queue and stays held until it is resumed. (Before our
+# release it is suspended by us.)
 _UPDATE = """
+, stored AS (
+    SELECT f.uid, f.author_hold, f.state IN ('Allocated', 'Running') AS is_let_go,
+           f.vacate_by IS NULL AND f.state IN ('Allocated', 'Running')
+           AND seen.is_suspended AND seen.generation > f.let_go_at
+           AND seen.result IS NULL AND NOT seen.is_deleting AS is_stopped,
+           f.vacate_by = 'author' AND NOT seen.is_suspended AS is_resumed,
+           coalesce(f.held_by NOT IN ('author', 'dependency', 'queue'), false) AS is_operators
+    FROM fluxjobs f JOIN seen USING (uid)
+), ruled AS (
+    SELECT stored.*, CASE
+        WHEN seen.has_hold THEN 'annotation'
+        WHEN seen.held_by IS NOT NULL THEN seen.held_by
+        WHEN seen.is_suspended AND (is_stopped OR author_hold = 'suspended') THEN 'suspended'
+        END AS hold
+    FROM stored JOIN seen USING (uid)
+)
 UPDATE fluxjobs f SET
     flux_uid = coalesce(seen.flux_uid, f.flux_uid),
-    wanted = seen.wanted, result = seen.result, is_deleting = seen.is_deleting,
-    is_gone = seen.is_gone, is_suspended = seen.is_suspended,
+    wanted = seen.wanted, result = seen.result,
+    is_deleting = seen.is_deleting OR f.cancel_by IS NOT NULL, is_gone = seen.is_gone,
+    is_suspended = seen.is_suspended,
     -- What was asked for may change only while nothing has been given for it.
     request = CASE WHEN f.allocated_at IS NULL THEN seen.request ELSE f.request END,
     size = CASE WHEN f.allocated_at IS NULL THEN seen.size ELSE f.size END,
@@ -103,22 +135,34 @@ UPDATE fluxjobs f SET
         AND f.asked_priority = seen.priority AND f.queue = coalesce(f.set_queue, seen.queue)
         AND f.depends_on = seen.depends_on
         AND f.begin_at IS NOT DISTINCT FROM to_timestamp(seen.begin_at_s)
-        AND NOT coalesce(f.held_by = 'author' AND seen.held_by IS NULL, false),
-    held_by = CASE WHEN f.held_by IS NULL OR f.held_by = 'author' THEN seen.held_by
-                   ELSE f.held_by END,
+        AND NOT coalesce(f.held_by = 'author' AND ruled.hold IS NULL, false),
+    author_hold = ruled.hold,
+    vacate_by = CASE WHEN is_stopped THEN 'author' WHEN is_resumed THEN NULL ELSE f.vacate_by END,
+    let_go_at = CASE WHEN is_resumed OR (is_let_go AND f.let_go_at IS NULL
+                                         AND f.vacate_by IS NULL AND NOT seen.is_suspended)
+                     THEN seen.generation ELSE f.let_go_at END,
+    held_by = CASE
+        WHEN is_operators OR f.state NOT IN ('Pending', 'Reserved', 'Unsatisfiable', 'Held')
+            THEN f.held_by
+        WHEN ruled.hold IS NOT NULL THEN 'author'
+        ELSE nullif(f.held_by, 'author') END,
     state = CASE
-        WHEN f.state IN ('Pending', 'Reserved', 'Unsatisfiable') AND seen.held_by IS NOT NULL
+        WHEN f.state IN ('Pending', 'Reserved', 'Unsatisfiable') AND ruled.hold IS NOT NULL
             THEN 'Held'
-        WHEN f.state = 'Held' AND f.held_by = 'author' AND seen.held_by IS NULL THEN 'Pending'
+        WHEN f.state = 'Held' AND f.held_by = 'author' AND ruled.hold IS NULL THEN 'Pending'
         WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN 'Pending'
         ELSE f.state END,
     reason = CASE
-        WHEN f.state IN ('Pending', 'Reserved', 'Unsatisfiable') AND seen.held_by = 'author'
-            THEN 'suspended by its author'
-        WHEN f.state = 'Held' AND f.held_by = 'author' AND seen.held_by IS NULL THEN ''
+        WHEN f.state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Held') AND NOT is_operators
+             AND ruled.hold IS NOT NULL
+            THEN CASE ruled.hold WHEN 'annotation' THEN 'held by its annotation fluxqueue/hold'
+                                 ELSE 'suspended by its author' END
+        WHEN f.state = 'Held' AND f.held_by = 'author' AND ruled.hold IS NULL THEN ''
+        WHEN is_stopped THEN 'suspended by its author; goes back to the queue as its pods end'
+        WHEN is_resumed THEN ''
         WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN ''
         ELSE f.reason END
-FROM seen WHERE f.uid = seen.uid
+FROM seen JOIN ruled USING (uid) WHERE f.uid = seen.uid
 RETURNING f.uid, f.state, f.held_by, f.is_examined
 """
 
@@ -155,6 +199,7 @@ async def save_workloads(
     stored += await _write(tx, _INSERT_AS, [one for one in new if one.uid in jobids], jobids)
     stored += await _write(tx, _INSERT, [one for one in new if one.uid not in jobids])
     await _save_pods(tx, [(one.uid, one.namespace, one.pods) for one in seen])
+    await _mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
     by_uid = {one.uid: one for one in seen}
     settle: dict[TaskName, list[str]] = {TaskName.UNGATE: [], TaskName.CLEANUP: []}
     for row in stored:
@@ -163,16 +208,34 @@ async def save_workloads(
             settle[task].append(row["uid"])
     for task, keys in settle.items():
         await put(tx, task, keys)
+    # A FluxJob that was made again has an empty status.
+    was = {row["uid"]: row["flux_uid"] for row in locked}
+    remade = [u for u, one in by_uid.items() if u in was and one.flux_uid not in {None, was[u]}]
+    await put(tx, TaskName.STATUS, remade)
     # Its author has let it go: it is suspended again until its turn comes.
-    let_go = {row["uid"] for row in locked if row["held_by"] == AUTHOR}
-    await put(tx, TaskName.RELEASE, [one.uid for one in seen if _is_let_go(one, let_go)])
+    await put(
+        tx, TaskName.RELEASE, [r["uid"] for r in stored if _is_let_go(by_uid[r["uid"]], r["state"])]
+    )
+    if any(one.depends_on or one.begin_at_s for one in seen):
+        tx.wake(TaskName.CLEANUP)
     if any(_needs_cycle(old.get(row["uid"]), row) for row in stored):
         tx.wake(TaskName.SCHEDULE)
 
 
-def _is_let_go(seen: WorkloadSeen, held: Set[str]) -> bool:
-    is_waiting = seen.held_by is None and not seen.is_suspended and not seen.is_deleting
-    return seen.uid in held and is_waiting
+def _is_let_go(seen: WorkloadSeen, state: str) -> bool:
+    """Whether it waits for its turn and its BatchJob is not suspended."""
+    is_going_on = seen.result is None and not seen.is_deleting and not seen.is_suspended
+    return is_going_on and seen.workload_kind == "Job" and FluxJobState(state).is_waiting
+
+
+async def _mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:
+    """Remember which slots their nodes would not honour; settling gives them back."""
+    if pod_uids:
+        await tx.execute(
+            "UPDATE allocation_slots SET refused_at = now()"
+            " WHERE pod_uid = ANY(CAST(:pods AS text[])) AND refused_at IS NULL",
+            pods=list(pod_uids),
+        )
 
 
 def _needs_cycle(old: str | None, row: Mapping[str, Any]) -> bool:
@@ -255,13 +318,15 @@ async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequenc
 
 
 async def _settle_lost(tx: Transaction, names: Sequence[str]) -> None:
-    """Have workloads settled that hold free slots on nodes which no longer take pods."""
+    """Have workloads settled that need slots on nodes which no longer take pods."""
     if not names:
         return
     rows = await tx.fetch(
         """
         SELECT DISTINCT a.uid FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
-        WHERE a.is_live AND s.state = 'free' AND s.node = ANY(CAST(:names AS text[]))
+        WHERE a.is_live AND s.node = ANY(CAST(:names AS text[]))
+          AND (s.state = 'free' OR (s.state = 'held' AND EXISTS (
+                SELECT FROM pods p WHERE p.uid = s.pod_uid AND p.node IS NULL)))
           AND NOT EXISTS (SELECT FROM nodes n WHERE n.name = s.node
                           AND (n.fact ->> 'up')::boolean AND (n.fact ->> 'schedulable')::boolean)
         """,

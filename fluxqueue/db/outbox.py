@@ -7,9 +7,11 @@ twice. Rows carry their own retry counter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.task_queue import TaskName
@@ -21,9 +23,12 @@ RETRY_MAX_S = 30
 """Longest pause between two tries of one effect."""
 
 
+# Nothing is done from rows that no controller compares with the cluster (``leadership``).
 _CLAIM = """
 UPDATE outbox SET attempts = attempts + 1, due_at = now() + make_interval(secs => :claim_s)
 WHERE id IN (SELECT id FROM outbox WHERE kind = :kind AND due_at <= now()
+             AND NOT EXISTS (SELECT FROM leadership
+                             WHERE role = 'controller' AND expires_at <= now())
              ORDER BY due_at, id LIMIT :limit FOR UPDATE SKIP LOCKED)
 RETURNING id, key, payload, attempts
 """
@@ -48,6 +53,21 @@ async def put(tx: Transaction, task: TaskName, keys: Iterable[str]) -> None:
             " SELECT CAST(:kind AS text), unnest(CAST(:keys AS text[]))",
             kind=task.value,
             keys=wanted,
+        )
+        tx.wake(task)
+
+
+async def put_payloads(
+    tx: Transaction, task: TaskName, effects: Sequence[tuple[str, Mapping[str, Any]]]
+) -> None:
+    """Leave effects that say more than their key, and wake their task."""
+    if effects:
+        await tx.execute_many(
+            "INSERT INTO outbox (kind, key, payload) VALUES (:kind, :key, CAST(:payload AS jsonb))",
+            [
+                {"kind": task.value, "key": key, "payload": orjson.dumps(payload).decode()}
+                for key, payload in effects
+            ],
         )
         tx.wake(task)
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.observations import tell_matcher
+from fluxqueue.db.dependencies import LOCK_WITH_TARGETS, look_at
+from fluxqueue.db.observations import ANNOTATION, AUTHOR, tell_matcher
+from fluxqueue.db.outbox import put, put_payloads
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import (
     FollowDecision,
@@ -25,6 +27,7 @@ from fluxqueue.fluxjob.follow import (
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.managed import JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +50,37 @@ class Ungate:
 
 async def settle(tx: Transaction, uids: Sequence[str]) -> list[Ungate]:
     """Settle workloads; give the pods that hold a slot and are still gated."""
+    await tx.fetch(LOCK_WITH_TARGETS, uids=list(uids))
     rows = await tx.fetch(
-        "SELECT uid, jobid, state, wanted, lacking, result, is_deleting, is_gone,"
+        "SELECT uid, jobid, state, wanted, lacking, result, is_deleting, is_gone, workload_kind,"
+        " held_by, author_hold, vacate_by, blocked_by, blocked_reason, begin_at,"
+        " depends_on <> '[]' AS has_edges, coalesce(begin_at > now(), false) AS is_early,"
         " CASE WHEN started_at IS NULL"
         " THEN CAST(extract(epoch FROM now() - submitted_at) AS float8) END AS waited_s"
         " FROM fluxjobs"
-        " WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
+        " WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid",
         uids=list(uids),
     )
     ungates: list[Ungate] = []
+    still: list[Mapping[str, Any]] = []
     for row in rows:
         state = FluxJobState(row["state"])
-        if state.is_waiting:
+        if state.is_waiting and _is_over(row):
             await _end_waiting(tx, row)
+        elif state.is_waiting and (row["has_edges"] or row["blocked_by"] is not None):
+            still.append(row)
         elif not state.is_final:
             ungates += await _settle_allocated(tx, row, state)
+    await look_at(tx, still)
     return ungates
+
+
+def _is_over(row: Mapping[str, Any]) -> bool:
+    return row["result"] is not None or bool(row["is_deleting"])
 
 
 async def _end_waiting(tx: Transaction, row: Mapping[str, Any]) -> None:
     """A workload that ended or was deleted while it waited leaves the queue at once."""
-    if row["result"] is None and not row["is_deleting"]:
-        return
     reason = "deleted while it waited" if row["is_deleting"] else "ended while it waited"
     await tx.execute(
         "UPDATE fluxjobs SET state = :state, ended_at = now(), expected_start = NULL,"
@@ -99,26 +111,40 @@ async def _settle_allocated(
         wanted=row["wanted"],
         result=FluxJobState(row["result"]) if row["result"] else None,
         is_deleting=row["is_deleting"],
+        is_vacating=row["vacate_by"] is not None,
     )
     decision = follow(state, workload, [_pod_fact(pod) for pod in pods], slots)
-    await _store(tx, uid, allocation["id"], decision)
+    await _store(tx, row, allocation["id"], decision)
+    if decision.evict and row["workload_kind"] == JOB:
+        await put_payloads(tx, TaskName.RELEASE, [(uid, {"evict": list(decision.evict)})])
     if decision.lacking != row["lacking"] and decision.state is None:
         await _store_lacking(tx, uid, decision.lacking)
-    if decision.is_ended or decision.is_requeued or workload.is_over:
+    if decision.is_ended or decision.is_requeued or workload.is_over or workload.is_vacating:
         return []
+    if decision.lacking:
+        tx.wake(TaskName.SCHEDULE)
     return await _ungates(tx, row, {pod["uid"]: pod for pod in pods}, slots, decision)
 
 
 async def _slots(tx: Transaction, allocation_id: int) -> list[Slot]:
     rows = await tx.fetch(
         "SELECT number, node, s.state, pod_uid, NOT coalesce((n.fact ->> 'up')::boolean"
-        " AND (n.fact ->> 'schedulable')::boolean, false) AS is_lost"
+        " AND (n.fact ->> 'schedulable')::boolean, false) AS is_lost,"
+        " n.name IS NULL AS is_gone, refused_at IS NOT NULL AS is_refused"
         " FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node"
         " WHERE allocation_id = :id ORDER BY number",
         id=allocation_id,
     )
     return [
-        Slot(r["number"], r["node"], SlotState(r["state"]), r["pod_uid"], r["is_lost"])
+        Slot(
+            r["number"],
+            r["node"],
+            SlotState(r["state"]),
+            r["pod_uid"],
+            is_lost=r["is_lost"],
+            is_gone=r["is_gone"],
+            is_refused=r["is_refused"],
+        )
         for r in rows
     ]
 
@@ -135,7 +161,10 @@ def _pod_fact(row: Mapping[str, Any]) -> PodFact:
     )
 
 
-async def _store(tx: Transaction, uid: str, allocation_id: int, decision: FollowDecision) -> None:
+async def _store(
+    tx: Transaction, row: Mapping[str, Any], allocation_id: int, decision: FollowDecision
+) -> None:
+    uid = row["uid"]
     changes: list[dict[str, Any]] = [
         {"n": number, "state": SlotState.FREE, "pod": None} for number in decision.free
     ]
@@ -156,7 +185,7 @@ async def _store(tx: Transaction, uid: str, allocation_id: int, decision: Follow
     if decision.give_back or decision.is_ended:
         await tell_matcher(tx, "allocation", [str(allocation_id)])
     if decision.is_requeued:
-        await _store_requeued(tx, uid)
+        await _store_requeued(tx, row)
     elif decision.state is not None:
         await tx.execute(
             """
@@ -176,13 +205,28 @@ async def _store(tx: Transaction, uid: str, allocation_id: int, decision: Follow
         )
 
 
-async def _store_requeued(tx: Transaction, uid: str) -> None:
-    """Back to its old place in the queue: nothing of it has started, so it may be placed anew."""
+async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
+    """Back to its old place in the queue, or beside it where its author holds it.
+
+    Either nothing of it has started, or its pods were made to end: it may be placed anew. Its
+    BatchJob is suspended, if it is not, by the release that is owed.
+    """
+    is_held, by = row["author_hold"] is not None, row["vacate_by"]
+    reason = "a node it was given is lost" if by is None else f"requeued by {by}"
+    if is_held:
+        is_noted = row["author_hold"] == ANNOTATION
+        reason = "held by its annotation fluxqueue/hold" if is_noted else "suspended by its author"
     await tx.execute(
-        "UPDATE fluxjobs SET state = 'Pending', reason = 'a node it was given is lost',"
-        " allocated_at = NULL, lacking = 0, is_examined = false WHERE uid = :uid",
-        uid=uid,
+        "UPDATE fluxjobs SET state = :state, reason = :reason, held_by = :held_by,"
+        " allocated_at = NULL, started_at = NULL, lacking = 0, is_examined = false,"
+        " vacate_by = NULL, let_go_at = NULL,"
+        " requeues = requeues + CASE WHEN vacate_by IS NULL THEN 0 ELSE 1 END WHERE uid = :uid",
+        state=str(FluxJobState.HELD if is_held else FluxJobState.PENDING),
+        reason=reason,
+        held_by=AUTHOR if is_held else None,
+        uid=row["uid"],
     )
+    await put(tx, TaskName.RELEASE, [row["uid"]])
     tx.wake(TaskName.SCHEDULE)
 
 

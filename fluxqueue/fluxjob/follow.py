@@ -15,11 +15,17 @@ The rules (design: life of a batch workload, steps 6 to 8):
   are counted, and the matcher adds slots. Pods beyond the allocation (a BatchJob whose parallelism
   was raised) are counted alike.
 - The allocation ends when the workload has ended (or is deleted) *and* every slot is unheld.
+- A slot whose node refused its pod (``OutOfcpu``) goes back when that pod is over; the replacement
+  gets another, somewhere else.
+- A pod that was let go to a node that no longer exists, and is bound to none, is given up: its
+  BatchJob makes another. A pod that may run is never touched.
+- A workload that is to vacate (requeued, or suspended by its author) gives each slot back as its
+  pod ends and gets none; when none is held it goes back to the queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -38,7 +44,8 @@ class SlotState(StrEnum):
 class Slot:
     """One place of an allocation: ``number`` counts from 0 within it.
 
-    ``is_lost``: its node is gone, down or cordoned, so no pod can start there.
+    ``is_lost``: its node is gone, down or cordoned, so no pod can start there; ``is_gone``: it no
+    longer exists. ``is_refused``: it would not take the pod that held this slot.
     """
 
     number: int
@@ -46,11 +53,16 @@ class Slot:
     state: SlotState = SlotState.FREE
     pod_uid: str | None = None
     is_lost: bool = False
+    is_gone: bool = False
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PodFact:
-    """One pod of ours as last seen. ``index`` is the completion index of an Indexed BatchJob."""
+    """One pod of ours as last seen. ``index`` is the completion index of an Indexed BatchJob;
+
+    ``is_refused``: it has failed because its node would not take it.
+    """
 
     uid: str
     name: str
@@ -59,6 +71,7 @@ class PodFact:
     is_terminating: bool = False
     node: str | None = None
     index: int | None = None
+    is_refused: bool = False
 
     @property
     def is_terminal(self) -> bool:
@@ -71,12 +84,14 @@ class WorkloadFact:
     """The workload object as last seen.
 
     ``wanted`` is how many pods it may still run at once (parallelism, bounded by the completions
-    left); ``result`` is set when it has reported its end; ``is_deleting`` when it is gone or going.
+    left); ``result`` is set when it has reported its end; ``is_deleting`` when it is gone or going;
+    ``is_vacating`` when its pods are to go and it is to wait again.
     """
 
     wanted: int
     result: FluxJobState | None = None
     is_deleting: bool = False
+    is_vacating: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -89,7 +104,7 @@ class FollowDecision:
     """What must change: slots by number, pods by uid, and perhaps the state.
 
     ``lacking`` is how many slots the matcher shall add; with ``is_ended`` and with ``is_requeued``
-    the allocation ends.
+    the allocation ends. ``evict`` are pods that can start nowhere any more.
     """
 
     assign: tuple[tuple[int, str], ...] = ()
@@ -99,6 +114,7 @@ class FollowDecision:
     lacking: int = 0
     is_ended: bool = False
     is_requeued: bool = False
+    evict: tuple[str, ...] = ()
 
 
 def follow(
@@ -120,10 +136,14 @@ def follow(
         gone = tuple(s.number for s in slots if s.state is not SlotState.RETURNED)
         return FollowDecision(free=freed, give_back=gone, state=_end(workload), is_ended=True)
     unheld = [s for s in slots if s.state is not SlotState.RETURNED and s.number not in held]
+    started = state is FluxJobState.ALLOCATED and any(p.phase == "Running" for p in pods)
+    if workload.is_vacating and not workload.is_over:
+        return _vacate(freed, unheld, is_held=bool(held), has_started=started)
     lost = tuple(s.number for s in unheld if s.is_lost)
     if lost and not held and state is FluxJobState.ALLOCATED:
         return _requeue(freed, unheld)
-    open_slots = [s.number for s in unheld if not s.is_lost]
+    useless = tuple(s.number for s in unheld if s.is_lost or s.is_refused)
+    open_slots = [s.number for s in unheld if s.number not in useless]
     waiting = [] if workload.is_over else _waiting(live, set(held.values()))
     assign = _assign(waiting, open_slots, len(slots))
     taken = {number for number, _ in assign}
@@ -131,13 +151,36 @@ def follow(
     wanted = 0 if workload.is_over else workload.wanted
     keep = max(0, wanted - len(held) - len(assign))
     unused = wanted - len(held) - len(assign) - len(spare[:keep])
-    started = state is FluxJobState.ALLOCATED and any(p.phase == "Running" for p in pods)
     return FollowDecision(
         assign=tuple(assign),
         free=tuple(n for n in freed if n not in taken),
-        give_back=(*lost, *spare[keep:]),
+        give_back=(*useless, *spare[keep:]),
         state=FluxJobState.RUNNING if started else None,
         lacking=max(0, min(len(waiting) - len(assign), unused)),
+        evict=() if workload.is_over else _stranded(live, slots),
+    )
+
+
+def _vacate(
+    freed: tuple[int, ...], unheld: Sequence[Slot], *, is_held: bool, has_started: bool
+) -> FollowDecision:
+    if not is_held:
+        return _requeue(freed, unheld)
+    return FollowDecision(
+        free=freed,
+        give_back=tuple(slot.number for slot in unheld),
+        state=FluxJobState.RUNNING if has_started else None,
+    )
+
+
+def _stranded(live: Mapping[str, PodFact], slots: Sequence[Slot]) -> tuple[str, ...]:
+    """Pods that were let go to a node that no longer exists and are bound to none."""
+    return tuple(
+        pod.uid
+        for slot in slots
+        if slot.is_gone and slot.pod_uid is not None
+        for pod in [live.get(slot.pod_uid)]
+        if pod is not None and pod.node is None and not pod.is_gated and not pod.is_terminating
     )
 
 

@@ -43,15 +43,16 @@ FINAL = frozenset({_S.COMPLETED, _S.FAILED, _S.CANCELLED})
 WAITING = frozenset({_S.PENDING, _S.RESERVED, _S.HELD, _S.UNSATISFIABLE})
 
 # A waiting workload can end without us: its author deletes it, or its deadline strikes while its
-# pods are gated. An allocation returns to the queue only when it was lost before anything ran.
+# pods are gated. An allocation returns to the queue when it was lost before anything ran, or when
+# it is requeued and its pods are gone; beside the queue where its author holds it by then.
 TRANSITIONS: Mapping[FluxJobState, frozenset[FluxJobState]] = MappingProxyType(
     {
         _S.PENDING: frozenset({_S.RESERVED, _S.HELD, _S.UNSATISFIABLE, _S.ALLOCATED, *FINAL}),
         _S.RESERVED: frozenset({_S.PENDING, _S.HELD, _S.UNSATISFIABLE, _S.ALLOCATED, *FINAL}),
         _S.HELD: frozenset({_S.PENDING, *FINAL}),
         _S.UNSATISFIABLE: frozenset({_S.PENDING, _S.HELD, *FINAL}),
-        _S.ALLOCATED: frozenset({_S.RUNNING, _S.PENDING, *FINAL}),
-        _S.RUNNING: frozenset({_S.PENDING, *FINAL}),
+        _S.ALLOCATED: frozenset({_S.RUNNING, _S.PENDING, _S.HELD, *FINAL}),
+        _S.RUNNING: frozenset({_S.PENDING, _S.HELD, *FINAL}),
         _S.COMPLETED: frozenset(),
         _S.FAILED: frozenset(),
         _S.CANCELLED: frozenset(),

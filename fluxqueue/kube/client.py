@@ -309,18 +309,21 @@ class KubeClient:
         name: str,
         *,
         uid: str | None = None,
+        version: str | None = None,
         propagation: str | None = None,
         grace_s: int | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """DELETE. ``uid`` makes it conditional (Conflict for another object of that name).
+        """DELETE. ``uid`` makes it conditional (Conflict for another object of that name), and so
+        does ``version`` (Conflict where the object's resourceVersion has moved on).
 
         ``propagation``: Background, Foreground or Orphan. Note that a Job deleted without it
         orphans its pods. Raises NotFound also when a repeated send finds the first one's work done.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        conditions = {"uid": uid, "resourceVersion": version}
+        if any(conditions.values()):
+            options["preconditions"] = {key: one for key, one in conditions.items() if one}
         if propagation is not None:
             options["propagationPolicy"] = propagation
         if grace_s is not None:

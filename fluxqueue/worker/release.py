@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue import metrics
 from fluxqueue.db.outbox import OutboxRow
 from fluxqueue.db.settling import Ungate, settle
-from fluxqueue.errors import FluxQueueError, Invalid, NotFound
+from fluxqueue.db.wanted import Wanted, read_pods, read_wanted, remember_let_go
+from fluxqueue.errors import Conflict, FluxQueueError, Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.drain import one_by_one
 from fluxqueue.worker.publish import publish_status
 from fluxqueue.workload.gates import release_patch, resuspend_patch, ungate_patch
-from fluxqueue.workload.managed import JOB
+from fluxqueue.workload.managed import JOB, is_managed
 
 SETTLE_MAX = 20
 """Workloads settled in one transaction."""
@@ -32,77 +32,91 @@ async def release_batch(context: WorkerContext, rows: Sequence[OutboxRow]) -> di
     """Release the workloads that the rows name."""
 
     async def effect(row: OutboxRow) -> None:
-        await _release(context, row.key)
+        if "evict" in row.payload:
+            await _evict(context, row.key, row.payload["evict"])
+        else:
+            await _release(context, row.key)
 
     return await one_by_one(rows, effect)
 
 
 async def _release(context: WorkerContext, uid: str) -> None:
-    """Publish the decision, then make the BatchJob's ``suspend`` what the row says.
+    """Publish the decision, then make the workload object what the row says.
 
     The row is read again after the write: where a decision came in between, its own release may
     have been overtaken by ours, so the last word is always given by the row.
     """
     await publish_status(context, uid)
-    wanted = await _wanted_suspend(context, uid)
+    wanted = await read_wanted(context.database, uid)
     while wanted is not None:
-        await _set_suspend(context, uid, wanted)
-        now = await _wanted_suspend(context, uid)
+        await _make(context, wanted)
+        now = await read_wanted(context.database, uid)
         if now == wanted:
             return
         wanted = now
 
 
-@dataclass(frozen=True, slots=True)
-class _Suspend:
-    """Which BatchJob, and whether it is to be suspended."""
-
-    namespace: str
-    name: str
-    is_suspended: bool
-
-
-async def _wanted_suspend(context: WorkerContext, uid: str) -> _Suspend | None:
-    """What the row says of a BatchJob; None where it says nothing (any more)."""
-    async with context.database.begin() as tx:
-        row = await tx.fetch_one(
-            "SELECT namespace, workload_kind, workload_name, state, is_suspended, is_deleting"
-            " FROM fluxjobs WHERE uid = :uid",
-            uid=uid,
-        )
-    if row is None or row["workload_kind"] != JOB:
-        return None
-    is_released = row["state"] in {"Allocated", "Running"}
-    must_wait = row["state"] in {"Pending", "Reserved", "Unsatisfiable"} and not row["is_deleting"]
-    if not is_released and not must_wait:
-        return None
-    return _Suspend(row["namespace"], row["workload_name"], is_suspended=must_wait)
-
-
-async def _set_suspend(context: WorkerContext, uid: str, wanted: _Suspend) -> None:
-    patch = release_patch({"metadata": {"uid": uid}})
+async def _make(context: WorkerContext, wanted: Wanted) -> None:
+    resource = JOBS if wanted.kind == JOB else PODS
     try:
-        if wanted.is_suspended:
-            # Its author has unsuspended it and it waits its turn: its deadline must not run.
-            job = await context.client.get(JOBS, wanted.namespace, wanted.name)
-            if job["metadata"]["uid"] != uid or job["spec"].get("suspend"):
-                return
-            patch = resuspend_patch(job)
-        await context.client.patch(JOBS, wanted.namespace, wanted.name, patch, kind=PatchKind.JSON)
+        if wanted.is_deleted:
+            await context.client.delete(
+                resource, wanted.namespace, wanted.name, uid=wanted.uid, propagation="Background"
+            )
+        else:
+            await _set_suspend(context, wanted)
     except NotFound:
         return  # deleted meanwhile; its deletion gives back what it holds
-    except Invalid:
-        if await _is_same(context, wanted.namespace, wanted.name, uid):
+    except (Conflict, Invalid):
+        if await _is_same(context, wanted):
             raise
 
 
-async def _is_same(context: WorkerContext, namespace: str, name: str, uid: str) -> bool:
-    """Tell a patch that was refused from one that met another object of the same name."""
+async def _set_suspend(context: WorkerContext, wanted: Wanted) -> None:
+    patch = release_patch({"metadata": {"uid": wanted.uid}})
+    if wanted.is_suspended:
+        # It waits its turn: its pods must not be there, and its deadline must not run.
+        job = await context.client.get(JOBS, wanted.namespace, wanted.name)
+        if job["metadata"]["uid"] != wanted.uid or job["spec"].get("suspend"):
+            return
+        if not is_managed(job):
+            return
+        patch = resuspend_patch(job)
+    stored = await context.client.patch(
+        JOBS, wanted.namespace, wanted.name, patch, kind=PatchKind.JSON
+    )
+    if not wanted.is_suspended:
+        await remember_let_go(
+            context.database, wanted.uid, int(stored["metadata"].get("generation") or 0)
+        )
+
+
+async def _evict(context: WorkerContext, uid: str, pod_uids: Sequence[str]) -> None:
+    """Delete pods that can start nowhere: let go to a node that is gone, and bound to none.
+
+    Conditional on the version that was read as unbound, so a pod that has a node is never hit.
+    """
+    for namespace, name, pod_uid in await read_pods(context.database, uid, pod_uids):
+        try:
+            pod = await context.client.get(PODS, namespace, name)
+            meta = pod["metadata"]
+            if meta["uid"] != pod_uid or pod["spec"].get("nodeName"):
+                continue
+            await context.client.delete(
+                PODS, namespace, name, uid=pod_uid, version=meta["resourceVersion"]
+            )
+        except NotFound:
+            continue
+
+
+async def _is_same(context: WorkerContext, wanted: Wanted) -> bool:
+    """Tell a write that was refused from one that met another object of the same name."""
+    resource = JOBS if wanted.kind == JOB else PODS
     try:
-        job = await context.client.get(JOBS, namespace, name)
+        found = await context.client.get(resource, wanted.namespace, wanted.name)
     except NotFound:
         return False
-    return bool(job["metadata"]["uid"] == uid)
+    return bool(found["metadata"]["uid"] == wanted.uid)
 
 
 async def settle_batch(context: WorkerContext, rows: Sequence[OutboxRow]) -> dict[int, str]:

@@ -16,6 +16,12 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.workload import labels
 from fluxqueue.workload.own_jobspec import OwnJobspec, read_jobspec
+from fluxqueue.workload.starting import (
+    BeginTime,
+    Dependency,
+    parse_begin_time,
+    parse_depends_on,
+)
 
 MAX_INT32 = 2**31 - 1
 
@@ -28,6 +34,9 @@ ANNOTATIONS = frozenset(
         labels.WITHIN,
         labels.MATCH_POLICY,
         labels.JOBSPEC,
+        labels.DEPENDS_ON,
+        labels.BEGIN_TIME,
+        labels.HOLD,
     }
 )
 """What an author may set as an annotation; ``fluxqueue/queue`` counts in either place."""
@@ -35,7 +44,7 @@ ANNOTATIONS = frozenset(
 LABELS = frozenset({labels.QUEUE, labels.MANAGED})
 """What an author may set as a label."""
 
-_OURS = frozenset({labels.AUTHOR_SUSPENDED, labels.JOBID, labels.NODES})
+_OURS = frozenset({labels.AUTHOR_SUSPENDED, labels.USER, labels.JOBID, labels.NODES})
 _BOTH = frozenset({labels.QUEUE})
 
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -59,6 +68,9 @@ class Wishes:
     match_policy: MatchPolicy | None = None
     queue: str | None = None
     jobspec: OwnJobspec | None = None
+    depends_on: tuple[Dependency, ...] = ()
+    begin: BeginTime | None = None
+    is_held: bool = False
 
 
 def read_wishes(workload: Mapping[str, Any]) -> Wishes:
@@ -88,8 +100,23 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
         match_policy=_read(found, labels.MATCH_POLICY, _parse_match_policy),
         queue=_read(found, labels.QUEUE, _parse_queue),
         jobspec=jobspec,
+        depends_on=_read(found, labels.DEPENDS_ON, parse_depends_on) or (),
+        begin=_read(found, labels.BEGIN_TIME, parse_begin_time),
+        is_held=bool(_read(found, labels.HOLD, _parse_bool)),
     )
+    _refuse_itself(wishes, workload, found)
     return wishes if jobspec is None else _fill_from(wishes, jobspec)
+
+
+def _refuse_itself(
+    wishes: Wishes, workload: Mapping[str, Any], found: Mapping[str, tuple[str, str]]
+) -> None:
+    """Refuse at once a dependency on the workload itself; longer circles show in the queue."""
+    name = (workload.get("metadata") or {}).get("name")
+    if name and any(edge.job == name for edge in wishes.depends_on):
+        where, value = found[labels.DEPENDS_ON]
+        hint = "name the workload that must go before; a name stands for one of this namespace"
+        raise InvalidInput(f"{name!r} waits for itself", where=where, value=value, hint=hint)
 
 
 def _fill_from(wishes: Wishes, jobspec: OwnJobspec) -> Wishes:

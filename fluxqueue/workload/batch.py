@@ -79,7 +79,7 @@ def workload_fact(job: Mapping[str, Any] | None) -> WorkloadFact:
 
     Only ``Complete`` and ``Failed`` end it. ``SuccessCriteriaMet`` and ``FailureTarget`` come
     earlier, while its pods may still be terminating. Being suspended does not lower ``wanted``:
-    a BatchJob keeps its slots over a suspension, and is suspended before its release.
+    a BatchJob is suspended before its release; whose suspension it is, the rows know.
     """
     if job is None:
         return WorkloadFact(wanted=0, is_deleting=True)

@@ -15,6 +15,7 @@ from fluxqueue.fluxjob import hostlist
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import labels
+from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.managed import kind_of
 
 GROUP = "jobs.converged-computing.org"
@@ -27,7 +28,19 @@ DEFAULT_QUEUE = "default"
 
 _MAX_NAME = 253
 _MAX_REASON = 1024
-_OPTIONAL_STATUS = ("jobid", "nodes", "startTime", "expectedStart", "start", "endTime", "R")
+_OPTIONAL_STATUS = (
+    "jobid",
+    "nodes",
+    "startTime",
+    "expectedStart",
+    "start",
+    "endTime",
+    "queue",
+    "priority",
+    "priorityParts",
+    "operator",
+    "R",
+)
 _API_VERSIONS = {"Job": "batch/v1", "Pod": "v1"}
 
 
@@ -50,6 +63,7 @@ def build(
     *,
     priority: int,
     queue: str = DEFAULT_QUEUE,
+    wishes: Wishes | None = None,
 ) -> dict[str, Any]:
     """Build the FluxJob of a stored workload, without status.
 
@@ -70,8 +84,11 @@ def build(
         "queue": queue,
         "jobspec": request.to_json(),
     }
+    if user := submitter(workload):
+        spec["user"] = user
     if request.duration_s is not None:
         spec["durationSeconds"] = request.duration_s
+    spec |= _starting(workload, wishes or Wishes())
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -83,6 +100,36 @@ def build(
         },
         "spec": spec,
     }
+
+
+def _starting(workload: Mapping[str, Any], wishes: Wishes) -> dict[str, Any]:
+    """When it may start: what it waits for, from when on, and whether it is held."""
+    spec: dict[str, Any] = {}
+    if wishes.depends_on:
+        spec["dependsOn"] = [edge.to_json() for edge in wishes.depends_on]
+    begin_at_s = begin_time(workload, wishes)
+    if begin_at_s is not None:
+        spec["beginTime"] = _write_time(begin_at_s)
+    if wishes.is_held:
+        spec["hold"] = True
+    return spec
+
+
+def begin_time(workload: Mapping[str, Any], wishes: Wishes) -> int | None:
+    """Epoch seconds before which a stored workload is not to start; None: at any time."""
+    if wishes.begin is None:
+        return None
+    created = datetime.fromisoformat(workload["metadata"]["creationTimestamp"])
+    return wishes.begin.resolve(int(created.timestamp()))
+
+
+def submitter(workload: Mapping[str, Any]) -> str:
+    """Who submitted a stored workload, as admission wrote it down; empty where it was passed by.
+
+    Later edits of the annotation change nothing: the row and the FluxJob keep the first.
+    """
+    annotations = workload["metadata"].get("annotations") or {}
+    return str(annotations.get(labels.USER, ""))
 
 
 def is_fluxjob_of(fluxjob: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
@@ -102,11 +149,17 @@ def render_status(
     ended_at_s: int | None = None,
     resource_set: Mapping[str, Any] | None = None,
     conditions: Sequence[Mapping[str, Any]] = (),
+    operator: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    priority_parts: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Render a whole status (a replacement for the old one); times are epoch seconds.
 
     ``nodes`` may repeat a node for each of its slots. ``expected_start_s`` is shown only while
-    there is no real start.
+    there is no real start. ``priority`` is the effective one, made of ``priority_parts``.
+    ``operator`` is what an operator set and no object tells: it is read back when rows are
+    rebuilt.
     """
     status: dict[str, Any] = {
         "state": str(state),
@@ -125,6 +178,13 @@ def render_status(
         status["start"] = f"~{status['expectedStart']}"
     if ended_at_s is not None:
         status["endTime"] = _write_time(ended_at_s)
+    if queue is not None:
+        status["queue"] = queue
+    if priority is not None:
+        status["priority"] = priority
+        status["priorityParts"] = dict(priority_parts or {})
+    if operator:
+        status["operator"] = dict(operator)
     if resource_set is not None:
         status["R"] = dict(resource_set)
     return status

@@ -48,6 +48,9 @@ BEGIN_TIME = "fluxqueue/begin-time"
 HOLD = "fluxqueue/hold"
 """Annotation ``"true"``: held until it is removed."""
 
+USER = "fluxqueue/user"
+"""Annotation written at admission, whatever stood there: the user who submitted the workload."""
+
 JOBID = "fluxqueue/jobid"
 """Annotation written on released pods, for people."""
 

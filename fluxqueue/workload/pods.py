@@ -16,6 +16,11 @@ from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.resources import DEFAULT_CPU_M
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, build_request, choose_priority
 
+_REFUSALS = frozenset(
+    {"NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "NodePorts"}
+)
+"""``status.reason`` of a pod that its node's kubelet refused, beside ``OutOf<resource>``."""
+
 _RESULTS = {"Succeeded": FluxJobState.COMPLETED, "Failed": FluxJobState.FAILED}
 
 
@@ -81,7 +86,14 @@ def pod_fact(pod: Mapping[str, Any]) -> PodFact:
         is_terminating=bool(meta.get("deletionTimestamp")),
         node=spec.get("nodeName") or None,
         index=_completion_index(meta),
+        is_refused=_is_refused(status),
     )
+
+
+def _is_refused(status: Mapping[str, Any]) -> bool:
+    reason = status.get("reason") or ""
+    is_refusal = reason.startswith("OutOf") or reason in _REFUSALS
+    return status.get("phase") == "Failed" and is_refusal
 
 
 def gate_index(spec: Mapping[str, Any]) -> int | None:

@@ -20,7 +20,8 @@ BEGIN
            NEW.workload_name, NEW.workload_kind, NEW.user_name, NEW.queue, NEW.size,
            coalesce(last.ended_at, NEW.submitted_at),
            CASE WHEN has_run THEN OLD.allocated_at END,
-           CASE WHEN has_run THEN coalesce(NEW.started_at, OLD.started_at) END, now(),
+           CASE WHEN has_run THEN coalesce(NEW.started_at, OLD.started_at) END,
+           coalesce(NEW.ended_at, now()),
            coalesce(used.nodes, 0), coalesce(used.slots, 0),
            coalesce(used.cpu_s, 0), coalesce(used.gpu_s, 0),
            CASE WHEN NEW.ended_at IS NULL THEN 'Requeued' ELSE NEW.state END, NEW.reason

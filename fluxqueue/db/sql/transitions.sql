@@ -7,8 +7,8 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN 'Reserved' THEN ARRAY['Pending', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
         WHEN 'Held' THEN ARRAY['Pending', 'Completed', 'Failed', 'Cancelled']
         WHEN 'Unsatisfiable' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Allocated' THEN ARRAY['Running', 'Pending', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Running' THEN ARRAY['Pending', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Allocated' THEN ARRAY['Running', 'Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Running' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
         ELSE ARRAY[]::text[]
     END)
 $$;
@@ -43,7 +43,8 @@ BEGIN
     END IF;
     INSERT INTO outbox (kind, key, payload)
     VALUES ('status', NEW.uid,
-            jsonb_build_object('old', old_state, 'new', NEW.state, 'reason', NEW.reason));
+            jsonb_build_object('old', old_state, 'new', NEW.state, 'reason', NEW.reason,
+                               'held_by', NEW.held_by));
     -- A reservation belongs to the state of that name alone.
     IF old_state = 'Reserved' AND NEW.state <> 'Reserved' THEN
         DELETE FROM reservations WHERE uid = NEW.uid;

@@ -1,0 +1,176 @@
+"""Dependencies of waiting FluxJobs: looked at under their locks, and let go when all are satisfied.
+
+Called by ``db.settling``. Triggers (``sql/dependencies.sql``) keep the edges and leave an outbox
+row for a dependent whenever something it waits for has changed; here the present rows decide, so
+looking twice or late changes nothing. Who looks has locked the dependents and their targets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.outbox import put
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.dependency import (
+    DependencyKind,
+    Edge,
+    Outcome,
+    Target,
+    Verdict,
+    judge,
+    outcome,
+)
+from fluxqueue.fluxjob.states import FluxJobState
+
+BY_DEPENDENCY = "dependency"
+"""``held_by`` and ``blocked_by`` of what waits for others, or could never run because of them."""
+
+LOCK_WITH_TARGETS = """
+SELECT uid FROM fluxjobs WHERE uid IN (
+    SELECT unnest(CAST(:uids AS text[]))
+    UNION
+    SELECT target_uid FROM dependencies
+    WHERE uid = ANY(CAST(:uids AS text[])) AND NOT is_satisfied AND target_uid IS NOT NULL)
+ORDER BY uid FOR UPDATE
+"""
+"""All at once and in order: whoever changes a target now is waited for, and waits for us."""
+
+_EDGES = """
+SELECT d.uid, d.number, d.kind, d.job, d.is_satisfied,
+       t.jobid, t.state, t.started_at IS NOT NULL AS has_started
+FROM dependencies d LEFT JOIN fluxjobs t ON t.uid = d.target_uid
+WHERE d.uid = ANY(CAST(:uids AS text[])) ORDER BY d.uid, d.number
+"""
+
+_BEHIND = """
+WITH RECURSIVE walk (uid, target) AS (
+    SELECT uid, target_uid FROM dependencies WHERE uid = :uid AND NOT is_satisfied
+    UNION
+    SELECT d.uid, d.target_uid FROM walk w JOIN dependencies d ON d.uid = w.target
+    WHERE NOT d.is_satisfied)
+SELECT w.uid, w.target, f.workload_name AS name FROM walk w JOIN fluxjobs f ON f.uid = w.target
+"""
+
+
+async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Bring waiting FluxJobs up to what their edges and begin times say now.
+
+    ``rows``: uid, state, held_by, blocked_by, blocked_reason, begin_at and is_early (whether the
+    begin time is still to come), locked.
+    """
+    if not rows:
+        return
+    uids = [row["uid"] for row in rows]
+    edges: dict[str, list[tuple[int, Edge]]] = defaultdict(list)
+    for one in await tx.fetch(_EDGES, uids=uids):
+        edges[one["uid"]].append((one["number"], _edge(one)))
+    await _remember_satisfied(tx, edges)
+    for row in rows:
+        mine = [edge for _, edge in edges[row["uid"]]]
+        circle = await _circle(tx, row["uid"], mine)
+        verdict = judge(mine, [name for _, name in circle])
+        if await _store(tx, row, verdict) and verdict.is_never:
+            # The others of the circle are held too, each when it is looked at.
+            await put(tx, TaskName.CLEANUP, {uid for uid, _ in circle} - {row["uid"]})
+
+
+def _edge(row: Mapping[str, Any]) -> Edge:
+    target = None
+    if row["state"] is not None:
+        target = Target(row["jobid"], FluxJobState(row["state"]), row["has_started"])
+    return Edge(DependencyKind(row["kind"]), row["job"], target, row["is_satisfied"])
+
+
+async def _remember_satisfied(
+    tx: Transaction, edges: Mapping[str, Sequence[tuple[int, Edge]]]
+) -> None:
+    """Satisfied stays satisfied, also if what had started is requeued later."""
+    await tx.execute_many(
+        "UPDATE dependencies SET is_satisfied = true WHERE uid = :uid AND number = :number",
+        [
+            {"uid": uid, "number": number}
+            for uid, mine in sorted(edges.items())
+            for number, edge in mine
+            if not edge.is_satisfied and outcome(edge) is Outcome.SATISFIED
+        ],
+    )
+
+
+async def _circle(tx: Transaction, uid: str, edges: Sequence[Edge]) -> list[tuple[str, str]]:
+    """The shortest way from a FluxJob along what it waits for back to itself: UIDs and names."""
+    if not any(outcome(edge) is Outcome.WAITING for edge in edges):
+        return []
+    if not await tx.fetch(
+        "SELECT 1 FROM dependencies WHERE target_uid = :uid AND NOT is_satisfied LIMIT 1", uid=uid
+    ):
+        return []
+    after: dict[str, list[str]] = defaultdict(list)
+    names: dict[str, str] = {}
+    for row in await tx.fetch(_BEHIND, uid=uid):
+        after[row["uid"]].append(row["target"])
+        names[row["target"]] = row["name"]
+    return [(one, names[one]) for one in _way_back(uid, after)]
+
+
+def _way_back(start: str, after: Mapping[str, Sequence[str]]) -> list[str]:
+    """Breadth first from ``start`` to itself, both ends named; empty where there is no way."""
+    before: dict[str, str] = {}
+    frontier = [start]
+    while frontier:
+        further: list[str] = []
+        for uid in frontier:
+            for target in sorted(after.get(uid, ())):
+                if target == start:
+                    way = [start]
+                    while uid != start:
+                        way.append(uid)
+                        uid = before[uid]
+                    return [start, *reversed(way)]
+                if target not in before:
+                    before[target] = uid
+                    further.append(target)
+        frontier = further
+    return []
+
+
+async def _store(tx: Transaction, row: Mapping[str, Any], verdict: Verdict) -> bool:
+    """Write what follows for one FluxJob; tell whether anything has changed.
+
+    The trigger ``fluxjobs_block`` puts the begin time in where no dependency is left, and gives
+    what is blocked its reason.
+    """
+    blocked_by = BY_DEPENDENCY if verdict.reason else "begin-time" if row["is_early"] else None
+    state, held_by = FluxJobState(row["state"]), row["held_by"]
+    is_held_here = state is FluxJobState.HELD and held_by == BY_DEPENDENCY
+    if state is not FluxJobState.HELD and verdict.is_never:
+        state, held_by = FluxJobState.HELD, BY_DEPENDENCY
+    elif is_held_here and not verdict.is_never:
+        state, held_by = FluxJobState.PENDING, None
+    before = (row["state"], row["held_by"], row["blocked_by"])
+    is_same_reason = blocked_by != BY_DEPENDENCY or row["blocked_reason"] == verdict.reason
+    if before == (str(state), held_by, blocked_by) and is_same_reason:
+        return False
+    await tx.execute(
+        """
+        UPDATE fluxjobs SET state = :state, held_by = :held_by, blocked_by = :blocked_by,
+            blocked_reason = CASE WHEN CAST(:blocked_by AS text) = 'begin-time'
+                                  THEN blocked_reason ELSE :reason END,
+            reason = CASE WHEN CAST(:held_by AS text) = 'dependency' THEN :reason
+                          WHEN state IN ('Pending', 'Reserved') OR held_by = 'dependency' THEN ''
+                          ELSE reason END,
+            expected_start = NULL,
+            is_examined = is_examined AND CAST(:blocked_by AS text) IS NOT NULL
+        WHERE uid = :uid
+        """,
+        uid=row["uid"],
+        state=str(state),
+        held_by=held_by,
+        blocked_by=blocked_by,
+        reason=verdict.reason,
+    )
+    if blocked_by is None:
+        tx.wake(TaskName.SCHEDULE)
+    return True
