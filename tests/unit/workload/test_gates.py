@@ -147,10 +147,51 @@ def test_release_unsuspends_this_very_batch_job() -> None:
 
 
 def test_resuspension_forgets_the_authors() -> None:
-    job = batch_job(meta={"annotations": {"fluxqueue/author-suspended": "true", "a": "b"}})
+    notes = {"fluxqueue/author-suspended": "true", "a": "b"}
+    job = batch_job(meta={"annotations": notes}, pod={"schedulingGates": [OURS]})
     result = jsonpatch.apply_patch(job, gates.resuspend_patch(job))
     assert result["spec"]["suspend"] is True
     assert result["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_what_was_let_go_for_good_is_not_suspended_again() -> None:
+    job = _admit(batch_job())
+    patch = gates.resuspend_patch(job)
+    free = jsonpatch.apply_patch(job, gates.let_go_patch(job, is_unsuspended=True))
+    with pytest.raises((jsonpatch.JsonPatchTestFailed, jsonpatch.JsonPointerException)):
+        jsonpatch.apply_patch(free, patch)
+
+
+@pytest.mark.parametrize("is_unsuspended", [True, False])
+def test_letting_go_takes_our_gate_and_our_suspension_and_nothing_else(
+    is_unsuspended: bool,
+) -> None:
+    job = _admit(batch_job(pod={"schedulingGates": [{"name": "theirs"}]}))
+    free = jsonpatch.apply_patch(job, gates.let_go_patch(job, is_unsuspended=is_unsuspended))
+    assert free["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "theirs"}]
+    assert free["spec"]["suspend"] is not is_unsuspended
+
+
+def test_letting_go_leaves_suspended_what_its_author_suspended() -> None:
+    job = _admit(batch_job(suspend=True))
+    free = jsonpatch.apply_patch(job, gates.let_go_patch(job, is_unsuspended=True))
+    assert free["spec"]["suspend"] is True
+    assert not free["metadata"].get("annotations")
+    assert free["spec"]["template"]["spec"]["schedulingGates"] == []
+
+
+def test_a_job_that_was_released_meanwhile_is_not_let_go() -> None:
+    job = _admit(batch_job())
+    released = jsonpatch.apply_patch(job, gates.release_patch(job))
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch(released, gates.let_go_patch(job, is_unsuspended=True))
+
+
+def test_freeing_a_pod_takes_our_gate_alone() -> None:
+    pod = bare_pod(schedulingGates=[{"name": "theirs"}, OURS])
+    free = jsonpatch.apply_patch(pod, gates.free_patch(pod))
+    assert free["spec"]["schedulingGates"] == [{"name": "theirs"}]
+    assert "nodeSelector" not in free["spec"]
 
 
 def test_ungating_removes_our_gate_and_pins_the_host() -> None:

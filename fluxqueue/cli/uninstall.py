@@ -1,0 +1,105 @@
+"""``fluxqueue uninstall``: leave the cluster as if the queue had never been there, where we may.
+
+Also the chart's hook before removal. Exit code 0 where nothing waits for fluxqueue any more, 1
+where something could not be let go (repeat it), 2 for input that must change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fluxqueue.settings import Settings
+
+if TYPE_CHECKING:
+    from fluxqueue.controller.uninstall import UninstallOptions, UninstallReport
+
+SHOWN_MAX = 10
+
+
+def uninstall(
+    configuration: Annotated[
+        str, typer.Option(help="name of the MutatingWebhookConfiguration to remove")
+    ] = "fluxqueue",
+    secret: Annotated[
+        str, typer.Option(help="Secret with the webhook's certificates, if the controller made it")
+    ] = "",
+    leave_suspended: Annotated[
+        bool, typer.Option("--leave-suspended", help="Jobs that wait stay suspended")
+    ] = False,
+    wait_s: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            min=0,
+            help="seconds to stay and let go the later pods of Jobs that run already",
+        ),
+    ] = 0.0,
+    kubeconfig: Annotated[Path | None, typer.Option(help="default: as kubectl")] = None,
+) -> None:
+    """Remove the webhook configuration and let everything go that waits for fluxqueue."""
+    from fluxqueue import logs
+    from fluxqueue.controller.uninstall import UninstallOptions
+
+    settings = Settings.from_env(os.environ)
+    logs.set_up(settings.log_level, as_json=settings.log_json)
+    options = UninstallOptions(
+        configuration=configuration,
+        secret=(settings.own_namespace, secret) if secret else None,
+        leave_suspended=leave_suspended,
+        wait_s=wait_s,
+    )
+    report = asyncio.run(_run(settings, str(kubeconfig or settings.kubeconfig), options))
+    for line in describe(report, options):
+        typer.echo(line)
+    if not report.is_complete:
+        raise typer.Exit(1)
+
+
+async def _run(settings: Settings, kubeconfig: str, options: UninstallOptions) -> UninstallReport:
+    from fluxqueue.clock import SystemClock
+    from fluxqueue.controller.uninstall import uninstall as run
+    from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.config import load_config
+
+    config = load_config(kubeconfig or None)
+    async with KubeClient(
+        config, concurrency=settings.kube_concurrency, timeout_s=settings.kube_timeout_s
+    ) as client:
+        return await run(client, SystemClock(), options)
+
+
+def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
+    """The report for people: what was done, then what remains and how that goes."""
+    state = "removed" if report.webhook_removed else "was not there"
+    verb = "left suspended" if options.leave_suspended else "unsuspended"
+    lines = [
+        f"webhook configuration {options.configuration}: {state}",
+        f"Jobs let go: {len(report.jobs)} ({verb}, except what their authors suspended)",
+        f"pods let go: {len(report.pods)}",
+    ]
+    if options.secret is not None:
+        state = "removed" if report.secret_removed else "not there, or not ours"
+        lines.append(f"Secret {'/'.join(options.secret)}: {state}")
+    lines += [f"could not be let go: {name}: {error}" for name, error in report.failed.items()]
+    if report.running:
+        lines.append(
+            f"remains: {len(report.running)} running Jobs whose later pods will have the gate,"
+            " because Kubernetes lets nobody change their templates:"
+            f" {_some(report.running)}; repeat this command with --wait, or ungate those by hand"
+        )
+    lines.append(
+        "remains: FluxJobs and their definitions"
+        " (kubectl delete crd fluxjobs.jobs.converged-computing.org),"
+        " and the database's volume, if the chart brought one"
+    )
+    return lines
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - SHOWN_MAX
+    return ", ".join(sorted(names)[:SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")

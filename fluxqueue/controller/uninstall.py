@@ -1,0 +1,197 @@
+"""Uninstalling: nothing is left behind that waits for us.
+
+Run by ``fluxqueue uninstall``, by hand or as the chart's hook before the parts are removed, while
+controller and workers may still run. The order matters: first the webhook configuration goes, so
+that nothing new is gated; then gates and suspensions of ours go. Each change is conditional on what
+was read, and a round finds what is left by looking, so a crash or a repeat does no harm.
+
+It needs no database: what waits for us bears our gate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.clock import Clock
+from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, NotFound
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.resources import JOBS, MUTATING_WEBHOOKS, PODS, SECRETS, Resource
+from fluxqueue.workload import labels
+from fluxqueue.workload.gates import Patch, free_patch, let_go_patch
+from fluxqueue.workload.managed import pod_template_spec
+from fluxqueue.workload.pods import gate_index
+
+logger = logging.getLogger(__name__)
+
+Object = Mapping[str, Any]
+
+ROUND_S = 2.0
+QUIET_ROUNDS = 2
+"""Rounds that find nothing, before it is over: API servers ask a webhook for a moment longer."""
+
+PATIENCE_S = 60.0
+"""How long what fails is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class UninstallOptions:
+    """What is to go, and how.
+
+    Parameters: ``configuration`` names the MutatingWebhookConfiguration; ``secret`` (namespace,
+    name) is deleted if its certificates are ours. ``leave_suspended``: Jobs that wait are left
+    suspended. ``wait_s``: how long to stay for Jobs that run already, whose later pods are gated.
+    """
+
+    configuration: str
+    secret: tuple[str, str] | None = None
+    leave_suspended: bool = False
+    wait_s: float = 0.0
+
+
+@dataclass(slots=True)
+class UninstallReport:
+    """What was done, and what remains: ``failed`` by object, ``running`` Jobs with our gate."""
+
+    webhook_removed: bool = False
+    secret_removed: bool = False
+    jobs: set[str] = field(default_factory=set)
+    pods: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    running: list[str] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing waits for us any more."""
+        return not self.failed
+
+
+async def uninstall(client: KubeClient, clock: Clock, options: UninstallOptions) -> UninstallReport:
+    """Remove the webhook configuration, let go what waits, and tell.
+
+    Raises
+    ------
+    ApiUnavailable, ApiError
+        The webhook configuration cannot be removed, or objects cannot be listed: nothing further
+        makes sense then. What goes wrong with single objects stands in the report.
+    """
+    report = UninstallReport()
+    await _remove_webhook(client, options, report)
+    started_s, quiet = clock.monotonic_s(), 0
+    while True:
+        has_changed = await _round(client, options, report)
+        quiet = 0 if has_changed or report.failed else quiet + 1
+        lasted_s = clock.monotonic_s() - started_s
+        if report.failed and lasted_s > PATIENCE_S:
+            break
+        if quiet >= QUIET_ROUNDS and (not report.running or lasted_s >= options.wait_s):
+            break
+        await clock.sleep(ROUND_S)
+    await _remove_secret(client, options, report)
+    return report
+
+
+async def _remove_webhook(
+    client: KubeClient, options: UninstallOptions, report: UninstallReport
+) -> None:
+    try:
+        await client.delete(MUTATING_WEBHOOKS, None, options.configuration)
+    except NotFound:
+        return
+    report.webhook_removed = True
+
+
+async def _remove_secret(
+    client: KubeClient, options: UninstallOptions, report: UninstallReport
+) -> None:
+    """Delete our certificates; the controller makes none while there is no configuration."""
+    if options.secret is None:
+        return
+    namespace, name = options.secret
+    try:
+        secret = await client.get(SECRETS, namespace, name)
+        marks = secret["metadata"].get("labels") or {}
+        if marks.get(labels.CERTIFICATES) == labels.SELF_MADE:
+            await client.delete(SECRETS, namespace, name, uid=secret["metadata"]["uid"])
+            report.secret_removed = True
+    except (NotFound, Conflict):
+        return
+    except (ApiError, ApiUnavailable) as error:
+        report.failed[f"Secret {namespace}/{name}"] = str(error)
+
+
+async def _round(client: KubeClient, options: UninstallOptions, report: UninstallReport) -> bool:
+    """Let go all that waits now; tell whether anything was found to be done."""
+    report.failed.clear()
+    jobs = [job for job in (await client.list(JOBS)).items if _is_gated_job(job)]
+    waiting = [job for job in jobs if job["spec"].get("suspend")]
+    report.running = [_name(job) for job in jobs if not job["spec"].get("suspend")]
+
+    def let_go(job: Object) -> Patch:
+        return let_go_patch(job, is_unsuspended=not options.leave_suspended)
+
+    done = await _patch_all(client, JOBS, waiting, let_go, report)
+    report.jobs |= done
+    pending = await client.list(PODS, field_selector="status.phase=Pending")
+    gated = [pod for pod in pending.items if _is_gated_pod(pod)]
+    freed = await _patch_all(client, PODS, gated, free_patch, report)
+    report.pods |= freed
+    return bool(done or freed)
+
+
+def _is_gated_job(job: Object) -> bool:
+    """Whether a Job that has not ended would make, or makes, pods with our gate."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    is_over = any(
+        one["type"] in {"Complete", "Failed"} and one["status"] == "True" for one in conditions
+    )
+    is_going = job["metadata"].get("deletionTimestamp")
+    return not is_over and not is_going and gate_index(pod_template_spec(job["spec"])) is not None
+
+
+def _is_gated_pod(pod: Object) -> bool:
+    return not pod["metadata"].get("deletionTimestamp") and gate_index(pod["spec"]) is not None
+
+
+async def _patch_all(
+    client: KubeClient,
+    resource: Resource,
+    objects: Sequence[Object],
+    patch_of: Callable[[Object], Patch],
+    report: UninstallReport,
+) -> set[str]:
+    """Patch all at once (the client bounds how many calls are open); give the names of those done.
+
+    What has changed since it was read is looked at again in the next round.
+    """
+
+    async def one(obj: Object) -> str | None:
+        meta = obj["metadata"]
+        call = client.patch(
+            resource, meta["namespace"], meta["name"], patch_of(obj), kind=PatchKind.JSON
+        )
+        error = await _error_of(call)
+        if error is not None:
+            report.failed[f"{resource.kind} {_name(obj)}"] = error
+            return None
+        return _name(obj)
+
+    outcomes = await asyncio.gather(*(one(obj) for obj in objects))
+    return {name for name in outcomes if name is not None}
+
+
+async def _error_of(call: Awaitable[Any]) -> str | None:
+    try:
+        await call
+    except NotFound:
+        return None  # gone: it waits no more
+    except (Conflict, Invalid, ApiUnavailable, ApiError) as error:
+        return str(error)
+    return None
+
+
+def _name(obj: Object) -> str:
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
