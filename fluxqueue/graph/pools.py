@@ -99,6 +99,7 @@ class PoolSet:
         self.booked: Matrix = np.zeros((0, 1), dtype=np.int64)
         self._bookings: dict[str, Booking] = {}
         self._reserved: list[Booking] = []
+        self._promises: list[Placement] = []
         self._checkpoints: list[Checkpoint] = []
         self.others: dict[str, tuple[str, ...]] = {}
         """Namespaces of the pods of others, by node."""
@@ -171,18 +172,19 @@ class PoolSet:
         """Forget all reservations; every cycle plans anew (flux-sched qmanager does the same)."""
         self._reserved.clear()
         self._checkpoints.clear()
+        self._promises.clear()
         self._timeline = None
 
     @contextmanager
     def trying(self) -> Iterator[None]:
         """Reserve further inside, and forget it at the end: the plan stays as it was."""
-        reserved, points = self._reserved, self._checkpoints
-        self._reserved = list(reserved)
+        reserved, points, promises = self._reserved, self._checkpoints, self._promises
+        self._reserved, self._promises = list(reserved), list(promises)
         self._checkpoints = [Checkpoint(point.at, point.free.copy()) for point in points]
         try:
             yield
         finally:
-            self._reserved, self._checkpoints = reserved, points
+            self._reserved, self._checkpoints, self._promises = reserved, points, promises
             for point in points:  # what was tried may have brought new resources
                 more = [
                     (0, new - old)
@@ -284,6 +286,29 @@ class PoolSet:
         np.subtract.at(free, booking.rows, booking.takes)
         self._reserved.append(booking)
         self._checkpoints.append(Checkpoint(booking.starts_at, free))
+        self._promises.append(placement)
+
+    def unreserve(self, placement: Placement) -> None:
+        """Take a reservation, the very object, out of the plan again."""
+        index = next(i for i, one in enumerate(self._promises) if one is placement)
+        del self._promises[index], self._checkpoints[index]
+        booking = self._reserved.pop(index)
+        for point in self._checkpoints:
+            if booking.starts_at <= point.at < booking.until:
+                np.add.at(point.free, booking.rows, booking.takes)
+
+    def is_open(self, placement: Placement, now: int) -> bool:
+        """Tell whether a start planned earlier is still possible beside everything known now."""
+        booking = self._compile(placement)
+        if placement.starts_at <= now or not self.masks.usable()[booking.rows].all():
+            return False
+        free = self._free_at(booking.starts_at, now)
+        for point in self._checkpoints:
+            if booking.starts_at < point.at < booking.until:
+                np.minimum(free, point.free, out=free)
+        needs = np.zeros_like(free)
+        np.add.at(needs, booking.rows, booking.takes)
+        return bool(((free >= needs) | (needs == 0)).all())
 
     def is_satisfiable(self, request: ResourceRequest) -> bool:
         """Tell whether the empty cluster could hold it: down and cordoned nodes count."""

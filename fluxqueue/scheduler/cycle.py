@@ -7,14 +7,15 @@ the transaction that stores the decisions fails, the caller must throw the pool 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools import UNKNOWN_END, Placement, PoolSet
+from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, Placement, PoolSet
 from fluxqueue.graph.reasons import why_never
+from fluxqueue.graph.waiting import why_no_plan
 from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
@@ -34,12 +35,18 @@ class PendingJob:
 
 @dataclass(slots=True)
 class Decisions:
-    """What one cycle decided; ``waiting`` says why, and when where that is known."""
+    """What one cycle decided; ``waiting`` says why, and when where that is known.
+
+    Of those that wait, ``endless`` have nodes to wait for but no time, and ``barred`` (UIDs) are
+    kept back by something else than resources: a limit, a stopped queue.
+    """
 
     allocated: list[tuple[PendingJob, Placement]] = field(default_factory=list)
     reserved: list[tuple[PendingJob, Placement]] = field(default_factory=list)
     unsatisfiable: list[tuple[PendingJob, str]] = field(default_factory=list)
     waiting: list[tuple[PendingJob, str]] = field(default_factory=list)
+    endless: list[tuple[PendingJob, Placement]] = field(default_factory=list)
+    barred: set[str] = field(default_factory=set)
 
 
 def split_unsatisfiable(
@@ -85,6 +92,7 @@ def run_cycle(
     policy: QueuePolicy,
     now: int,
     queues: Queues | None = None,
+    promised: Mapping[str, Placement] | None = None,
 ) -> Decisions:
     """Walk all queues once, in one order, and decide.
 
@@ -101,12 +109,41 @@ def run_cycle(
     now : epoch seconds.
     queues : the rules of the named queues, and what of each runs (by queue and user); those of a
         queue that it does not name are without limits.
+    promised : reservations of the cycle before, by UID. The plan is made anew, as flux-sched does;
+        where that would put one of them off, it is made once more around those that are still
+        possible. So a start that was promised moves earlier, or stays.
     """
+    waiting = list(queue)
+    decisions = _walk(pools, waiting, _Walk(pools, policy, now, queues or Queues()))
+    if promised and (late := _put_off(decisions, waiting, promised)):
+        for job, _ in decisions.allocated:
+            pools.cancel(job.uid)
+        walk = _Walk(pools, policy, now, queues or Queues(), keep=late)
+        decisions = _walk(pools, waiting, walk)
+    return decisions
+
+
+def _walk(pools: PoolSet, queue: Sequence[PendingJob], walk: _Walk) -> Decisions:
     pools.clear_plan()
-    walk = _Walk(pools, policy, now, queues or Queues())
+    walk.hold(queue)
     for job in queue:
         walk.step(job)
     return walk.decisions
+
+
+def _put_off(
+    decisions: Decisions, queue: Sequence[PendingJob], promised: Mapping[str, Placement]
+) -> Mapping[str, Placement]:
+    """The promises to be kept by a second walk; none where the first keeps them all."""
+    planned = {job.uid: placement.starts_at for job, placement in decisions.reserved}
+    planned |= {job.uid: 0 for job, _ in decisions.allocated}
+    kept = {
+        job.uid: promised[job.uid]
+        for job in queue
+        if job.uid in promised and job.uid not in decisions.barred
+    }
+    is_kept = all(planned.get(uid, FOREVER) <= old.starts_at for uid, old in kept.items())
+    return {} if is_kept else kept
 
 
 class _Line:
@@ -130,8 +167,17 @@ class _Line:
 class _Walk:
     """State of one walk: what each queue has come to, and what is known not to fit."""
 
-    def __init__(self, pools: PoolSet, policy: QueuePolicy, now: int, queues: Queues) -> None:
+    def __init__(
+        self,
+        pools: PoolSet,
+        policy: QueuePolicy,
+        now: int,
+        queues: Queues,
+        keep: Mapping[str, Placement] | None = None,
+    ) -> None:
         self.pools, self.policy, self.now = pools, policy, now
+        self._keep = keep or {}
+        self._held: dict[str, Placement] = {}
         self.decisions = Decisions()
         self._queues = queues
         self._use = Use.of(queues.use)
@@ -149,18 +195,34 @@ class _Walk:
             )
         return line
 
+    def hold(self, queue: Sequence[PendingJob]) -> None:
+        """Before the walk: put the promises that are still possible into the plan."""
+        for job in queue:
+            old = self._keep.get(job.uid)
+            if old is not None and self.pools.is_open(old, self.now):
+                self.pools.reserve(old, self.now)
+                self._held[job.uid] = old
+
     def step(self, job: PendingJob) -> None:
         """Start ``job``, promise it a start, or say why it waits."""
-        line = self._line(job.queue)
+        held = self._held.pop(job.uid, None)
+        if held is not None:
+            self.pools.unreserve(held)
+            # What it gives up may be room for others.
+            self._hopeless.clear()
+            self._unplannable.clear()
+        self._decide(self._line(job.queue), job, held)
+
+    def _decide(self, line: _Line, job: PendingJob, held: Placement | None) -> None:
         if not line.rules.is_started:
-            self._wait(job, f"queue {job.queue} is stopped")
+            self._bar(job, f"queue {job.queue} is stopped")
             return
-        if line.blocker is not None and not line.is_backfilling:
-            self._wait(job, f"waits behind job {line.blocker.jobid}")
+        if line.blocker is not None and not line.is_backfilling and held is None:
+            self._wait(job, f"waits behind job {line.blocker.jobid} (fcfs)")
             return
         over = self._why_over(line, job, 0)
         if over is not None:
-            self._wait(job, over)
+            self._bar(job, over)
             return
         reason = self._hopeless.get(job.request)
         if reason is None:
@@ -173,8 +235,8 @@ class _Walk:
                 self._start(line, job, placement)
                 return
         line.blocker = line.blocker or job
-        if line.promised < line.depth:
-            self._reserve(line, job, reason)
+        if held is not None or line.promised < line.depth:
+            self._reserve(line, job, reason, held)
         else:
             self._wait(job, reason)
 
@@ -187,7 +249,7 @@ class _Walk:
         # Only now it is known how many nodes it takes.
         over = self._why_over(line, job, len(set(placement.nodes)))
         if over is not None:
-            self._wait(job, over)
+            self._bar(job, over)
             return
         self.pools.book(job.uid, placement)
         self._count(line, job, placement)
@@ -197,7 +259,7 @@ class _Walk:
         if line.has_limits:
             self._use.add(job.queue, job.user, _amounts(job, len(set(placement.nodes))))
 
-    def _reserve(self, line: _Line, job: PendingJob, reason: str) -> None:
+    def _reserve(self, line: _Line, job: PendingJob, reason: str, held: Placement | None) -> None:
         # During a walk the future only fills up too.
         without = self._unplannable.get(job.request)
         if without is not None:
@@ -206,12 +268,17 @@ class _Walk:
         try:
             placement = self.pools.match_later(job.request, self.now)
         except InsufficientResources as unknown:
-            without = self._unplannable[job.request] = f"{reason}; {unknown.reason}"
-            self._wait(job, without)
-            return
+            if held is None:
+                why = why_no_plan(self.pools, job.request) or unknown.reason
+                without = self._unplannable[job.request] = f"{reason}; {why}"
+                self._wait(job, without)
+                return
+            placement = held
+        if held is not None and held.starts_at < placement.starts_at:
+            placement = held
         over = self._why_over(line, job, len(set(placement.nodes)))
         if over is not None:
-            self._wait(job, over)
+            self._bar(job, over)
             return
         self.pools.reserve(placement, self.now)
         self._count(line, job, placement)
@@ -219,8 +286,13 @@ class _Walk:
         if placement.starts_at < UNKNOWN_END:
             self.decisions.reserved.append((job, placement))
             return
+        self.decisions.endless.append((job, placement))
         nodes = compress(sorted(set(placement.nodes)))
         self._wait(job, f"{reason} on {nodes}, where running jobs have no known end")
+
+    def _bar(self, job: PendingJob, reason: str) -> None:
+        self.decisions.barred.add(job.uid)
+        self._wait(job, reason)
 
     def _wait(self, job: PendingJob, reason: str) -> None:
         self.decisions.waiting.append((job, reason))

@@ -18,6 +18,11 @@ from fluxqueue.scheduler.cycle import Decisions, PendingJob
 NAMED_MAX = 3
 """Jobs named in one excuse."""
 
+NODES_MAX = 200
+"""Characters of a hostlist in one excuse."""
+
+BARRED = "a limit, or its queue was stopped"
+
 
 @dataclass(slots=True)
 class Promise:
@@ -32,11 +37,29 @@ class Mishaps:
     """What went wrong since the cycle before.
 
     ``overran``: jobids that hold resources past their planned end. ``lost``: nodes that have less
-    room than before: down, cordoned, gone, or used by others.
+    room than before: down, cordoned, gone, or used by others. ``topped_up``: jobids that were
+    given further slots because they had lost some, or were scaled up.
     """
 
     overran: Sequence[int] = ()
     lost: Sequence[str] = ()
+    topped_up: Sequence[int] = ()
+
+    def excuse(self) -> str | None:
+        """Whom to blame for a plan that has fallen behind now, in words."""
+        if self.overran:
+            return f"overrun of {_name_jobs(self.overran)}"
+        if self.lost:
+            return f"less room on {compress(sorted(self.lost))[:NODES_MAX]}"
+        if self.topped_up:
+            return f"further slots for {_name_jobs(self.topped_up)}"
+        return None
+
+
+def _name_jobs(jobids: Sequence[int]) -> str:
+    named = ", ".join(f"job {jobid}" for jobid in jobids[:NAMED_MAX])
+    more = len(jobids) - NAMED_MAX
+    return f"{named} and {more} more" if more > 0 else named
 
 
 @dataclass(slots=True)
@@ -44,7 +67,6 @@ class Promises:
     """Promises by UID, brought up to date once per cycle."""
 
     kept: dict[str, Promise] = field(default_factory=dict)
-    _places: dict[str, int] = field(default_factory=dict)
 
     def take_in(
         self,
@@ -65,47 +87,18 @@ class Promises:
         planned = {job.uid: got.starts_at for job, got in decisions.reserved}
         planned |= {job.uid: now for job, _ in decisions.allocated}
         changed: dict[str, Promise] = {}
-        overtaken = self._overtaken(queue)
         for job in queue:
             promise, start = self.kept.get(job.uid), planned.get(job.uid)
             if promise is None:
                 if start is not None and start > now:
                     changed[job.uid] = self.kept[job.uid] = Promise(start)
             elif promise.excuse is None and (start is None or start > promise.starts_at):
-                promise.excuse = _excuse(mishaps, overtaken.get(job.uid))
+                is_barred = job.uid in decisions.barred
+                promise.excuse = BARRED if is_barred else mishaps.excuse()
                 if promise.excuse is not None:
                     changed[job.uid] = promise
-        self._places = {job.uid: place for place, job in enumerate(queue)}
         return changed
 
     def forget(self, uid: str) -> None:
         """It has started, or is no longer in the queue: a new wait is a new promise."""
         self.kept.pop(uid, None)
-
-    def _overtaken(self, queue: Sequence[PendingJob]) -> dict[str, int]:
-        """Who has somebody before it that was not before it in the last cycle: UID -> jobid."""
-        found: dict[str, int] = {}
-        if not self._places:
-            return found
-        last = len(self._places)
-        latest, newcomer = -1, 0
-        for job in queue:
-            place = self._places.get(job.uid, last)
-            if latest > place:
-                found[job.uid] = newcomer
-            if place > latest:
-                latest, newcomer = place, job.jobid
-        return found
-
-
-def _excuse(mishaps: Mishaps, newcomer: int | None) -> str | None:
-    """The first that applies, in words."""
-    if mishaps.overran:
-        named = ", ".join(f"job {jobid}" for jobid in mishaps.overran[:NAMED_MAX])
-        more = len(mishaps.overran) - NAMED_MAX
-        return f"overrun by {named}" + (f" and {more} more" if more > 0 else "")
-    if mishaps.lost:
-        return f"less room on {compress(sorted(mishaps.lost))[:200]}"
-    if newcomer is not None:
-        return f"job {newcomer} was put before it"
-    return None

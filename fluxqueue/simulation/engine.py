@@ -116,10 +116,10 @@ class Engine:
         if not self._events:
             return False
         self.now = self._events[0].at
-        mishaps = self._overrunning()
+        overran = self._overrunning()
         while self._events and self._events[0].at == self.now:
             self._take(heapq.heappop(self._events))
-        self.cycle(Mishaps(mishaps, sorted(self._lost)))
+        self.cycle(overran)
         self._lost.clear()
         return True
 
@@ -197,20 +197,22 @@ class Engine:
         """Whom a cycle looks at: priority, then submission, to the policy's depth."""
         return [job for _, _, job in self.pending[: self.policy.queue_depth]]
 
-    def cycle(self, mishaps: Mishaps) -> None:
+    def cycle(self, overran: Sequence[int] = ()) -> None:
         """What the worker's matcher does: top up, then cycles while there is more behind."""
         self.pools.clear_plan()
-        self._top_up()
+        mishaps = Mishaps(overran, sorted(self._lost), self._top_up())
         while True:
             queue = self.queue()
-            self.decisions = run_cycle(self.pools, queue, self.policy, self.now)
+            promised = {job.uid: placement for job, placement in self.decisions.reserved}
+            self.decisions = run_cycle(self.pools, queue, self.policy, self.now, promised=promised)
             self.cycles += 1
             self._promises.take_in(queue, self.decisions, now=self.now, mishaps=mishaps)
             self._start_all(queue)
             if len(queue) < self.policy.queue_depth or not self.decisions.allocated:
                 return
 
-    def _top_up(self) -> None:
+    def _top_up(self) -> list[int]:
+        """Place lost slots anew as far as there is room; give the jobs that got some."""
         lacks = [
             Lack(
                 uid,
@@ -222,7 +224,8 @@ class Engine:
             for uid, one in sorted(self.running.items(), key=lambda item: int(item[0]))
             if one.lacks
         ]
-        for lack, placed in top_up(self.pools, lacks, self.now):
+        given = top_up(self.pools, lacks, self.now)
+        for lack, placed in given:
             running, record = self.running[lack.uid], self.by_uid[lack.uid]
             self._close_span(record, running)
             more = tuple(slot for one in placed for slot in one.slots)
@@ -230,6 +233,7 @@ class Engine:
             running.lacks -= len(more)
             if not running.lacks:
                 self._run(record, running)
+        return [self.by_uid[lack.uid].job.number for lack, _ in given]
 
     def _run(self, record: Record, running: _Running) -> None:
         """Its last slots begin their work now; they run as long as the job was to run."""

@@ -1,0 +1,177 @@
+"""What a request that could run waits for: nodes in use and by whom, or nodes that are unusable.
+
+Called by ``scheduler.forecast`` for FluxJobs near the head of a queue, and by the cycle where no
+plan is possible. Times in sentences are UTC and name what is stable (ends of running work), never
+"in five minutes": a sentence that changes without news would be published again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, Placement, PoolSet
+
+NAMED_MAX = 3
+"""Jobs or namespaces named in one sentence."""
+
+HOSTLIST_MAX = 60
+"""Longest hostlist shown; a longer one becomes a number of nodes."""
+
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A live allocation in the way: its key and its end (epoch seconds, ``FOREVER`` for none)."""
+
+    key: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class InTheWay:
+    """Nodes of a placement that are in use now, and who holds them, the last to end first."""
+
+    nodes: tuple[str, ...]
+    holders: tuple[Holder, ...]
+
+
+class HolderIndex:
+    """Live allocations by the rows they are on; made once for many questions."""
+
+    def __init__(self, pools: PoolSet) -> None:
+        self._pools = pools
+        self._by_row: dict[int, list[Holder]] = {}
+        for key, booking in pools.bookings.items():
+            holder = Holder(key, booking.until)
+            for row in np.unique(booking.rows).tolist():
+                self._by_row.setdefault(row, []).append(holder)
+
+    def in_the_way(self, placement: Placement) -> InTheWay:
+        """Who must end before ``placement`` can start, as far as it is running work."""
+        rows = self._pools.rows_in_use(placement)
+        is_endless = placement.starts_at >= UNKNOWN_END
+        holders = {
+            holder
+            for row in rows
+            for holder in self._by_row.get(row, ())
+            if is_endless or holder.until <= placement.starts_at
+        }
+        return InTheWay(
+            tuple(self._pools.names[row] for row in rows),
+            tuple(sorted(holders, key=lambda one: (-one.until, one.key))),
+        )
+
+
+def describe_nodes(pools: PoolSet, nodes: Sequence[str], level: str | None) -> str:
+    """Nodes in words: ``3 nodes of rack r2`` where they had to be of one place, else their names
+    or, if those are too long, how many they are.
+    """
+    distinct = sorted(set(nodes), key=lambda name: (len(name), name))
+    count = "1 node" if len(distinct) == 1 else f"{len(distinct)} nodes"
+    if level is not None:
+        place = _place(pools, distinct, level)
+        if place is not None:
+            return f"{count} of {level.rpartition('/')[2]} {place}"
+    names = compress(distinct)
+    return names if len(names) <= HOSTLIST_MAX else count
+
+
+def _place(pools: PoolSet, nodes: Iterable[str], level: str) -> str | None:
+    facts = (pools.masks.facts[pools.rows[name]] for name in nodes)
+    places = {None if fact is None else fact.place_in(level) for fact in facts}
+    return places.pop() if len(places) == 1 else None
+
+
+def describe_holders(holders: Sequence[Holder], now: int, jobids: Mapping[str, int]) -> str:
+    """Holders in words: ``job 17 until 14:05 UTC, job 12 until 13:40 UTC and 2 more``."""
+    return enumerate_some(
+        [f"{name_of(one.key, jobids)} {_until(one.until, now)}" for one in holders]
+    )
+
+
+def enumerate_some(words: Sequence[str]) -> str:
+    """The first few of ``words``, and how many more there are."""
+    shown = ", ".join(words[:NAMED_MAX])
+    more = len(words) - NAMED_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def name_of(key: str, jobids: Mapping[str, int]) -> str:
+    """A FluxJob as users know it."""
+    return f"job {jobids[key]}" if key in jobids else "another job"
+
+
+def _until(until: int, now: int) -> str:
+    if until >= FOREVER:
+        return "without a known end"
+    return f"until {write_time(until, now)}" if until > now else "past its end"
+
+
+def write_time(at: int, now: int) -> str:
+    """A time for people: ``14:05 UTC``, with the day where it is not within a day of ``now``."""
+    form = "%H:%M UTC" if at - now < DAY_S else "%b %d %H:%M UTC"
+    return datetime.fromtimestamp(at, tz=UTC).strftime(form)
+
+
+def why_no_plan(pools: PoolSet, request: ResourceRequest) -> str | None:
+    """Say why no end of running work makes room for a request that fits the empty cluster.
+
+    None where it would fit if nothing of ours ran: then something promised has no known end.
+    """
+    if pools.fits_empty(request, beside_others=True, on_all_nodes=False):
+        return None
+    if pools.fits_empty(request, beside_others=False, on_all_nodes=False):
+        return _others(pools, request)
+    unusable = _unusable(pools, request)
+    if not unusable:
+        return "fits only nodes that cannot be used now"
+    return f"fits only with nodes that are {unusable}"
+
+
+def _others(pools: PoolSet, request: ResourceRequest) -> str:
+    """Pods that are not ours take the room; nobody knows when they end."""
+    rows = [
+        int(row)
+        for slot in request.slots
+        for row in np.flatnonzero(
+            pools.counts(slot, pools.capacity, pools.masks.usable(), request)
+            > pools.counts(slot, pools.capacity - pools.foreign, pools.masks.usable(), request)
+        )
+    ]
+    names = [pools.names[row] for row in dict.fromkeys(rows)]
+    namespaces = sorted({one for name in names for one in pools.others.get(name, ())})
+    whose = f"of {_namespaces(namespaces)}" if namespaces else "of others"
+    where = describe_nodes(pools, names, None) if names else "its nodes"
+    return f"pods {whose} leave too little room on {where} and have no known end"
+
+
+def _namespaces(names: Sequence[str]) -> str:
+    return ("namespace " if len(names) == 1 else "namespaces ") + enumerate_some(names)
+
+
+def _unusable(pools: PoolSet, request: ResourceRequest) -> str:
+    """Nodes it could use if they were well: ``down: n1,n2; cordoned: n3``."""
+    lists: dict[str, list[str]] = {"down": [], "cordoned": []}
+    rows = {
+        int(row)
+        for slot in request.slots
+        for row in np.flatnonzero(
+            pools.counts(slot, pools.capacity, pools.masks.present(), request)
+        )
+    }
+    for row in sorted(rows):
+        fact = pools.masks.facts[row]
+        if fact is not None and not fact.is_up:
+            lists["down"].append(fact.name)
+        elif fact is not None and not fact.is_schedulable:
+            lists["cordoned"].append(fact.name)
+    return "; ".join(
+        f"{word}: {describe_nodes(pools, names, None)}" for word, names in lists.items() if names
+    )
