@@ -1,0 +1,259 @@
+"""Expected starts, and what each FluxJob waits for, beyond what the queue policy promises.
+
+Called by the worker's matcher after a cycle that left nothing to do, and by simulations: it plans
+on behind the cycle's reservations, in queue order, and forgets that plan again. A start found here
+is an estimate, nobody is held to it; only a reservation is a promise. Pure.
+
+Each FluxJob is planned at the earliest start behind the plan of those before it; under a policy
+without backfill also no earlier than they start. Where running work has no known end there is no
+estimate, and the reason says whose end is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, Placement, PoolSet
+from fluxqueue.graph.waiting import (
+    Holder,
+    HolderIndex,
+    describe_holders,
+    describe_nodes,
+    enumerate_some,
+    name_of,
+    why_no_plan,
+)
+from fluxqueue.policy.queue_policy import QueuePolicy
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
+
+DEPTH = 200
+"""FluxJobs of each queue that are given an estimate."""
+
+EXPLAINED = 20
+"""So many of each queue are told which nodes they wait for; those behind, their place in it."""
+
+TOLERANCE_S = 30
+TOLERANCE_SHARE = 0.1
+"""An estimate that moved by less, or by less than this share of the wait, is not told anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a FluxJob that waits is told: ``expected_start`` in epoch seconds, None if unknown."""
+
+    expected_start: int | None
+    reason: str
+
+    def is_as_good_as(self, told: Outlook, now: int) -> bool:
+        """Whether there is no need to tell this to somebody who was told ``told``."""
+        if self.reason != told.reason:
+            return False
+        if self.expected_start is None or told.expected_start is None:
+            return self.expected_start == told.expected_start
+        moved_s = abs(self.expected_start - told.expected_start)
+        slack_s = max(TOLERANCE_S, TOLERANCE_SHARE * (self.expected_start - now))
+        return moved_s == 0 or (moved_s <= slack_s and told.expected_start > now)
+
+
+def forecast(
+    pools: PoolSet,
+    queue: Sequence[PendingJob],
+    decisions: Decisions,
+    policy: QueuePolicy,
+    now: int,
+    *,
+    queues: Queues | None = None,
+    jobids: Mapping[str, int] | None = None,
+    depth: int = DEPTH,
+) -> dict[str, Outlook]:
+    """Estimate starts for the first ``depth`` FluxJobs of each queue that are still waiting.
+
+    Parameters
+    ----------
+    pools : as the cycle left them: its allocations booked, its reservations in the plan; the same
+        afterwards.
+    queue, decisions, policy, queues : what ``run_cycle`` was given, and what it decided.
+    now : the cycle's time (epoch seconds).
+    jobids : of what runs, by UID: how holders are named.
+
+    Returns
+    -------
+    By UID. FluxJobs that are kept back by something else than resources (limits, a stopped queue)
+    have none: no plan over durations tells when that changes.
+    """
+    plan = _Plan(pools, decisions, policy, now, queues or Queues(), jobids or {})
+    waiting = plan.select(queue, depth)
+    if not waiting:
+        return {}
+    with pools.trying():
+        return {job.uid: outlook for job, outlook in plan.walk(waiting)}
+
+
+@dataclass(slots=True)
+class _Line:
+    """One queue: where the walk stands in it."""
+
+    is_backfilling: bool
+    place: int = 0
+    looked_at: int = 0
+    first: PendingJob | None = None
+    floor: int = 0
+    """Under a policy without backfill: nobody starts before this (epoch seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    job: PendingJob
+    placement: Placement
+    nodes: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Plan:
+    pools: PoolSet
+    decisions: Decisions
+    policy: QueuePolicy
+    now: int
+    queues: Queues
+    jobids: Mapping[str, int]
+    _lines: dict[str, _Line] = field(default_factory=dict)
+    _planned: list[_Planned] = field(default_factory=list)
+    _given: dict[str, Placement] = field(default_factory=dict)
+    _hopeless: dict[ResourceRequest, str] = field(default_factory=dict)
+    _holders: HolderIndex | None = None
+
+    def select(self, queue: Sequence[PendingJob], depth: int) -> list[PendingJob]:
+        """Those that wait for resources, at most ``depth`` of each queue."""
+        beside = {job.uid for job, _ in self.decisions.allocated} | self.decisions.barred
+        chosen: list[PendingJob] = []
+        counts: dict[str, int] = {}
+        for job in queue:
+            if job.uid not in beside and counts.get(job.queue, 0) < depth:
+                counts[job.queue] = counts.get(job.queue, 0) + 1
+                chosen.append(job)
+        return chosen
+
+    def walk(self, waiting: Sequence[PendingJob]) -> Iterator[tuple[PendingJob, Outlook]]:
+        """Plan one after the other."""
+        self._given = {
+            job.uid: placement
+            for job, placement in (*self.decisions.reserved, *self.decisions.endless)
+        }
+        promised = {job.uid for job, _ in self.decisions.reserved}
+        # Whoever the cycle gave nodes to is in the plan from the beginning.
+        for job, placement in (*self.decisions.reserved, *self.decisions.endless):
+            self._planned.append(_Planned(job, placement, frozenset(placement.nodes)))
+        self._holders = HolderIndex(self.pools)
+        for job in waiting:
+            line = self._line(job.queue)
+            yield job, self._step(line, job, is_promised=job.uid in promised)
+            line.place += 1
+
+    def _line(self, name: str) -> _Line:
+        line = self._lines.get(name)
+        if line is None:
+            rules = self.queues.rules.get(name) or QueueRules(name)
+            line = self._lines[name] = _Line(rules.policy(self.policy).is_backfilling)
+        return line
+
+    def _step(self, line: _Line, job: PendingJob, *, is_promised: bool) -> Outlook:
+        placement = self._given.get(job.uid)
+        if placement is None:
+            if line.floor >= UNKNOWN_END:
+                return Outlook(None, self._behind(line, job))
+            try:
+                placement = self._place(line, job)
+            except InsufficientResources as unknown:
+                line.floor = line.floor if line.is_backfilling else UNKNOWN_END
+                return Outlook(None, self._prefix(line, job) + unknown.reason)
+            self.pools.reserve(placement, self.now)
+        reason = self._reason(line, job, placement)
+        if job.uid not in self._given:
+            self._planned.append(_Planned(job, placement, frozenset(placement.nodes)))
+        if not line.is_backfilling:
+            line.first = line.first or job
+            line.floor = max(line.floor, placement.starts_at)
+        start = placement.starts_at if placement.starts_at < UNKNOWN_END else None
+        return Outlook(start, f"has a reservation; {reason}" if is_promised else reason)
+
+    def _place(self, line: _Line, job: PendingJob) -> Placement:
+        """The earliest start behind what is planned; a request that found none finds none."""
+        reason = self._hopeless.get(job.request)
+        if reason is not None:
+            raise InsufficientResources(reason)
+        try:
+            return self.pools.match_later(job.request, self.now, not_before=line.floor)
+        except InsufficientResources as error:
+            reason = why_no_plan(self.pools, job.request) or self._endless_before() or error.reason
+            self._hopeless[job.request] = reason
+            raise InsufficientResources(reason) from error
+
+    def _endless_before(self) -> str | None:
+        """Work that is planned before and has no duration takes its nodes for good."""
+        endless = [one for one in self._planned if one.placement.until >= FOREVER]
+        if not endless:
+            return None
+        names = enumerate_some([f"job {one.job.jobid}" for one in endless])
+        has = "has" if len(endless) == 1 else "have"
+        return f"no known end: {names}, planned before it, {has} no duration"
+
+    # --- words -----------------------------------------------------------------------------------
+
+    def _reason(self, line: _Line, job: PendingJob, placement: Placement) -> str:
+        if line.first is not None and line.place > 0:
+            return self._behind(line, job)
+        if line.place >= EXPLAINED:
+            return self._behind(line, job)
+        assert self._holders is not None
+        way = self._holders.in_the_way(placement)
+        if placement.starts_at >= UNKNOWN_END:
+            return self._why_unknown(line, job, placement, way.holders)
+        before = [
+            one
+            for one in self._planned
+            if one.placement.until <= placement.starts_at and one.nodes & set(placement.nodes)
+        ]
+        last_running = max((one.until for one in way.holders), default=0)
+        if before and max(one.placement.until for one in before) > last_running:
+            where = describe_nodes(self.pools, placement.nodes, job.request.within)
+            before.sort(key=lambda one: -one.placement.until)
+            names = enumerate_some([f"job {one.job.jobid}" for one in before])
+            return f"{self._prefix(line, job)}waits for {where} behind {names}"
+        if not way.holders:
+            return self._behind(line, job)
+        where = describe_nodes(self.pools, way.nodes, job.request.within)
+        return f"waits for {where} held by {describe_holders(way.holders, self.now, self.jobids)}"
+
+    def _why_unknown(
+        self, line: _Line, job: PendingJob, placement: Placement, holders: Sequence[Holder]
+    ) -> str:
+        where = describe_nodes(self.pools, placement.nodes, job.request.within)
+        endless = [name_of(one.key, self.jobids) for one in holders if one.until >= FOREVER]
+        if not endless:
+            return f"{self._prefix(line, job)}waits for {where}"
+        has = "has" if len(endless) == 1 else "have"
+        return f"waits for {where}; no known end: {enumerate_some(endless)} {has} no duration"
+
+    def _behind(self, line: _Line, job: PendingJob) -> str:
+        if line.first is not None:
+            return f"waits behind job {line.first.jobid} ({self._policy_name(job)})"
+        return self._prefix(line, job).removesuffix("; ") or "waits for its turn"
+
+    def _prefix(self, line: _Line, job: PendingJob) -> str:
+        if not line.place:
+            return ""
+        jobs = "1 job" if line.place == 1 else f"{_roughly(line.place)} jobs"
+        return f"priority {job.priority} behind {jobs}; "
+
+    def _policy_name(self, job: PendingJob) -> str:
+        rules = self.queues.rules.get(job.queue) or QueueRules(job.queue)
+        return rules.policy(self.policy).name
+
+
+def _roughly(count: int) -> str:
+    """A count that does not change with every start: exact to 20, then rounded to tens."""
+    return str(count) if count <= EXPLAINED else f"about {round(count, -1)}"
