@@ -70,6 +70,7 @@ UNGATED_S = Histogram(
     buckets=_LONG_S,
 )
 EFFECTS = _counter("fluxqueue_effects_total", "Effects tried: done or failed.", "kind", "outcome")
+HEALED = _counter("fluxqueue_drift_healed_total", "Places where drift was repaired.", "invariant")
 RESCUED = _counter("fluxqueue_tasks_rescued_total", "Tasks whose worker died.", "task")
 
 # --- leadership, API server, database, certificates ----------------------------------------------

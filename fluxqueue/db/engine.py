@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+import psycopg_pool
 import sqlalchemy.exc
 from procrastinate.exceptions import ConnectorException
 from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from fluxqueue import metrics
@@ -33,10 +36,11 @@ _KEEPALIVES = {
     "tcp_user_timeout": 30_000,
 }
 _CONNECT_TIMEOUT_S = 5
+_READ_ONLY = "25006"
 _RECYCLE_S = 1800
 _PASSING_STATES = (
     "08",  # connection failures
-    "25006",  # read-only: the old primary after a fail-over
+    _READ_ONLY,  # the old primary after a fail-over
     "40",  # deadlock, serialisation failure: the transaction may simply be run again
     "53",  # too many connections, out of memory or disk
     "55P03",  # lock_timeout
@@ -88,6 +92,8 @@ def connect_args(settings: Settings, *, role: str) -> dict[str, Any]:
     return {
         **_KEEPALIVES,
         "connect_timeout": _CONNECT_TIMEOUT_S,
+        # Of several hosts the one that takes writes; a standby or a read-only server is none.
+        "target_session_attrs": "read-write",
         "application_name": f"fluxqueue-{role}",
         # The actor stands in ``history``: the rows' trigger reads it (sql/transitions.sql).
         "options": f"-c fluxqueue.actor={role}"
@@ -102,7 +108,7 @@ def create_engine(url: str, settings: Settings, *, role: str) -> AsyncEngine:
     Connects lazily, so a database that is down shows at the first use, as
     ``DatabaseUnavailable`` inside ``translated_errors``.
     """
-    return create_async_engine(
+    engine = create_async_engine(
         sqlalchemy_url(url),
         connect_args=connect_args(settings, role=role),
         pool_size=settings.db_pool_size,
@@ -113,6 +119,28 @@ def create_engine(url: str, settings: Settings, *, role: str) -> AsyncEngine:
         # the server the first use fails, empties the pool, and every loop of ours tries again.
         pool_pre_ping=False,
     )
+    event.listen(engine.sync_engine, "handle_error", _drop_read_only)
+    return engine
+
+
+def _drop_read_only(context: ExceptionContext) -> None:
+    """A session that is read-only stays so after the server takes writes again: open new ones."""
+    if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
+        context.is_disconnect = True
+
+
+async def check_writable(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Check of a psycopg pool: the connection is alive, and its server takes writes.
+
+    Raises
+    ------
+    psycopg.OperationalError
+        It is of no use; the pool then opens another.
+    """
+    await psycopg_pool.AsyncConnectionPool.check_connection(connection)
+    for name in ("default_transaction_read_only", "in_hot_standby"):
+        if connection.info.parameter_status(name) == "on":
+            raise psycopg.OperationalError(f"the server is read-only ({name})")
 
 
 @contextlib.contextmanager

@@ -14,11 +14,12 @@ from enum import StrEnum
 from typing import Any
 
 import procrastinate
+import psycopg_pool
 from procrastinate.exceptions import AlreadyEnqueued
 from procrastinate.jobs import JobDeferrer
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fluxqueue.db.engine import connect_args, libpq_url
+from fluxqueue.db.engine import check_writable, connect_args, libpq_url
 from fluxqueue.settings import Settings
 
 POOL_MAX = 4
@@ -49,8 +50,13 @@ def make_app(settings: Settings, *, role: str) -> procrastinate.App:
         min_size=1,
         max_size=POOL_MAX,
         timeout=settings.db_pool_timeout_s,
+        pool_factory=_writable_pool,
     )
     return procrastinate.App(connector=connector)
+
+
+def _writable_pool(**options: Any) -> psycopg_pool.AsyncConnectionPool[Any]:
+    return psycopg_pool.AsyncConnectionPool(**{**options, "check": check_writable})
 
 
 async def wake(app: procrastinate.App, task: TaskName, connection: AsyncConnection) -> bool:

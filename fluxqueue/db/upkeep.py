@@ -9,6 +9,9 @@ from fluxqueue.db.database import Database
 STALLED_S = 30
 """A worker without a heartbeat for this long is dead (procrastinate's own figure)."""
 
+ANALYZE_FROM = 1000
+"""Rows of a table from which a plan without statistics hurts."""
+
 
 async def rescue_stalled_tasks(database: Database) -> list[str]:
     """Remove tasks whose worker died while running them; give their names.
@@ -47,6 +50,23 @@ async def delete_old_rows(database: Database, *, retention_s: int) -> None:
             " SELECT id FROM procrastinate.procrastinate_jobs"
             " WHERE status IN ('succeeded', 'failed', 'cancelled', 'aborted') LIMIT 5000)"
         )
+
+
+async def analyze_unknown(database: Database) -> list[str]:
+    """Give the planner statistics of large tables that have none; name them.
+
+    A restored or rebuilt database has rows and no statistics, and autovacuum may come late.
+    """
+    async with database.begin() as tx:
+        rows = await tx.fetch(
+            "SELECT relname FROM pg_stat_user_tables WHERE schemaname = 'public'"
+            " AND n_live_tup >= :rows AND last_analyze IS NULL AND last_autoanalyze IS NULL"
+            " ORDER BY relname",
+            rows=ANALYZE_FROM,
+        )
+        for row in rows:
+            await tx.execute(f'ANALYZE "{row["relname"]}"')
+    return [row["relname"] for row in rows]
 
 
 async def drift(database: Database) -> list[dict[str, Any]]:

@@ -2,22 +2,26 @@
 
 The sweep runs in every worker about once a second and wakes the tasks that have something due; it
 is the net under every crash between a commit and its wake-up. ``maintain`` is coarser: tasks whose
-worker died, old finished rows, and the drift view, which must be empty.
+worker died, old finished rows, and the drift view, which must be empty: what stands in it twice is
+repaired where that is safe, else reported with the way out. Rows and cluster are compared by the
+controller, which alone sees the cluster (``controller.resync``).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from fluxqueue import metrics
-from fluxqueue.db import outbox, upkeep
+from fluxqueue.db import heal, outbox, upkeep
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.worker.context import WorkerContext
 
 logger = logging.getLogger(__name__)
 
 SWEEP_S = 1.0
+
+Drift = frozenset[tuple[str, str]]
+"""Broken invariants with their subjects."""
 
 
 async def sweep_for_ever(context: WorkerContext) -> None:
@@ -37,10 +41,11 @@ async def sweep_for_ever(context: WorkerContext) -> None:
 async def maintain_for_ever(context: WorkerContext) -> None:
     """Run ``maintain`` at its interval; any worker may, repeating it is harmless."""
     within_s = context.settings.maintain_interval_s + context.patience_s
+    drift: Drift = frozenset()
     while True:
         context.heartbeats.beat("maintain", within_s=within_s)
         try:
-            await maintain(context)
+            drift = await maintain(context, drift)
         except DatabaseUnavailable as error:
             logger.warning("database away", extra={"action": "maintain", "error": str(error)})
         except Exception:
@@ -48,14 +53,36 @@ async def maintain_for_ever(context: WorkerContext) -> None:
         await context.clock.sleep(context.settings.maintain_interval_s)
 
 
-async def maintain(context: WorkerContext) -> None:
-    """Rescue, prune and report once."""
-    rescued = await upkeep.rescue_stalled_tasks(context.database)
+async def maintain(context: WorkerContext, before: Drift = frozenset()) -> Drift:
+    """Rescue, prune, repair and report once.
+
+    ``before`` is the drift of the last time, the answer that of now: only what lasts is touched.
+    """
+    database = context.database
+    rescued = await upkeep.rescue_stalled_tasks(database)
     for task in rescued:
         metrics.RESCUED.labels(task).inc()
     if rescued:
         logger.warning("stalled tasks removed", extra={"action": "rescue", "tasks": rescued})
-    await upkeep.delete_old_rows(context.database, retention_s=context.settings.history_retention_s)
-    for row in await upkeep.drift(context.database):
+    await upkeep.delete_old_rows(database, retention_s=context.settings.history_retention_s)
+    analyzed = await upkeep.analyze_unknown(database)
+    if analyzed:
+        logger.info("statistics made", extra={"action": "maintain", "tables": analyzed})
+    return await _look_after_drift(context, before)
+
+
+async def _look_after_drift(context: WorkerContext, before: Drift) -> Drift:
+    rows = await upkeep.drift(context.database)
+    now = frozenset((row["invariant"], row["subject"]) for row in rows)
+    for row in rows:
         logger.error("drift", extra={"action": "drift", **row})
-    await asyncio.sleep(0)
+    for invariant in sorted({invariant for invariant, _ in now & before}):
+        healed = await heal.heal(context.database, invariant)
+        extra = {"action": "heal", "invariant": invariant, "healed": healed}
+        if healed:
+            metrics.HEALED.labels(invariant).inc(healed)
+            logger.warning("drift repaired", extra=extra)
+        else:
+            way_out = heal.WAY_OUT.get(invariant, "see docs/runbook.md")
+            logger.error("drift that stays", extra={**extra, "way_out": way_out})
+    return now

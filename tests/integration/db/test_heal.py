@@ -1,0 +1,91 @@
+"""Drift that lasts is repaired where that is safe; no pod and no sound row is touched."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxqueue.db import heal, upkeep
+from fluxqueue.worker.maintain import maintain
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, pod, workload
+
+
+async def _running(rows: Rows) -> None:
+    """``a`` runs two pods, ``b`` one, ``w`` waits; everything is sound."""
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=1))
+    for uid, pods in (("a", 2), ("b", 1), ("w", 1)):
+        await rows.see(workload(uid, request(pods, cpu=1)))
+    await rows.match()
+    nodes = {u: [slot[1] for slot in await rows.slots(u)] for u in ("a", "b")}
+    for uid in ("a", "b"):
+        gated = tuple(pod(f"{uid}-{n}") for n in range(len(nodes[uid])))
+        size = len(gated)
+        await rows.see(workload(uid, request(size, cpu=1), pods=gated))
+        await rows.settle(uid)
+        holders = {holder: node for _, node, _, holder in await rows.slots(uid)}
+        run = tuple(pod(one.uid, "Running", is_gated=False, node=holders[one.uid]) for one in gated)
+        await rows.see(workload(uid, request(size, cpu=1), pods=run, is_suspended=False))
+        await rows.settle(uid)
+    assert await rows.states() == {"a": "Running", "b": "Running", "w": "Pending"}
+    await rows.check()
+
+
+BREAKS = {
+    heal.NO_SLOT: "UPDATE allocation_slots SET state = 'free', pod_uid = NULL"
+    " WHERE pod_uid = 'a-1'",
+    heal.NO_ALLOCATION: "UPDATE allocations SET is_live = false, ended_at = now() WHERE uid = 'a'",
+    heal.NOT_RETURNED: "UPDATE allocations SET is_live = false, ended_at = now() WHERE uid = 'b'",
+    heal.ENDED_HOLDS: "UPDATE fluxjobs SET state = 'Pending' WHERE uid = 'a'",
+}
+
+
+@pytest.mark.parametrize("invariant", BREAKS)
+async def test_a_hand_in_the_tables(rows: Rows, invariant: str) -> None:
+    """Every kind of drift is gone after it was seen twice, and every pod has a slot of its own."""
+    await _running(rows)
+    await rows.execute(BREAKS[invariant])
+    if invariant == heal.NO_SLOT:
+        # Its slot is given back as well: there is none left to take again.
+        await rows.execute(
+            "UPDATE allocation_slots SET state = 'returned', returned_at = now()"
+            " WHERE state = 'free'"
+        )
+    assert invariant in {name for name, _ in await rows.drift()}
+    context = rows.context()
+    seen = await maintain(context)
+    assert invariant in {name for name, _ in await rows.drift()}, "what may pass is let pass"
+    for _ in range(4):
+        seen = await maintain(context, seen)
+    assert seen == frozenset()
+    await rows.settle("a", "b")
+    await rows.match()
+    await rows.check()
+    for uid, size in (("a", 2), ("b", 1)):
+        holders = [slot[3] for slot in await rows.slots(uid) if slot[3]]
+        assert sorted(holders) == [f"{uid}-{n}" for n in range(size)]
+    assert (await rows.states())["w"] == "Pending", "what runs was counted all the time"
+
+
+async def test_capacity_is_not_repaired_but_told(
+    rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that shrank under what runs: nothing is stopped, people are told the way out."""
+    await _running(rows)
+    await rows.add_nodes(cpu_node("n0", cpu=1))
+    seen = await maintain(rows.context())
+    seen = await maintain(rows.context(), seen)
+    assert (heal.OVER_CAPACITY, "n0") in seen
+    told = [r for r in caplog.records if r.getMessage() == "drift that stays"]
+    assert told
+    assert "kubectl drain" in told[0].__dict__["way_out"]
+    assert len([s for s in await rows.slots("a") if s[3]]) == 2
+
+
+async def test_a_table_without_statistics_gets_them_once(rows: Rows) -> None:
+    """As after a restore: a planner that knows nothing of 50,000 rows reads them all."""
+    await rows.see(*(workload(f"j{n}") for n in range(upkeep.ANALYZE_FROM)))
+    await rows.execute("SELECT pg_stat_force_next_flush()")
+    await rows.execute("UPDATE outbox SET attempts = 0 WHERE id = 1")
+    analyzed = await upkeep.analyze_unknown(rows.database)
+    assert "fluxjobs" in analyzed
+    assert "fluxjobs" not in await upkeep.analyze_unknown(rows.database)
