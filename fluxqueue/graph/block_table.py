@@ -22,6 +22,7 @@ from fluxqueue.graph.walk import Window
 NOTHING: Masks = (0, 0, 0)
 NO_KEY = np.iinfo(np.int64).max
 Keys = npt.NDArray[np.int64]
+TIES = 1 << 32
 FEW = 8
 """Up to so many blocks are found by one minimum each; more by one partition."""
 
@@ -188,7 +189,10 @@ class BlockTable:
     def _key(self, number: int, offer: Offer, index: int) -> int:
         policy = self.plan.policy
         if policy.occupancy:
-            return policy.occupancy * self._free_after(number, offer)
+            # Of equally full nodes the one with the lower id, whatever rack it is in.
+            own = self.graph.id[self.graph.blocks[number].base]
+            free = policy.occupancy * self._free_after(number, offer)
+            return free * TIES + min(max(own, 0), TIES - 1)
         score = self._score(number, offer, index)
         return -score if policy.is_high else score
 
@@ -196,7 +200,8 @@ class BlockTable:
         """How empty the block would be after its best candidate: best fit, whatever its size."""
         start, end = self.window.start, self.window.end
         booked = self.state.block_masks(number, start, end)[0]
-        return self.state.free_share(number, booked | offer.booked[0], start, end, offer.shares[0])
+        asked, shares = offer.asked
+        return self.state.free_share(number, booked | asked, start, end, shares)
 
     # -- choosing -----------------------------------------------------------------------------
 

@@ -25,12 +25,13 @@ FACTOR_SHIFT = 44
 
 class Offer:
     """Candidates of one block, best first: units, score base, factor multiple, booked, touched,
-    shares of pools."""
+    shares of pools. ``asked`` is what the best one needs, apart from taking a node whole."""
 
-    __slots__ = ("bases", "booked", "counts", "multiples", "shares", "touched", "units")
+    __slots__ = ("asked", "bases", "booked", "counts", "multiples", "shares", "touched", "units")
 
     def __init__(self) -> None:
         self.units = 0
+        self.asked: tuple[int, tuple[Share, ...]] = (0, ())
         self.counts: list[int] = []
         self.bases: list[int] = []
         self.multiples: list[int] = []
@@ -129,6 +130,9 @@ class Plan:
         offer = Offer()
         offer.units = candidates.total
         candidates.members.sort(key=lambda c: c.score, reverse=self.policy.is_high)
+        if self.policy.occupancy:
+            best = _MaskMaker(shape, base, walk, set()).of(candidates.members[0])
+            offer.asked = best[0], best[2]
         masks = _MaskMaker(shape, base, walk, self.exclusive_kinds)
         for member in candidates.members:
             booked, touched, shares = masks.of(member)

@@ -43,7 +43,9 @@ def collection_paused() -> Iterator[None]:
 @dataclass(slots=True)
 class Vertex:
     """One vertex as a reader found it. ``name`` and ``path`` are None when they are the default;
-    ``other_paths`` are its paths in other subsystems than containment, shown in JGF only."""
+    ``other_paths`` are its paths in other subsystems than containment, shown in JGF only.
+    ``is_consumable`` lets shares be taken of all vertices of its type; ``foreign`` is what others
+    than our jobs use of it."""
 
     type: str
     id: int = 0
@@ -57,6 +59,8 @@ class Vertex:
     path: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
     other_paths: dict[str, str] = field(default_factory=dict)
+    is_consumable: bool = False
+    foreign: int = 0
 
 
 class GraphBuilder:
@@ -76,6 +80,8 @@ class GraphBuilder:
         self.properties: dict[int, dict[str, str]] = {}
         self.other_paths: dict[int, dict[str, str]] = {}
         self.down: set[int] = set()
+        self.consumable: set[str] = set()
+        self.foreign: dict[int, int] = {}
         self.parents: list[int] = []
         self.children: dict[int, list[int]] = {}
         self.above_codes: list[int] = []
@@ -131,6 +137,10 @@ class GraphBuilder:
             self.other_paths[number] = dict(vertex.other_paths)
         if not vertex.is_up:
             self.down.add(number)
+        if vertex.is_consumable:
+            self.consumable.add(vertex.type)
+        if vertex.foreign:
+            self.foreign[number] = vertex.foreign
         return number
 
     def add_plain(
@@ -211,6 +221,7 @@ class GraphBuilder:
         columns = Columns(self.graph)
         self._check_paths(columns)
         compile_blocks(self.graph, columns)
+        self.graph.declare_consumable(self.consumable)
         return self.graph
 
     def _is_preordered(self) -> bool:
@@ -277,6 +288,7 @@ class GraphBuilder:
         graph.properties = {new_number[i]: found for i, found in self.properties.items()}
         graph.other_paths = {new_number[i]: found for i, found in self.other_paths.items()}
         graph.down = {new_number[i] for i in self.down}
+        graph.foreign = {new_number[i]: units for i, units in self.foreign.items()}
         end = list(range(1, len(order) + 1))
         inner = sorted(graph.children)
         for v in reversed(inner):

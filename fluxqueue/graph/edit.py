@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.builder import GraphBuilder, Vertex
-from fluxqueue.graph.given import hold
+from fluxqueue.graph.given import hold, hold_shares
 from fluxqueue.graph.jgf import JgfDocument
 from fluxqueue.graph.state import Booking
 from fluxqueue.graph.store import ResourceGraph, iterate_bits
@@ -84,6 +84,10 @@ class GraphEdit:
             held += [base + i for i in iterate_bits(booked)]
         carried = Booking(booking.job, booking.at, booking.end, booking.is_reservation)
         hold(new, carried, (self.new_number[v] for v in held if v in self.new_number))
+        shares = {
+            self.new_number[v]: units for v, units in booking.shares.items() if v in self.new_number
+        }
+        hold_shares(new, carried, shares)
         return carried
 
 
@@ -102,6 +106,8 @@ def vertex_of(graph: ResourceGraph, v: int) -> Vertex:
         path=graph.paths.get(v),
         properties=dict(graph.properties.get(v, {})),
         other_paths=graph.other_paths.get(v, {}),
+        is_consumable=graph.type_of[v] in graph.consumable,
+        foreign=graph.foreign.get(v, 0),
     )
 
 

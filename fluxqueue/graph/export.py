@@ -31,6 +31,8 @@ def whole_jgf(graph: ResourceGraph) -> dict[str, Any]:
 
 def _with_status(graph: ResourceGraph, v: int) -> dict[str, Any]:
     element = jgf_vertex(graph, v, is_exclusive=False)
+    if v in graph.foreign:
+        element["metadata"]["foreign"] = graph.foreign[v]
     if not graph.is_up(v):
         element["metadata"]["status"] = DOWN
     return element

@@ -15,6 +15,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob import hostlist
 from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.graph.state import Booking, GraphState
+from fluxqueue.graph.store import iterate_bits
 
 MAX_WORDS = 1000
 MAX_DEPTH = 50
@@ -77,7 +78,7 @@ class Finder:
         view = _View(
             v,
             above.is_down or v in graph.down,
-            above.is_allocated or any(own and not b.is_reservation for own, b in jobs),
+            above.is_allocated or self._is_allocated(v, now),
             above.is_reserved or any(own and b.is_reservation for own, b in jobs),
         )
         is_shown = False
@@ -93,6 +94,18 @@ class Finder:
             extras[v] = amounts
         self._show(v, booking)
         return True
+
+    def _is_allocated(self, v: int, now: int) -> bool:
+        """Whether an allocation holds the vertex; a pool is allocated when nothing is left."""
+        graph, state = self.graph, self.state
+        if graph.type_of[v] in graph.consumable:
+            used = state.units_used(v, now, now + 1, is_now=True) + graph.foreign.get(v, 0)
+            if used >= graph.size[v]:
+                return True
+            jobs = [b for own, b in state.jobs_at(v).values() if own and v not in b.shares]
+        else:
+            jobs = [b for own, b in state.jobs_at(v).values() if own]
+        return any(not b.is_reservation for b in jobs)
 
     def _show(self, v: int, booking: Booking) -> None:
         number = self.graph.block_of[v]
@@ -129,9 +142,21 @@ class Finder:
                 held = self._held(number, inside, now)
                 if held is None:
                     return None
-                used = block.shape.count(kind, held)
+                used = block.shape.count(kind, held) + self._share_of(number, kind, inside, now)
             found[graph.types[kind]] = f"used:{used}, total:{total}"
         return found
+
+    def _share_of(self, number: int, kind: int, inside: int, now: int) -> int:
+        """Units taken of the consumable pools of a type below a vertex of a block."""
+        graph, state = self.graph, self.state
+        if kind not in graph.consumable:
+            return 0
+        block = graph.blocks[number]
+        pools = [block.base + i for i in iterate_bits(block.shape.type_mask.get(kind, 0) & inside)]
+        if self.job is not None:
+            booking = state.bookings.get(self.job)
+            return sum(booking.shares.get(v, 0) for v in pools) if booking else 0
+        return sum(state.units_used(v, now, now + 1) for v in pools)
 
     def _held(self, number: int, inside: int, now: int) -> int | None:
         spans = self.state.block_spans[number]

@@ -1,14 +1,14 @@
 """A Flux graph from Kubernetes nodes: cluster -> topology levels -> node -> cores, gpus, memory.
 
 Called for ``resource-query --from-cluster`` and ``fluxqueue graph``: what-if questions in Flux's
-words, over whole vertices. (The scheduling cycle takes *shares* of pools instead: ``graph.pools``.)
+words, over whole vertices, or over shares of pools as the scheduling cycle (``graph.pools``).
 Columns are filled a node at a time, not a vertex at a time: 10,000 nodes of 64 cores take a
 fraction of a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.fluxjob.node import NodeFact
@@ -21,6 +21,7 @@ DEFAULT_LEVELS = (
 )
 """Vertex type and node label of the levels between cluster and node; unused ones are absent."""
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
+UNITS = {"cpu": "m", "memory": "B", "ephemeral-storage": "B"}
 MAX_UNITS = 100_000
 """More units of one resource on one node than this cannot be vertices."""
 
@@ -31,6 +32,8 @@ def graph_from_nodes(
     levels: Sequence[tuple[str, str]] = DEFAULT_LEVELS,
     cluster: str = "cluster",
     memory_granule_bytes: int = 0,
+    takes_shares: bool = False,
+    foreign: Mapping[str, Mapping[str, int]] | None = None,
 ) -> ResourceGraph:
     """Build the graph; nodes in the order given get the ranks 0, 1, ...
 
@@ -40,6 +43,12 @@ def graph_from_nodes(
         (vertex type, label) from the top down; a node without the label hangs one level higher.
     memory_granule_bytes
         Size of one memory vertex; 0 leaves memory out. Flux gives vertices as a whole.
+    takes_shares
+        Instead of cores, gpus and granules every node gets one consumable pool per resource, by
+        its Kubernetes name and in base units (``cpu`` in millicores, ``memory`` in bytes), and
+        jobs take shares of them: the data model of the scheduling cycle (``graph.pools``).
+    foreign
+        With ``takes_shares``: by node, what others than our jobs use of it, in base units.
 
     Raises
     ------
@@ -47,14 +56,22 @@ def graph_from_nodes(
         Two nodes with one name in one place, or a node with more than 100,000 units of something.
     """
     with collection_paused():
-        return _build(facts, levels, cluster, memory_granule_bytes)
+        used = foreign or {}
+
+        def fill(builder: GraphBuilder, node: int, fact: NodeFact, rank: int) -> None:
+            if takes_shares:
+                _add_pools(builder, node, fact, rank, used.get(fact.name, {}))
+            else:
+                _add_units(builder, node, fact, rank, memory_granule_bytes)
+
+        return _build(facts, levels, cluster, fill)
 
 
 def _build(
     facts: Iterable[NodeFact],
     levels: Sequence[tuple[str, str]],
     cluster: str,
-    memory_granule_bytes: int,
+    fill: Callable[[GraphBuilder, int, NodeFact, int], None],
 ) -> ResourceGraph:
     builder = GraphBuilder()
     root = builder.add(Vertex("cluster", basename=cluster))
@@ -68,7 +85,7 @@ def _build(
     # Nodes of one place together: numbers are then in preorder, and compiling is quick.
     for rank, fact in sorted(enumerate(facts), key=place_of):
         parent = _level_vertex(builder, groups, counters, fact, levels)
-        _add_node(builder, parent, fact, rank, memory_granule_bytes)
+        fill(builder, _add_node(builder, parent, fact, rank), fact, rank)
     return builder.build()
 
 
@@ -97,9 +114,7 @@ def _level_vertex(
     return parent
 
 
-def _add_node(
-    builder: GraphBuilder, parent: int, fact: NodeFact, rank: int, memory_granule_bytes: int
-) -> None:
+def _add_node(builder: GraphBuilder, parent: int, fact: NodeFact, rank: int) -> int:
     node = builder.add(
         Vertex(
             "node",
@@ -113,6 +128,30 @@ def _add_node(
         fact.name,
     )
     builder.connect(parent, node)
+    return node
+
+
+def _add_pools(
+    builder: GraphBuilder, node: int, fact: NodeFact, rank: int, used: Mapping[str, int]
+) -> None:
+    """One pool per resource; others may use more of one than it has, then nothing is left."""
+    for name, size in sorted(fact.capacity.items()):
+        if size > 0:
+            pool = Vertex(
+                name,
+                uniq_id=len(builder.kinds),
+                rank=rank,
+                size=size,
+                unit=UNITS.get(name, ""),
+                is_consumable=True,
+                foreign=min(used.get(name, 0), size),
+            )
+            builder.connect(node, builder.add(pool, fact.name))
+
+
+def _add_units(
+    builder: GraphBuilder, node: int, fact: NodeFact, rank: int, memory_granule_bytes: int
+) -> None:
     for kind, count in _units(fact, memory_granule_bytes).items():
         if count > MAX_UNITS:
             raise InvalidGraph(f"has {count} units of {kind}", where=f"node {fact.name}")

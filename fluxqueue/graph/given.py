@@ -8,12 +8,12 @@ before they change anything. Called by ``Matcher``; flux-sched: ``update_vtx``, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.graph.collect import Collector
 from fluxqueue.graph.jgf import JgfDocument, JgfVertex
-from fluxqueue.graph.rv1 import Rv1
+from fluxqueue.graph.rv1 import RankEntry, Rv1
 from fluxqueue.graph.state import Booking, GraphState
 from fluxqueue.graph.store import ResourceGraph
 
@@ -63,12 +63,16 @@ class GivenJgf:
         self.graph = graph
         self.exclusive: set[int] = set()
         self.shared: set[int] = set()
+        self.shares: dict[int, int] = {}
         vertex_of: dict[str, int] = {}
         for found in document.vertices:
             v = find_vertex(graph, found)
             if document.free_ranks and found.vertex.rank in document.free_ranks:
                 continue
             vertex_of[found.outer_id] = v
+            if found.share and graph.type_of[v] in graph.consumable:
+                self.shares[v] = found.share
+                continue
             (self.exclusive if found.is_exclusive else self.shared).add(v)
             if found.is_exclusive and document.is_shorthand:
                 self.exclusive.update(range(v, graph.end[v]))
@@ -91,12 +95,14 @@ class GivenJgf:
         if document.is_shorthand:
             marks |= {v: True for v in self.exclusive if v}
         self.shown = Booking(0, 0, 0)
-        Collector(graph, marks, exclusive_kinds).fill(self.shown, 0 in self.exclusive)
+        collector = Collector(graph, marks, exclusive_kinds, self.shares)
+        collector.fill(self.shown, 0 in self.exclusive)
 
     def booking(self) -> Booking:
         """What to book: all that is exclusive, and everything above it."""
         booking = Booking(0, 0, 0, False, dict(self.shown.blocks), dict(self.shown.tops))
         hold(self.graph, booking, self.exclusive)
+        hold_shares(self.graph, booking, self.shares)
         return booking
 
 
@@ -107,6 +113,7 @@ class GivenRv1:
         self.graph = graph
         self.exclusive: set[int] = set()
         self.shared: set[int] = {0}
+        self.shares: dict[int, int] = {}
         nodes: set[int] = set()
         root = graph.path(0)
         for entry in document.entries:
@@ -117,11 +124,26 @@ class GivenRv1:
                 for number in ids:
                     below.add(self._find(f"{graph.path(node)}/{kind}{number}", kind, entry.rank))
             self.exclusive |= below
+            self._take_shares(entry, node)
             if len(below) == len(graph.by_rank(entry.rank)) - 1:
                 self.exclusive.add(node)
         self.shared |= nodes
         self.shown = Booking(0, 0, 0)
         hold(graph, self.shown, self.exclusive | nodes)
+        hold_shares(graph, self.shown, self.shares)
+
+    def _take_shares(self, entry: RankEntry, node: int) -> None:
+        graph = self.graph
+        for kind, units_of in entry.shares:
+            for number, units in units_of.items():
+                v = self._find(f"{graph.path(node)}/{kind}{number}", kind, entry.rank)
+                if graph.type_of[v] not in graph.consumable or units > graph.size[v]:
+                    raise InvalidGraph(
+                        f"{units} units cannot be taken of it",
+                        where=f"R_lite.shares.{kind}",
+                        value=graph.path(v),
+                    )
+                self.shares[v] = units
 
     def _find(self, path: str, kind: str, rank: int) -> int:
         graph = self.graph
@@ -135,6 +157,7 @@ class GivenRv1:
     def booking(self) -> Booking:
         booking = Booking(0, 0, 0)
         hold(self.graph, booking, self.exclusive)
+        hold_shares(self.graph, booking, self.shares)
         return booking
 
 
@@ -156,6 +179,28 @@ def hold(graph: ResourceGraph, booking: Booking, vertices: Iterable[int]) -> Non
             above = graph.parent[above]
 
 
+def hold_shares(graph: ResourceGraph, booking: Booking, shares: Mapping[int, int]) -> None:
+    """Add units of consumable pools, and everything above them, to ``booking``."""
+    for v, units in shares.items():
+        number = graph.block_of[v]
+        if number >= 0:
+            block = graph.blocks[number]
+            booked, touched = booking.blocks.get(number, (0, 0))
+            if booked >> (v - block.base) & 1:
+                continue
+            booking.blocks[number] = (booked, touched | mask_upwards(graph, number, v))
+            above = graph.parent[block.base]
+        else:
+            if booking.tops.get(v):
+                continue
+            booking.tops[v] = False
+            above = graph.parent[v]
+        booking.shares[v] = units
+        while above >= 0 and above not in booking.tops:
+            booking.tops[above] = False
+            above = graph.parent[above]
+
+
 def mask_upwards(graph: ResourceGraph, number: int, v: int) -> int:
     """The bits of ``v`` and of everything above it within its block."""
     block = graph.blocks[number]
@@ -167,9 +212,7 @@ def mask_upwards(graph: ResourceGraph, number: int, v: int) -> int:
     return mask
 
 
-def check_free(
-    state: GraphState, exclusive: set[int], shared: set[int], start: int, end: int
-) -> None:
+def check_free(state: GraphState, given: GivenJgf | GivenRv1, start: int, end: int) -> None:
     """Refuse a given R that needs something held already.
 
     Raises
@@ -179,7 +222,15 @@ def check_free(
     """
     graph = state.graph
     masks: dict[int, int] = {}
-    for v in sorted(exclusive | shared):
+    kinds, consumable = graph.type_of, graph.consumable
+    for v in sorted(given.exclusive | given.shared | given.shares.keys()):
+        left = graph.size[v] - state.units_used(v, start, end) if kinds[v] in consumable else 0
+        if given.shares.get(v, 0) > left or (
+            v in given.exclusive and kinds[v] in consumable and left < graph.size[v]
+        ):
+            raise InvalidInput(
+                f"has only {left} units left in that time", where=graph.path(v), value=v
+            )
         number = graph.block_of[v]
         if number < 0:
             is_held = state.top_is_held(v, start, end)
@@ -191,8 +242,15 @@ def check_free(
             raise InvalidInput("is held by another job in that time", where=graph.path(v), value=v)
 
 
-def without(graph: ResourceGraph, booking: Booking, vertices: Iterable[int]) -> Booking:
+def without(
+    graph: ResourceGraph,
+    booking: Booking,
+    vertices: Iterable[int],
+    units_of: Mapping[int, int] | None = None,
+) -> Booking:
     """``booking`` after ``vertices`` were given back; what is above nothing is dropped too.
+
+    ``units_of`` says how much of a pool's share is given back, where it is not all.
 
     Raises
     ------
@@ -201,7 +259,13 @@ def without(graph: ResourceGraph, booking: Booking, vertices: Iterable[int]) -> 
     """
     gone: dict[int, int] = {}
     tops = {v for v, is_exclusive in booking.tops.items() if is_exclusive}
+    shares = dict(booking.shares)
     for v in vertices:
+        if v in shares:
+            shares[v] -= (units_of or {}).get(v) or shares[v]
+            if shares[v] < 0:
+                raise InvalidInput("is more than the job holds", where=graph.path(v))
+            continue
         number = graph.block_of[v]
         if number < 0:
             if v not in tops:
@@ -215,13 +279,14 @@ def without(graph: ResourceGraph, booking: Booking, vertices: Iterable[int]) -> 
     left = Booking(booking.job, booking.at, booking.end, booking.is_reservation)
     hold(graph, left, tops)
     for number, (booked, touched) in booking.blocks.items():
-        if number not in gone:
+        if number not in gone and not booking.shares:
             left.blocks[number] = (booked, touched)
             _touch_above(graph, left, number)
             continue
-        kept = booked & ~gone[number]
+        kept = booked & ~gone.get(number, 0)
         base = graph.blocks[number].base
         hold(graph, left, (base + i for i in range(kept.bit_length()) if kept >> i & 1))
+    hold_shares(graph, left, {v: units for v, units in shares.items() if units})
     return left
 
 

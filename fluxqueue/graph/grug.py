@@ -11,6 +11,7 @@ be expanded and nothing outside the text is ever opened.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NoReturn
 from xml.parsers import expat
@@ -45,8 +46,13 @@ class _Edge:
     data: dict[str, str] = field(default_factory=dict)
 
 
-def read_grug(text: str | bytes) -> ResourceGraph:
+def read_grug(text: str | bytes, consumable: Iterable[str] = ()) -> ResourceGraph:
     """Generate the graph that a recipe describes.
+
+    Parameters
+    ----------
+    consumable
+        Types of which shares may be taken; Fluxion has none.
 
     Raises
     ------
@@ -57,7 +63,9 @@ def read_grug(text: str | bytes) -> ResourceGraph:
     recipe = _RecipeReader()
     recipe.read(text)
     with collection_paused():
-        return _Generator(recipe).run()
+        graph = _Generator(recipe).run()
+    graph.declare_consumable(consumable)
+    return graph
 
 
 class _RecipeReader:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,11 +36,13 @@ _TAIL = re.compile(rb"\]\s*\}\s*\}\s*\Z")
 
 @dataclass(slots=True)
 class JgfVertex:
-    """A vertex of a JGF document, with the outer id that edges refer to."""
+    """A vertex of a JGF document, with the outer id that edges refer to. ``share`` is what an R
+    takes of a consumable pool, in units; 0 for all of it."""
 
     outer_id: str
     vertex: Vertex
     is_exclusive: bool = False
+    share: int = 0
 
 
 @dataclass(slots=True)
@@ -53,8 +55,14 @@ class JgfDocument:
     is_shorthand: bool = False
 
 
-def read_jgf(text: str | bytes) -> ResourceGraph:
+def read_jgf(text: str | bytes, consumable: Iterable[str] = ()) -> ResourceGraph:
     """Read a whole graph.
+
+    Parameters
+    ----------
+    consumable
+        Types of which shares may be taken, beside those that the document marks
+        (``"consumable": true``, which Fluxion does not have).
 
     Raises
     ------
@@ -64,11 +72,17 @@ def read_jgf(text: str | bytes) -> ResourceGraph:
     """
     data = document.to_bytes(text, InvalidGraph)
     with collection_paused():
-        if len(data) > 2 * PIECE_BYTES:
-            builder = _read_pieces(data)
-            if builder is not None:
-                return builder.build()
-        return _read_whole(_load(data))
+        graph = _read(data)
+    graph.declare_consumable(consumable)
+    return graph
+
+
+def _read(data: bytes) -> ResourceGraph:
+    if len(data) > 2 * PIECE_BYTES:
+        builder = _read_pieces(data)
+        if builder is not None:
+            return builder.build()
+    return _read_whole(_load(data))
 
 
 def _read_whole(top: Any) -> ResourceGraph:
@@ -386,6 +400,7 @@ def parse_vertex(element: Any, where: str) -> JgfVertex:
     size = _integer(meta, "size", here, 1)
     if size is None or not 0 <= size <= MAX_SIZE:
         raise InvalidGraph("is out of range", where=f"{here}.size", value=size)
+    is_consumable = _boolean(meta, "consumable", here)
     vertex = Vertex(
         type=kind,
         id=number,
@@ -399,13 +414,28 @@ def parse_vertex(element: Any, where: str) -> JgfVertex:
         path=_path(meta, here),
         properties=_properties(meta, here),
         other_paths={k: p for k, p in meta["paths"].items() if k != "containment"},
+        is_consumable=is_consumable,
+        foreign=_units(meta, "foreign", here, MAX_SIZE) if is_consumable else 0,
     )
     if name is None and number == -1:
         vertex.name = f"{basename}-1"
-    exclusive = meta.get("exclusive", False)
-    if not isinstance(exclusive, bool):
-        raise InvalidGraph("must be true or false", where=f"{here}.exclusive", value=exclusive)
-    return JgfVertex(outer_id, vertex, exclusive)
+    exclusive = _boolean(meta, "exclusive", here)
+    share = _units(meta, "share", here, size) if is_consumable else 0
+    return JgfVertex(outer_id, vertex, exclusive, share)
+
+
+def _boolean(meta: dict[str, Any], key: str, where: str) -> bool:
+    value = meta.get(key, False)
+    if not isinstance(value, bool):
+        raise InvalidGraph("must be true or false", where=f"{where}.{key}", value=value)
+    return value
+
+
+def _units(meta: dict[str, Any], key: str, where: str, most: int) -> int:
+    value = _integer(meta, key, where, 0) or 0
+    if not 0 <= value <= most:
+        raise InvalidGraph(f"must be 0 to {most}", where=f"{where}.{key}", value=value)
+    return value
 
 
 def _path(meta: dict[str, Any], where: str) -> str:

@@ -157,7 +157,7 @@ class Matcher:
             raise InvalidInput("the job holds resources already", where="jobid", value=job)
         if at < 0 or duration_s < 1 or at + duration_s > PLAN_END:
             raise InvalidInput("is no time to book", where="starttime", value=(at, duration_s))
-        check_free(self.state, given.exclusive, given.shared, at, at + duration_s)
+        check_free(self.state, given, at, at + duration_s)
         booking = given.booking()
         for one in (booking, given.shown):
             one.job, one.at, one.end, one.is_reservation = job, at, at + duration_s, at != now
@@ -186,11 +186,13 @@ class Matcher:
         if booking is None or booking.is_reservation:
             raise InvalidInput("has no allocation", where="jobid", value=job)
         graph = self.graph
+        units_of: dict[int, int] = {}
         if isinstance(document, Rv1):
             gone = self._held_on_ranks(booking, {entry.rank for entry in document.entries})
         else:
             gone = [find_vertex(graph, found) for found in document.vertices]
-        left = without(graph, booking, gone)
+            units_of = {v: found.share for v, found in zip(gone, document.vertices, strict=True)}
+        left = without(graph, booking, gone, units_of)
         self.state.cancel(job)
         if left.blocks or left.tops:
             self.state.book(left)
@@ -212,7 +214,7 @@ class Matcher:
                 else:
                     booked = booking.blocks.get(number, (0, 0))[0]
                     is_held = bool(booked >> (v - graph.blocks[number].base) & 1)
-                if is_held:
+                if is_held or v in booking.shares:
                     found.append(v)
         return found
 

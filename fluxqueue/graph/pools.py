@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MatchPolicy, ResourceRequest, SlotRequest, describe
 from fluxqueue.graph.node_masks import NodeMasks
+from fluxqueue.graph.store import FULL_SHARE
 from fluxqueue.graph.timeline import Booking, Timeline
 
 Matrix: TypeAlias = npt.NDArray[np.int64]
@@ -141,7 +143,7 @@ class PoolSet:
         """Book a live allocation under ``key``, replacing what was booked there (idempotent)."""
         self.cancel(key)
         self._timeline = None
-        booking = self._compile(placement)
+        booking = self.compile(placement)
         np.add.at(self.booked, booking.rows, booking.takes)
         for point in self._checkpoints:
             if point.at < booking.until:
@@ -195,17 +197,14 @@ class PoolSet:
     # --- questions -------------------------------------------------------------------------------
 
     @property
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """What is free at the start of each reservation; not to be changed."""
+        return self._checkpoints
+
+    @property
     def bookings(self) -> Mapping[str, Booking]:
         """Live allocations by key; not to be changed."""
         return self._bookings
-
-    def rows_in_use(self, placement: Placement) -> list[int]:
-        """Rows on which ``placement`` does not fit beside what is there now."""
-        booking = self._compile(placement)
-        needs = np.zeros_like(self.capacity)
-        np.add.at(needs, booking.rows, booking.takes)
-        is_short = ((self.free_now() < needs) & (needs > 0)).any(axis=1)
-        return [int(row) for row in np.flatnonzero(is_short)]
 
     def free_now(self) -> Matrix:
         """What is free now, rows x columns; negative where others took more than was left."""
@@ -278,11 +277,11 @@ class PoolSet:
 
     def reserve(self, placement: Placement, now: int) -> None:
         """Hold ``placement`` in the plan of this cycle; later matches will not delay it."""
-        booking = self._compile(placement)
+        booking = self.compile(placement)
         for point in self._checkpoints:
             if booking.starts_at <= point.at < booking.until:
                 np.subtract.at(point.free, booking.rows, booking.takes)
-        free = self._free_at(booking.starts_at, now)
+        free = self.free_at(booking.starts_at, now)
         np.subtract.at(free, booking.rows, booking.takes)
         self._reserved.append(booking)
         self._checkpoints.append(Checkpoint(booking.starts_at, free))
@@ -296,19 +295,6 @@ class PoolSet:
         for point in self._checkpoints:
             if booking.starts_at <= point.at < booking.until:
                 np.add.at(point.free, booking.rows, booking.takes)
-
-    def is_open(self, placement: Placement, now: int) -> bool:
-        """Tell whether a start planned earlier is still possible beside everything known now."""
-        booking = self._compile(placement)
-        if placement.starts_at <= now or not self.masks.usable()[booking.rows].all():
-            return False
-        free = self._free_at(booking.starts_at, now)
-        for point in self._checkpoints:
-            if booking.starts_at < point.at < booking.until:
-                np.minimum(free, point.free, out=free)
-        needs = np.zeros_like(free)
-        np.add.at(needs, booking.rows, booking.takes)
-        return bool(((free >= needs) | (needs == 0)).all())
 
     def is_satisfiable(self, request: ResourceRequest) -> bool:
         """Tell whether the empty cluster could hold it: down and cordoned nodes count."""
@@ -346,7 +332,7 @@ class PoolSet:
             slots=self._slots(request, rows),
             starts_at=at,
             until=until,
-            is_exclusive=self._is_exclusive(request),
+            is_exclusive=self.is_exclusive(request),
         )
 
     def _fill(
@@ -358,7 +344,7 @@ class PoolSet:
         left = free.copy() if several else free
         for slot in request.slots:
             counts = self.counts(slot, left, usable, request)
-            rows = self._take(counts, slot.count, left, self._policy(request))
+            rows = self._take(counts, slot, left, self._policy(request))
             if rows is None:
                 return None
             chosen.append(rows)
@@ -391,7 +377,7 @@ class PoolSet:
     ) -> Vector:
         """How many such slots each node has room for."""
         mask = usable & self.masks.matching(slot.constraint)
-        if self._is_exclusive(request):
+        if self.is_exclusive(request):
             mask = mask & (free[:, 0] == SHARES_TOTAL)
         counts = np.where(mask & (free[:, 0] > 0), slot.count, 0).astype(np.int64)
         for name, need in slot.resources:
@@ -405,15 +391,20 @@ class PoolSet:
         return counts
 
     def _take(
-        self, counts: Vector, wanted: int, free: Matrix, policy: MatchPolicy
+        self, counts: Vector, slot: SlotRequest, free: Matrix, policy: MatchPolicy
     ) -> Vector | None:
-        """Choose rows for ``wanted`` slots in the policy's order; None when they do not fit."""
+        """Choose rows for all slots in the policy's order; None when they do not fit."""
+        wanted = slot.count
         if wanted == 0:
             return np.zeros(0, dtype=np.int64)
         candidates = np.flatnonzero(counts)
         if int(counts[candidates].sum()) < wanted:
             return None
-        order = self._order(candidates, free, policy)
+        order = self._order(candidates, slot, free, policy)
+        if policy is MatchPolicy.SPREAD:
+            return _in_rounds(order, counts[order], wanted)
+        if policy is MatchPolicy.PACK:
+            return _on_fewest(order, counts[order], wanted)
         running = np.cumsum(counts[order])
         last = int(np.searchsorted(running, wanted))
         order = order[: last + 1]
@@ -421,7 +412,9 @@ class PoolSet:
         taken[-1] -= running[last] - wanted
         return np.repeat(order, taken)
 
-    def _order(self, candidates: Vector, free: Matrix, policy: MatchPolicy) -> Vector:
+    def _order(
+        self, candidates: Vector, slot: SlotRequest, free: Matrix, policy: MatchPolicy
+    ) -> Vector:
         match policy:
             case MatchPolicy.LONODE | MatchPolicy.LONODEX:
                 return candidates
@@ -431,19 +424,22 @@ class PoolSet:
                 # As flux-sched orders children for ``first``: untouched ones before others, then
                 # most free cores, then the highest id.
                 is_touched = free[candidates, 0] != SHARES_TOTAL
-                cpu = free[candidates, self.columns.get(CPU, 0)]
+                cpu = np.where(is_touched, free[candidates, self.columns.get(CPU, 0)], 0)
                 return candidates[np.lexsort((-candidates, -cpu, is_touched))]
             case MatchPolicy.PACK | MatchPolicy.SPREAD:
-                share = free[candidates, 1:] / np.maximum(self.capacity[candidates, 1:], 1)
-                fullness = share.mean(axis=1)
+                # What would be left free after one such slot, as a share of what there is.
+                left = np.maximum(free[candidates, 1:] - self.vector(slot.needs)[1:], 0)
+                share = left / np.maximum(self.capacity[candidates, 1:], 1)
+                emptiness = (share * FULL_SHARE).astype(np.int64).sum(axis=1)
                 if policy is MatchPolicy.SPREAD:
-                    fullness = -fullness
-                return candidates[np.argsort(fullness, kind="stable")]
+                    emptiness = -emptiness
+                return candidates[np.argsort(emptiness, kind="stable")]
 
     def _policy(self, request: ResourceRequest) -> MatchPolicy:
         return request.match_policy or self.match_policy
 
-    def _is_exclusive(self, request: ResourceRequest) -> bool:
+    def is_exclusive(self, request: ResourceRequest) -> bool:
+        """Whether it takes every node that it touches whole."""
         return request.is_exclusive or self._policy(request).is_exclusive
 
     def _slots(self, request: ResourceRequest, rows: list[Vector]) -> tuple[PlacedSlot, ...]:
@@ -490,7 +486,7 @@ class PoolSet:
             if has_release and at > now:
                 yield at, free
 
-    def _free_at(self, at: int, now: int) -> Matrix:
+    def free_at(self, at: int, now: int) -> Matrix:
         """What is free at ``at``: ended bookings given back, reservations running then taken."""
         free = self._timeline_at(now).free_at(at)
         for booking in self._reserved:
@@ -508,7 +504,8 @@ class PoolSet:
         row[list(wanted)] = list(wanted.values())
         return row
 
-    def _compile(self, placement: Placement) -> Booking:
+    def compile(self, placement: Placement) -> Booking:
+        """A placement as arrays."""
         for slot in placement.slots:
             for name, _ in slot.resources:
                 self._column(name)
@@ -552,6 +549,30 @@ class PoolSet:
         for point in self._checkpoints:
             point.free = np.pad(point.free, ((0, len(new)), (0, 0)))
         self.masks.grow(len(self.names))
+
+
+def _in_rounds(order: Vector, counts: Vector, wanted: int) -> Vector:
+    """``spread``: one slot to each node in order, then a second one to each, ..."""
+    rounds = bisect_right(
+        range(int(counts.max()) + 1), wanted, key=lambda r: int(np.minimum(counts, r).sum())
+    )
+    taken = np.minimum(counts, rounds - 1)
+    more = np.flatnonzero(counts >= rounds)[: wanted - int(taken.sum())]
+    taken[more] += 1
+    return np.repeat(order, taken)
+
+
+def _on_fewest(order: Vector, counts: Vector, wanted: int) -> Vector:
+    """``pack``: the fullest node that holds the rest, else the roomiest one, and so on."""
+    roomiest = np.argsort(-counts, kind="stable")
+    rest = wanted - np.cumsum(counts[roomiest]) + counts[roomiest]
+    whole = roomiest[: int(np.flatnonzero(counts[roomiest] >= rest)[0])]
+    taken = np.zeros_like(counts)
+    taken[whole] = counts[whole]
+    left = wanted - int(taken.sum())
+    fitting = (counts >= left) & (taken == 0)
+    taken[int(fitting.argmax())] += left
+    return np.repeat(order, taken)
 
 
 def _time_of_change(change: tuple[int, bool, Booking]) -> int:

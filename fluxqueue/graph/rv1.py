@@ -13,22 +13,25 @@ from typing import Any
 
 from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.fluxjob import hostlist
-from fluxqueue.graph.builder import GraphBuilder, Vertex
+from fluxqueue.graph.builder import MAX_SIZE, GraphBuilder, Vertex
 from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.jobspec import document, idset
 
 MAX_BYTES = 256 << 20
 MAX_VERTICES = 5_000_000
+_POOL_ID = re.compile(r"-?[0-9]{1,18}")
 _SUFFIX = re.compile(r"^(.*?)([0-9]{0,18})$", re.DOTALL)
 
 
 @dataclass(slots=True)
 class RankEntry:
-    """One node of an R: its broker rank, its hostname, and its children as (type, ids)."""
+    """One node of an R: its broker rank, its hostname, its children as (type, ids), and units
+    taken of its consumable pools as (type, id -> units)."""
 
     rank: int
     host: str
     children: list[tuple[str, list[int]]] = field(default_factory=list)
+    shares: list[tuple[str, dict[int, int]]] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
 
 
@@ -64,13 +67,15 @@ def parse_rv1(text: str | bytes, *, needs_hosts: bool = True) -> Rv1:
     if not isinstance(execution, dict) or not isinstance(execution.get("R_lite"), list):
         raise InvalidGraph("is missing or no array", where="execution.R_lite")
     lite = [_lite(entry, f"execution.R_lite[{i}]") for i, entry in enumerate(execution["R_lite"])]
-    ranks = sorted({rank for found, _ in lite for rank in found})
+    ranks = sorted({rank for found, _, _ in lite for rank in found})
     hosts = _hosts(execution.get("nodelist"), len(ranks)) if needs_hosts else [""] * len(ranks)
     host_of = dict(zip(ranks, hosts, strict=False))
     properties = _properties(execution.get("properties"))
     entries = [
-        RankEntry(rank, host_of[rank], children, dict.fromkeys(properties.get(rank, ()), ""))
-        for found, children in lite
+        RankEntry(
+            rank, host_of[rank], children, shares, dict.fromkeys(properties.get(rank, ()), "")
+        )
+        for found, children, shares in lite
         for rank in found
     ]
     return Rv1(
@@ -81,7 +86,10 @@ def parse_rv1(text: str | bytes, *, needs_hosts: bool = True) -> Rv1:
     )
 
 
-def _lite(entry: Any, where: str) -> tuple[list[int], list[tuple[str, list[int]]]]:
+Lite = tuple[list[int], list[tuple[str, list[int]]], list[tuple[str, dict[int, int]]]]
+
+
+def _lite(entry: Any, where: str) -> Lite:
     if not isinstance(entry, dict) or not isinstance(entry.get("rank"), str):
         raise InvalidGraph("needs the string 'rank'", where=where)
     children = entry.get("children", {})
@@ -92,7 +100,28 @@ def _lite(entry: Any, where: str) -> tuple[list[int], list[tuple[str, list[int]]
         if not isinstance(ids, str):
             raise InvalidGraph("must be an idset", where=f"{where}.children.{kind}", value=ids)
         found.append((kind, _idset(ids, f"{where}.children.{kind}")))
-    return _idset(entry["rank"], f"{where}.rank"), found
+    shares = _shares(entry.get("shares", {}), f"{where}.shares")
+    return _idset(entry["rank"], f"{where}.rank"), found, shares
+
+
+def _shares(given: Any, where: str) -> list[tuple[str, dict[int, int]]]:
+    """Units by type and id of the pool, as ``writers`` has them; RFC 20 knows none."""
+    if not isinstance(given, dict):
+        raise InvalidGraph("must be an object", where=where, value=given)
+    found: list[tuple[str, dict[int, int]]] = []
+    for kind, units_of in given.items():
+        if not isinstance(units_of, dict):
+            raise InvalidGraph("must be an object", where=f"{where}.{kind}", value=units_of)
+        pools: dict[int, int] = {}
+        for number, units in units_of.items():
+            here = f"{where}.{kind}.{number}"
+            if not _POOL_ID.fullmatch(number):
+                raise InvalidGraph("is no id of a pool", where=here, value=number)
+            if type(units) is not int or not 0 < units <= MAX_SIZE:
+                raise InvalidGraph("must be a positive whole number", where=here, value=units)
+            pools[int(number)] = units
+        found.append((kind, pools))
+    return found
 
 
 def _idset(text: str, where: str) -> list[int]:

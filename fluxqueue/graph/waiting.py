@@ -16,6 +16,7 @@ import numpy as np
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, Placement, PoolSet
+from fluxqueue.graph.room import rows_in_use
 
 NAMED_MAX = 3
 """Jobs or namespaces named in one sentence."""
@@ -55,7 +56,7 @@ class HolderIndex:
 
     def in_the_way(self, placement: Placement) -> InTheWay:
         """Who must end before ``placement`` can start, as far as it is running work."""
-        rows = self._pools.rows_in_use(placement)
+        rows = rows_in_use(self._pools, placement)
         is_endless = placement.starts_at >= UNKNOWN_END
         holders = {
             holder

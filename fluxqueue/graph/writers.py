@@ -40,7 +40,7 @@ def write(resources: ResourceSet, format_name: str) -> str:
 
 
 def _lines(resources: ResourceSet, exclusive: str, shared: str) -> list[str]:
-    graph = resources.graph
+    graph, shares = resources.graph, resources.booking.shares
     depths: dict[int, str] = {-1: "      "}
     lines: list[str] = []
     for v, is_exclusive in resources.vertices():
@@ -48,8 +48,9 @@ def _lines(resources: ResourceSet, exclusive: str, shared: str) -> list[str]:
         prefix = depths.get(above)
         if prefix is None:
             prefix = depths[above] = "      " + "---" * graph.depth(above)
-        mode = exclusive if is_exclusive else shared
-        lines.append(f"{prefix}---{graph.name(v)}[{graph.size[v]}:{mode}]\n")
+        share = shares.get(v)
+        mode = exclusive if is_exclusive or share else shared
+        lines.append(f"{prefix}---{graph.name(v)}[{share or graph.size[v]}:{mode}]\n")
     return lines
 
 
@@ -81,11 +82,16 @@ def jgf_vertex(
         meta["properties"] = dict(sorted(properties.items()))
     if v in graph.units:
         meta["unit"] = graph.units[v]
-    if is_exclusive:
+    share = resources.booking.shares.get(v) if resources is not None else None
+    if is_exclusive or share:
         meta["exclusive"] = True
     if graph.size[v] != 1:
         meta["size"] = graph.size[v]
     meta["paths"] = {"containment": graph.path(v), **graph.other_paths.get(v, {})}
+    if graph.type_of[v] in graph.consumable:
+        meta["consumable"] = True
+        if share:
+            meta["share"] = share
     if resources is not None:
         label = resources.labels.get(graph.type_of[v])
         if label:
@@ -128,7 +134,11 @@ def write_jgf_shorthand(resources: ResourceSet) -> str:
 
 
 class _Lite:
-    """R_lite: nodes grouped by equal children; only cores and gpus are children."""
+    """R_lite: nodes grouped by equal children; only cores and gpus are children.
+
+    Units taken of consumable pools stand beside the children, by type and id of the pool:
+    ``"shares": {"memory": {"0": 512}}``. Without such pools it is Fluxion's R_lite.
+    """
 
     def __init__(self, resources: ResourceSet) -> None:
         self.graph = graph = resources.graph
@@ -137,6 +147,9 @@ class _Lite:
         reduced = {graph.type_number[kind]: kind for kind in _REDUCED}
         gathered = {graph.type_number[kind] for kind in _GATHERED}
         collected: dict[str, list[int]] = {kind: [] for kind in _REDUCED}
+        if graph.consumable:
+            self._take_with_shares(resources)
+            return
         if all(graph.type_of[graph.blocks[n].base] in gathered for n in resources.booking.blocks):
             self._take_blocks(resources)
             return
@@ -147,6 +160,27 @@ class _Lite:
             elif graph.type_of[v] in gathered and any(collected.values()):
                 self._take(v, _children_text(collected))
                 collected = {kind: [] for kind in _REDUCED}
+
+    def _take_with_shares(self, resources: ResourceSet) -> None:
+        """Nodes with their cores and gpus, and the units of their pools; whole pools too."""
+        graph, held = self.graph, resources.booking.shares
+        reduced = {graph.type_number[kind]: kind for kind in _REDUCED}
+        gathered = {graph.type_number[kind] for kind in _GATHERED}
+        collected: dict[str, list[int]] = {kind: [] for kind in _REDUCED}
+        shares: dict[str, dict[str, int]] = {}
+        for v, is_exclusive in resources.vertices():
+            kind = graph.type_of[v]
+            units = held.get(v, graph.size[v] if is_exclusive else 0)
+            if kind in graph.consumable:
+                if units:
+                    shares.setdefault(graph.types[kind], {})[str(graph.id[v])] = units
+            elif kind in reduced:
+                collected[reduced[kind]].append(graph.id[v])
+            elif kind in gathered and (shares or any(collected.values())):
+                ordered = {name: shares[name] for name in sorted(shares)}
+                more = f', "shares": {_text(ordered)}' if shares else ""
+                self._take(v, _children_text(collected) + more)
+                collected, shares = {kind: [] for kind in _REDUCED}, {}
 
     def _take_blocks(self, resources: ResourceSet) -> None:
         """The short way: every block is a node, equal masks of one shape have equal children."""

@@ -228,7 +228,7 @@ def test_memory_of_less_than_a_hundredth_gi_is_not_nothing() -> None:
         ("hinode", ["n2", "n2", "n1"]),
         ("first", ["n2", "n2", "n1"]),
         ("pack", ["n0", "n1", "n1"]),
-        ("spread", ["n1", "n1", "n2"]),
+        ("spread", ["n1", "n2", "n0"]),
     ],
 )
 def test_each_policy_has_its_order(policy: str, expected: list[str]) -> None:
