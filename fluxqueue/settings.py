@@ -227,6 +227,20 @@ class Settings:
     queue_depth: int = _setting(
         1000, "FLUXQUEUE_QUEUE_DEPTH", "FluxJobs looked at in one cycle", low=1, high=10**6
     )
+    forecast_interval_s: float = _setting(
+        5.0,
+        "FLUXQUEUE_FORECAST_INTERVAL_S",
+        "expected starts are computed this often at most",
+        low=0,
+        high=3600,
+    )
+    forecast_depth: int = _setting(
+        200,
+        "FLUXQUEUE_FORECAST_DEPTH",
+        "FluxJobs of each queue that are given an expected start; 0: only those reserved",
+        low=0,
+        high=10**5,
+    )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:

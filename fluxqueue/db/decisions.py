@@ -19,10 +19,16 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import FOREVER, PlacedSlot, Placement, PoolSet
 from fluxqueue.scheduler.cycle import Decisions
+from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.top_up import Lack
 
+RESERVED_REASON = "has a reservation; nothing behind it may delay it"
+
 _FOREIGN = """
-SELECT node, jsonb_object_agg(resource, amount) AS used FROM (
+SELECT node, jsonb_object_agg(resource, amount) AS used,
+       (SELECT array_agg(DISTINCT n.namespace) FROM foreign_usage n WHERE n.node = s.node)
+           AS namespaces
+FROM (
     SELECT u.node, r.key AS resource, sum(r.value::numeric)::bigint AS amount
     FROM foreign_usage u, jsonb_each_text(u.resources) r
     WHERE CAST(:names AS text[]) IS NULL OR u.node = ANY(CAST(:names AS text[]))
@@ -94,9 +100,13 @@ async def _set_nodes(
     tx: Transaction, pools: PoolSet, facts: Sequence[NodeFact], names: Sequence[str] | None
 ) -> None:
     rows = await tx.fetch(_FOREIGN, names=None if names is None else list(names))
-    used: Mapping[str, Mapping[str, int]] = {row["node"]: row["used"] for row in rows}
+    used = {row["node"]: row for row in rows}
     for fact in facts:
-        pools.set_node(fact, used.get(fact.name, {}))
+        others = used.get(fact.name)
+        if others is None:
+            pools.set_node(fact, {})
+        else:
+            pools.set_node(fact, others["used"], others["namespaces"])
 
 
 async def _book(tx: Transaction, pools: PoolSet, uids: Sequence[str] | None) -> None:
@@ -167,8 +177,16 @@ async def store_top_up(tx: Transaction, given: Sequence[tuple[Lack, Sequence[Pla
     await put(tx, TaskName.UNGATE, [lack.uid for lack, _ in given])
 
 
-async def store_decisions(tx: Transaction, decisions: Decisions, *, term: int) -> set[str]:
+async def store_decisions(
+    tx: Transaction,
+    decisions: Decisions,
+    *,
+    term: int,
+    words: Mapping[str, Outlook] | None = None,
+) -> set[str]:
     """Write what a cycle decided about FluxJobs that ``lock_queue`` has locked.
+
+    ``words`` (by UID) stand in place of the cycle's own reasons, and give estimated starts.
 
     Returns the UIDs whose allocation was *not* stored because the FluxJob ended meanwhile: the
     caller must give back what it booked for them.
@@ -186,7 +204,7 @@ async def store_decisions(tx: Transaction, decisions: Decisions, *, term: int) -
     )
     stored = {row["uid"]: wanted[row["uid"]] for row in rows}
     await _store_allocations(tx, stored, term)
-    await _store_plan(tx, decisions)
+    await _store_plan(tx, decisions, words or {})
     await put(tx, TaskName.RELEASE, stored)
     await put(tx, TaskName.UNGATE, [row["uid"] for row in rows if row["has_pods"]])
     return set(wanted) - set(stored)
@@ -230,7 +248,7 @@ async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], t
     )
 
 
-async def _store_plan(tx: Transaction, decisions: Decisions) -> None:
+async def _store_plan(tx: Transaction, decisions: Decisions, words: Mapping[str, Outlook]) -> None:
     """Replace the plan: reservations with their expected starts, and why the others wait."""
     # Those that fell out of the cycle's view, behind many of a higher priority, lose theirs too.
     # Found by their reservations, which are few, not among all that wait.
@@ -249,13 +267,19 @@ async def _store_plan(tx: Transaction, decisions: Decisions) -> None:
             "until": None if placement.until >= FOREVER else placement.until,
             "nodes": list(placement.nodes),
             "state": "Reserved",
-            "reason": "has a reservation; nothing behind it may delay it",
+            "reason": words[job.uid].reason if job.uid in words else RESERVED_REASON,
         }
         for job, placement in decisions.reserved
     ]
     waiting = [
-        {"uid": job.uid, "starts_at": None, "state": "Pending", "reason": reason}
+        {
+            "uid": job.uid,
+            "starts_at": one.expected_start,
+            "state": "Pending",
+            "reason": one.reason,
+        }
         for job, reason in decisions.waiting
+        for one in [words.get(job.uid) or Outlook(None, reason)]
     ]
     await tx.execute(
         """

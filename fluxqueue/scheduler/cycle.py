@@ -15,6 +15,7 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, Placement, PoolSet
 from fluxqueue.graph.reasons import why_never
+from fluxqueue.graph.room import is_open
 from fluxqueue.graph.waiting import why_no_plan
 from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes
 from fluxqueue.policy.queue_policy import QueuePolicy
@@ -199,7 +200,7 @@ class _Walk:
         """Before the walk: put the promises that are still possible into the plan."""
         for job in queue:
             old = self._keep.get(job.uid)
-            if old is not None and self.pools.is_open(old, self.now):
+            if old is not None and is_open(self.pools, old, self.now):
                 self.pools.reserve(old, self.now)
                 self._held[job.uid] = old
 

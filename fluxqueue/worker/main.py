@@ -143,6 +143,8 @@ class Worker:
                     context.database, ROLE, context.identity, term=term, duration_s=duration_s
                 ):
                     raise LostLeadership(f"role {ROLE}: term {term} is over")
+                if self._matcher is not None and self._matcher.is_forecast_due:
+                    await context.database.wake(TaskName.SCHEDULE)
         finally:
             matching.cancel()
             with suppress(asyncio.CancelledError, Exception):

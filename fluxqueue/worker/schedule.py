@@ -50,6 +50,7 @@ from fluxqueue.worker.intake import (
     take_in,
     why_full,
 )
+from fluxqueue.worker.plans import Cycle, Plans
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +72,16 @@ class Matcher:
         self._answers: dict[ResourceRequest, str | None] = {}
         self._rules: dict[str, QueueRules] = {}
         self._decided: dict[str, int] = {}
+        self._plans = Plans(context, ROLE, term)
+
+    @property
+    def is_forecast_due(self) -> bool:
+        """Whether a cycle should be run for the sake of a forecast."""
+        return self._plans.is_due()
 
     async def run(self) -> None:
-        """Run cycles until one neither starts anything nor leaves anything unexamined.
+        """Run cycles until one neither starts anything nor leaves anything unexamined; then tell
+        those that wait when they can expect to start.
 
         Raises
         ------
@@ -82,6 +90,12 @@ class Matcher:
         """
         while await self._cycle():
             pass
+        try:
+            if self._pools is not None:
+                await self._plans.forecast(self._pools)
+        except BaseException:
+            self._pools = None
+            raise
 
     async def _cycle(self) -> bool:
         try:
@@ -113,7 +127,8 @@ class Matcher:
         await self._reconsider(tx, pools, changes)
         pools.clear_plan()
         now = self._context.clock.now_s()
-        await store_top_up(tx, top_up(pools, await lacking(tx), now))
+        given = top_up(pools, await lacking(tx), now)
+        await store_top_up(tx, given)
         new = await take_in(tx, pools, self._rules, self._answers, limit=EXAMINED_MAX)
         # Nodes may have gone since these were examined, further back in the queue.
         queue, never = split_unsatisfiable(
@@ -121,9 +136,13 @@ class Matcher:
         )
         if never:
             await mark_examined(tx, [], never)
-        decisions = run_cycle(pools, queue, self._policy, now, queues)
+        promised = self._plans.promised(pools, queue)
+        decisions = run_cycle(pools, queue, self._policy, now, queues, promised)
+        cycle = Cycle(queue, decisions, queues, self._policy, now)
+        await self._plans.note(tx, pools, cycle, [lack.uid for lack, _ in given])
         self._tell_full(decisions, new, view, queues)
-        for uid in await store_decisions(tx, decisions, term=self._term):
+        words = self._plans.words(decisions)
+        for uid in await store_decisions(tx, decisions, term=self._term, words=words):
             pools.cancel(uid)
         _log(decisions)
         self._decided = {
@@ -143,7 +162,9 @@ class Matcher:
             pools = PoolSet(self._match_policy)
             changes = await load_graph(tx, pools)
             self._rules = await read_rules(tx)
+            await self._plans.load(tx, pools, self._context.clock.now_s())
         else:
+            self._plans.look(pools, self._context.clock.now_s())
             changes = await take_changes(tx, pools)
             if changes.queues:
                 self._rules = await read_rules(tx)

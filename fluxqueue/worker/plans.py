@@ -1,0 +1,206 @@
+"""What the matcher remembers from one cycle to the next: promises, and what was told to whom.
+
+Belongs to ``schedule.Matcher`` and lives as long as its pool set: after any failure both are read
+again from the rows. The forecast runs after cycles that left nothing to do, in a transaction of its
+own, and never takes more than a small share of the matcher's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fluxqueue.db import outlook
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.leadership import check_term
+from fluxqueue.graph.pools import Matrix, Placement, PoolSet
+from fluxqueue.graph.room import lost_room, placement_on, room, unusable
+from fluxqueue.policy.queue_policy import QueuePolicy
+from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
+from fluxqueue.scheduler.forecast import Outlook, forecast
+from fluxqueue.scheduler.promises import Mishaps, Promises
+from fluxqueue.worker.context import WorkerContext
+
+TIME_SHARE = 0.05
+"""Of the matcher's time, at most this goes into forecasts."""
+
+RESERVED = "reserved"
+"""Stands for the cycle's own reason of those that hold a reservation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a FluxJob was told, in place of which reason of the cycle (None: of any)."""
+
+    instead_of: str | None
+    outlook: Outlook
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One cycle: what it was given and what it decided."""
+
+    queue: Sequence[PendingJob]
+    decisions: Decisions
+    queues: Queues
+    policy: QueuePolicy
+    now: int
+
+
+@dataclass(slots=True)
+class Plans:
+    """Promises, reservations and words of one matcher."""
+
+    context: WorkerContext
+    role: str
+    term: int
+    _promises: Promises = field(default_factory=Promises)
+    _reserved: dict[str, Placement] = field(default_factory=dict)
+    _stored: dict[str, outlook.StoredReservation] = field(default_factory=dict)
+    _told: dict[str, Told] = field(default_factory=dict)
+    _room: Matrix | None = None
+    _overran: list[str] = field(default_factory=list)
+    _last: Cycle | None = None
+    _due_s: float = 0.0
+
+    async def load(self, tx: Transaction, pools: PoolSet, now: int) -> None:
+        """Read everything again; the pool set has been."""
+        self.look(pools, now)
+        self._promises = Promises(await outlook.read_promises(tx))
+        self._stored = await outlook.read_reservations(tx)
+        self._reserved = {}
+        told = await outlook.read_told(tx)
+        self._told = {uid: Told(None, one) for uid, one in told.items()}
+        self._room, self._last = None, None
+
+    # --- around a cycle --------------------------------------------------------------------------
+
+    def look(self, pools: PoolSet, now: int) -> None:
+        """Before changes are taken in: who overran, and how much room there was."""
+        self._overran = [uid for uid, one in pools.bookings.items() if one.until < now]
+        self._room = room(pools)
+
+    def promised(self, pools: PoolSet, queue: Sequence[PendingJob]) -> Mapping[str, Placement]:
+        """The reservations of the cycle before, for ``run_cycle``."""
+        if self._stored:
+            for job in queue:
+                one = self._stored.get(job.uid)
+                if one is not None and len(one.nodes) == job.request.size:
+                    self._reserved[job.uid] = placement_on(
+                        pools, job.request, one.nodes, one.starts_at
+                    )
+            self._stored = {}
+        return self._reserved
+
+    async def note(
+        self, tx: Transaction, pools: PoolSet, cycle: Cycle, topped_up: Sequence[str]
+    ) -> None:
+        """After ``run_cycle``: write down new promises and excuses."""
+        decisions = cycle.decisions
+        mishaps = await self._mishaps(tx, pools, topped_up)
+        changed = self._promises.take_in(cycle.queue, decisions, now=cycle.now, mishaps=mishaps)
+        jobids = {job.uid: job.jobid for job in cycle.queue}
+        await outlook.store_promises(tx, changed, jobids)
+        self._reserved = {job.uid: placement for job, placement in decisions.reserved}
+        for job, _ in decisions.allocated:
+            self._promises.forget(job.uid)
+        self._last = cycle
+
+    async def _mishaps(self, tx: Transaction, pools: PoolSet, topped_up: Sequence[str]) -> Mishaps:
+        lost = unusable(pools) if self._room is None else lost_room(pools, self._room)
+        blamed = [*self._overran, *topped_up]
+        if not blamed:
+            return Mishaps(lost=lost)
+        rows = await tx.fetch(
+            "SELECT uid, jobid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY jobid",
+            uids=blamed,
+        )
+        overran, more = set(self._overran), set(topped_up)
+        return Mishaps(
+            overran=[row["jobid"] for row in rows if row["uid"] in overran],
+            lost=lost,
+            topped_up=[row["jobid"] for row in rows if row["uid"] in more],
+        )
+
+    def words(self, decisions: Decisions) -> Mapping[str, Outlook]:
+        """What stays told, by UID: the cycle's own reason is still the one it was told for."""
+        reasons = {job.uid: reason for job, reason in decisions.waiting}
+        reasons |= {job.uid: RESERVED for job, _ in decisions.reserved}
+        return {
+            uid: one.outlook
+            for uid, reason in reasons.items()
+            if (one := self._told.get(uid)) and one.instead_of in {None, reason}
+        }
+
+    # --- forecasts -------------------------------------------------------------------------------
+
+    def is_due(self) -> bool:
+        """Whether a forecast waits to be made, or what was told has been overtaken by time."""
+        if self.context.clock.monotonic_s() < self._due_s:
+            return False
+        return self._last is not None or self._is_overtaken()
+
+    def _is_overtaken(self) -> bool:
+        now = self.context.clock.now_s()
+        starts = [one.starts_at for one in self._reserved.values()]
+        starts += [
+            one.outlook.expected_start
+            for one in self._told.values()
+            if one.outlook.expected_start is not None
+        ]
+        return min(starts, default=now + 1) <= now
+
+    async def forecast(self, pools: PoolSet) -> None:
+        """Make a forecast if one is due, and tell those for whom it changes something.
+
+        Raises
+        ------
+        LostLeadership
+            The term is over; nothing was told.
+        """
+        settings, clock = self.context.settings, self.context.clock
+        cycle = self._last
+        if cycle is None or not self.is_due() or settings.forecast_depth == 0:
+            return
+        self._last = None
+        if not cycle.decisions.waiting and not cycle.decisions.reserved and not self._told:
+            return
+        began_s = clock.monotonic_s()
+        async with self.context.database.begin() as tx:
+            jobids = await outlook.read_jobids(tx)
+        found = await asyncio.to_thread(
+            forecast,
+            pools,
+            cycle.queue,
+            cycle.decisions,
+            cycle.policy,
+            cycle.now,
+            queues=cycle.queues,
+            jobids=jobids,
+            depth=settings.forecast_depth,
+        )
+        await self._tell(cycle, found)
+        now_s = clock.monotonic_s()
+        took_s = now_s - began_s
+        self._due_s = now_s + max(settings.forecast_interval_s, took_s / TIME_SHARE)
+
+    async def _tell(self, cycle: Cycle, found: Mapping[str, Outlook]) -> None:
+        reasons = {job.uid: reason for job, reason in cycle.decisions.waiting}
+        reasons |= {job.uid: RESERVED for job, _ in cycle.decisions.reserved}
+        told: dict[str, Told] = {}
+        news: dict[str, Outlook] = {}
+        for uid, new in found.items():
+            old = self._told.get(uid)
+            reason = reasons[uid]
+            is_old = old is not None and old.instead_of in {None, reason}
+            if old is not None and is_old and new.is_as_good_as(old.outlook, cycle.now):
+                told[uid] = Told(reason, old.outlook)
+            else:
+                told[uid], news[uid] = Told(reason, new), new
+        dropped = [uid for uid in self._told if uid not in told]
+        if news or dropped:
+            async with self.context.database.begin() as tx:
+                await check_term(tx, self.role, self.term)
+                await outlook.store_outlooks(tx, news, dropped)
+        self._told = told

@@ -1,0 +1,190 @@
+"""What those who wait are told, on real rows: estimates, reasons, promises, and no churn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import cast
+
+from fluxqueue.clock import ManualClock
+from fluxqueue.db.observations import save_foreign
+from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.fluxjob.request import CPU
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, workload
+
+HOUR_S = 3600
+
+
+def start_of_hour(rows: Rows) -> int:
+    """Put the clock to a full hour, so that times in sentences are easy to read."""
+    clock = cast("ManualClock", rows.clock)
+    clock.advance(HOUR_S - clock.now_s() % HOUR_S)
+    return clock.now_s()
+
+
+def hh_mm(at: int) -> str:
+    """As sentences show it."""
+    return datetime.fromtimestamp(at, tz=UTC).strftime("%H:%M UTC")
+
+
+async def told(rows: Rows) -> dict[str, tuple[str, int | None]]:
+    """Reason and expected start of whoever waits."""
+    found = await rows.fetch(
+        "SELECT uid, reason, extract(epoch FROM expected_start)::bigint AS at FROM fluxjobs"
+        " WHERE state IN ('Pending', 'Reserved') ORDER BY jobid"
+    )
+    return {row["uid"]: (row["reason"], row["at"]) for row in found}
+
+
+async def versions(rows: Rows) -> dict[str, int]:
+    """How often each row was published."""
+    return {r["uid"]: r["version"] for r in await rows.fetch("SELECT uid, version FROM fluxjobs")}
+
+
+async def busy_cluster(rows: Rows) -> int:
+    """Job 1 holds both nodes for an hour; three wait behind it."""
+    now = start_of_hour(rows)
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    await rows.see(workload("a", request(2, cpu=4, duration_s=HOUR_S)))
+    await rows.match()
+    await rows.see(
+        workload("b", request(2, cpu=4, duration_s=2 * HOUR_S)),
+        workload("c", request(1, cpu=4, duration_s=HOUR_S)),
+        workload("d", request(2, cpu=3, duration_s=HOUR_S)),
+    )
+    await rows.match()
+    return now
+
+
+async def test_everybody_who_waits_is_told_when_and_why(rows: Rows) -> None:
+    """The reserved one is promised; those behind it get estimates behind its end."""
+    now = await busy_cluster(rows)
+    assert (await rows.states())["b"] == "Reserved"
+    assert await told(rows) == {
+        "b": (
+            f"has a reservation; waits for n[0-1] held by job 1 until {hh_mm(now + HOUR_S)}",
+            now + HOUR_S,
+        ),
+        "c": ("priority 0 behind 1 job; waits for n0 behind job 2", now + 3 * HOUR_S),
+        "d": ("priority 0 behind 2 jobs; waits for n[0-1] behind job 3, job 2", now + 4 * HOUR_S),
+    }
+
+
+async def test_nothing_is_told_twice(rows: Rows) -> None:
+    """Cycles and forecasts without news write nothing; a later matcher knows what was told."""
+    await busy_cluster(rows)
+    before = await versions(rows)
+    for _ in range(3):
+        cast("ManualClock", rows.clock).advance(10)
+        await rows.match()
+    assert await versions(rows) == before
+    await rows.begin_term()
+    await rows.match()
+    assert {u: v for u, v in (await versions(rows)).items() if u != "b"} == {
+        u: v for u, v in before.items() if u != "b"
+    }
+
+
+async def test_a_forecast_is_not_made_more_often_than_set(rows: Rows) -> None:
+    """Within the interval only the cycle speaks; afterwards the matcher asks for a turn."""
+    await busy_cluster(rows)
+    await rows.see(workload("e", request(1, cpu=1, duration_s=HOUR_S)))
+    await rows.match()
+    assert (await told(rows))["e"][1] is None
+    assert rows.matcher is not None
+    assert not rows.matcher.is_forecast_due
+    cast("ManualClock", rows.clock).advance(rows.settings.forecast_interval_s)
+    assert rows.matcher.is_forecast_due
+    await rows.match()
+    assert (await told(rows))["e"][1] is not None
+    assert not rows.matcher.is_forecast_due
+
+
+async def test_beyond_the_depth_nothing_is_estimated(rows: Rows) -> None:
+    """With a depth of 2 the third loses the estimate that it had."""
+    await busy_cluster(rows)
+    assert (await told(rows))["d"][1] is not None
+    rows.settings = replace(rows.settings, forecast_depth=2, forecast_interval_s=0.0)
+    await rows.begin_term()
+    await rows.match()
+    await rows.match()
+    found = await told(rows)
+    assert found["c"][1] is not None
+    assert found["d"][1] is None
+
+
+async def test_work_without_an_end_is_named(rows: Rows) -> None:
+    """No estimate, and the reason says whose end is not known."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a", request(1, cpu=4)))
+    await rows.match()
+    await rows.see(workload("b", request(1, cpu=2, duration_s=60)))
+    await rows.match()
+    assert await told(rows) == {"b": ("waits for n0; no known end: job 1 has no duration", None)}
+
+
+async def test_pods_of_others_are_named_by_their_namespace(rows: Rows) -> None:
+    """Busy, not impossible: the node alone would do."""
+    await rows.add_nodes(cpu_node("n0"))
+    async with rows.database.begin() as tx:
+        await save_foreign(tx, [ForeignPod("f", "kube-system", "agent", "n0", {CPU: 1})], [])
+    await rows.see(workload("a", request(1, cpu=4, duration_s=60)))
+    await rows.match()
+    assert await told(rows) == {
+        "a": (
+            "pods of namespace kube-system leave too little room on n0 and have no known end",
+            None,
+        )
+    }
+
+
+async def test_nodes_that_are_down_are_named(rows: Rows) -> None:
+    """Only they would do."""
+    await rows.add_nodes(
+        cpu_node("n0", is_up=False), cpu_node("n1", is_schedulable=False), cpu_node("n2", cpu=1)
+    )
+    await rows.see(workload("a", request(1, cpu=4, duration_s=60)))
+    await rows.match()
+    assert await told(rows) == {"a": ("fits only with nodes that are down: n0; cordoned: n1", None)}
+
+
+async def test_a_promise_and_its_excuse_are_in_the_history(rows: Rows) -> None:
+    """The first start promised, once; and who is to blame when it cannot be kept."""
+    now = await busy_cluster(rows)
+    events = "SELECT event, detail FROM history WHERE uid = 'b' AND event LIKE 'Promise%'"
+    assert await rows.fetch(events) == [
+        {"event": "Promised", "detail": {"starts_at": now + HOUR_S}}
+    ]
+    cast("ManualClock", rows.clock).advance(HOUR_S + 30)
+    await rows.match()
+    (_, excused) = await rows.fetch(f"{events} ORDER BY id")
+    assert excused == {
+        "event": "PromiseExcused",
+        "detail": {"starts_at": now + HOUR_S, "excuse": "overrun of job 1"},
+    }
+    await rows.match()
+    assert len(await rows.fetch(events)) == 2
+
+
+async def test_a_promise_is_kept_by_the_next_matcher(rows: Rows) -> None:
+    """More urgent work comes while no matcher runs: the promise of before holds against it."""
+    now = await busy_cluster(rows)
+    await rows.see(workload("u", request(2, cpu=4, duration_s=HOUR_S), priority=100))
+    await rows.begin_term()
+    await rows.match()
+    found = await told(rows)
+    assert found["b"][1] == now + HOUR_S
+    assert found["u"][1] == now + 3 * HOUR_S
+
+
+async def test_what_is_told_does_not_outlive_the_wait(rows: Rows) -> None:
+    """Held in between: the estimate is not the next one's."""
+    await busy_cluster(rows)
+    await rows.execute(
+        "UPDATE fluxjobs SET state = 'Held', held_by = 'x', expected_start = NULL, reason = 'held'"
+        " WHERE uid = 'c'"
+    )
+    cast("ManualClock", rows.clock).advance(10)
+    await rows.match()
+    assert await rows.fetch("SELECT reason FROM fluxjobs WHERE uid = 'c'") == [{"reason": "held"}]
