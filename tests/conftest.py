@@ -11,6 +11,7 @@ import pytest
 from fluxqueue.localpg import LocalPostgres
 from tests.support.control_plane import ControlPlane, missing_reason
 from tests.support.postgres import PostgresServer, make_migrated_template, running_server
+from tests.support.wheel import Installation, build_wheel, install_wheel
 
 
 @pytest.fixture(scope="session")
@@ -61,3 +62,15 @@ def control_plane() -> Iterator[ControlPlane]:
         pytest.skip(reason)
     with ControlPlane() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our wheel, built from this tree."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """An environment outside the tree with the wheel in it."""
+    return install_wheel(wheel, tmp_path_factory.mktemp("installed") / "env")

