@@ -72,10 +72,15 @@ def describe(findings: list[Finding]) -> list[str]:
     return [*lines, f"all invariants hold{suffix}"]
 
 
-def _settings(database_url: str, kubeconfig: Path | None) -> Settings:
-    """The environment, filled up with what a running ``fluxqueue up`` left in its folder."""
-    settings = Settings.from_env(os.environ)
-    folder = default_data_dir()
+def database_settings(database_url: str) -> Settings:
+    """The environment with a database: the one named, or that of a running ``fluxqueue up``.
+
+    Raises
+    ------
+    InvalidSettings
+        No database is named, and none is running.
+    """
+    settings, folder = Settings.from_env(os.environ), default_data_dir()
     url = database_url or settings.database_url or _left_by_up(folder / "database-url")
     if not url:
         raise InvalidSettings(
@@ -83,10 +88,16 @@ def _settings(database_url: str, kubeconfig: Path | None) -> Settings:
             where="DATABASE_URL",
             hint="set it or give --database-url, or run where `fluxqueue up` runs",
         )
+    return dataclasses.replace(settings, database_url=url)
+
+
+def _settings(database_url: str, kubeconfig: Path | None) -> Settings:
+    """The environment, filled up with what a running ``fluxqueue up`` left in its folder."""
+    settings, folder = database_settings(database_url), default_data_dir()
     config = str(kubeconfig or settings.kubeconfig)
     if not config and (folder / "kubeconfig").is_file():
         config = str(folder / "kubeconfig")
-    return dataclasses.replace(settings, database_url=url, kubeconfig=config)
+    return dataclasses.replace(settings, kubeconfig=config)
 
 
 def _left_by_up(file: Path) -> str:

@@ -12,7 +12,19 @@ from typing import Annotated
 import typer
 
 from fluxqueue import __version__
-from fluxqueue.cli import certs, check, db, demo, graph, install, processes, sim, uninstall, up
+from fluxqueue.cli import (
+    certs,
+    check,
+    db,
+    demo,
+    graph,
+    install,
+    processes,
+    sim,
+    steering,
+    uninstall,
+    up,
+)
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 app = typer.Typer(
@@ -30,6 +42,7 @@ app.command("controller")(processes.controller)
 app.command("worker")(processes.worker)
 app.command("graph")(graph.graph)
 app.command("certs")(certs.certs)
+steering.register(app)
 app.command("uninstall")(uninstall.uninstall)
 
 

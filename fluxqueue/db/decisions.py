@@ -136,7 +136,9 @@ async def lacking(tx: Transaction) -> list[Lack]:
         SELECT f.uid, f.lacking, f.request, a.until,
                (SELECT coalesce(array_agg(s.node ORDER BY s.number), '{}')
                 FROM allocation_slots s
-                WHERE s.allocation_id = a.id AND s.state <> 'returned') AS nodes
+                WHERE s.allocation_id = a.id AND s.state <> 'returned') AS nodes,
+               (SELECT coalesce(array_agg(DISTINCT s.node), '{}') FROM allocation_slots s
+                WHERE s.allocation_id = a.id AND s.refused_at IS NOT NULL) AS refused
         FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live
         WHERE f.lacking > 0 AND f.state IN ('Allocated', 'Running')
           AND NOT f.is_deleting AND f.result IS NULL
@@ -150,6 +152,7 @@ async def lacking(tx: Transaction) -> list[Lack]:
             ResourceRequest.from_json(row["request"]),
             tuple(row["nodes"]),
             row["until"],
+            tuple(row["refused"]),
         )
         for row in rows
     ]

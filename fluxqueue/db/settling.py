@@ -53,7 +53,7 @@ async def settle(tx: Transaction, uids: Sequence[str]) -> list[Ungate]:
     await tx.fetch(LOCK_WITH_TARGETS, uids=list(uids))
     rows = await tx.fetch(
         "SELECT uid, jobid, state, wanted, lacking, result, is_deleting, is_gone, workload_kind,"
-        " held_by, author_hold, vacate_by, blocked_by, blocked_reason, begin_at,"
+        " held_by, author_hold, vacate_by, cancel_by, blocked_by, blocked_reason, begin_at,"
         " depends_on <> '[]' AS has_edges, coalesce(begin_at > now(), false) AS is_early,"
         " CASE WHEN started_at IS NULL"
         " THEN CAST(extract(epoch FROM now() - submitted_at) AS float8) END AS waited_s"
@@ -82,6 +82,8 @@ def _is_over(row: Mapping[str, Any]) -> bool:
 async def _end_waiting(tx: Transaction, row: Mapping[str, Any]) -> None:
     """A workload that ended or was deleted while it waited leaves the queue at once."""
     reason = "deleted while it waited" if row["is_deleting"] else "ended while it waited"
+    if row["cancel_by"] is not None:
+        reason = f"cancelled by {row['cancel_by']}"
     await tx.execute(
         "UPDATE fluxjobs SET state = :state, ended_at = now(), expected_start = NULL,"
         " reason = :reason WHERE uid = :uid",
@@ -196,7 +198,7 @@ async def _store(
             WHERE uid = :uid
             """,
             state=str(decision.state),
-            reason=_lacking_reason(decision.lacking),
+            reason=_reason(row, decision),
             lacking=decision.lacking,
             # Pods may come and go between two looks; one that was deleted need never have run.
             has_run=decision.state is not FluxJobState.CANCELLED,
@@ -240,6 +242,12 @@ async def _store_lacking(tx: Transaction, uid: str, lacking: int) -> None:
     )
     if lacking:
         tx.wake(TaskName.SCHEDULE)
+
+
+def _reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
+    if decision.state is FluxJobState.CANCELLED and row["cancel_by"] is not None:
+        return f"cancelled by {row['cancel_by']}"
+    return _lacking_reason(decision.lacking)
 
 
 def _lacking_reason(lacking: int) -> str:

@@ -9,6 +9,7 @@ Pure, like ``cycle``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fluxqueue.errors import InsufficientResources
@@ -26,7 +27,8 @@ from fluxqueue.graph.pools import FOREVER, Placement, PoolSet
 class Lack:
     """A running workload whose pods wait for ``count`` slots more.
 
-    ``nodes`` are those of the slots it has; ``until`` is its allocation's end (epoch seconds).
+    ``nodes`` are those of the slots it has; ``until`` is its allocation's end (epoch seconds);
+    ``refused`` are nodes that would not take a pod of it: only if there is no other.
     """
 
     uid: str
@@ -34,6 +36,7 @@ class Lack:
     request: ResourceRequest
     nodes: tuple[str, ...]
     until: int | None
+    refused: tuple[str, ...] = ()
 
 
 def top_up(pools: PoolSet, lacks: Sequence[Lack], now: int) -> list[tuple[Lack, list[Placement]]]:
@@ -46,17 +49,31 @@ def top_up(pools: PoolSet, lacks: Sequence[Lack], now: int) -> list[tuple[Lack, 
         placed: list[Placement] = []
         nodes = list(lack.nodes)
         for _ in range(lack.count):
-            try:
-                one = pools.match_now(_one_slot(pools, lack, nodes, now), now)
-            except InsufficientResources:
+            found = _match(pools, lack, nodes, now)
+            if found is None:
                 break
-            one = replace(one, until=FOREVER if lack.until is None else lack.until)
+            one = replace(found, until=FOREVER if lack.until is None else lack.until)
             pools.extend(lack.uid, one)
             placed.append(one)
             nodes += one.nodes
         if placed:
             given.append((lack, placed))
     return given
+
+
+def _match(pools: PoolSet, lack: Lack, nodes: Sequence[str], now: int) -> Placement | None:
+    """One more slot: elsewhere than where a pod was refused, else there."""
+    wish = _one_slot(pools, lack, nodes, now)
+    wishes = [wish]
+    if lack.refused:
+        (slot,) = wish.slots
+        elsewhere = NodeRequirement(NAME_KEY, Operator.NOT_IN, tuple(sorted(lack.refused)))
+        slot = replace(slot, constraint=_and(slot.constraint, elsewhere))
+        wishes.insert(0, replace(wish, slots=(slot,)))
+    for one in wishes:
+        with suppress(InsufficientResources):
+            return pools.match_now(one, now)
+    return None
 
 
 def _one_slot(pools: PoolSet, lack: Lack, nodes: Sequence[str], now: int) -> ResourceRequest:

@@ -1,0 +1,298 @@
+"""``fluxqueue hold|release|cancel|requeue|priority|move`` and ``list|history|accounting``.
+
+Works on the database alone: what is to happen on the cluster the workers do. Exit code 0 where
+everything is now as was asked for, 1 where a command was refused for one of the names, 2 for bad
+input. The work is in ``db.steering`` and ``db.accounting``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fluxqueue.cli.check import database_settings
+from fluxqueue.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from fluxqueue.db.database import Database
+    from fluxqueue.db.steering import Outcome
+
+Row = dict[str, Any]
+
+
+class Output(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+
+
+Names = Annotated[list[str], typer.Argument(help="names of Jobs, Pods or FluxJobs, or jobids")]
+OneName = Annotated[str, typer.Argument(help="name of a Job, Pod or FluxJob, or a jobid")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="where the names are")]
+Actor = Annotated[str, typer.Option("--as", help="who stands in the history; default user@host")]
+Url = Annotated[str, typer.Option("--database-url", help="default: DATABASE_URL, or that of `up`")]
+Form = Annotated[Output, typer.Option("-o", "--output", help="table, wide or json")]
+
+
+def hold(
+    names: Names,
+    namespace: Namespace = "default",
+    actor: Actor = "",
+    output: Form = Output.TABLE,
+    database_url: Url = "",
+) -> None:
+    """Keep waiting workloads from starting until they are released."""
+    from fluxqueue.db import steering
+
+    _steer(steering.hold, names, namespace, actor, output, database_url)
+
+
+def release(
+    names: Names,
+    namespace: Namespace = "default",
+    actor: Actor = "",
+    output: Form = Output.TABLE,
+    database_url: Url = "",
+) -> None:
+    """Let held workloads go back to their places in the queue."""
+    from fluxqueue.db import steering
+
+    _steer(steering.release, names, namespace, actor, output, database_url)
+
+
+def cancel(
+    names: Names,
+    namespace: Namespace = "default",
+    actor: Actor = "",
+    output: Form = Output.TABLE,
+    database_url: Url = "",
+) -> None:
+    """Delete workloads, whether they wait or run."""
+    from fluxqueue.db import steering
+
+    _steer(steering.cancel, names, namespace, actor, output, database_url)
+
+
+def requeue(
+    names: Names,
+    namespace: Namespace = "default",
+    actor: Actor = "",
+    output: Form = Output.TABLE,
+    database_url: Url = "",
+) -> None:
+    """End the pods of running Jobs and have them wait again at their old place."""
+    from fluxqueue.db import steering
+
+    _steer(steering.requeue, names, namespace, actor, output, database_url)
+
+
+def priority(
+    names: Names,
+    value: Annotated[int | None, typer.Option("--set", help="higher goes first")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="back to what its author asked")] = False,
+    namespace: Namespace = "default",
+    actor: Actor = "",
+    output: Form = Output.TABLE,
+    database_url: Url = "",
+) -> None:
+    """Give workloads another priority: `fluxqueue priority NAME... N`, or --set N, or --clear."""
+    from fluxqueue.db import steering
+
+    if value is None and not clear and len(names) > 1:
+        names, value = names[:-1], _number(names[-1])
+    if (value is None) != clear:
+        raise InvalidInput("say a number or --clear", where="priority", hint="priority train 10")
+
+    async def verb(database: Database, where: str, refs: Sequence[str], who: str) -> list[Outcome]:
+        return await steering.set_priority(database, where, refs, who, priority=value)
+
+    _steer(verb, names, namespace, actor, output, database_url)
+
+
+def _number(text: str) -> int:
+    with suppress(ValueError):
+        return int(text)
+    raise InvalidInput(f"{text!r} is no number", where="PRIORITY", value=text, hint="or --clear")
+
+
+def move(
+    names: Names,
+    queue: Annotated[str, typer.Option("--to", help="name of the queue")] = "",
+    namespace: Namespace = "default",
+    actor: Actor = "",
+    output: Form = Output.TABLE,
+    database_url: Url = "",
+) -> None:
+    """Put waiting workloads into another queue: `fluxqueue move NAME... QUEUE`, or --to QUEUE."""
+    from fluxqueue.db import steering
+
+    if not queue and len(names) > 1:
+        names, queue = names[:-1], names[-1]
+    if not queue:
+        raise InvalidInput("say which queue", where="--to", hint="fluxqueue move train batch")
+
+    async def verb(database: Database, where: str, refs: Sequence[str], who: str) -> list[Outcome]:
+        return await steering.move(database, where, refs, who, queue=queue)
+
+    _steer(verb, names, namespace, actor, output, database_url)
+
+
+def list_queue(
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="default: all")] = "",
+    queue: Annotated[str, typer.Option("--queue", "-q", help="default: all")] = "",
+    output: Form = Output.TABLE,
+    database_url: Url = "",
+) -> None:
+    """List what runs and what waits, in the order of its turn."""
+    from fluxqueue.db import accounting
+
+    rows = _run(
+        database_url,
+        lambda db: accounting.living(db, namespace=namespace or None, queue=queue or None),
+    )
+    short = ("jobid", "namespace", "name", "user", "queue", "state", "size", "priority", "reason")
+    wide = (*short[:-1], "expected_start", "held_by", "requeues", "submitted_at", "reason")
+    _print(rows, short, wide, output)
+
+
+def history(
+    name: OneName,
+    namespace: Namespace = "default",
+    output: Form = Output.TABLE,
+    database_url: Url = "",
+) -> None:
+    """Tell who did what to a workload, and when."""
+    from fluxqueue.db import accounting
+
+    rows = _run(database_url, lambda db: accounting.history(db, namespace, name))
+    for row in rows:
+        detail = row["detail"]
+        row["what"] = detail.get("reason") or ", ".join(
+            f"{key} {value}" for key, value in detail.items() if key not in {"from", "reason"}
+        )
+    columns = ("at", "jobid", "actor", "event", "what")
+    _print(rows, columns, columns, output)
+
+
+def accounting(
+    name: Annotated[str, typer.Argument(help="a name or jobid: its runs; without it, sums")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="default: all")] = "",
+    by: Annotated[
+        str, typer.Option(help="sum by these: user, queue, namespace, result")
+    ] = "user,queue,namespace",
+    since: Annotated[str, typer.Option(help="runs that ended since: 2030-01-31, or 7d")] = "",
+    until: Annotated[str, typer.Option(help="and before this")] = "",
+    output: Form = Output.TABLE,
+    database_url: Url = "",
+) -> None:
+    """Sum what was used, or show the runs of one workload."""
+    from fluxqueue.db import accounting as books
+
+    if name:
+        rows = _run(database_url, lambda db: books.runs(db, namespace or "default", name))
+        short = ("jobid", "run", "name", "result", "nodes", "allocated_at", "ended_at", "cpu_s")
+        wide = (*short, "gpu_s", "slots", "size", "queue", "user", "queued_at", "started_at")
+        _print(rows, short, wide, output)
+        return
+    groups = [one for one in by.split(",") if one]
+    from_, to = _time(since, "--since"), _time(until, "--until")
+    rows = _run(
+        database_url,
+        lambda db: books.use(db, since=from_, until=to, by=groups, namespace=namespace or None),
+    )
+    columns = (*groups, "runs", "cpu_h", "gpu_h", "wait_s")
+    _print(rows, columns, columns, output)
+
+
+def _time(text: str, where: str) -> datetime | None:
+    """Read a date, a time, or an age such as ``7d``; None where nothing is said."""
+    from fluxqueue.clock import SystemClock
+    from fluxqueue.workload.annotations import parse_duration
+
+    if not text:
+        return None
+    with suppress(ValueError):
+        return datetime.fromisoformat(text).astimezone()
+    with suppress(InvalidInput):
+        now = datetime.fromtimestamp(SystemClock().now_s()).astimezone()
+        return now - timedelta(seconds=parse_duration(text, where))
+    raise InvalidInput(
+        f"{text!r} is no time", where=where, value=text, hint="write 2030-01-31, or an age: 12h, 7d"
+    )
+
+
+def _steer(
+    verb: Callable[[Database, str, Sequence[str], str], Awaitable[list[Outcome]]],
+    names: Sequence[str],
+    namespace: str,
+    actor: str,
+    output: Output,
+    database_url: str,
+) -> None:
+    who = actor or f"{getpass.getuser()}@{socket.gethostname()}"
+    outcomes = _run(database_url, lambda db: verb(db, namespace, names, who))
+    if output is Output.JSON:
+        fields = ("reference", "is_done", "message", "jobid", "name", "state")
+        typer.echo(json.dumps([{f: getattr(o, f) for f in fields} for o in outcomes], indent=2))
+    else:
+        for one in outcomes:
+            number = f"{one.name} (job {one.jobid})" if one.jobid else one.reference
+            typer.echo(f"{number}: {one.message}", err=not one.is_done)
+    if not all(one.is_done for one in outcomes):
+        raise typer.Exit(1)
+
+
+def _run(database_url: str, read: Callable[[Database], Awaitable[list[Any]]]) -> list[Any]:
+    from fluxqueue.db.database import Database
+
+    async def body() -> list[Any]:
+        async with Database(database_settings(database_url), role="cli") as database:
+            return await read(database)
+
+    return asyncio.run(body())
+
+
+def _print(rows: Sequence[Row], short: Sequence[str], wide: Sequence[str], output: Output) -> None:
+    if output is Output.JSON:
+        typer.echo(json.dumps(rows, indent=2, default=_plain))
+        return
+    columns = wide if output is Output.WIDE else short
+    table = [[name.upper() for name in columns]]
+    table += [[_cell(row[name]) for name in columns] for row in rows]
+    widths = [max(len(line[n]) for line in table) for n in range(len(columns))]
+    for line in table:
+        typer.echo("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Decimal):
+        return float(value)
+    return value.isoformat(timespec="seconds") if isinstance(value, datetime) else str(value)
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, datetime):
+        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return f"{value:.2f}" if isinstance(value, float | Decimal) else str(value)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the ``fluxqueue`` command."""
+    for command in (hold, release, cancel, requeue, priority, move, history, accounting):
+        app.command(command.__name__)(command)
+    app.command("list")(list_queue)
+    app.command("queue", hidden=True)(list_queue)

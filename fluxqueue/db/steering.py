@@ -1,0 +1,316 @@
+"""Steering: what people may do to a FluxJob by hand, each as one transaction with an audit line.
+
+Called by the command line. Every command says what it did or why it does not, may be repeated, and
+may meet another one: the row is locked, and the row decides. Effects on the cluster are left to the
+worker by outbox rows; what a command wants stands in the row until it has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.dependencies import BY_DEPENDENCY
+from fluxqueue.db.observations import ANNOTATION, AUTHOR, BY_QUEUE
+from fluxqueue.db.outbox import put
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.managed import JOB
+
+RESERVED_ACTORS = frozenset({AUTHOR, BY_QUEUE, BY_DEPENDENCY})
+"""Words that ``held_by`` uses for itself."""
+
+MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a command for one reference; ``is_done``: it is now as was asked for."""
+
+    reference: str
+    is_done: bool
+    message: str
+    jobid: int | None = None
+    name: str = ""
+    state: str = ""
+
+
+class _Refused(Exception):
+    """The state does not allow it; says what would be possible."""
+
+
+Row = Mapping[str, Any]
+Verb = Callable[[Transaction, Row, str], Awaitable[str]]
+
+_COLUMNS = (
+    "uid, jobid, namespace, workload_name AS name, workload_kind AS kind, state, reason, held_by,"
+    " author_hold, vacate_by, cancel_by, is_deleting, result, queue, set_priority"
+)
+
+
+async def find(tx: Transaction, namespace: str, reference: str) -> Row | None:
+    """Find and lock the FluxJob that a name or jobid stands for; of several, the newest living."""
+    if reference.isascii() and reference.isdigit() and len(reference) <= 18:
+        where = "jobid = CAST(:reference AS bigint)"
+    else:
+        where = "(workload_name = :reference OR name = :reference)"
+    return await tx.fetch_one(
+        f"SELECT {_COLUMNS} FROM fluxjobs WHERE namespace = :namespace AND {where}"  # noqa: S608
+        " ORDER BY ended_at IS NOT NULL, jobid DESC LIMIT 1 FOR UPDATE",
+        namespace=namespace,
+        reference=reference,
+    )
+
+
+async def _steer(
+    database: Database, namespace: str, references: Sequence[str], actor: str, verb: Verb
+) -> list[Outcome]:
+    """Apply ``verb`` to each reference, each in a transaction of its own under the actor's name."""
+    if not actor or actor in RESERVED_ACTORS:
+        raise InvalidInput(
+            f"{actor!r} cannot be an actor", where="--as", value=actor, hint="say who you are"
+        )
+    outcomes = []
+    for reference in references:
+        async with database.begin() as tx:
+            await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
+            outcomes.append(await _one(tx, namespace, reference, actor, verb))
+    return outcomes
+
+
+async def _one(tx: Transaction, namespace: str, reference: str, actor: str, verb: Verb) -> Outcome:
+    row = await find(tx, namespace, reference)
+    if row is None:
+        return Outcome(reference, False, f"namespace {namespace} has no such workload in the queue")
+    try:
+        message, is_done = await verb(tx, row, actor), True
+    except _Refused as refusal:
+        message, is_done = str(refusal), False
+    return Outcome(reference, is_done, message, row["jobid"], row["name"], row["state"])
+
+
+async def _note(tx: Transaction, row: Row, actor: str, event: str, **detail: Any) -> None:
+    """Leave the command in the audit trail; the row's trigger adds the transition it causes."""
+    await tx.execute(
+        "INSERT INTO history (uid, jobid, actor, event, detail)"
+        " VALUES (:uid, :jobid, :actor, :event, CAST(:detail AS jsonb))",
+        uid=row["uid"],
+        jobid=row["jobid"],
+        actor=actor,
+        event=event,
+        detail=orjson.dumps({"state": row["state"], **detail}).decode(),
+    )
+
+
+def _state(row: Row) -> FluxJobState:
+    return FluxJobState(row["state"])
+
+
+def _refuse_if_over(row: Row, what: str) -> None:
+    if _state(row).is_final:
+        raise _Refused(f"is {row['state']}: {what}")
+    if row["cancel_by"] is not None:
+        raise _Refused(f"is being cancelled by {row['cancel_by']}")
+    if row["is_deleting"] or row["result"] is not None:
+        raise _Refused("is ending")
+
+
+def _is_operators(row: Row) -> bool:
+    return row["held_by"] is not None and row["held_by"] not in RESERVED_ACTORS
+
+
+async def hold(
+    database: Database, namespace: str, references: Sequence[str], actor: str
+) -> list[Outcome]:
+    """Keep waiting FluxJobs from starting until they are released."""
+    return await _steer(database, namespace, references, actor, _hold)
+
+
+async def _hold(tx: Transaction, row: Row, actor: str) -> str:
+    _refuse_if_over(row, "nothing is left to hold")
+    if not _state(row).is_waiting:
+        raise _Refused(f"is {row['state']}: only what waits can be held; requeue or cancel it")
+    if _is_operators(row):
+        return f"is held by {row['held_by']} already"
+    await _note(tx, row, actor, "hold")
+    await tx.execute(
+        "UPDATE fluxjobs SET state = 'Held', held_by = :actor, reason = :reason,"
+        " expected_start = NULL WHERE uid = :uid",
+        uid=row["uid"],
+        actor=actor,
+        reason=f"held by {actor}",
+    )
+    tx.wake(TaskName.SCHEDULE)
+    return "is held"
+
+
+async def release(
+    database: Database, namespace: str, references: Sequence[str], actor: str
+) -> list[Outcome]:
+    """Let held FluxJobs go back to their places; explains what only others can let go."""
+    return await _steer(database, namespace, references, actor, _release)
+
+
+async def _release(tx: Transaction, row: Row, actor: str) -> str:
+    _refuse_if_over(row, "nothing is left to release")
+    if _state(row) is not FluxJobState.HELD:
+        return f"is {row['state']}: it is not held"
+    if not _is_operators(row):
+        raise _Refused(_whose(row))
+    await _note(tx, row, actor, "release", held_by=row["held_by"])
+    if row["author_hold"] is not None:
+        still = {**row, "held_by": AUTHOR, "reason": "held by its author"}
+        await tx.execute(
+            "UPDATE fluxjobs SET held_by = 'author', reason = :reason WHERE uid = :uid",
+            uid=row["uid"],
+            reason=author_reason(row["author_hold"]),
+        )
+        return f"is no longer held by {row['held_by']}, but {_whose(still)}"
+    await tx.execute(
+        "UPDATE fluxjobs SET state = 'Pending', held_by = NULL, reason = '', is_examined = false"
+        " WHERE uid = :uid",
+        uid=row["uid"],
+    )
+    tx.wake(TaskName.SCHEDULE, TaskName.CLEANUP)
+    return "is released"
+
+
+def author_reason(author_hold: str) -> str:
+    """Say how its author holds a FluxJob."""
+    is_noted = author_hold == ANNOTATION
+    return "held by its annotation fluxqueue/hold" if is_noted else "suspended by its author"
+
+
+def _whose(row: Row) -> str:
+    """Say who holds it, if no operator does, and what lets it go."""
+    kind, name = row["kind"].lower(), row["name"]
+    if row["held_by"] == AUTHOR and row["author_hold"] == ANNOTATION:
+        return f"is held by its annotation: kubectl annotate {kind} {name} fluxqueue/hold-"
+    if row["held_by"] == AUTHOR:
+        patch = """-p '{"spec":{"suspend":false}}'"""
+        return f"was suspended by its author: kubectl patch {kind} {name} {patch} resumes it"
+    if row["held_by"] == BY_QUEUE:
+        return f"is held by its queue {row['queue']}: {row['reason']}; move it to another"
+    return f"is held by what it depends on: {row['reason']}"
+
+
+async def cancel(
+    database: Database, namespace: str, references: Sequence[str], actor: str
+) -> list[Outcome]:
+    """Delete the workloads; the FluxJobs end when that has happened and no pod is left."""
+    return await _steer(database, namespace, references, actor, _cancel)
+
+
+async def _cancel(tx: Transaction, row: Row, actor: str) -> str:
+    if _state(row) is FluxJobState.CANCELLED:
+        return "is Cancelled"
+    if _state(row).is_final:
+        raise _Refused(f"is {row['state']}: nothing is left to cancel")
+    if row["cancel_by"] is not None:
+        return f"is being cancelled by {row['cancel_by']} already"
+    await _note(tx, row, actor, "cancel")
+    await tx.execute(
+        "UPDATE fluxjobs SET cancel_by = :actor, is_deleting = true, reason = :reason"
+        " WHERE uid = :uid",
+        uid=row["uid"],
+        actor=actor,
+        reason=f"is being cancelled by {actor}",
+    )
+    await put(tx, TaskName.RELEASE, [row["uid"]])
+    tx.wake(TaskName.SCHEDULE)
+    return f"is being cancelled: {row['kind']} {row['name']} is deleted"
+
+
+async def requeue(
+    database: Database, namespace: str, references: Sequence[str], actor: str
+) -> list[Outcome]:
+    """Have running BatchJobs suspended, so that their pods end and they wait at their old place."""
+    return await _steer(database, namespace, references, actor, _requeue)
+
+
+async def _requeue(tx: Transaction, row: Row, actor: str) -> str:
+    _refuse_if_over(row, "submit it again")
+    if _state(row).is_waiting:
+        return f"is {row['state']}: it waits already"
+    if row["kind"] != JOB:
+        raise _Refused("is a bare Pod, which cannot be suspended; cancel it and submit it again")
+    if row["vacate_by"] is not None:
+        return f"is being requeued by {row['vacate_by']} already"
+    await _note(tx, row, actor, "requeue")
+    await tx.execute(
+        "UPDATE fluxjobs SET vacate_by = :actor, reason = :reason WHERE uid = :uid",
+        uid=row["uid"],
+        actor=actor,
+        reason=f"is being requeued by {actor}; its pods end",
+    )
+    await put(tx, TaskName.RELEASE, [row["uid"]])
+    await put(tx, TaskName.CLEANUP, [row["uid"]])
+    return "is being requeued: its pods end, then it waits at its old place"
+
+
+async def set_priority(
+    database: Database,
+    namespace: str,
+    references: Sequence[str],
+    actor: str,
+    *,
+    priority: int | None,
+) -> list[Outcome]:
+    """Give FluxJobs a priority that wins over their authors'; None gives the author's back."""
+    if priority is not None and abs(priority) > MAX_INT32:
+        raise InvalidInput(
+            f"{priority} is no priority",
+            where="PRIORITY",
+            value=priority,
+            hint=f"from -{MAX_INT32} to {MAX_INT32}",
+        )
+
+    async def verb(tx: Transaction, row: Row, actor: str) -> str:
+        _refuse_if_over(row, "its priority no longer matters")
+        if row["set_priority"] == priority:
+            return f"has {'no' if priority is None else 'this'} set priority already"
+        await _note(tx, row, actor, "priority", old=row["set_priority"], new=priority)
+        now = await tx.fetch_one(
+            "UPDATE fluxjobs SET set_priority = :priority,"
+            " is_examined = is_examined AND state NOT IN ('Pending', 'Reserved')"
+            " WHERE uid = :uid RETURNING priority",
+            uid=row["uid"],
+            priority=priority,
+        )
+        tx.wake(TaskName.SCHEDULE)
+        assert now is not None, "the row is locked"
+        return f"has priority {now['priority']}"
+
+    return await _steer(database, namespace, references, actor, verb)
+
+
+async def move(
+    database: Database, namespace: str, references: Sequence[str], actor: str, *, queue: str
+) -> list[Outcome]:
+    """Put waiting FluxJobs into another queue, whatever their authors' labels say."""
+
+    async def verb(tx: Transaction, row: Row, actor: str) -> str:
+        _refuse_if_over(row, "its queue no longer matters")
+        if not _state(row).is_waiting:
+            raise _Refused(f"is {row['state']}: only what waits can be moved; requeue it first")
+        known = [one["name"] for one in await tx.fetch("SELECT name FROM fluxqueues ORDER BY 1")]
+        if queue not in known:
+            raise _Refused(f"there is no queue {queue}; known are {', '.join(known)}")
+        if row["queue"] == queue:
+            return f"is in queue {queue} already"
+        await _note(tx, row, actor, "move", old=row["queue"], new=queue)
+        await tx.execute(
+            "UPDATE fluxjobs SET set_queue = :queue, queue = :queue, is_examined = false"
+            " WHERE uid = :uid",
+            uid=row["uid"],
+            queue=queue,
+        )
+        tx.wake(TaskName.SCHEDULE)
+        return f"is in queue {queue}"
+
+    return await _steer(database, namespace, references, actor, verb)

@@ -1,0 +1,312 @@
+"""Steering on real rows: each command by state, twice, by whom; what stands in the books."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from fluxqueue.db import accounting, steering
+from fluxqueue.db.wanted import read_wanted, remember_let_go
+from fluxqueue.errors import InvalidInput
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, pod, workload
+
+ALICE = "alice@host"
+
+
+async def act(
+    verb: object, rows: Rows, *names: str, actor: str = ALICE, **more: object
+) -> list[str]:
+    """Run a command; its messages, those refused with ``no:`` in front."""
+    outcomes: Sequence[steering.Outcome] = await verb(  # type: ignore[operator]
+        rows.database, "default", names, actor, **more
+    )
+    return [one.message if one.is_done else f"no: {one.message}" for one in outcomes]
+
+
+async def run(rows: Rows, uid: str = "a", pods: int = 1, **more: object) -> None:
+    """A FluxJob that runs with all its pods."""
+    await rows.add_nodes(cpu_node("n0"))
+    count = request(pods, cpu=1)
+    gated = tuple(pod(f"{uid}-{n}") for n in range(pods))
+    await rows.see(workload(uid, count, pods=gated, is_suspended=False, generation=2, **more))
+    await rows.match()
+    await rows.settle(uid)
+    await remember_let_go(rows.database, uid, 2)
+    await see_running(rows, uid, pods, **more)
+
+
+async def see_running(rows: Rows, uid: str = "a", pods: int = 1, **more: object) -> None:
+    """All its pods are seen running."""
+    running = tuple(pod(f"{uid}-{n}", "Running", is_gated=False, node="n0") for n in range(pods))
+    seen = {"is_suspended": False, "generation": 2} | more
+    await rows.see(workload(uid, request(pods, cpu=1), pods=running, **seen))
+    await rows.settle(uid)
+
+
+async def reason(rows: Rows, uid: str = "a") -> str:
+    """Its reason."""
+    return str(await rows.value("SELECT reason FROM fluxjobs WHERE uid = :uid", uid=uid))
+
+
+async def test_hold_and_release_go_back_to_the_same_place(rows: Rows) -> None:
+    """What is held does not start; released, it starts in its turn. Twice is once."""
+    await rows.see(workload("a"), workload("b"))
+    assert await act(steering.hold, rows, "a", "2") == ["is held", "is held"]
+    assert await act(steering.hold, rows, "a") == [f"is held by {ALICE} already"]
+    await rows.add_nodes(cpu_node("n0", cpu=1))
+    await rows.match()
+    assert await rows.states() == {"a": "Held", "b": "Held"}
+    assert await reason(rows) == f"held by {ALICE}"
+    assert await act(steering.release, rows, "b", "a-job", "a") == [
+        "is released",
+        "is released",
+        "is Pending: it is not held",
+    ]
+    await rows.match()
+    assert (await rows.states())["a"] == "Allocated"
+    lines = await accounting.history(rows.database, "default", "a")
+    assert [(line["actor"], line["event"]) for line in lines] == [
+        ("test", "Pending"),
+        (ALICE, "hold"),
+        (ALICE, "Held"),
+        (ALICE, "release"),
+        (ALICE, "Pending"),
+        ("test", "Allocated"),
+    ]
+
+
+async def test_release_explains_what_its_author_holds(rows: Rows) -> None:
+    """And an operator's hold gives way to the author's, not to the queue."""
+    await rows.see(workload("a", held_by="author"), workload("b", held_by="author", has_hold=True))
+    suspended, noted = await act(steering.release, rows, "a", "b")
+    assert suspended.startswith("no: was suspended by its author: kubectl patch job a")
+    assert noted == "no: is held by its annotation: kubectl annotate job b fluxqueue/hold-"
+    assert await act(steering.hold, rows, "a") == ["is held"]
+    await rows.see(workload("a", held_by="author", wanted=1, generation=9))
+    assert await rows.value("SELECT held_by FROM fluxjobs WHERE uid = 'a'") == ALICE
+    (told,) = await act(steering.release, rows, "a")
+    assert told.startswith(f"is no longer held by {ALICE}, but was suspended by its author")
+    await rows.see(workload("a"), workload("b"))
+    assert await rows.states() == {"a": "Pending", "b": "Pending"}
+    assert await reason(rows) == ""
+
+
+async def test_what_does_not_fit_the_state_is_refused_with_its_name(rows: Rows) -> None:
+    """Running is not held or moved; what is over is over; unknown names are told."""
+    await run(rows)
+    assert await act(steering.hold, rows, "a", "nobody") == [
+        "no: is Running: only what waits can be held; requeue or cancel it",
+        "no: namespace default has no such workload in the queue",
+    ]
+    assert await act(steering.move, rows, "a", queue="default") == [
+        "no: is Running: only what waits can be moved; requeue it first"
+    ]
+    await rows.see(workload("a", result="Completed", wanted=0))
+    await rows.settle("a")
+    for verb in (steering.hold, steering.release, steering.cancel, steering.requeue):
+        (message,) = await act(verb, rows, "a")
+        assert message.startswith("no: is Completed"), message
+    with pytest.raises(InvalidInput, match="--as"):
+        await act(steering.hold, rows, "a", actor="author")
+
+
+async def test_cancel_asks_for_the_deletion_and_ends_when_it_has_happened(rows: Rows) -> None:
+    """Waiting or running: nothing starts any more, and the row ends by what is seen."""
+    await run(rows)
+    await rows.see(workload("w", request(cpu=1)))
+    assert [one.split(":")[0] for one in await act(steering.cancel, rows, "a", "w")] == [
+        "is being cancelled",
+        "is being cancelled",
+    ]
+    assert await act(steering.cancel, rows, "a") == [f"is being cancelled by {ALICE} already"]
+    await see_running(rows)  # what is seen late does not take it back
+    await rows.match()
+    assert await rows.states() == {"a": "Running", "w": "Pending"}
+    for uid in ("a", "w"):
+        wanted = await read_wanted(rows.database, uid)
+        assert wanted is not None
+        assert wanted.is_deleted
+    await rows.see(workload("a", is_deleting=True), workload("w", is_deleting=True))
+    await rows.settle("a", "w")
+    assert await rows.states() == {"a": "Cancelled", "w": "Cancelled"}
+    assert await reason(rows) == await reason(rows, "w") == f"cancelled by {ALICE}"
+    assert await act(steering.cancel, rows, "a") == ["is Cancelled"]
+    await rows.check()
+
+
+async def test_requeue_waits_for_the_pods_and_keeps_the_place(rows: Rows) -> None:
+    """Suspended by an effect; slots come back pod by pod; then it waits and runs again."""
+    await run(rows, pods=2)
+    await rows.see(workload("later", request(cpu=4)))
+    (told,) = await act(steering.requeue, rows, "a")
+    assert told.startswith("is being requeued")
+    assert await act(steering.requeue, rows, "a") == [f"is being requeued by {ALICE} already"]
+    wanted = await read_wanted(rows.database, "a")
+    assert wanted is not None
+    assert wanted.is_suspended
+    await rows.settle("a")
+    assert (await rows.states())["a"] == "Running"  # its pods still run
+    left = (pod("a-1", "Running", is_gated=False, is_terminating=True, node="n0"),)
+    await rows.see(workload("a", request(2, cpu=1), pods=left, generation=3))
+    await rows.settle("a")
+    assert [state for _, _, state, _ in await rows.slots("a")] == ["returned", "held"]
+    await rows.see(workload("a", request(2, cpu=1), generation=3))
+    await rows.settle("a")
+    assert await rows.states() == {"a": "Pending", "later": "Pending"}
+    assert await reason(rows) == f"requeued by {ALICE}"
+    assert await act(steering.requeue, rows, "a") == ["is Pending: it waits already"]
+    (line,) = await accounting.runs(rows.database, "default", "a")
+    assert (line["run"], line["result"], line["slots"], line["nodes"]) == (1, "Requeued", 2, 1)
+    await rows.match()
+    assert (await rows.states())["a"] == "Allocated"
+    assert await rows.value("SELECT requeues FROM fluxjobs WHERE uid = 'a'") == 1
+    await rows.check()
+
+
+async def test_a_requeued_one_that_ends_first_has_ended(rows: Rows) -> None:
+    """Its last pod succeeds before the suspension arrives."""
+    await run(rows)
+    await act(steering.requeue, rows, "a")
+    await rows.see(workload("a", wanted=0, result="Completed", is_suspended=False))
+    await rows.settle("a")
+    assert await rows.states() == {"a": "Completed"}
+
+
+async def test_a_bare_pod_is_not_requeued(rows: Rows) -> None:
+    """It cannot be suspended."""
+    await run(rows, workload_kind="Pod")
+    (message,) = await act(steering.requeue, rows, "a")
+    assert message.startswith("no: is a bare Pod")
+
+
+async def test_an_author_who_suspends_a_running_job_gets_it_held(rows: Rows) -> None:
+    """Its slots come back with its pods, and resuming queues it again."""
+    await run(rows, pods=2)
+    ending = tuple(
+        pod(f"a-{n}", "Running", is_gated=False, is_terminating=True, node="n0") for n in range(2)
+    )
+    stopped = workload("a", request(2, cpu=1), pods=ending, is_suspended=True, generation=3)
+    await rows.see(stopped)
+    assert await reason(rows) == "suspended by its author; goes back to the queue as its pods end"
+    await rows.settle("a")
+    assert (await rows.states())["a"] == "Running"
+    assert await read_wanted(rows.database, "a") is None  # its author's word stands
+    await rows.see(workload("a", request(2, cpu=1), is_suspended=True, generation=3))
+    await rows.settle("a")
+    await rows.match()
+    assert await rows.states() == {"a": "Held"}
+    assert await reason(rows) == "suspended by its author"
+    assert await rows.slots("a") == []
+    await rows.see(workload("a", request(2, cpu=1), is_suspended=True, generation=3, wanted=1))
+    assert await rows.states() == {"a": "Held"}
+    await rows.see(workload("a", request(2, cpu=1), is_suspended=False, generation=4))
+    assert await rows.states() == {"a": "Pending"}
+    wanted = await read_wanted(rows.database, "a")
+    assert wanted is not None
+    assert wanted.is_suspended  # until its turn
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated"}
+    await rows.check()
+
+
+async def test_an_author_who_resumes_in_time_keeps_what_is_left(rows: Rows) -> None:
+    """Suspended and resumed before its pods are gone: it never leaves."""
+    await run(rows)
+    ending = (pod("a-0", "Running", is_gated=False, is_terminating=True, node="n0"),)
+    await rows.see(workload("a", pods=ending, is_suspended=True, generation=3))
+    await rows.see(workload("a", pods=ending, is_suspended=False, generation=4))
+    await rows.settle("a")
+    fresh = (pod("a-9"),)
+    await rows.see(workload("a", pods=fresh, is_suspended=False, generation=4))
+    (ungate,) = await rows.settle("a")
+    assert ungate.pod_uid == "a-9"
+
+
+async def test_our_own_suspension_is_not_taken_for_the_authors(rows: Rows) -> None:
+    """What is seen late, from before our release, changes nothing."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a", generation=1))
+    await rows.match()
+    await remember_let_go(rows.database, "a", 2)
+    await rows.see(workload("a", generation=1, wanted=1))
+    await rows.settle("a")
+    assert await rows.states() == {"a": "Allocated"}
+
+
+async def test_priority_and_queue_by_hand_win_over_the_author(rows: Rows) -> None:
+    """Also over later observations; cleared, the author's counts again."""
+    await rows.execute("INSERT INTO fluxqueues (name) VALUES ('batch')")
+    await rows.see(workload("a", priority=3))
+    assert await act(steering.set_priority, rows, "a", priority=9) == ["has priority 9"]
+    assert await act(steering.move, rows, "a", queue="batch") == ["is in queue batch"]
+    assert await act(steering.move, rows, "a", queue="x") == [
+        "no: there is no queue x; known are batch, default"
+    ]
+    await rows.see(workload("a", priority=4))
+    row = await rows.fetch("SELECT priority, queue FROM fluxjobs")
+    assert row == [{"priority": 9, "queue": "batch"}]
+    assert await act(steering.set_priority, rows, "a", priority=None) == ["has priority 4"]
+
+
+async def test_every_run_is_in_the_books(rows: Rows) -> None:
+    """Sums follow the slots' own times; what never ran is there too."""
+    await run(rows, pods=2, user_name="bob")
+    await rows.see(workload("never", request(cpu=99), user_name="bob"))
+    await rows.execute("UPDATE allocation_slots SET given_at = now() - interval '1 hour'")
+    await rows.execute(
+        """UPDATE allocation_slots SET resources = '{"cpu": 1500, "nvidia.com/gpu": 2}'"""
+    )
+    await rows.see(workload("a", request(2, cpu=1), wanted=0, result="Failed", user_name="bob"))
+    await rows.see(workload("never", is_deleting=True, user_name="bob"))
+    await rows.settle("a", "never")
+    (line,) = await accounting.use(rows.database, by=("user", "queue"))
+    assert (line["user"], line["queue"], line["runs"]) == ("bob", "default", 2)
+    assert float(line["cpu_h"]) == pytest.approx(3.0, abs=0.02)
+    assert float(line["gpu_h"]) == pytest.approx(4.0, abs=0.02)
+    (never,) = await accounting.runs(rows.database, "default", "never")
+    assert (never["result"], never["allocated_at"], never["slots"]) == ("Cancelled", None, 0)
+    with pytest.raises(InvalidInput, match="known are user, queue"):
+        await accounting.use(rows.database, by=("color",))
+
+
+async def test_a_refused_pod_gives_its_slot_back(rows: Rows) -> None:
+    """Its replacement gets another, on another node where there is one."""
+    await run(rows)
+    await rows.add_nodes(cpu_node("n1"))
+    refused = pod("a-0", "Failed", is_gated=False, node="n0")
+    await rows.see(
+        workload("a", pods=(replace_refused(refused),), is_suspended=False, generation=2)
+    )
+    await rows.settle("a")
+    assert [state for _, _, state, _ in await rows.slots("a")] == ["returned"]
+    await rows.see(workload("a", pods=(pod("a-1"),), is_suspended=False, generation=2))
+    await rows.settle("a")
+    await rows.match()
+    (ungate,) = await rows.settle("a")
+    assert (ungate.pod_uid, ungate.node) == ("a-1", "n1")
+    await rows.check()
+
+
+def replace_refused(one: object) -> object:
+    """The same pod, refused by its node."""
+    from dataclasses import replace
+
+    return replace(one, is_refused=True)  # type: ignore[type-var]
+
+
+async def test_a_pod_stranded_on_a_node_that_is_gone_is_given_up(rows: Rows) -> None:
+    """Let go, bound to none: deleted, so that its Job makes another. A bound one is not."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a", pods=(pod("p"),)))
+    await rows.match()
+    await rows.settle("a")
+    await rows.see(workload("a", pods=(pod("p", is_gated=False),), is_suspended=False))
+    await rows.settle("a")
+    await rows.execute("DELETE FROM outbox")
+    await rows.add_nodes(gone=("n0",))
+    assert await rows.outbox("cleanup") == ["a"]
+    await rows.settle("a")
+    (effect,) = await rows.fetch("SELECT key, payload FROM outbox WHERE kind = 'release'")
+    assert effect == {"key": "a", "payload": {"evict": ["p"]}}
