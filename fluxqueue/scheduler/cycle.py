@@ -8,7 +8,7 @@ the transaction that stores the decisions fails, the caller must throw the pool 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.hostlist import compress
@@ -200,7 +200,13 @@ class _Walk:
         """Before the walk: put the promises that are still possible into the plan."""
         for job in queue:
             old = self._keep.get(job.uid)
-            if old is not None and is_open(self.pools, old, self.now):
+            if old is None:
+                continue
+            # One that is due is kept as well: of a queue that overtakes nobody, those behind a
+            # head that starts now come before it, and were not looked at when it was promised.
+            late_s = max(0, self.now - old.starts_at)
+            old = replace(old, starts_at=old.starts_at + late_s, until=old.until + late_s)
+            if is_open(self.pools, old, self.now):
                 self.pools.reserve(old, self.now)
                 self._held[job.uid] = old
 
@@ -284,6 +290,11 @@ class _Walk:
         self.pools.reserve(placement, self.now)
         self._count(line, job, placement)
         line.promised += 1
+        if not line.is_backfilling:
+            # It keeps its nodes free of other queues. That is no promise: whoever comes before it
+            # in its own queue, where nothing may overtake, still goes before it.
+            self._wait(job, reason)
+            return
         if placement.starts_at < UNKNOWN_END:
             self.decisions.reserved.append((job, placement))
             return

@@ -57,7 +57,7 @@ async def _try_edge(rows: Rows, old: FluxJobState, new: FluxJobState) -> None:
     assert effect == {
         "kind": "status",
         "key": "a",
-        "payload": {"old": str(old), "new": str(new), "reason": "why"},
+        "payload": {"old": str(old), "new": str(new), "reason": "why", "held_by": None},
     }
     (line,) = await rows.fetch("SELECT uid, jobid, actor, event, detail FROM history")
     assert line["event"] == str(new)
