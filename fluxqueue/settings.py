@@ -184,13 +184,17 @@ class Settings:
     )
     # Leadership
     lease_duration_s: float = _setting(
-        15.0, "FLUXQUEUE_LEASE_DURATION_S", "a silent leader is replaced after", low=1, high=300
+        10.0,
+        "FLUXQUEUE_LEASE_DURATION_S",
+        "a silent leader is replaced after this and up to 4 s, so in less than 15 s by default",
+        low=1,
+        high=300,
     )
     matcher_lease_s: float = _setting(
         5.0, "FLUXQUEUE_MATCHER_LEASE_S", "a silent matcher is replaced after", low=1, high=300
     )
     lease_renew_s: float = _setting(
-        5.0, "FLUXQUEUE_LEASE_RENEW_S", "a leader renews this often", low=0.2, high=100
+        3.0, "FLUXQUEUE_LEASE_RENEW_S", "a leader renews this often", low=0.2, high=100
     )
     # Kubernetes API
     kube_concurrency: int = _setting(
@@ -223,6 +227,13 @@ class Settings:
             "pack",
             "spread",
         ),
+    )
+    fair_share_interval_s: float = _setting(
+        60.0,
+        "FLUXQUEUE_FAIR_SHARE_INTERVAL_S",
+        "fair shares are computed this often",
+        low=1,
+        high=86400,
     )
     queue_depth: int = _setting(
         1000, "FLUXQUEUE_QUEUE_DEPTH", "FluxJobs looked at in one cycle", low=1, high=10**6

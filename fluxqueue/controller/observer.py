@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from fluxqueue.clock import Clock
+from fluxqueue.controller import resync
 from fluxqueue.controller.observe import is_same, see_workload, trim_job, trim_pod, workload_of
+from fluxqueue.controller.queues import QueueWatch
 from fluxqueue.controller.wrapping import ensure_fluxjobs, report_invalid
 from fluxqueue.db.database import Database
-from fluxqueue.db.leadership import check_term
+from fluxqueue.db.leadership import check_term, confirm
 from fluxqueue.db.observations import (
     Known,
     WorkloadSeen,
@@ -27,11 +29,21 @@ from fluxqueue.db.observations import (
     save_nodes,
     save_workloads,
 )
-from fluxqueue.errors import DatabaseUnavailable, InvalidInput, LostLeadership
+from fluxqueue.db.queues import queue_names, save_queues
+from fluxqueue.db.rebuild import read_present
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.errors import (
+    ApiError,
+    ApiUnavailable,
+    DatabaseUnavailable,
+    InvalidInput,
+    LostLeadership,
+)
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
-from fluxqueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS, PRIORITY_CLASSES
 from fluxqueue.settings import Settings
+from fluxqueue.workload import labels
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.nodes import foreign_pod, node_fact
 from fluxqueue.workload.pods import pod_fact
@@ -47,6 +59,10 @@ GATHER_S = 0.01
 
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 
+RESYNC_RETRY_S = 30.0
+CONFIRMS = 5
+"""How often it says that it is there, in the time after which nobody would believe it."""
+
 
 class Observer:
     """Follows the cluster while its term lasts."""
@@ -61,10 +77,19 @@ class Observer:
         self._flux_uids: dict[str, str | None] = {}
         self._foreign: set[str] = set()
         self._written: dict[str, WorkloadSeen] = {}
-        self._dirty: dict[str, dict[str, None]] = {"workload": {}, "node": {}, "foreign": {}}
+        self._dirty: dict[str, dict[str, None]] = {
+            kind: {} for kind in ("workload", "node", "foreign", "queue")
+        }
         self._changed = asyncio.Event()
+        self._resync_at_s = self._confirm_at_s = float("-inf")
+        self._is_begun = False
         self._pods_by_uid: dict[str, Object] = {}
+        self._queues = QueueWatch(
+            client, lambda name: self._mark("queue", name), clock, settings.queue_policy
+        )
         self._informers = {
+            "queues": self._queues.queues,
+            "namespaces": self._queues.namespaces,
             "jobs": self._informer(JOBS, self._on_job, trim_job),
             "pods": self._informer(PODS, self._on_pod, trim_pod),
             "nodes": self._informer(NODES, self._on_node, None),
@@ -83,8 +108,8 @@ class Observer:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all lists have been read once."""
-        return all(informer.synced.is_set() for informer in self._informers.values())
+        """Whether the cluster has been read once, and the rows brought together with it."""
+        return self._is_begun
 
     # --- events only mark --------------------------------------------------------------------
 
@@ -155,13 +180,11 @@ class Observer:
         pause = RETRY_MIN_S
         try:
             while True:
-                await self._changed.wait()
-                await self._clock.sleep(GATHER_S)
                 try:
-                    await self._flush()
+                    await self._turn()
                     pause = RETRY_MIN_S
-                except DatabaseUnavailable as error:
-                    logger.warning("database away", extra={"action": "flush", "error": str(error)})
+                except (DatabaseUnavailable, ApiUnavailable) as error:
+                    logger.warning("will try again", extra={"action": "flush", "error": str(error)})
                     await self._clock.sleep(pause)
                     pause = min(2 * pause, RETRY_MAX_S)
                 except LostLeadership:
@@ -176,20 +199,92 @@ class Observer:
                 with suppress(asyncio.CancelledError):
                     await informer.stop()
 
+    async def _turn(self) -> None:
+        """Write what has changed; in between say that we are here, and compare everything."""
+        now = self._clock.monotonic_s()
+        if now >= self._resync_at_s:
+            self._resync_at_s = now + RESYNC_RETRY_S  # should it fail
+            for informer in self._informers.values():
+                await informer.relist()
+            await self._resync()
+        elif now >= self._confirm_at_s:
+            await self._confirm()
+        due_s = min(self._resync_at_s, self._confirm_at_s) - self._clock.monotonic_s()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, due_s)):
+                await self._changed.wait()
+        if self._changed.is_set():
+            await self._clock.sleep(GATHER_S)
+            await self._flush()
+
     async def _begin(self) -> None:
-        """Read the rows, then the cluster; mark what the rows know and the cluster does not."""
+        """Read the rows, then the cluster; bring the two together before anything is decided."""
         known = await self._read_known()
         self._flux_uids, self._foreign = dict(known.flux_uids), set(known.foreign)
         for informer in self._informers.values():
             informer.start()
         for informer in self._informers.values():
             await informer.synced.wait()
-        for uid in known.flux_uids:
+        pause = RETRY_MIN_S
+        while True:
+            try:
+                await self._resync()
+            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+                logger.warning("resync failed", extra={"action": "begin", "error": str(error)})
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, RETRY_MAX_S)
+            else:
+                self._is_begun = True
+                return
+
+    async def _resync(self) -> None:
+        """Compare everything with everything and store the differences, as one transaction."""
+        # FluxJobs first: a status that is newer than its row then proves the row to be old.
+        fluxjobs = resync.index_fluxjobs((await self._client.list(FLUXJOBS)).items)
+        await self._queues.ensure_default()
+        async with self._database.begin() as tx:
+            await check_term(tx, ROLE, self._term)
+            known, present = await read_known(tx), await read_present(tx)
+            differences = resync.compare(self._sight(fluxjobs), present, self._see_one)
+            ours = {**known.flux_uids, **differences.flux_uids}
+            self._foreign |= known.foreign
+            nodes = self._nodes({*known.nodes, *self._node_names()})
+            foreign = self._foreign_pods({*known.foreign, *self._pods_by_uid}, ours)
+            names = {*await queue_names(tx), *self._queues.names()}
+            await save_queues(tx, *self._queues.see(names))
+            await save_nodes(tx, *nodes)
+            await save_foreign(tx, *foreign)
+            taken = await resync.write(tx, differences)
+            await confirm(tx, ROLE, term=self._term, duration_s=self._settings.lease_duration_s)
+            tx.wake(TaskName.SCHEDULE)
+        self._flux_uids.update(differences.flux_uids)
+        for uid in differences.flux_uids:
             self._mark("workload", uid)
-        for uid in known.foreign:
-            self._mark("foreign", uid)
-        for name in known.nodes:
-            self._mark("node", name)
+        seen = [*differences.changed, *(one.seen for one in differences.found)]
+        self._remember(seen, differences.gone, foreign)
+        resync.tell(differences, taken)
+        self._confirm_at_s = self._clock.monotonic_s() + self._settings.lease_duration_s / CONFIRMS
+        self._resync_at_s = self._clock.monotonic_s() + self._settings.resync_interval_s
+
+    def _sight(self, fluxjobs: Mapping[str, resync.Object]) -> resync.Sight:
+        hosts = {
+            node["metadata"].get("labels", {}).get(labels.HOSTNAME): node["metadata"]["name"]
+            for node in self._informers["nodes"].items()
+        }
+        return resync.Sight(
+            self._objects, self._pods_of, fluxjobs, hosts, self._settings.default_cpu_m
+        )
+
+    def _node_names(self) -> set[str]:
+        return {node["metadata"]["name"] for node in self._informers["nodes"].items()}
+
+    async def _confirm(self) -> None:
+        """Say that somebody compares the rows with the cluster."""
+        async with self._database.begin() as tx:
+            await check_term(tx, ROLE, self._term)
+            if await confirm(tx, ROLE, term=self._term, duration_s=self._settings.lease_duration_s):
+                tx.wake(TaskName.SCHEDULE)
+        self._confirm_at_s = self._clock.monotonic_s() + self._settings.lease_duration_s / CONFIRMS
 
     async def _read_known(self) -> Known:
         while True:
@@ -225,11 +320,17 @@ class Observer:
         lost = [u for u in batch["workload"] if u not in self._objects and u in self._flux_uids]
         gone = {uid: self._orphans(uid) for uid in lost}
         await self._wrap(present)
+        if batch["queue"]:
+            await self._queues.ensure_default()
+        queues = self._queues.see(batch["queue"])
         seen = self._see([uid for uid in present if self._flux_uids.get(uid) is not None])
         nodes = self._nodes(batch["node"])
         foreign = self._foreign_pods(batch["foreign"])
         async with self._database.begin() as tx:
             await check_term(tx, ROLE, self._term)
+            # First: what names a queue that was made just before it must find it.
+            if batch["queue"]:
+                await save_queues(tx, *queues)
             if seen:
                 await save_workloads(tx, seen)
             if gone:
@@ -239,6 +340,7 @@ class Observer:
             if batch["foreign"]:
                 await save_foreign(tx, *foreign)
         self._remember(seen, gone, foreign)
+        await self._queues.tell_faults(queues[0])
 
     async def _wrap(self, uids: Iterable[str]) -> None:
         """Make sure that each managed workload has its FluxJob; a failure marks it again."""
@@ -266,19 +368,22 @@ class Observer:
         seen: list[WorkloadSeen] = []
         for uid in sorted(uids, key=self._age):
             try:
-                one = see_workload(
-                    self._objects[uid],
-                    list(self._pods_of.get(uid, {}).values()),
-                    flux_uid=self._flux_uids[uid],
-                    class_values=self._class_values(),
-                    default_cpu_m=self._settings.default_cpu_m,
-                )
+                one = self._see_one(uid, self._flux_uids[uid])
             except InvalidInput as error:
                 logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
                 continue
             if not is_same(self._written.get(uid), one):
                 seen.append(one)
         return seen
+
+    def _see_one(self, uid: str, flux_uid: str | None) -> WorkloadSeen:
+        return see_workload(
+            self._objects[uid],
+            list(self._pods_of.get(uid, {}).values()),
+            flux_uid=flux_uid,
+            class_values=self._class_values(),
+            default_cpu_m=self._settings.default_cpu_m,
+        )
 
     def _age(self, uid: str) -> tuple[str, int]:
         meta = self._objects[uid]["metadata"]
@@ -295,11 +400,15 @@ class Observer:
         present = [node_fact(node) for node in found.values() if node is not None]
         return present, [name for name, node in found.items() if node is None]
 
-    def _foreign_pods(self, uids: Iterable[str]) -> tuple[list[Any], list[str]]:
+    def _foreign_pods(
+        self, uids: Iterable[str], ours: Container[str] | None = None
+    ) -> tuple[list[Any], list[str]]:
+        """Pods of others that take something of a node, and those that no longer do."""
+        ours = self._flux_uids if ours is None else ours
         present, gone = [], []
         for uid in uids:
             pod = self._pods_by_uid.get(uid)
-            is_ours = pod is not None and workload_of(pod) in self._flux_uids
+            is_ours = pod is not None and workload_of(pod) in ours
             used = foreign_pod(pod) if pod is not None and not is_ours else None
             if used is not None:
                 present.append(used)

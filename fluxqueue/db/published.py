@@ -37,6 +37,12 @@ class PublishedRow:
     starts_at: int | None
     until: int | None
     slots: Sequence[Mapping[str, Any]]
+    held_by: str | None = None
+    set_priority: int | None = None
+    set_queue: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    priority_parts: Mapping[str, int] | None = None
 
 
 async def read_published(database: Database, uids: Sequence[str]) -> dict[str, PublishedRow]:
@@ -47,6 +53,7 @@ async def read_published(database: Database, uids: Sequence[str]) -> dict[str, P
             SELECT f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name,
                    f.flux_uid, f.flux_rv, f.state, f.reason, f.size, f.version, f.ignored,
                    f.submitted_at, f.allocated_at, f.started_at, f.ended_at, f.expected_start,
+                   f.held_by, f.set_priority, f.set_queue, f.queue, f.priority, f.priority_parts,
                    a.starts_at, a.until,
                    coalesce((SELECT jsonb_agg(jsonb_build_object(
                                  'node', s.node, 'resources', s.resources) ORDER BY s.number)

@@ -7,13 +7,14 @@ A row is what the cycle obeys; the FluxQueue object says what its administrator 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.observations import tell_matcher
+from fluxqueue.policy.fair_share import to_points
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, QueueRules, rules_or_none
 
@@ -37,18 +38,19 @@ class QueueSeen:
 
 _SAVE = """
 INSERT INTO fluxqueues AS q (name, uid, generation, spec, namespaces, queue_depth, priority,
-                             min_priority, max_priority, fault)
+                             min_priority, max_priority, newcomer_points, fault)
 SELECT name, uid, generation, spec, namespaces, queue_depth, coalesce(priority, 0), min_priority,
-       max_priority, fault
+       max_priority, newcomer_points, fault
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     name text, uid text, generation bigint, spec jsonb, namespaces jsonb, queue_depth int,
-    priority int, min_priority int, max_priority int, fault text)
+    priority int, min_priority int, max_priority int, newcomer_points int, fault text)
 WHERE fault IS NULL
 ON CONFLICT (name) DO UPDATE SET
     uid = excluded.uid, generation = excluded.generation, spec = excluded.spec,
     namespaces = excluded.namespaces, queue_depth = excluded.queue_depth,
     priority = excluded.priority, min_priority = excluded.min_priority,
-    max_priority = excluded.max_priority, fault = excluded.fault
+    max_priority = excluded.max_priority, newcomer_points = excluded.newcomer_points,
+    fault = excluded.fault
 WHERE (q.uid, q.generation, q.spec, q.namespaces, q.fault)
     IS DISTINCT FROM (excluded.uid, excluded.generation, excluded.spec, excluded.namespaces, NULL)
 RETURNING name
@@ -93,6 +95,7 @@ def _to_row(one: QueueSeen) -> dict[str, Any]:
             "priority": one.rules.priority,
             "min_priority": one.rules.min_priority,
             "max_priority": one.rules.max_priority,
+            "newcomer_points": to_points(1.0, one.rules),
         }
     return row
 
@@ -153,9 +156,15 @@ class QueueFigures:
     held: int
     unsatisfiable: int
 
-    def to_json(self) -> dict[str, Any]:
-        """As a dict."""
-        return asdict(self)
+    def counted_as(self, other: QueueFigures) -> QueueFigures:
+        """The same with the counts of ``other``."""
+        return replace(
+            self,
+            pending=other.pending,
+            running=other.running,
+            held=other.held,
+            unsatisfiable=other.unsatisfiable,
+        )
 
 
 async def last_transition(database: Database) -> int:
@@ -165,8 +174,8 @@ async def last_transition(database: Database) -> int:
     return 0 if row is None else int(row["last"])
 
 
-async def read_figures(database: Database) -> list[QueueFigures]:
-    """Count the FluxJobs of each queue that has an object."""
+async def read_figures(database: Database, *, with_counts: bool = True) -> list[QueueFigures]:
+    """Read each queue that has an object, and count its FluxJobs."""
     async with database.begin() as tx:
         rows = await tx.fetch(
             """
@@ -180,8 +189,10 @@ async def read_figures(database: Database) -> list[QueueFigures]:
                        count(*) FILTER (WHERE state = 'Held') AS held,
                        count(*) FILTER (WHERE state = 'Unsatisfiable') AS unsatisfiable
                 FROM fluxjobs WHERE state NOT IN ('Cancelled', 'Completed', 'Failed')
+                  AND CAST(:with_counts AS bool)
                 GROUP BY queue) c ON c.queue = q.name
             WHERE q.uid IS NOT NULL ORDER BY q.name
-            """
+            """,
+            with_counts=with_counts,
         )
     return [QueueFigures(**row) for row in rows]

@@ -307,6 +307,13 @@ fluxqueues = Table(
     Column("priority", Integer, nullable=False, server_default="0"),
     Column("min_priority", Integer),
     Column("max_priority", Integer),
+    Column(
+        "newcomer_points",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="fair share of users without a row; 0: fair share is off",
+    ),
     Column("fault", Text, comment="why the last spec seen is not the one in force"),
     CheckConstraint("queue_depth > 0", name="queue_depth"),
 )

@@ -103,3 +103,4 @@ ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role", True)
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True)
 
 FLUXJOBS = Resource("jobs.converged-computing.org", "v1alpha1", "fluxjobs", "FluxJob", True)
+FLUXQUEUES = Resource("jobs.converged-computing.org", "v1alpha1", "fluxqueues", "FluxQueue", False)

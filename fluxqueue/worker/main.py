@@ -20,6 +20,7 @@ from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.drain import drain
 from fluxqueue.worker.maintain import maintain_for_ever, sweep_for_ever
 from fluxqueue.worker.publish import publish_batch
+from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.release import release_batch, settle_batch
 from fluxqueue.worker.schedule import ROLE, Matcher
 
@@ -135,6 +136,7 @@ class Worker:
     async def _match_and_renew(self, term: int, duration_s: float) -> None:
         context = self._context
         matching = asyncio.create_task(self._run_queue("schedule", 1))
+        keeping = asyncio.create_task(QueueKeeper(context, ROLE, term).run())
         try:
             while not matching.done():
                 context.heartbeats.beat("matcher", within_s=context.patience_s)
@@ -146,6 +148,7 @@ class Worker:
                 if self._matcher is not None and self._matcher.is_forecast_due:
                     await context.database.wake(TaskName.SCHEDULE)
         finally:
-            matching.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await matching
+            for task in (keeping, matching):
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from fluxqueue.clock import to_rfc3339
+from fluxqueue.db.observations import BY_QUEUE
 from fluxqueue.db.outbox import OutboxRow
 from fluxqueue.db.published import PublishedRow, read_published, remember_versions
 from fluxqueue.errors import ApiError, Conflict, NotFound
@@ -147,7 +148,17 @@ def _render(row: PublishedRow) -> dict[str, Any]:
             ended_at_s=ended,
             ignored=row.ignored,
         ),
+        operator=_operator(row),
+        queue=row.queue,
+        priority=row.priority,
+        priority_parts=row.priority_parts,
     )
+
+
+def _operator(row: PublishedRow) -> dict[str, Any]:
+    said = {"heldBy": row.held_by, "priority": row.set_priority, "queue": row.set_queue}
+    # A merge patch takes out only what it names as null.
+    return said if any(value is not None for value in said.values()) else {}
 
 
 def _epoch(at: datetime | None) -> int | None:
@@ -160,6 +171,8 @@ async def _tell(context: WorkerContext, outbox_row: OutboxRow, row: PublishedRow
     if payload.get("new") == payload.get("old"):
         return
     kind, reason, sentence = _EVENTS[FluxJobState(payload["new"])]
+    if payload.get("held_by") == BY_QUEUE:
+        kind, reason = "Warning", "HeldByQueue"
     nodes = compress(dict.fromkeys(slot["node"] for slot in row.slots)) or "no nodes"
     message = sentence.format(jobid=row.jobid, size=row.size, nodes=nodes)
     if payload.get("reason"):

@@ -258,6 +258,7 @@ CREATE TABLE fluxqueues (
     priority INTEGER DEFAULT '0' NOT NULL,
     min_priority INTEGER,
     max_priority INTEGER,
+    newcomer_points INTEGER DEFAULT '0' NOT NULL,
     fault TEXT,
     CONSTRAINT pk_fluxqueues PRIMARY KEY (name),
     CONSTRAINT ck_fluxqueues_queue_depth CHECK (queue_depth > 0)
@@ -268,6 +269,8 @@ COMMENT ON COLUMN fluxqueues.uid IS 'UID of the FluxQueue object; null before it
 COMMENT ON COLUMN fluxqueues.namespaces IS 'those allowed, selectors resolved; null: all';
 
 COMMENT ON COLUMN fluxqueues.queue_depth IS 'null: as the settings say';
+
+COMMENT ON COLUMN fluxqueues.newcomer_points IS 'fair share of users without a row; 0: fair share is off';
 
 COMMENT ON COLUMN fluxqueues.fault IS 'why the last spec seen is not the one in force';
 
@@ -576,7 +579,8 @@ CREATE FUNCTION fluxjob_priority_parts(
         'bounded', least(coalesce(q.max_priority, 2147483647),
                          greatest(coalesce(q.min_priority, -2147483647), coalesce(given, asked))),
         'queue', coalesce(q.priority, 0),
-        'fairShare', coalesce(s.points, 0))
+        'fairShare', CASE WHEN q.newcomer_points <> 0
+                          THEN coalesce(s.points, q.newcomer_points) ELSE 0 END)
     FROM (SELECT 1) one
     LEFT JOIN fluxqueues q ON q.name = in_queue
     LEFT JOIN fair_shares s ON s.queue = in_queue AND s.user_name = of_user

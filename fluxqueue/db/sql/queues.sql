@@ -9,7 +9,8 @@ CREATE FUNCTION fluxjob_priority_parts(
         'bounded', least(coalesce(q.max_priority, 2147483647),
                          greatest(coalesce(q.min_priority, -2147483647), coalesce(given, asked))),
         'queue', coalesce(q.priority, 0),
-        'fairShare', coalesce(s.points, 0))
+        'fairShare', CASE WHEN q.newcomer_points <> 0
+                          THEN coalesce(s.points, q.newcomer_points) ELSE 0 END)
     FROM (SELECT 1) one
     LEFT JOIN fluxqueues q ON q.name = in_queue
     LEFT JOIN fair_shares s ON s.queue = in_queue AND s.user_name = of_user

@@ -204,6 +204,10 @@ def test_a_status_replaces_the_one_before(crd: dict[str, Any]) -> None:
         started_at_s=1,
         ended_at_s=2,
         resource_set={"version": 1},
+        operator={"heldBy": "alice"},
+        queue="batch",
+        priority=7,
+        priority_parts={"asked": 7},
     ) | {"expectedStart": "2026-01-01T00:00:00Z"}
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert full.keys() == schema["properties"]["status"]["properties"].keys()

@@ -1,0 +1,201 @@
+"""FluxQueues as the controller sees them: whole present states, with their namespaces resolved.
+
+Part of ``observer``, which owns the loop and the transaction. The matcher knows no labels of
+namespaces, so a selector is resolved here, anew whenever a namespace or a queue changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.clock import Clock, to_rfc3339
+from fluxqueue.db.queues import QueueSeen
+from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, InvalidInput, InvalidSettings
+from fluxqueue.fluxjob.request import NodeRequirement, Operator
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.informer import Informer
+from fluxqueue.kube.resources import EVENTS, FLUXQUEUES, NAMESPACES
+from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, read_rules
+
+logger = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+RETRY_CAP_S = 5.0
+_EVENT_NAMESPACE = "default"
+"""Where the API server keeps events about objects that have no namespace."""
+
+
+def trim_namespace(namespace: Object) -> Object:
+    """Keep name and labels."""
+    meta = namespace["metadata"]
+    kept = ("name", "uid", "resourceVersion", "labels")
+    return {"metadata": {key: meta[key] for key in kept if key in meta}}
+
+
+def trim_queue(queue: Object) -> Object:
+    """Keep what is asked for: the counts in its status change all the time and say nothing new."""
+    meta = queue["metadata"]
+    kept = ("name", "uid", "resourceVersion", "generation")
+    return {
+        "metadata": {key: meta[key] for key in kept if key in meta},
+        "spec": queue.get("spec") or {},
+    }
+
+
+@dataclass(slots=True)
+class QueueWatch:
+    """Follows FluxQueues and namespaces; ``mark`` is told the names of queues to be written."""
+
+    client: KubeClient
+    mark: Callable[[str], None]
+    clock: Clock
+    policy: str
+    """Policy of the queue ``default`` where it has to be made."""
+    queues: Informer = field(init=False)
+    namespaces: Informer = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the informers; the observer starts and stops them."""
+        self.queues = Informer(
+            self.client,
+            FLUXQUEUES,
+            on_change=self._on_queue,
+            transform=trim_queue,
+            retry_cap_s=RETRY_CAP_S,
+        )
+        self.namespaces = Informer(
+            self.client,
+            NAMESPACES,
+            on_change=self._on_namespace,
+            transform=trim_namespace,
+            retry_cap_s=RETRY_CAP_S,
+        )
+
+    def _on_queue(self, old: Object | None, new: Object | None) -> None:
+        queue = new or old
+        assert queue is not None, "an informer tells of an object, old or new"
+        if old is None or new is None or _asked(old) != _asked(new):
+            self.mark(queue["metadata"]["name"])
+
+    def _on_namespace(self, old: Object | None, new: Object | None) -> None:
+        if _labels(old) != _labels(new) or old is None or new is None:
+            for queue in self.queues.items():
+                if "selector" in (queue["spec"].get("allowedNamespaces") or {}):
+                    self.mark(queue["metadata"]["name"])
+
+    def see(self, names: Iterable[str]) -> tuple[list[QueueSeen], list[str]]:
+        """The queues ``names`` as they are, and those of them that are gone."""
+        found = {name: self.queues.get("", name) for name in names}
+        seen = [self._see_one(queue) for queue in found.values() if queue is not None]
+        return seen, [name for name, queue in found.items() if queue is None]
+
+    def names(self) -> set[str]:
+        """Names of all that there are."""
+        return {queue["metadata"]["name"] for queue in self.queues.items()}
+
+    def _see_one(self, queue: Object) -> QueueSeen:
+        meta, spec = queue["metadata"], queue["spec"]
+        rules, fault = None, None
+        try:
+            rules = read_rules(meta["name"], spec)
+        except (InvalidInput, InvalidSettings) as error:
+            fault = str(error)
+        return QueueSeen(
+            name=meta["name"],
+            uid=meta["uid"],
+            generation=int(meta.get("generation") or 0),
+            spec=spec,
+            namespaces=self._allowed(spec),
+            rules=rules,
+            fault=fault,
+        )
+
+    def _allowed(self, spec: Mapping[str, Any]) -> list[str] | None:
+        allowed = spec.get("allowedNamespaces")
+        if not allowed:
+            return None
+        names = set(allowed.get("names") or ())
+        selector = allowed.get("selector")
+        if selector is not None:
+            names |= {
+                namespace["metadata"]["name"]
+                for namespace in self.namespaces.items()
+                if is_selected(selector, _labels(namespace) or {})
+            }
+        return sorted(names)
+
+    async def ensure_default(self) -> None:
+        """Make the FluxQueue ``default`` where there is none; it can be changed like any other.
+
+        Raises
+        ------
+        ApiUnavailable, ApiError
+            It could not be made; the caller tries again.
+        """
+        if self.queues.get("", DEFAULT_QUEUE) is not None:
+            return
+        body = {"metadata": {"name": DEFAULT_QUEUE}, "spec": {"policy": self.policy}}
+        try:
+            made = await self.client.create(FLUXQUEUES, None, body)
+        except Conflict:
+            return
+        self.queues.observe(trim_queue(made))
+
+    async def tell_faults(self, seen: Iterable[QueueSeen]) -> None:
+        """Write an Event for each spec that cannot be used."""
+        for one in seen:
+            if one.fault is not None:
+                await self._tell_fault(one)
+
+    async def _tell_fault(self, queue: QueueSeen) -> None:
+        logger.warning("queue cannot be used", extra={"queue": queue.name, "error": queue.fault})
+        at = to_rfc3339(self.clock.now_s())
+        body = {
+            "metadata": {"name": f"{queue.name}.{queue.uid}.{queue.generation}"[-253:]},
+            "involvedObject": {
+                "apiVersion": FLUXQUEUES.api_version,
+                "kind": FLUXQUEUES.kind,
+                "name": queue.name,
+                "uid": queue.uid,
+            },
+            "type": "Warning",
+            "reason": "InvalidQueue",
+            "message": f"its former spec stays in force: {queue.fault}"[:1024],
+            "source": {"component": "fluxqueue"},
+            "reportingComponent": "fluxqueue",
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        try:
+            await self.client.create(EVENTS, _EVENT_NAMESPACE, body)
+        except (ApiError, ApiUnavailable):
+            return  # told already, or it cannot be told; the row and the log say it too
+
+
+def _asked(queue: Object) -> tuple[Any, ...]:
+    meta = queue["metadata"]
+    return meta["uid"], meta.get("generation"), queue["spec"]
+
+
+def _labels(namespace: Object | None) -> Mapping[str, str] | None:
+    return None if namespace is None else namespace["metadata"].get("labels") or {}
+
+
+def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a ``metav1.LabelSelector`` matches; an empty one matches everything."""
+    wanted = selector.get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        return False
+    return all(_is_met(one, labels) for one in selector.get("matchExpressions") or ())
+
+
+def _is_met(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    return NodeRequirement(
+        expression["key"],
+        Operator(expression["operator"]),
+        tuple(expression.get("values") or ()),
+    ).is_met_by(labels)

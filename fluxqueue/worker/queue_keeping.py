@@ -1,0 +1,206 @@
+"""What the holder of the matcher's role does for the named queues beside matching.
+
+At intervals it computes fair shares, and writes the counts that FluxQueues show. Neither goes with
+each FluxJob: both are bounded in rate, and both write only what has changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluxqueue.clock import to_rfc3339
+from fluxqueue.db.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
+from fluxqueue.db.leadership import check_term
+from fluxqueue.db.queues import QueueFigures, last_transition, read_figures, read_rules
+from fluxqueue.errors import (
+    ApiError,
+    ApiUnavailable,
+    DatabaseUnavailable,
+    LostLeadership,
+    NotFound,
+)
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import FLUXQUEUES
+from fluxqueue.policy.fair_share import decay, decayed_use, factors, to_points
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.worker.context import WorkerContext
+
+logger = logging.getLogger(__name__)
+
+STATUS_S = 2.0
+"""The counts of a queue are written at most this often."""
+
+
+class QueueKeeper:
+    """Keeps shares and counts up to date while its term lasts."""
+
+    def __init__(self, context: WorkerContext, role: str, term: int) -> None:
+        self._context, self._role, self._term = context, role, term
+        self._shares_at_s = float("-inf")
+        self._seen: tuple[int, list[QueueFigures]] | None = None
+        self._written: dict[str, dict[str, Any]] = {}
+
+    async def run(self) -> None:
+        """Run until cancelled, or until the term is over."""
+        clock = self._context.clock
+        while True:
+            try:
+                await self.turn()
+            except LostLeadership:
+                return
+            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+                logger.warning("will try again", extra={"action": "queues", "error": str(error)})
+            except Exception:
+                # A defect here may cost a count, never the matching beside it.
+                logger.exception("keeping the queues failed")
+            await clock.sleep(STATUS_S)
+
+    async def turn(self) -> None:
+        """Do what is due."""
+        now_s = self._context.clock.monotonic_s()
+        if now_s - self._shares_at_s >= self._context.settings.fair_share_interval_s:
+            self._shares_at_s = now_s
+            await self.share()
+        await self.show()
+
+    # --- fair share ----------------------------------------------------------------------------
+
+    async def share(self) -> int:
+        """Compute all shares anew; give the number of FluxJobs whose priority has changed."""
+        async with self._context.database.begin() as tx:
+            await check_term(tx, self._role, self._term)
+            rules = {
+                name: one
+                for name, one in (await read_rules(tx)).items()
+                if one.fair_share is not None
+            }
+            read = await read_shares(tx, list(rules))
+            if not rules and not read.old:
+                return 0
+            shares = compute_shares(rules, read)
+            changed = {
+                pair
+                for pair in {*shares, *read.old}
+                if (shares[pair].points if pair in shares else None)
+                != (read.old[pair].points if pair in read.old else None)
+            }
+            touched = await store_shares(tx, shares, changed)
+        if touched:
+            logger.info("shares", extra={"action": "share", "fluxjobs": touched})
+        return touched
+
+    # --- what FluxQueues show ------------------------------------------------------------------
+
+    async def show(self) -> int:
+        """Write the counts of the queues where they have changed; give the number of writes."""
+        last = await last_transition(self._context.database)
+        figures = await read_figures(self._context.database, with_counts=self._must_count(last))
+        if self._seen is not None and not self._must_count(last):
+            figures = _with_counts(figures, self._seen[1])
+        written = 0
+        for one in figures:
+            written += await self._show_one(one)
+        self._seen = (last, figures)
+        return written
+
+    def _must_count(self, last: int) -> bool:
+        return self._seen is None or self._seen[0] != last
+
+    async def _show_one(self, figures: QueueFigures) -> int:
+        key = figures.uid or figures.name
+        before = self._written.get(key)
+        if before is None:
+            try:
+                found = await self._context.client.get(FLUXQUEUES, None, figures.name)
+            except NotFound:
+                return 0
+            before = found.get("status") or {}
+        status = render_status(figures, before, at_s=self._context.clock.now_s())
+        if status == before:
+            self._written[key] = status
+            return 0
+        try:
+            await self._context.client.patch(
+                FLUXQUEUES,
+                None,
+                figures.name,
+                {"status": status},
+                kind=PatchKind.MERGE,
+                subresource="status",
+            )
+        except NotFound:
+            return 0
+        self._written[key] = status
+        return 1
+
+
+def compute_shares(rules: Mapping[str, QueueRules], read: SharesRead) -> dict[QueueUser, Share]:
+    """Decay what was used before, add what was held since, and turn it into points."""
+    used: dict[QueueUser, float] = defaultdict(float)
+    half_lives = {name: one.fair_share.half_life_s for name, one in rules.items() if one.fair_share}
+    for pair, old in read.old.items():
+        if pair[0] in half_lives:
+            elapsed_s = read.now_s - read.computed_s[pair[0]]
+            used[pair] += decay(old.used, elapsed_s, half_lives[pair[0]])
+    for held in read.held:
+        begin_s = max(held.begin_s, read.computed_s.get(held.queue, 0.0))
+        used[held.queue, held.user] += decayed_use(
+            held.cpus, begin_s, held.end_s, read.now_s, half_lives[held.queue]
+        )
+    found = factors(used, read.waiting, {name: one.weight for name, one in rules.items()})
+    return {
+        pair: Share(used.get(pair, 0.0), factor, to_points(factor, rules[pair[0]]))
+        for pair, factor in found.items()
+    }
+
+
+def _with_counts(
+    figures: Sequence[QueueFigures], counted: Sequence[QueueFigures]
+) -> list[QueueFigures]:
+    before = {one.name: one for one in counted}
+    return [one.counted_as(before[one.name]) if one.name in before else one for one in figures]
+
+
+def render_status(figures: QueueFigures, before: Mapping[str, Any], *, at_s: int) -> dict[str, Any]:
+    """Render a whole status; conditions that stay as they are keep their time."""
+    spec = figures.spec
+    is_enabled, is_started = spec.get("enabled", True), spec.get("started", True)
+    wanted = (
+        (
+            "Valid",
+            figures.fault is None,
+            "InForce" if figures.fault is None else "Refused",
+            figures.fault or "",
+        ),
+        ("Enabled", is_enabled, "AsSpecified", "" if is_enabled else "takes no submissions"),
+        ("Started", is_started, "AsSpecified", "" if is_started else "starts no jobs"),
+    )
+    old = {one["type"]: one for one in before.get("conditions") or ()}
+    return {
+        "pending": figures.pending,
+        "running": figures.running,
+        "held": figures.held,
+        "unsatisfiable": figures.unsatisfiable,
+        "observedGeneration": figures.generation,
+        "conditions": [
+            _condition(old.get(name), name, holds, reason, message, at_s)
+            for name, holds, reason, message in wanted
+        ],
+    }
+
+
+def _condition(
+    old: Mapping[str, Any] | None, name: str, holds: bool, reason: str, message: str, at_s: int
+) -> dict[str, Any]:
+    status = "True" if holds else "False"
+    is_same = old is not None and old["status"] == status
+    return {
+        "type": name,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": old["lastTransitionTime"] if is_same and old else to_rfc3339(at_s),
+    }
