@@ -14,7 +14,8 @@ EARLY_POLICIES = ["first", "firstnodex"]
 
 @st.composite
 def graphs(draw: st.DrawFn, *, max_racks: int = 3, max_nodes: int = 3) -> ResourceGraph:
-    """cluster -> racks -> nodes -> (sockets ->) cores, gpus and memory pools of 1 to 3 units."""
+    """cluster -> racks -> nodes -> (sockets ->) cores, gpus and memory pools; the pools are whole
+    vertices of 1 to 3 units as in Fluxion, or consumable ones of up to 7."""
     builder = GraphBuilder()
     numbers = iter(range(10_000))
 
@@ -27,6 +28,7 @@ def graphs(draw: st.DrawFn, *, max_racks: int = 3, max_nodes: int = 3) -> Resour
 
     root = add("cluster", 0, None)
     has_sockets = draw(st.booleans())
+    is_consumable = draw(st.booleans())
     rank = 0
     for rack_number in range(draw(st.integers(1, max_racks))):
         rack = add("rack", rack_number, root)
@@ -43,8 +45,14 @@ def graphs(draw: st.DrawFn, *, max_racks: int = 3, max_nodes: int = 3) -> Resour
                 for gpu in range(draw(st.integers(0, 2))):
                     add("gpu", socket_number * 4 + gpu, parent)
                 for pool in range(draw(st.integers(0, 2))):
-                    size = draw(st.integers(1, 3))
-                    add("memory", socket_number * 4 + pool, parent, size=size)
+                    size = draw(st.integers(1, 7 if is_consumable else 3))
+                    add(
+                        "memory",
+                        socket_number * 4 + pool,
+                        parent,
+                        size=size,
+                        is_consumable=is_consumable,
+                    )
     return builder.build()
 
 

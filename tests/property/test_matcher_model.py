@@ -15,7 +15,13 @@ from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.graph.state import GraphState
 from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.jobspec import Count, Jobspec, Resource
-from tests.property.graph_strategies import EARLY_POLICIES, STATIC_POLICIES, graphs, jobspecs
+from tests.property.graph_strategies import (
+    EARLY_POLICIES,
+    STATIC_POLICIES,
+    counts,
+    graphs,
+    jobspecs,
+)
 
 QUIET = list(HealthCheck)
 ALL_POLICIES = [*STATIC_POLICIES, *EARLY_POLICIES, "pack", "spread"]
@@ -52,14 +58,32 @@ def check_no_overlap(state: GraphState) -> None:
     for one, other in itertools.combinations(bookings, 2):
         if one.overlaps(other.at, other.end):
             assert not held(ResourceSet(graph, one)) & held(ResourceSet(graph, other))
+    check_shares(state)
     for v, planner in state.planners.items():
         for booking in bookings:
             mine = [u for u in held(ResourceSet(graph, booking)) if v < u < graph.end[v]]
+            units = {u: graph.size[u] for u in mine}
+            units |= {u: n for u, n in booking.shares.items() if v < u < graph.end[v]}
             counts = tuple(
-                sum(graph.size[u] for u in mine if graph.type_of[u] == kind)
+                sum(n for u, n in units.items() if graph.type_of[u] == kind)
                 for kind in planner.types
             )
             assert planner.spans.get(booking.job, (0, 0, (0,) * len(counts)))[2] == counts
+
+
+def check_shares(state: GraphState) -> None:
+    """Never more units of a pool are taken than it has, and none of a pool that is held whole."""
+    graph = state.graph
+    bookings = list(state.bookings.values())
+    for now in {booking.at for booking in bookings}:
+        taken: dict[int, int] = {}
+        for booking in bookings:
+            if booking.at <= now < booking.end:
+                whole = {v: graph.size[v] for v in held(ResourceSet(graph, booking))}
+                for v, units in (whole | booking.shares).items():
+                    if graph.type_of[v] in graph.consumable:
+                        taken[v] = taken.get(v, 0) + units
+        assert all(units <= graph.size[v] for v, units in taken.items())
 
 
 def snapshot(state: GraphState) -> list[Any]:
@@ -68,6 +92,7 @@ def snapshot(state: GraphState) -> list[Any]:
         {v: dict(jobs) for v, jobs in state.top_jobs.items() if jobs},
         {v: (list(p.points), [list(c) for c in p.used], dict(p.spans)) for v, p in
          state.planners.items()},
+        {v: dict(jobs) for v, jobs in state.pool_jobs.items() if jobs},
         {t: dict(blocks) for t, blocks in state.events.items()},
         list(state.event_times),
         state.exclusive_tops,
@@ -147,6 +172,77 @@ def test_slots_of_cores_match_exhaustive_search(
     parents = [graph.parent[core] for core in cores]
     assert all(parents.count(parent) % need == 0 for parent in parents)
     assert all(core in free[graph.parent[core]]["core"] for core in cores)
+
+
+@st.composite
+def share_slots(draw: st.DrawFn) -> Jobspec:
+    parts = [Resource("memory", draw(counts))]
+    if draw(st.booleans()):
+        parts.append(Resource("core", Count(1, 1)))
+    number = draw(st.integers(1, 3))
+    slot = Resource("slot", Count(number, number), tuple(parts), label="default")
+    return Jobspec(1, (slot,), duration_s=draw(st.sampled_from([5.0, 10.0])))
+
+
+def units_left(matcher: Matcher, v: int, start: int, end: int) -> int:
+    """Units of a pool that nobody takes at any second of a window, by looking at each."""
+    graph = matcher.graph
+    most = 0
+    for now in range(start, end):
+        taken = 0
+        for booking in matcher.state.bookings.values():
+            if booking.at <= now < booking.end:
+                is_whole = v in held(ResourceSet(graph, booking))
+                taken += graph.size[v] if is_whole else booking.shares.get(v, 0)
+        most = max(most, taken)
+    return graph.size[v] - most
+
+
+@pytest.mark.parametrize("policy", ["low", "high", "lonode", "hinode", "first"])
+@settings(max_examples=25, deadline=None, suppress_health_check=QUIET)
+@given(graph=graphs(), data=st.data())
+def test_shares_match_exhaustive_search(
+    policy: str, graph: ResourceGraph, data: st.DataObject
+) -> None:
+    """A slot of units of a consumable pool fits exactly if some parent has them left throughout
+    the window; units of one slot come from the pools of one parent."""
+    if not graph.consumable:
+        return
+    matcher = Matcher(graph, policy)
+    fill(matcher, data, 1, data.draw(st.integers(0, 6)))
+    jobspec = data.draw(share_slots())
+    slot = jobspec.resources[0]
+    end = int(jobspec.duration_s)
+    free = free_children(matcher, 0, end)
+    slots = 0
+    for by_type in free.values():
+        if not all(part.type in by_type for part in slot.with_):
+            continue
+        fitting = []
+        for part in slot.with_:
+            units = len(by_type[part.type])
+            if part.type == "memory":
+                units = sum(units_left(matcher, v, 0, end) for v in by_type["memory"])
+            each = part.count.largest_within(units)
+            fitting.append(units // each if each else 0)
+        slots += min(fitting)
+    wanted = slot.count.minimum
+    try:
+        found = matcher.match(jobspec, 500)
+    except InsufficientResources:
+        assert slots < wanted
+        return
+    assert slots >= wanted
+    assert found is not None
+    check_no_overlap(matcher.state)
+    parents: dict[int, int] = {}
+    for v, units in found.booking.shares.items():
+        parents[graph.parent[v]] = parents.get(graph.parent[v], 0) + units
+    memory = next(part.count for part in slot.with_ if part.type == "memory")
+    assert sum(parents.values()) >= wanted * memory.minimum
+    if memory.minimum == memory.maximum:
+        assert all(units % memory.minimum == 0 for units in parents.values())
+        assert sum(parents.values()) == wanted * memory.minimum
 
 
 @pytest.mark.parametrize("policy", ["low", "high", "lonode", "hinode"])

@@ -84,8 +84,12 @@ def test_wild_requests_are_answered_alike(
         note(f"{verb} {jobspec}")
         assert answer(fast, jobspec, job, 0, verb) == answer(slow, jobspec, job, 0, verb)
     held: set[int] = set()
+    shared: set[int] = set()
     for booking in fast.state.bookings.values():
         if booking.at == 0:
             mine = {v for v, own in ResourceSet(graph, booking).vertices() if own}
             assert not mine & held
+            assert not mine & shared
+            assert not booking.shares.keys() & held
             held |= mine
+            shared |= booking.shares.keys()
