@@ -23,6 +23,7 @@ UNSEEN_S = 300
 COMPARISONS: tuple[Callable[[View], Iterator[Finding]], ...] = (
     queue.drift,
     queue.reservations,
+    queue.promises,
     workloads.rows_of_workloads,
     workloads.workloads_of_rows,
     workloads.allocations,

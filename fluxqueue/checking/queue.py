@@ -35,6 +35,25 @@ def reservations(view: View) -> Iterator[Finding]:
             yield Finding("reservation not kept", row_.subject, detail)
 
 
+def promises(view: View) -> Iterator[Finding]:
+    """The first start that was promised is kept, or the matcher wrote down whose fault it is.
+
+    While one still waits the excuse may be to come; what has started late without one stays so.
+    """
+    is_excused = _has_overrun(view) or _has_lost_node(view)
+    for promise in view.rows.promises:
+        row = view.row_of.get(promise.uid)
+        if row is None or promise.excuse is not None:
+            continue
+        has_started = promise.allocated_at_s is not None
+        late_s = (promise.allocated_at_s or view.rows.now_s) - promise.starts_at_s
+        if late_s <= START_TOLERANCE_S or (is_excused and not has_started):
+            continue
+        what = "started" if has_started else "still waits"
+        detail = f"job {row.jobid} {what} {late_s} s after its first promised start"
+        yield Finding("promise not kept", row.subject, detail, may_pass=not has_started)
+
+
 def _has_overrun(view: View) -> bool:
     ends = (allocation.until_s for allocation in view.rows.allocations)
     return any(until_s is not None and until_s < view.rows.now_s for until_s in ends)

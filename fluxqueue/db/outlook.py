@@ -110,16 +110,13 @@ async def read_promises(tx: Transaction) -> dict[str, Promise]:
     return {row["uid"]: Promise(row["starts_at"], row["excuse"]) for row in rows}
 
 
-async def store_promises(
-    tx: Transaction, promises: Mapping[str, Promise], jobids: Mapping[str, int]
-) -> None:
+async def store_promises(tx: Transaction, promises: Mapping[str, Promise]) -> None:
     """Write down promises that are new, or that have just got their excuse."""
     if not promises:
         return
     rows: list[dict[str, Any]] = [
         {
             "uid": uid,
-            "jobid": jobids[uid],
             "event": PROMISED if one.excuse is None else EXCUSED,
             "detail": {"starts_at": one.starts_at}
             | ({} if one.excuse is None else {"excuse": one.excuse}),
@@ -129,11 +126,12 @@ async def store_promises(
     await tx.execute(
         """
         INSERT INTO history (uid, jobid, actor, event, detail)
-        SELECT r.uid, r.jobid,
+        SELECT r.uid, f.jobid,
                coalesce(nullif(current_setting('fluxqueue.actor', true), ''), session_user),
                r.event, r.detail
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, jobid bigint, event text, detail jsonb)
+            uid text, event text, detail jsonb)
+        JOIN fluxjobs f ON f.uid = r.uid
         """,
         rows=orjson.dumps(rows).decode(),
     )

@@ -80,6 +80,19 @@ class ReservationRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PromiseRow:
+    """The first start promised in a wait; ``allocated_at_s`` is None while the wait lasts.
+
+    ``excuse``: whom the matcher blamed when its plan fell behind.
+    """
+
+    uid: str
+    starts_at_s: int
+    allocated_at_s: int | None
+    excuse: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class LateEffect:
     """An outbox row that is overdue or has failed often; ``overdue_s`` counts from its due time."""
 
@@ -112,6 +125,7 @@ class Rows:
     slots: tuple[SlotRow, ...] = ()
     usage: tuple[UsageRow, ...] = ()
     reservations: tuple[ReservationRow, ...] = ()
+    promises: tuple[PromiseRow, ...] = ()
     late: tuple[LateEffect, ...] = ()
     drift: tuple[DriftRow, ...] = ()
 
@@ -145,6 +159,25 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
     "reservations": (
         ReservationRow,
         "SELECT uid, starts_at AS starts_at_s FROM reservations",
+    ),
+    "promises": (
+        PromiseRow,
+        """
+        SELECT p.uid, (p.detail ->> 'starts_at')::bigint AS starts_at_s,
+               CASE WHEN n.event = 'Allocated' THEN extract(epoch FROM n.at)::bigint END
+                   AS allocated_at_s,
+               (SELECT x.detail ->> 'excuse' FROM history x
+                WHERE x.uid = p.uid AND x.id > p.id AND x.event = 'PromiseExcused'
+                  AND (n.id IS NULL OR x.id < n.id) ORDER BY x.id LIMIT 1) AS excuse
+        FROM fluxjobs f JOIN history p ON p.uid = f.uid AND p.event = 'Promised'
+        LEFT JOIN LATERAL (
+            SELECT h.id, h.event, h.at FROM history h
+            WHERE h.uid = p.uid AND h.id > p.id
+              AND h.event NOT IN ('Pending', 'Reserved', 'PromiseExcused')
+            ORDER BY h.id LIMIT 1) n ON true
+        WHERE (NOT f.is_gone OR f.ended_at IS NULL)
+          AND (n.event = 'Allocated' OR n.event IS NULL AND f.state IN ('Pending', 'Reserved'))
+        """,
     ),
     "late": (
         LateEffect,

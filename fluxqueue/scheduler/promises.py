@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 
 NAMED_MAX = 3
@@ -22,14 +23,20 @@ NODES_MAX = 200
 """Characters of a hostlist in one excuse."""
 
 BARRED = "a limit, or its queue was stopped"
+AWAY = "held back, or too far back in its queue to be looked at"
+ANOTHER = "it asks for something else now"
 
 
 @dataclass(slots=True)
 class Promise:
-    """The first start that was promised (epoch seconds), and why it may be missed."""
+    """The first start that was promised (epoch seconds), and why it may be missed.
+
+    ``request`` is what it was promised for; None where that is not known any more.
+    """
 
     starts_at: int
     excuse: str | None = None
+    request: ResourceRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,7 @@ class Promises:
         mishaps: Mishaps,
     ) -> Mapping[str, Promise]:
         """Compare a cycle's plan with what was promised; give the promises that are new or
-        newly excused.
+        newly excused. Whoever is not in the queue has no promise any more.
 
         Parameters
         ----------
@@ -91,14 +98,27 @@ class Promises:
             promise, start = self.kept.get(job.uid), planned.get(job.uid)
             if promise is None:
                 if start is not None and start > now:
-                    changed[job.uid] = self.kept[job.uid] = Promise(start)
+                    promise = self.kept[job.uid] = Promise(start, request=job.request)
+                    changed[job.uid] = promise
             elif promise.excuse is None and (start is None or start > promise.starts_at):
-                is_barred = job.uid in decisions.barred
-                promise.excuse = BARRED if is_barred else mishaps.excuse()
+                promise.excuse = self._excuse(job, promise, decisions, mishaps)
                 if promise.excuse is not None:
                     changed[job.uid] = promise
+        present = {job.uid for job in queue}
+        for uid in [uid for uid in self.kept if uid not in present]:
+            promise = self.kept.pop(uid)
+            if promise.excuse is None:
+                promise.excuse = AWAY
+                changed[uid] = promise
         return changed
 
+    def _excuse(
+        self, job: PendingJob, promise: Promise, decisions: Decisions, mishaps: Mishaps
+    ) -> str | None:
+        if promise.request not in {None, job.request}:
+            return ANOTHER
+        return BARRED if job.uid in decisions.barred else mishaps.excuse()
+
     def forget(self, uid: str) -> None:
-        """It has started, or is no longer in the queue: a new wait is a new promise."""
+        """It has started: a new wait is a new promise."""
         self.kept.pop(uid, None)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fluxqueue.db import outlook
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
+from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import Matrix, Placement, PoolSet
 from fluxqueue.graph.room import lost_room, placement_on, room, unusable
 from fluxqueue.policy.queue_policy import QueuePolicy
@@ -57,6 +58,7 @@ class Plans:
     term: int
     _promises: Promises = field(default_factory=Promises)
     _reserved: dict[str, Placement] = field(default_factory=dict)
+    _requests: dict[str, ResourceRequest] = field(default_factory=dict)
     _stored: dict[str, outlook.StoredReservation] = field(default_factory=dict)
     _told: dict[str, Told] = field(default_factory=dict)
     _room: Matrix | None = None
@@ -69,7 +71,7 @@ class Plans:
         self.look(pools, now)
         self._promises = Promises(await outlook.read_promises(tx))
         self._stored = await outlook.read_reservations(tx)
-        self._reserved = {}
+        self._reserved, self._requests = {}, {}
         told = await outlook.read_told(tx)
         self._told = {uid: Told(None, one) for uid, one in told.items()}
         self._room, self._last = None, None
@@ -90,8 +92,13 @@ class Plans:
                     self._reserved[job.uid] = placement_on(
                         pools, job.request, one.nodes, one.starts_at
                     )
+                    self._requests[job.uid] = job.request
             self._stored = {}
-        return self._reserved
+        return {
+            job.uid: self._reserved[job.uid]
+            for job in queue
+            if self._requests.get(job.uid) == job.request
+        }
 
     async def note(
         self, tx: Transaction, pools: PoolSet, cycle: Cycle, topped_up: Sequence[str]
@@ -100,9 +107,9 @@ class Plans:
         decisions = cycle.decisions
         mishaps = await self._mishaps(tx, pools, topped_up)
         changed = self._promises.take_in(cycle.queue, decisions, now=cycle.now, mishaps=mishaps)
-        jobids = {job.uid: job.jobid for job in cycle.queue}
-        await outlook.store_promises(tx, changed, jobids)
+        await outlook.store_promises(tx, changed)
         self._reserved = {job.uid: placement for job, placement in decisions.reserved}
+        self._requests = {job.uid: job.request for job, _ in decisions.reserved}
         for job, _ in decisions.allocated:
             self._promises.forget(job.uid)
         self._last = cycle

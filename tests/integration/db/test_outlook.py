@@ -8,6 +8,7 @@ from typing import cast
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.observations import save_foreign
+from fluxqueue.db.snapshot import PromiseRow, read_rows
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
@@ -188,3 +189,42 @@ async def test_what_is_told_does_not_outlive_the_wait(rows: Rows) -> None:
     cast("ManualClock", rows.clock).advance(10)
     await rows.match()
     assert await rows.fetch("SELECT reason FROM fluxjobs WHERE uid = 'c'") == [{"reason": "held"}]
+
+
+async def test_the_check_sees_promises_kept_and_broken(rows: Rows) -> None:
+    """As rows of a snapshot: kept; then late with an excuse; then, by force, without one."""
+    now = await busy_cluster(rows)
+    (promise,) = (await read_rows(rows.database)).promises
+    assert promise == PromiseRow("b", now + HOUR_S, None, None)
+    cast("ManualClock", rows.clock).advance(HOUR_S + 30)
+    await rows.match()
+    (promise,) = (await read_rows(rows.database)).promises
+    assert promise.excuse == "overrun of job 1"
+    await rows.see(workload("a", request(2, cpu=4, duration_s=HOUR_S), result="Completed"))
+    await rows.settle("a")
+    await rows.match()
+    assert (await rows.states())["b"] == "Allocated"
+    found = {one.uid: one for one in (await read_rows(rows.database)).promises}
+    assert found["b"].excuse == "overrun of job 1"
+    assert found["b"].allocated_at_s is not None
+    await rows.execute("DELETE FROM history WHERE event = 'PromiseExcused'")
+    found = {one.uid: one for one in (await read_rows(rows.database)).promises}
+    assert found["b"].excuse is None
+
+
+async def test_who_leaves_the_queue_is_promised_nothing_any_more(rows: Rows) -> None:
+    """Held and released: the second wait has a promise of its own, the first an excuse."""
+    now = await busy_cluster(rows)
+    await rows.execute("UPDATE fluxjobs SET state = 'Held', held_by = 'x' WHERE uid = 'b'")
+    await rows.match()
+    await rows.execute("UPDATE fluxjobs SET state = 'Pending', held_by = NULL WHERE uid = 'b'")
+    cast("ManualClock", rows.clock).advance(60)
+    await rows.match()
+    events = await rows.fetch(
+        "SELECT event, detail ->> 'starts_at' AS at FROM history WHERE uid = 'b'"
+        " AND event LIKE 'Promise%' ORDER BY id"
+    )
+    assert [row["event"] for row in events] == ["Promised", "PromiseExcused", "Promised"]
+    promises = [one for one in (await read_rows(rows.database)).promises if one.uid == "b"]
+    assert len(promises) == 1
+    assert promises[0].starts_at_s > now + HOUR_S, "c has been promised the first hour meanwhile"

@@ -9,7 +9,14 @@ import pytest
 
 from fluxqueue.checking.check import compare
 from fluxqueue.checking.findings import Severity
-from fluxqueue.db.snapshot import AllocationRow, DriftRow, LateEffect, ReservationRow, UsageRow
+from fluxqueue.db.snapshot import (
+    AllocationRow,
+    DriftRow,
+    LateEffect,
+    PromiseRow,
+    ReservationRow,
+    UsageRow,
+)
 from tests.support import views
 from tests.support.views import NOW_S, Scenery, healthy
 
@@ -245,3 +252,36 @@ def test_drift_is_reported_as_sql_found_it_and_late_effects_as_warnings() -> Non
     assert late.severity is Severity.WARNING
     assert "Job default/pi" in late.subject
     assert "409 Conflict" in late.detail
+
+
+def _promise(
+    scenery: Scenery, starts_at_s: int, allocated_at_s: int | None, excuse: str | None = None
+) -> None:
+    scenery.rows["promises"] = [PromiseRow("uid-pi", starts_at_s, allocated_at_s, excuse)]
+
+
+@pytest.mark.parametrize(
+    ("allocated_at_s", "excuse", "expected"),
+    [
+        (NOW_S - 100, None, set()),
+        (NOW_S - 90, None, {"promise not kept"}),
+        (NOW_S - 90, "overrun of job 3", set()),
+        (None, None, {"promise not kept"}),
+        (None, "less room on n1", set()),
+    ],
+)
+def test_the_first_promised_start_is_kept_or_excused(
+    allocated_at_s: int | None, excuse: str | None, expected: set[str]
+) -> None:
+    """What started, or still waits, later than first promised needs a recorded excuse."""
+    assert found(lambda scenery: _promise(scenery, NOW_S - 100, allocated_at_s, excuse)) == expected
+
+
+def test_a_late_start_is_late_for_good() -> None:
+    """Looking again does not mend it, and an overrun of now does not excuse a start of then."""
+    scenery = healthy()
+    _promise(scenery, NOW_S - 100, NOW_S - 50)
+    scenery.rows["allocations"] = [AllocationRow(7, "uid-pi", until_s=NOW_S - 20)]
+    (finding,) = compare(scenery.view())
+    assert not finding.may_pass
+    assert "50 s after its first promised start" in finding.detail
