@@ -48,16 +48,20 @@ LEASE: set[Rule] = {
 CONTROLLER: set[Rule] = {
     ("", "pods", (), SEES),
     ("", "nodes", (), SEES),
+    ("", "namespaces", (), SEES),
     ("batch", "jobs", (), SEES),
     ("scheduling.k8s.io", "priorityclasses", (), SEES),
     (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "watch")),
+    (FLUX, "fluxqueues", (), ("create", "list", "watch")),
     ("", "events", (), ("create",)),
 }
 WORKER: set[Rule] = {
     ("batch", "jobs", (), ("get", "patch")),
     ("", "pods", (), ("get", "patch")),
     (FLUX, "fluxjobs", (), ("get",)),
+    (FLUX, "fluxqueues", (), ("get",)),
     (FLUX, "fluxjobs/status", (), ("patch",)),
+    (FLUX, "fluxqueues/status", (), ("patch",)),
     ("", "events", (), ("create",)),
 }
 
@@ -125,6 +129,24 @@ def test_the_test_may_act_in_its_own_namespace_only() -> None:
             (FLUX, "fluxjobs", (), ("get",)),
         }
     }
+
+
+def test_people_get_the_rights_that_go_with_what_they_may_already() -> None:
+    """Work is steered through Jobs and the command line; queues are their administrator's."""
+    reads = {
+        (FLUX, resource, (), ("get", "list", "watch")) for resource in ("fluxjobs", "fluxqueues")
+    }
+    writes = {(FLUX, "fluxqueues", (), ("create", "delete", "patch", "update"))}
+    roles = {one["metadata"]["name"]: one for one in render() if one["kind"] == "ClusterRole"}
+    for role, of, expected in (
+        ("viewer", "view", reads),
+        ("user", "edit", reads),
+        ("admin", "admin", reads | writes),
+    ):
+        found = roles[f"{RELEASE}-{role}"]
+        assert _flatten(found) == expected
+        label = f"rbac.authorization.k8s.io/aggregate-to-{of}"
+        assert found["metadata"]["labels"][label] == "true"
 
 
 def test_no_wildcard_anywhere() -> None:

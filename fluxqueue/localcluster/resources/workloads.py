@@ -47,6 +47,11 @@ class WorkloadStrategy(BaseStrategy):
     def default_more(self, spec: Obj) -> None:
         """Defaults of the kind itself."""
 
+    def pods_of(self, spec: Obj) -> Obj:
+        """The pod template as pods will be made of it."""
+        template: Obj = spec.get("template") or {}
+        return template
+
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
         """Selector fits the template; template is valid; restartPolicy Always."""
         spec = obj["spec"]
@@ -63,7 +68,7 @@ class WorkloadStrategy(BaseStrategy):
         if selector is None or not match_label_selector(selector, labels or {}):
             text = "`selector` does not match template `labels`"
             errors.append(FieldError(INVALID, _LABELS_PATH, sorted_map(labels), text))
-        errors += validate_template(template, "spec.template")
+        errors += validate_template(self.pods_of(spec), "spec.template")
         policy = (template.get("spec") or {}).get("restartPolicy")
         if policy != "Always" and policy in ("OnFailure", "Never"):
             path = "spec.template.spec.restartPolicy"
@@ -118,6 +123,17 @@ class StatefulSetStrategy(WorkloadStrategy):
         "persistentVolumeClaimRetentionPolicy",
         "minReadySeconds",
     )
+
+    def pods_of(self, spec: Obj) -> Obj:
+        """With a volume for each claim, which containers may mount by the claim's name."""
+        template = super().pods_of(spec)
+        claims = [one["metadata"]["name"] for one in spec.get("volumeClaimTemplates") or ()]
+        pod_spec = template.get("spec") or {}
+        volumes = [
+            *(one for one in pod_spec.get("volumes") or () if one.get("name") not in claims),
+            *({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims),
+        ]
+        return {**template, "spec": {**pod_spec, "volumes": volumes}} if claims else template
 
     def default_more(self, spec: Obj) -> None:
         """Ordered, rolling update, claims retained."""

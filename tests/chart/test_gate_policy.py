@@ -1,0 +1,336 @@
+"""The admission policy on a real API server: who may let queued work go, and who is not hindered.
+
+The chart's own accounts and rights are used; the Job controller is the real one. The namespace has
+opted out of the webhook, which is not running: work is gated by hand, as the webhook would.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.errors import ApiError, NotFound
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.config import ClusterConfig
+from fluxqueue.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CRON_JOBS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from fluxqueue.localcluster.controllers.node_shape import NodeShape
+from fluxqueue.localcluster.nodes import SimulatedNodes
+from fluxqueue.workload import labels
+from fluxqueue.workload.gates import release_patch, ungate_patch
+from tests.chart.rendering import render
+from tests.support.control_plane import ControlPlane
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.real_cluster, pytest.mark.timeout(240)]
+
+OURS = "gate-policy-system"
+RELEASE = "green"
+OTHER_GATE = "example.org/other"
+_KINDS = {
+    "ServiceAccount": SERVICE_ACCOUNTS,
+    "ClusterRole": CLUSTER_ROLES,
+    "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
+    "ValidatingAdmissionPolicy": Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        False,
+    ),
+    "ValidatingAdmissionPolicyBinding": Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        False,
+    ),
+}
+TOKENS = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Clients: the administrator, who is nobody special to the policy, and the chart's worker."""
+
+    admin: KubeClient
+    worker: KubeClient
+    namespace: str
+
+    async def pod(self, name: str, *gates: str, **meta: Any) -> dict[str, Any]:
+        """Create a Pod with these gates."""
+        spec = {**_pod_spec(), "schedulingGates": [{"name": gate} for gate in gates]}
+        body = {
+            "metadata": {"name": name, "labels": {labels.MANAGED: "true"}, **meta},
+            "spec": spec,
+        }
+        return await self.admin.create(PODS, self.namespace, body)
+
+    async def job(self, name: str, **meta: Any) -> dict[str, Any]:
+        """Create a Job as the webhook leaves it."""
+        template = {
+            "metadata": {"labels": {labels.MANAGED: "true"}},
+            "spec": {**_pod_spec(), "schedulingGates": [{"name": labels.GATE}]},
+        }
+        body = {
+            "metadata": {"name": name, "labels": {labels.MANAGED: "true"}, **meta},
+            "spec": {"suspend": True, "parallelism": 2, "completions": 2, "template": template},
+        }
+        return await self.admin.create(JOBS, self.namespace, body)
+
+    async def pods_of(self, job: str) -> list[dict[str, Any]]:
+        """The pods of a Job."""
+        selector = f"batch.kubernetes.io/job-name={job}"
+        return (await self.admin.list(PODS, self.namespace, label_selector=selector)).items
+
+
+def _pod_spec() -> dict[str, Any]:
+    container = {"name": "main", "image": "example.org/work:1"}
+    return {"containers": [container], "restartPolicy": "Never"}
+
+
+@pytest_asyncio.fixture
+async def people(control_plane: ControlPlane) -> AsyncIterator[People]:
+    """The policies and the worker's account in force; all of it gone after the test."""
+    documents = [
+        one
+        for one in render(name=RELEASE, namespace=OURS)
+        if one["kind"].startswith("ValidatingAdmission")
+        or one["metadata"]["name"] == f"{RELEASE}-fluxqueue-worker"
+    ]
+    wanted = [one for one in documents if one["kind"] in _KINDS]
+    opted_out = {labels.MANAGED: "false"}
+    async with KubeClient(control_plane.config) as admin:
+        own = await _namespace(admin, {"name": OURS, "labels": opted_out})
+        made = await _namespace(admin, {"generateName": "test-", "labels": opted_out})
+        for one in wanted:
+            await admin.create(_KINDS[one["kind"]], one["metadata"].get("namespace"), one)
+        config = await _worker_config(admin, control_plane)
+        async with KubeClient(config) as worker:
+            there = People(admin, worker, made)
+            await eventually(lambda: _is_in_force(there), "the policies are in force")
+            yield there
+        for one in wanted:
+            await admin.delete(
+                _KINDS[one["kind"]], one["metadata"].get("namespace"), one["metadata"]["name"]
+            )
+        for name in (made, own):
+            await admin.delete(NAMESPACES, None, name)
+        await eventually(lambda: _is_gone(admin, OURS), "the namespace is gone")
+
+
+async def _namespace(admin: KubeClient, meta: dict[str, Any]) -> str:
+    made = await admin.create(NAMESPACES, None, {"metadata": meta})
+    name: str = made["metadata"]["name"]
+
+    async def is_usable() -> bool:
+        return bool((await admin.list(SERVICE_ACCOUNTS, name)).items)
+
+    await eventually(is_usable, "the default service account")
+    return name
+
+
+async def _worker_config(admin: KubeClient, control_plane: ControlPlane) -> ClusterConfig:
+    name = f"{RELEASE}-fluxqueue-worker"
+    asked = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600},
+    }
+    path = SERVICE_ACCOUNTS.path(OURS, name, TOKENS)
+    answer = await admin.request("POST", path, body=asked)
+    return control_plane.config_with(answer["status"]["token"])
+
+
+async def _is_in_force(people: People) -> bool:
+    """Policies are read some time after they are written: try until they refuse."""
+    name = "probe"
+    try:
+        await people.pod(name, labels.GATE)
+        await people.admin.patch(PODS, people.namespace, name, _remove_gate(0), kind=PatchKind.JSON)
+        return False
+    except ApiError as error:
+        return _is_refusal(error)
+    finally:
+        await people.admin.delete(PODS, people.namespace, name, grace_s=0)
+
+
+async def _is_gone(admin: KubeClient, name: str) -> bool:
+    try:
+        await admin.get(NAMESPACES, None, name)
+    except NotFound:
+        return True
+    return False
+
+
+def _is_refusal(error: ApiError) -> bool:
+    return "ValidatingAdmissionPolicy" in str(error) and f"{RELEASE}-fluxqueue-queued" in str(error)
+
+
+def _remove_gate(index: int) -> list[dict[str, Any]]:
+    return [{"op": "remove", "path": f"/spec/schedulingGates/{index}"}]
+
+
+async def _refused(people: People, resource: Resource, name: str, patch: Any) -> str:
+    """Patch as the administrator; give the policy's message."""
+    kind = PatchKind.JSON if isinstance(patch, list) else PatchKind.MERGE
+    with pytest.raises(ApiError) as caught:
+        await people.admin.patch(resource, people.namespace, name, patch, kind=kind)
+    assert _is_refusal(caught.value), str(caught.value)
+    return str(caught.value)
+
+
+async def test_pods(people: People) -> None:
+    """Gate and label of a queued pod stay; everything else is its owner's."""
+    admin, namespace = people.admin, people.namespace
+    pod = await people.pod("queued", OTHER_GATE, labels.GATE)
+    said = await _refused(people, PODS, "queued", _remove_gate(1))
+    assert "kubectl get fluxjobs" in said
+    for value in ("false", None):
+        relabel = {"metadata": {"labels": {labels.MANAGED: value}}}
+        assert "create it with" in await _refused(people, PODS, "queued", relabel)
+
+    # Another controller's gate, other labels, an annotation, a finalizer: as ever.
+    await admin.patch(PODS, namespace, "queued", _remove_gate(0), kind=PatchKind.JSON)
+    change = {"metadata": {"labels": {"a": "b"}, "finalizers": ["example.org/x"]}}
+    await admin.patch(PODS, namespace, "queued", change)
+    pod = await admin.patch(PODS, namespace, "queued", {"metadata": {"finalizers": None}})
+
+    # The worker, with the patch it really sends.
+    patch = ungate_patch(pod, node="n", hostname="n", jobid=1, nodes="n")
+    freed = await people.worker.patch(PODS, namespace, "queued", patch, kind=PatchKind.JSON)
+    assert not freed["spec"].get("schedulingGates")
+    relabel = {"metadata": {"labels": {labels.MANAGED: None}}}
+    await admin.patch(PODS, namespace, "queued", relabel)
+
+
+async def test_a_queued_pod_can_be_deleted(people: People) -> None:
+    await people.pod("unwanted", labels.GATE)
+    await people.admin.delete(PODS, people.namespace, "unwanted", grace_s=0)
+    with pytest.raises(NotFound):
+        await people.admin.get(PODS, people.namespace, "unwanted")
+
+
+async def test_what_is_not_ours_is_not_looked_at(people: People) -> None:
+    await people.pod("foreign", OTHER_GATE)
+    patch = [*_remove_gate(0), {"op": "remove", "path": "/metadata/labels"}]
+    await people.admin.patch(PODS, people.namespace, "foreign", patch, kind=PatchKind.JSON)
+    body = {
+        "metadata": {"name": "foreign"},
+        "spec": {"suspend": True, "template": {"spec": _pod_spec()}},
+    }
+    await people.admin.create(JOBS, people.namespace, body)
+    await people.admin.patch(JOBS, people.namespace, "foreign", {"spec": {"suspend": False}})
+
+
+async def test_jobs(people: People) -> None:
+    """A queued Job stays suspended, gated and labelled, whichever way one tries."""
+    admin, namespace = people.admin, people.namespace
+    job = await people.job("queued")
+    assert "room for all" in await _refused(people, JOBS, "queued", {"spec": {"suspend": False}})
+    gates = [{"op": "remove", "path": "/spec/template/spec/schedulingGates"}]
+    await _refused(people, JOBS, "queued", gates)
+    await _refused(people, JOBS, "queued", {"metadata": {"labels": {labels.MANAGED: "false"}}})
+    replaced = copy.deepcopy(job)
+    replaced["spec"]["suspend"] = False
+    del replaced["metadata"]["resourceVersion"]
+    with pytest.raises(ApiError) as caught:
+        await admin.replace(JOBS, namespace, "queued", replaced)
+    assert _is_refusal(caught.value)
+
+    # Parallelism, deadline, annotations: its owner's.
+    change = {"spec": {"parallelism": 1}, "metadata": {"annotations": {"a": "b"}}}
+    await admin.patch(JOBS, namespace, "queued", change)
+    await people.worker.patch(JOBS, namespace, "queued", release_patch(job), kind=PatchKind.JSON)
+    # What runs may be suspended by its owner.
+    await admin.patch(JOBS, namespace, "queued", {"spec": {"suspend": True}})
+
+
+async def test_authors_unsuspend_what_they_suspended(people: People) -> None:
+    await people.job("held", annotations={labels.AUTHOR_SUSPENDED: "true"})
+    patch = {"spec": {"suspend": False}}
+    await people.admin.patch(JOBS, people.namespace, "held", patch)
+
+
+async def test_controllers_unsuspend_their_jobs_and_cron_jobs_do_not(people: People) -> None:
+    """A JobSet says `run` again and again, and would fail for ever; its pods are gated anyway."""
+    template = {"spec": {"template": {"spec": _pod_spec()}}}
+    cron_job = await people.admin.create(
+        CRON_JOBS,
+        people.namespace,
+        {
+            "metadata": {"name": "nightly"},
+            "spec": {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": template},
+        },
+    )
+    owner = {"name": "nightly", "uid": cron_job["metadata"]["uid"], "controller": True}
+    by_set = {**owner, "kind": "JobSet", "apiVersion": "jobset.x-k8s.io/v1alpha2"}
+    by_cron = {**owner, "kind": "CronJob", "apiVersion": "batch/v1"}
+    await people.job("of-a-set", ownerReferences=[by_set])
+    await people.job("of-a-cron-job", ownerReferences=[by_cron])
+    run = {"spec": {"suspend": False}}
+    await people.admin.patch(JOBS, people.namespace, "of-a-set", run)
+    await _refused(people, JOBS, "of-a-cron-job", run)
+
+
+async def test_the_job_controller_is_not_hindered(
+    people: People, control_plane: ControlPlane
+) -> None:
+    """From suspension to completion under the policy: gated pods, finalizers, status, deletion."""
+    shape = NodeShape("policy-node", cpu="8")
+    async with SimulatedNodes(control_plane.config, [shape]):
+        try:
+            await _run_to_its_end(people, shape.name)
+        finally:
+            await people.admin.delete(NODES, None, shape.name)
+
+
+async def _run_to_its_end(people: People, node: str) -> None:
+    admin, namespace = people.admin, people.namespace
+    job = await people.job("whole")
+    await people.worker.patch(JOBS, namespace, "whole", release_patch(job), kind=PatchKind.JSON)
+
+    async def pods() -> list[dict[str, Any]] | None:
+        found = await people.pods_of("whole")
+        return found if len(found) == 2 else None
+
+    for pod in await eventually(pods, "the Job's pods"):
+        await _refused(people, PODS, pod["metadata"]["name"], _remove_gate(0))
+        patch = ungate_patch(pod, node=node, hostname=node, jobid=1, nodes=node)
+        name = pod["metadata"]["name"]
+        await people.worker.patch(PODS, namespace, name, patch, kind=PatchKind.JSON)
+
+    async def is_complete() -> bool:
+        found = await admin.get(JOBS, namespace, "whole")
+        return any(one["type"] == "Complete" for one in found["status"].get("conditions", ()))
+
+    await eventually(is_complete, "the Job is complete")
+
+    # One that is deleted while its pods are gated: the controller takes its finalizers off them.
+    job = await people.job("unwanted")
+    await people.worker.patch(JOBS, namespace, "unwanted", release_patch(job), kind=PatchKind.JSON)
+
+    async def has_pods() -> bool:
+        return len(await people.pods_of("unwanted")) == 2
+
+    await eventually(has_pods, "pods of the unwanted Job")
+    await admin.delete(JOBS, namespace, "unwanted", propagation="Background")
+
+    async def is_gone() -> bool:
+        return not await people.pods_of("unwanted")
+
+    await eventually(is_gone, "nothing of it is left")

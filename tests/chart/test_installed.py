@@ -1,0 +1,277 @@
+"""The chart installed, upgraded, tested, rolled back and removed by Helm itself.
+
+On the embedded cluster, and on a real control plane whose kubelets are simulated: every document is
+accepted, hooks run to their end, and what must outlive an upgrade or a removal does. What the pods
+would do is simulated; the programs themselves run in ``test_parts.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import helm_python
+import pytest
+import pytest_asyncio
+
+from fluxqueue.errors import NotFound
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.config import load_kubeconfig
+from fluxqueue.kube.resources import (
+    CRDS,
+    DEPLOYMENTS,
+    JOBS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    SECRETS,
+    STATEFULSETS,
+    Resource,
+)
+from fluxqueue.kube.resources import (
+    NODES as NODE_OBJECTS,
+)
+from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
+from fluxqueue.localcluster.controllers.node_shape import NodeShape
+from fluxqueue.localcluster.nodes import SimulatedNodes
+from tests.chart.rendering import CHART, ha_values, merged
+from tests.support.control_plane import missing_reason
+from tests.support.waiting import eventually
+
+RELEASE, NAMESPACE = "blue", "blue-system"
+FULLNAME = "blue-fluxqueue"
+NODES = [NodeShape(f"chart-{number}", cpu="32", memory="64Gi") for number in (1, 2)]
+HELM_TIMEOUT_S = 150
+
+NOT_EMBEDDED = {
+    "gatePolicy": {"enabled": False},
+    "networkPolicy": {"enabled": False},
+}
+"""What the embedded cluster answers 501 to, and would not enforce if it took it: validating
+admission policies and network policies."""
+
+T = TypeVar("T")
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cluster, Helm's way into it and ours."""
+
+    kind: str
+    helm: helm_python.Config
+    client: KubeClient
+    values: dict[str, Any]
+
+    async def run(self, action: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Call Helm, which blocks."""
+        return await asyncio.to_thread(action, *arguments, timeout=HELM_TIMEOUT_S, **options)
+
+    async def install(self, values: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Install the release."""
+        return await self.run(
+            self.helm.install,
+            CHART,
+            RELEASE,
+            merged(values or {}, self.values),
+            create_namespace=True,
+        )
+
+    async def upgrade(self, values: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Upgrade it; Helm would take up the former values where none are given."""
+        return await self.run(
+            self.helm.upgrade,
+            CHART,
+            RELEASE,
+            merged(values or {}, self.values),
+            reset_values=True,
+        )
+
+    async def find(self, resource: Resource, name: str) -> dict[str, Any] | None:
+        """Read an object of the release, None where there is none."""
+        namespace = NAMESPACE if resource.namespaced else None
+        try:
+            return await self.client.get(resource, namespace, name)
+        except NotFound:
+            return None
+
+
+@pytest_asyncio.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_cluster)])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """A cluster without the release; whatever the test leaves of it is removed."""
+    async with AsyncExitStack() as exits:
+        kubeconfig = tmp_path / "kubeconfig"
+        if request.param == "real":
+            if reason := missing_reason():
+                pytest.skip(reason)
+            control_plane = request.getfixturevalue("control_plane")
+            kubeconfig = control_plane.kubeconfig_path
+            await exits.enter_async_context(SimulatedNodes(control_plane.config, NODES))
+            values: dict[str, Any] = {}
+        else:
+            cluster = LocalCluster(LocalClusterConfig(nodes=NODES))
+            await exits.enter_async_context(cluster)
+            cluster.write_kubeconfig(kubeconfig)
+            values = NOT_EMBEDDED
+        config = load_kubeconfig(str(kubeconfig))
+        client = await exits.enter_async_context(KubeClient(config))
+        helm = exits.enter_context(
+            helm_python.Config(kubeconfig_path=kubeconfig, namespace=NAMESPACE)
+        )
+        here = Place(request.param, helm, client, values)
+        yield here
+        await _remove(here)
+
+
+async def _remove(place: Place) -> None:
+    """Also what a failed test has left: others share the control plane."""
+    await place.run(place.helm.uninstall, RELEASE, ignore_not_found=True)
+    if place.kind == "embedded":
+        return
+    with suppress(NotFound):
+        await place.client.delete(NAMESPACES, None, NAMESPACE)
+
+    async def is_gone() -> bool:
+        return await place.find(NAMESPACES, NAMESPACE) is None
+
+    await eventually(is_gone, f"namespace {NAMESPACE} is gone")
+    for node in NODES:
+        await place.client.delete(NODE_OBJECTS, None, node.name)
+
+
+def _password(secret: dict[str, Any] | None) -> str:
+    assert secret is not None
+    return base64.b64decode(secret["data"]["password"]).decode()
+
+
+async def test_everything_is_accepted_and_its_hooks_run(place: Place) -> None:
+    """The whole life of a release, with the values of high availability."""
+    released = await place.install(ha_values())
+    assert released["status"] == "deployed"
+    assert "kubectl" in released["notes"]
+    for part, replicas in (("controller", 2), ("worker", 3), ("webhook", 3)):
+        deployment = await place.find(DEPLOYMENTS, f"{FULLNAME}-{part}")
+        assert deployment is not None
+        assert deployment["spec"]["replicas"] == replicas
+    for name in ("fluxjobs", "fluxqueues"):
+        assert await place.find(CRDS, f"{name}.jobs.converged-computing.org")
+
+    tested = await place.run(place.helm.test, RELEASE)
+    assert tested["release"]["status"] == "deployed"
+
+    before = await _identities(place)
+    upgraded = await place.upgrade()
+    assert (upgraded["revision"], upgraded["status"]) == (2, "deployed")
+    assert await _identities(place) == before
+    worker = await place.find(DEPLOYMENTS, f"{FULLNAME}-worker")
+    assert worker is not None
+    assert worker["spec"]["replicas"] == 2
+    assert await place.find(JOBS, f"{FULLNAME}-crds") is None, "a hook that succeeded is taken away"
+
+    await place.run(place.helm.rollback, RELEASE, version=1)
+    worker = await place.find(DEPLOYMENTS, f"{FULLNAME}-worker")
+    assert worker is not None
+    assert worker["spec"]["replicas"] == 3
+    assert await _identities(place) == before
+
+
+async def _identities(place: Place) -> tuple[Any, ...]:
+    """What neither upgrade nor rollback may touch: the password, and the database's pod."""
+    secret = await place.find(SECRETS, f"{FULLNAME}-postgres")
+    database = await place.find(STATEFULSETS, f"{FULLNAME}-postgres")
+    assert database is not None
+    return (
+        _password(secret),
+        database["metadata"]["uid"],
+        database["spec"]["template"]["spec"]["containers"],
+    )
+
+
+async def test_what_the_controller_writes_outlives_an_upgrade(place: Place) -> None:
+    """The caBundle is not the chart's: no upgrade may take it away."""
+    await place.install()
+    bundle = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode()
+    configuration = await place.find(MUTATING_WEBHOOKS, FULLNAME)
+    assert configuration is not None
+    if place.kind == "real":
+        bundle = base64.b64encode(await _any_certificate(place)).decode()
+    patch = [
+        {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": bundle}
+        for number in range(len(configuration["webhooks"]))
+    ]
+    await place.client.patch(MUTATING_WEBHOOKS, None, FULLNAME, patch, kind=PatchKind.JSON)
+    await place.upgrade({"webhook": {"timeoutSeconds": 7, "namespaces": "optIn"}})
+    after = await place.find(MUTATING_WEBHOOKS, FULLNAME)
+    assert after is not None
+    for one in after["webhooks"]:
+        assert one["clientConfig"]["caBundle"] == bundle
+        assert one["timeoutSeconds"] == 7
+
+
+async def _any_certificate(place: Place) -> bytes:
+    """The API server takes certificates only: its own CA's will do."""
+    config = place.client.config
+    if config.ca_pem:
+        return config.ca_pem.encode()
+    assert config.ca_file is not None
+    return await asyncio.to_thread(config.ca_file.read_bytes)
+
+
+async def test_removal_leaves_what_it_says_and_nothing_else(place: Place) -> None:
+    """Password, volume and definitions stay; a second installation finds them."""
+    await place.install()
+    password = _password(await place.find(SECRETS, f"{FULLNAME}-postgres"))
+    removed = await place.run(place.helm.uninstall, RELEASE)
+    assert f"[Secret] {FULLNAME}-postgres" in removed["info"]
+    assert await _left(place) == {("Secret", f"{FULLNAME}-postgres")}
+    assert await place.find(CRDS, "fluxjobs.jobs.converged-computing.org")
+    await place.install()
+    assert _password(await place.find(SECRETS, f"{FULLNAME}-postgres")) == password
+
+
+async def _left(place: Place) -> set[tuple[str, str]]:
+    """Objects of the release, of all kinds that the chart has."""
+    groups = {
+        "": ("serviceaccounts", "services", "secrets", "configmaps"),
+        "apps": ("deployments", "statefulsets"),
+        "batch": ("jobs",),
+        "policy": ("poddisruptionbudgets",),
+        "rbac.authorization.k8s.io": (
+            "clusterroles",
+            "clusterrolebindings",
+            "roles",
+            "rolebindings",
+        ),
+        "admissionregistration.k8s.io": (
+            "mutatingwebhookconfigurations",
+            *(
+                ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+                if place.kind == "real"
+                else ()
+            ),
+        ),
+    }
+
+    async def look() -> set[tuple[str, str]]:
+        found = set()
+        for group, plurals in groups.items():
+            for plural in plurals:
+                listed = await place.client.list(
+                    Resource(group, "v1", plural, plural, True),
+                    label_selector=f"app.kubernetes.io/instance={RELEASE}",
+                )
+                found |= {
+                    (one.get("kind") or plural, one["metadata"]["name"]) for one in listed.items
+                }
+        return {("Secret" if kind == "secrets" else kind, name) for kind, name in found}
+
+    async def is_settled() -> set[tuple[str, str]] | None:
+        found = await look()
+        return found if len(found) <= 1 else None
+
+    return await eventually(is_settled, "nothing but the Secret is left")
