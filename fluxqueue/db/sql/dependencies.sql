@@ -97,6 +97,11 @@ BEGIN
             WHERE NOT d.is_satisfied)
         SELECT 'cleanup', uid FROM behind;
     END IF;
+    -- Nobody is to be woken for what is over, or is to begin at another time.
+    IF old_begin > now() AND (NEW.begin_at IS DISTINCT FROM old_begin OR NEW.ended_at IS NOT NULL)
+    THEN
+        DELETE FROM outbox WHERE kind = 'cleanup' AND due_at = old_begin AND key = NEW.uid;
+    END IF;
     IF NEW.begin_at IS DISTINCT FROM old_begin AND NEW.begin_at > now() THEN
         INSERT INTO outbox (kind, key, due_at) VALUES ('cleanup', NEW.uid, NEW.begin_at);
     END IF;
@@ -125,10 +130,6 @@ BEGIN
         -- Whoever lets it go does not know what else is in its way.
         IF NEW.state = 'Pending' AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
             INSERT INTO outbox (kind, key) VALUES ('cleanup', NEW.uid);
-        END IF;
-        -- Nobody is to be woken for what is over.
-        IF NEW.ended_at IS NOT NULL AND NEW.begin_at > now() THEN
-            DELETE FROM outbox WHERE kind = 'cleanup' AND key = NEW.uid AND due_at > now();
         END IF;
     END IF;
     RETURN NULL;
