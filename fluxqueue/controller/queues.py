@@ -130,17 +130,22 @@ class QueueWatch:
     async def ensure_default(self) -> None:
         """Make the FluxQueue ``default`` where there is none; it can be changed like any other.
 
-        Raises
-        ------
-        ApiUnavailable, ApiError
-            It could not be made; the caller tries again.
+        A refusal is told in the log only: the queue is there without its object too.
         """
         if self.queues.get("", DEFAULT_QUEUE) is not None:
             return
-        body = {"metadata": {"name": DEFAULT_QUEUE}, "spec": {"policy": self.policy}}
+        body = {
+            "apiVersion": FLUXQUEUES.api_version,
+            "kind": FLUXQUEUES.kind,
+            "metadata": {"name": DEFAULT_QUEUE},
+            "spec": {"policy": self.policy},
+        }
         try:
             made = await self.client.create(FLUXQUEUES, None, body)
         except Conflict:
+            return
+        except (ApiError, ApiUnavailable) as error:
+            logger.warning("queue default not made", extra={"error": str(error)})
             return
         self.queues.observe(trim_queue(made))
 
