@@ -204,6 +204,8 @@ async def test_pods(people: People) -> None:
         relabel = {"metadata": {"labels": {labels.MANAGED: value}}}
         assert "create it with" in await _refused(people, PODS, "queued", relabel)
 
+    await _refused(people, PODS, "queued", {"metadata": {"annotations": {labels.USER: "boss"}}})
+
     # Another controller's gate, other labels, an annotation, a finalizer: as ever.
     await admin.patch(PODS, namespace, "queued", _remove_gate(0), kind=PatchKind.JSON)
     change = {"metadata": {"labels": {"a": "b"}, "finalizers": ["example.org/x"]}}
@@ -252,7 +254,11 @@ async def test_jobs(people: People) -> None:
         await admin.replace(JOBS, namespace, "queued", replaced)
     assert _is_refusal(caught.value)
 
-    # Parallelism, deadline, annotations: its owner's.
+    for key in (labels.USER, labels.AUTHOR_SUSPENDED):
+        said = await _refused(people, JOBS, "queued", {"metadata": {"annotations": {key: "true"}}})
+        assert key in said
+
+    # Parallelism, deadline, other annotations: its owner's.
     change = {"spec": {"parallelism": 1}, "metadata": {"annotations": {"a": "b"}}}
     await admin.patch(JOBS, namespace, "queued", change)
     await people.worker.patch(JOBS, namespace, "queued", release_patch(job), kind=PatchKind.JSON)

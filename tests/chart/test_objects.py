@@ -111,7 +111,7 @@ def test_policy_and_code_mean_the_same_words() -> None:
     jobs = find("ValidatingAdmissionPolicy", "fluxqueue-queued-jobs")
     text = json.dumps(jobs["spec"])
     assert f"g.name == '{labels.GATE}'" in text
-    for word in (labels.MANAGED, labels.AUTHOR_SUSPENDED):
+    for word in (labels.MANAGED, labels.AUTHOR_SUSPENDED, labels.USER):
         assert f"'{word}'" in text
 
 

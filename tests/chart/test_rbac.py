@@ -56,8 +56,8 @@ CONTROLLER: set[Rule] = {
     ("", "events", (), ("create",)),
 }
 WORKER: set[Rule] = {
-    ("batch", "jobs", (), ("get", "patch")),
-    ("", "pods", (), ("get", "patch")),
+    ("batch", "jobs", (), ("delete", "get", "patch")),
+    ("", "pods", (), ("delete", "get", "patch")),
     (FLUX, "fluxjobs", (), ("get",)),
     (FLUX, "fluxqueues", (), ("get",)),
     (FLUX, "fluxjobs/status", (), ("patch",)),
