@@ -1,0 +1,100 @@
+"""docs/operations.md and docs/images.md held against the chart and the settings they talk of."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import yaml
+
+from fluxqueue.settings import Settings
+from tests.chart.rendering import RELEASE, find, pod_specs, render, render_files
+from tests.support.wheel import ROOT
+
+DOCUMENTS = ("docs/operations.md", "docs/images.md", ".ci/quickstart")
+
+
+def text_of(document: str) -> str:
+    """What stands in it."""
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def test_the_command_for_air_gapped_clusters_lists_every_image() -> None:
+    """The very line of the document, over what Helm renders."""
+    (line,) = re.findall(r"^\$ helm template .*? \| (sed .*)$", text_of("docs/operations.md"), re.M)
+    whole = "\n".join(text for path, text in render_files().items() if path.endswith(".yaml"))
+    done = subprocess.run(
+        ["bash", "-euc", line], input=whole, capture_output=True, text=True, check=True
+    )
+    used = {
+        container["image"]
+        for _, spec in pod_specs(render())
+        for container in [*spec.get("initContainers", []), *spec["containers"]]
+    }
+    assert set(done.stdout.split()) == used
+    assert len(used) == 3
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_values_that_are_set_exist(document: str) -> None:
+    """Every ``--set a.b=`` and every value in backquotes with a dot is a key of values.yaml."""
+    values: dict[str, Any] = yaml.safe_load(text_of("chart/values.yaml"))
+    named = set(re.findall(r"--set(?:-string)? \"?([A-Za-z.]+)=", text_of(document)))
+    dotted = r"`([a-z][A-Za-z]+(?:\.[a-z][A-Za-z]+)+)(?:: [^`]*)?`"
+    named |= {
+        word for word in re.findall(dotted, text_of(document)) if word.partition(".")[0] in values
+    }
+    for key in named:
+        here: Any = values
+        for step in key.split("."):
+            assert step in here, f"{key}: {step}"
+            here = here[step]
+            if here == {}:
+                break
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_variables_that_are_named_are_settings(document: str) -> None:
+    """With the defaults that the text gives in brackets where they are numbers of our own."""
+    known = {one.metadata["variable"].name: one.default for one in fields(Settings)}
+    for name, default in re.findall(r"(FLUXQUEUE_[A-Z_]+)`?(?: \((\d+)\))?", text_of(document)):
+        if name in {"FLUXQUEUE_IMAGE", "FLUXQUEUE_WEBHOOK_IMAGE"}:
+            continue
+        assert name in known, name
+        if default:
+            assert float(default) == known[name], name
+
+
+def test_objects_that_commands_name_are_rendered() -> None:
+    """Deployments, the server's pod, the definitions that uninstalling leaves."""
+    text = text_of("docs/operations.md")
+    scaled = set(re.findall(r"scale deployment ([a-z -]+) --replicas", text))
+    assert scaled
+    for names in scaled:
+        for name in names.split():
+            assert find("Deployment", name)
+    (pod,) = set(re.findall(r"exec ([a-z0-9-]+) --", text))
+    assert find("StatefulSet", pod.removesuffix("-0"))
+    (line,) = re.findall(r"`kubectl delete crd ([^`]*)`", text)
+    there = {
+        yaml.safe_load(path.read_text(encoding="utf-8"))["metadata"]["name"]
+        for path in (ROOT / "chart" / "crds").glob("*.yaml")
+    }
+    assert set(line.split()) == there
+    # A StatefulSet labels its claims with what it selects its pods by.
+    selector = find("StatefulSet", f"{RELEASE}-postgres")["spec"]["selector"]["matchLabels"]
+    assert selector["app.kubernetes.io/instance"] == RELEASE
+
+
+def test_the_connections_are_counted_as_the_code_opens_them() -> None:
+    """Engine's pool, its overflow, and the task queue's own pool."""
+    from fluxqueue.db.task_queue import POOL_MAX
+
+    defaults = Settings()
+    total = defaults.db_pool_size + defaults.db_pool_overflow + POOL_MAX
+    text = text_of("docs/operations.md")
+    assert f"+ {POOL_MAX} of the task queue = {total}" in text
+    assert f"Two controllers and three workers are {5 * total};" in text
