@@ -134,6 +134,14 @@ def test_what_lasts_has_a_health_check_and_what_does_not_is_waited_for() -> None
             assert how["condition"] == wanted, (name, other)
 
 
+def test_somebody_waits_for_every_service_that_ends() -> None:
+    """`up --wait` takes the end of a container for a failure unless another has asked for it."""
+    ending = SERVICES.keys() - LASTING.keys()
+    asked_for = {other for one in SERVICES.values() for other in one.get("depends_on", {})}
+    assert ending
+    assert ending <= asked_for
+
+
 def test_images_are_pinned_to_this_version() -> None:
     """No `latest`; ours are of the project's version."""
     content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
