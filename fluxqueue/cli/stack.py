@@ -203,18 +203,27 @@ class Stack:
             "FLUXQUEUE_HTTP_PORT": "0",
             **self.options.environ,
         }
-        parts = [self._part("controller", python("fluxqueue", "controller"), environ=environ)]
+        parts = [
+            self._queue_part("controller", number, self.options.controllers, environ)
+            for number in range(self.options.controllers)
+        ]
         parts += [
-            self._part(f"worker-{number}", python("fluxqueue", "worker"), environ=environ)
-            for number in range(self.options.workers)
+            self._queue_part("worker", number, 0, environ) for number in range(self.options.workers)
         ]
         async with Database(self._settings(environ), role="up") as database:
             before = await read_roles(database)
             for part in parts:
-                # A fixed name takes its Lease back at once after a crash.
-                part.command = [*part.command, "--identity", part.name]
                 await part.start()
             await parts[0].wait_ready(lambda: _is_led(database, before))
+
+    def _queue_part(self, kind: str, number: int, of: int, environ: dict[str, str]) -> Part:
+        """A controller or worker; the only controller needs no number in its name."""
+        name = kind if of == 1 else f"{kind}-{number}"
+        own = self.options.kubeconfigs.get(kind)
+        given = {"KUBECONFIG": str(own.absolute())} if own is not None else {}
+        # A fixed name takes its Lease back at once after a crash.
+        command = python("fluxqueue", kind, "--identity", name)
+        return self._part(name, command, environ={**environ, **given})
 
     def _settings(self, environ: dict[str, str]) -> Settings:
         return Settings.from_env({**os.environ, **environ})

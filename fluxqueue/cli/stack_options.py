@@ -25,6 +25,7 @@ class StackOptions:
 
     ``kubeconfig`` names an existing cluster in place of the embedded one, ``database_url`` an
     existing database; ``environ`` is handed to controller and workers (``FLUXQUEUE_*``).
+    ``kubeconfigs`` gives ``controller`` or ``worker`` an account of its own on that cluster.
     """
 
     data_dir: Path
@@ -32,8 +33,10 @@ class StackOptions:
     kubeconfig: Path | None = None
     database_url: str = ""
     workers: int = 1
+    controllers: int = 1
     webhook_host: str = LOOPBACK
     environ: dict[str, str] = field(default_factory=dict)
+    kubeconfigs: dict[str, Path] = field(default_factory=dict)
     cluster_arguments: tuple[str, ...] = ()
 
 

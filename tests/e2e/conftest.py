@@ -5,6 +5,7 @@ After every test the invariants are asserted and nothing may be left behind (``h
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -68,7 +69,11 @@ async def world(
         folder.chmod(0o755)  # where the server runs as nobody it must reach its data
         logs = tmp_path_factory.mktemp(f"logs-{cluster_kind}")
         exits.callback(shutil.copytree, folder / "logs", logs, dirs_exist_ok=True)
-        if cluster_kind == "real":
+        if cluster_kind == "real" and os.environ.get("FLUXQUEUE_E2E_RBAC") == "chart":
+            from tests.e2e.rights import sufficient_rights
+
+            running = await exits.enter_async_context(sufficient_rights(folder))
+        elif cluster_kind == "real":
             control_plane = request.getfixturevalue("control_plane")
             running = await exits.enter_async_context(real_world(folder, control_plane))
         else:

@@ -77,16 +77,19 @@ class World:
 
 
 @asynccontextmanager
-async def embedded_world(folder: Path) -> AsyncIterator[World]:
-    """A world on the embedded cluster, with the waiting times of Kubernetes shortened."""
+async def embedded_world(folder: Path, **more: Any) -> AsyncIterator[World]:
+    """A world on the embedded cluster, with the waiting times of Kubernetes shortened.
+
+    ``more`` are further options of the stack.
+    """
     arguments = ["--quick"]
     for shape in NODES:
         arguments += ["--node", _node_argument(shape)]
     options = StackOptions(
         data_dir=folder,
         shape=ClusterShape(nodes=0),
-        workers=WORKERS,
         cluster_arguments=tuple(arguments),
+        **{"workers": WORKERS, **more},
     )
     async with (
         Stack(options) as stack,
@@ -99,10 +102,17 @@ async def embedded_world(folder: Path) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def real_world(folder: Path, control_plane: ControlPlane) -> AsyncIterator[World]:
-    """A world on a real control plane, whose kubelets are our node agents."""
+async def real_world(
+    folder: Path, control_plane: ControlPlane, **more: Any
+) -> AsyncIterator[World]:
+    """A world on a real control plane, whose kubelets are our node agents.
+
+    ``more`` are further options of the stack.
+    """
     options = StackOptions(
-        data_dir=folder, kubeconfig=control_plane.kubeconfig_path, workers=WORKERS
+        data_dir=folder,
+        kubeconfig=control_plane.kubeconfig_path,
+        **{"workers": WORKERS, **more},
     )
     async with (
         SimulatedNodes(control_plane.config, list(NODES)) as nodes,

@@ -1,0 +1,57 @@
+"""A world on a real control plane whose parts run under the chart's own service accounts.
+
+Chosen for the whole suite by ``FLUXQUEUE_E2E_RBAC=chart``, and always by ``test_rights``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluxqueue.kube.client import KubeClient
+from tests.e2e.world import World, real_world
+from tests.support import chart_rights
+from tests.support.control_plane import ControlPlane
+
+
+@dataclass(frozen=True, slots=True)
+class RightsWorld:
+    """The world, the accounts' kubeconfigs, and the folder with the audit log."""
+
+    world: World
+    kubeconfigs: dict[str, Path]
+    folder: Path
+
+    def uses(self) -> list[chart_rights.Use]:
+        """What the accounts have asked so far."""
+        return chart_rights.read_uses(self.folder)
+
+
+@asynccontextmanager
+async def rights_world(folder: Path) -> AsyncIterator[RightsWorld]:
+    """Everything running under the chart's rights; what is refused shows in ``uses``."""
+    with chart_rights.audited_control_plane(folder) as control_plane:
+        kubeconfigs = await _install(control_plane, folder)
+        async with real_world(
+            folder,
+            control_plane,
+            kubeconfigs={part: kubeconfigs[part] for part in ("controller", "worker")},
+            environ=chart_rights.ENVIRON,
+        ) as world:
+            yield RightsWorld(world, kubeconfigs, folder)
+
+
+@asynccontextmanager
+async def sufficient_rights(folder: Path) -> AsyncIterator[World]:
+    """The same for a whole suite, at whose end nothing may have been refused."""
+    async with rights_world(folder) as rights:
+        yield rights.world
+        assert not chart_rights.missing(rights.uses()), "the chart's rights do not suffice"
+
+
+async def _install(control_plane: ControlPlane, folder: Path) -> dict[str, Path]:
+    async with KubeClient(control_plane.config) as client:
+        await chart_rights.install(client)
+        return await chart_rights.write_kubeconfigs(client, control_plane, folder)

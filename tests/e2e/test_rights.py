@@ -1,0 +1,201 @@
+"""The chart's rights are exactly those that are needed, held against the API server's audit log.
+
+One story that does everything the parts can be made to do, under the chart's service accounts: a
+request that is refused is a right that is missing, a right that no request needed is one too many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.db.steering import cancel
+from fluxqueue.errors import NotFound
+from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS, MUTATING_WEBHOOKS, PODS, SECRETS
+from fluxqueue.workload.labels import GATE
+from tests.e2e.health import assert_invariants
+from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.e2e.rights import RightsWorld, rights_world
+from tests.e2e.space import WAITING, Space, make_space, remove_space
+from tests.support import chart_rights
+from tests.support.control_plane import missing_reason
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.real_cluster]
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def rights(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RightsWorld]:
+    """A world of this module's own, because it is audited and uninstalled at its end."""
+    if reason := missing_reason():
+        pytest.skip(reason)
+    logs = tmp_path_factory.mktemp("logs-rights")
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-rights-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        try:
+            async with rights_world(folder) as running:
+                yield running
+        finally:
+            shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
+            shutil.copy(chart_rights.audit_log(folder), logs)
+
+
+async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWorld) -> None:
+    world = rights.world
+    space = await make_space(world)
+    await _jobs_and_pods_run(space)
+    await _a_waiting_job_is_suspended_again(space)
+    await _a_status_meets_a_conflict(space)
+    await _a_fluxjob_is_in_the_way(rights, space)
+    await _a_fluxjob_is_let_go(space)
+    await _what_passed_by_admission_is_reported(rights)
+    await _work_is_cancelled(space)
+    await _certificates_are_made(rights)
+    await assert_invariants(world)
+    await space.create_all(job(f"left-{n}", cpu="16", pool="single") for n in range(3))
+    await space.create(bare_pod("left", cpu="16", nodeSelector={"pool": "single"}))
+    for name in ("left-2", "left"):
+        await space.until_state(name, *WAITING)
+    await _uninstall(rights)
+    uses = rights.uses()
+    assert not chart_rights.missing(uses)
+    for part in chart_rights.PARTS:
+        assert not chart_rights.unused(uses, part)
+    await remove_space(space)
+
+
+async def _jobs_and_pods_run(space: Space) -> None:
+    await space.create(job("two", pods=2, cpu="2"))
+    await space.create(bare_pod("solo"))
+    await space.until_job("two")
+    await space.until_state("solo", "Completed")
+
+
+async def _a_waiting_job_is_suspended_again(space: Space) -> None:
+    """Its author unsuspends it while there is no room: the worker reads and suspends it."""
+    await space.create(job("fill", cpu="16", pool="single", run=FOR_EVER))
+    await space.until_state("fill", "Running")
+    await space.create(job("early", cpu="16", pool="single", suspend=True))
+    await space.until_state("early", "Held")
+    await space.client.patch(JOBS, space.name, "early", {"spec": {"suspend": False}})
+    await space.until_state("early", *WAITING)
+
+    async def is_suspended() -> bool:
+        found = await space.client.get(JOBS, space.name, "early")
+        return bool(found["spec"].get("suspend"))
+
+    await eventually(is_suspended, "early is suspended again")
+
+
+async def _a_status_meets_a_conflict(space: Space) -> None:
+    """Somebody else writes to a FluxJob between two of its statuses."""
+    fluxjob = await space.fluxjob("early")
+    assert fluxjob is not None
+    note = {"metadata": {"annotations": {"somebody": "was-here"}}}
+    await space.client.patch(FLUXJOBS, space.name, fluxjob["metadata"]["name"], note)
+    await space.delete("early")
+    await space.until_gone(JOBS, "early")
+    await space.create(job("other", cpu="1"))
+    await space.until_state("other", "Pending", "Allocated", "Running", "Completed")
+    await space.client.patch(FLUXJOBS, space.name, "other-job", note)
+    await space.until_job("other")
+    await space.until_state("other", "Completed")
+
+
+async def _a_fluxjob_is_in_the_way(rights: RightsWorld, space: Space) -> None:
+    """A FluxJob of that name exists already: the controller looks whose it is, and waits."""
+    model = await space.fluxjob("two")
+    assert model is not None
+    kind = {"apiVersion": FLUXJOBS.api_version, "kind": FLUXJOBS.kind}
+    body: Obj = {**kind, "metadata": {"name": "taken-job"}, "spec": model["spec"]}
+    body["metadata"]["ownerReferences"] = model["metadata"]["ownerReferences"]
+    await space.client.create(FLUXJOBS, space.name, body)
+    await space.create(job("taken"))
+
+    async def has_looked() -> bool:
+        return any(one.name == "taken-job" and one.verb == "get" for one in rights.uses())
+
+    await eventually(has_looked, "the controller looks whose it is")
+    await space.client.delete(FLUXJOBS, space.name, "taken-job")
+    await space.until_job("taken")
+
+
+async def _a_fluxjob_is_let_go(space: Space) -> None:
+    """Its Job is deleted with the wish to leave behind what it owns: the controller removes it."""
+    await space.client.delete(JOBS, space.name, "two", propagation="Orphan")
+    await space.until_gone(FLUXJOBS, "two-job")
+
+
+async def _work_is_cancelled(space: Space) -> None:
+    """The worker deletes the workload: a Job, and a bare Pod."""
+    await space.create(job("unwanted", cpu="1", run=FOR_EVER))
+    await space.create(bare_pod("unwanted-too", run=FOR_EVER))
+    for name in ("unwanted", "unwanted-too"):
+        fluxjob = await space.until_state(name, "Running")
+        jobid = str(fluxjob["status"]["jobid"])
+        (outcome,) = await cancel(space.world.database, space.name, [jobid], "test")
+        assert outcome.is_done, outcome
+    await space.until_gone(JOBS, "unwanted")
+    await space.until_gone(PODS, "unwanted-too")
+
+
+async def _what_passed_by_admission_is_reported(rights: RightsWorld) -> None:
+    """A Job with our gate and nonsense in an annotation, in a namespace without admission."""
+    space = await make_space(rights.world, {"fluxqueue/managed": "false"})
+    body = job("nonsense", wishes={"duration": "soon"}, suspend=True)
+    body["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
+    await space.create(body)
+
+    async def is_reported() -> bool:
+        found = (await space.client.list(EVENTS, space.name)).items
+        return any(one["reason"] == "InvalidRequest" for one in found)
+
+    await eventually(is_reported, "the event says so")
+    await remove_space(space)
+
+
+async def _certificates_are_made(rights: RightsWorld) -> None:
+    client = rights.world.client
+
+    async def is_served() -> bool:
+        try:
+            secret = await client.get(SECRETS, chart_rights.NAMESPACE, chart_rights.SECRET)
+        except NotFound:
+            return False
+        return "tls.crt" in (secret.get("data") or {})
+
+    await eventually(is_served, "the certificates are in the Secret")
+    found = await client.get(MUTATING_WEBHOOKS, None, chart_rights.NAME)
+    assert all(webhook["clientConfig"].get("caBundle") for webhook in found["webhooks"])
+
+
+async def _uninstall(rights: RightsWorld) -> None:
+    """Under its own account, with everything else alive."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "fluxqueue", "uninstall"),
+        *("--configuration", chart_rights.NAME, "--secret", chart_rights.SECRET),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={
+            **os.environ,
+            "KUBECONFIG": str(rights.kubeconfigs["uninstall"]),
+            "FLUXQUEUE_NAMESPACE": chart_rights.NAMESPACE,
+        },
+    )
+    told, _ = await process.communicate()
+    assert process.returncode == 0, told.decode()
+    client = rights.world.client
+    with pytest.raises(NotFound):
+        await client.get(SECRETS, chart_rights.NAMESPACE, chart_rights.SECRET)
+    pods = (await client.list(PODS)).items
+    assert not any(GATE in str(pod["spec"].get("schedulingGates")) for pod in pods)
