@@ -1,11 +1,13 @@
 """Makes ``values.schema.json`` from the commented ``values.yaml`` and from fluxqueue's settings.
 
 Run by hand after a change of either (``python chart/schema.py``); a test holds the file against
-what this gives. The type of a value is its default's; a comment ``# @schema {...}`` above a key
-adds JSON Schema keywords, and two short forms: ``settings: true`` (the processes' settings, from
-the data that validates them there), ``resources: true`` (a container's resources). An empty map
-or list must have such a comment, and every value a description (``# -- ...``), so nothing is left
-open by accident. Not part of the packaged chart.
+what this gives. The table of settings in docs/install.md is written along with it.
+
+The type of a value is its default's; a comment ``# @schema {...}`` above a key adds JSON Schema
+keywords, and two short forms: ``settings: true`` (the processes' settings, from the data that
+validates them there), ``resources: true`` (a container's resources). An empty map or list must have
+such a comment, and every value a description (``# -- ...``), so nothing is left open by accident.
+Not part of the packaged chart.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ from typing import Any
 
 import yaml
 
-from fluxqueue.settings import Settings
+from fluxqueue.settings import Settings, describe
 
 CHART = Path(__file__).resolve().parent
 VALUES, SCHEMA = CHART / "values.yaml", CHART / "values.schema.json"
+
+DOCUMENT = CHART.parent / "docs" / "install.md"
+BEGIN, END = "<!-- settings: written by chart/schema.py -->\n", "<!-- end of settings -->\n"
 
 SET_BY_THE_CHART = {
     "DATABASE_URL": "from postgres or externalDatabase",
@@ -145,6 +150,16 @@ def render(text: str) -> str:
     return json.dumps(build(text), indent=2, ensure_ascii=False) + "\n"
 
 
+def with_settings(document: str) -> str:
+    """Give ``document`` with the present table of settings between its marks."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert begin, f"{BEGIN!r} is missing"
+    assert end, f"{END!r} is missing"
+    return f"{before}{begin}\n{describe()}\n\n{end}{after}"
+
+
 if __name__ == "__main__":
+    DOCUMENT.write_text(with_settings(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
     SCHEMA.write_text(render(VALUES.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"wrote {SCHEMA.name}", file=sys.stderr)
+    print(f"wrote {SCHEMA.name} and the table in {DOCUMENT.name}", file=sys.stderr)

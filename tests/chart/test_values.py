@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from chart.schema import SCHEMA, VALUES, Undescribed, build
+from chart.schema import DOCUMENT, SCHEMA, VALUES, Undescribed, build, with_settings
 from chart.schema import render as render_schema
 from tests.chart.rendering import (
     CHART,
@@ -30,6 +30,12 @@ from tests.chart.rendering import (
 def test_schema_is_in_step_with_values_and_settings() -> None:
     """After a change of values.yaml or of fluxqueue/settings.py: python chart/schema.py."""
     assert SCHEMA.read_text(encoding="utf-8") == render_schema(VALUES.read_text(encoding="utf-8"))
+
+
+def test_documented_settings_are_in_step() -> None:
+    """The same command writes the table of docs/install.md."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert text == with_settings(text)
 
 
 def test_schema_is_a_schema_and_takes_the_defaults() -> None:
@@ -269,8 +275,8 @@ FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = 
     ],
     (
         "cert-manager",
-        {},
-        {"certificates": {"provider": "cert-manager"}},
+        {"uninstall": {"hook": False}},
+        {"uninstall": {"hook": False}, "certificates": {"provider": "cert-manager"}},
         {
             ("Issuer", "fluxqueue-self-signed"),
             ("Certificate", "fluxqueue-webhook-ca"),
