@@ -1,0 +1,383 @@
+"""Named queues in rows: heads, limits, refusals, priorities and shares, on a real Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fluxqueue.db.observations import WorkloadSeen
+from fluxqueue.db.outbox import due_tasks
+from fluxqueue.db.queues import QueueSeen, read_figures, read_rules, save_queues
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.errors import LostLeadership
+from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.policy.fair_share import decayed_use
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.policy.queue_rules import read_rules as rules_of
+from fluxqueue.worker.queue_keeping import QueueKeeper
+from fluxqueue.worker.schedule import ROLE
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, workload
+
+
+def queue(name: str, *, namespaces: list[str] | None = None, **spec: Any) -> QueueSeen:
+    """A FluxQueue as the controller sees it."""
+    return QueueSeen(
+        name=name,
+        uid=f"uid-{name}",
+        generation=hash(str(spec)) & 0xFFFF,
+        spec=spec,
+        namespaces=namespaces,
+        rules=rules_of(name, spec),
+    )
+
+
+async def see_queues(rows: Rows, *seen: QueueSeen, gone: tuple[str, ...] = ()) -> None:
+    """Write queues."""
+    async with rows.database.begin() as tx:
+        await save_queues(tx, seen, gone)
+
+
+def job(uid: str, name: str, asked: ResourceRequest | None = None, **more: Any) -> WorkloadSeen:
+    """A workload in a queue."""
+    return workload(uid, asked or request(cpu=1, duration_s=60), queue=name, **more)
+
+
+async def told(rows: Rows, uid: str) -> tuple[str, str]:
+    """State and reason."""
+    (row,) = await rows.fetch("SELECT state, reason FROM fluxjobs WHERE uid = :uid", uid=uid)
+    return row["state"], row["reason"]
+
+
+async def priority(rows: Rows, uid: str) -> int:
+    """The effective one."""
+    return int(await rows.value("SELECT priority FROM fluxjobs WHERE uid = :uid", uid=uid))
+
+
+async def test_the_default_queue_is_in_a_new_database(rows: Rows) -> None:
+    """And nothing takes it away."""
+    async with rows.database.begin() as tx:
+        assert await read_rules(tx) == {"default": QueueRules("default")}
+    await see_queues(rows, gone=("default",))
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"))
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated"}
+
+
+async def test_an_unknown_queue_holds_until_it_is_made(rows: Rows) -> None:
+    """Held, not lost; taken in without anybody touching it; held again when the queue goes."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(job("a", "gpu"))
+    await rows.match()
+    state, reason = await told(rows, "a")
+    assert (state, reason.split(";")[0]) == ("Held", "fluxqueue/queue: there is no FluxQueue 'gpu'")
+    assert await rows.value("SELECT held_by FROM fluxjobs") == "queue"
+    await see_queues(rows, queue("gpu", started=False))
+    assert TaskName.SCHEDULE in await due_tasks(rows.database)
+    await rows.match()
+    assert await told(rows, "a") == ("Pending", "queue gpu is stopped")
+    await see_queues(rows, gone=("gpu",))
+    await rows.match()
+    assert (await told(rows, "a"))[0] == "Held"
+    await see_queues(rows, queue("gpu"))
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated"}
+    await see_queues(rows, gone=("gpu",))
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated"}, "what runs goes on"
+    await rows.check()
+
+
+async def test_a_move_is_another_submission(rows: Rows) -> None:
+    """Out of a queue that refused it; into one that takes nothing it is refused again."""
+    await rows.add_nodes(cpu_node("n0"))
+    await see_queues(rows, queue("open"), queue("closed", enabled=False))
+    await rows.see(job("a", "nowhere"), job("b", "closed"))
+    await rows.match()
+    assert await rows.states() == {"a": "Held", "b": "Held"}
+    await rows.see(job("a", "closed"), job("b", "open"))
+    await rows.match()
+    assert await rows.states() == {"a": "Held", "b": "Allocated"}
+    assert "spec.enabled is false" in (await told(rows, "a"))[1]
+
+
+async def test_a_disabled_queue_keeps_what_it_has(rows: Rows) -> None:
+    """Only what comes later is refused, also after a change of the job that was there."""
+    await see_queues(rows, queue("q"))
+    await rows.see(job("a", "q"))
+    await rows.add_nodes(cpu_node("n0", is_up=False))
+    await rows.match()
+    await see_queues(rows, queue("q", enabled=False))
+    await rows.see(job("b", "q"), job("a", "q", priority=3))
+    await rows.match()
+    states = await rows.states()
+    assert states["a"] in {"Pending", "Reserved"}
+    assert states["b"] == "Held"
+    await see_queues(rows, queue("q"))
+    await rows.match()
+    assert (await rows.states())["b"] in {"Pending", "Reserved"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "namespaces", "words"),
+    [
+        ({"limits": {"perJob": {"cpu": "3m"}}}, None, "spec.limits.perJob.cpu is 0.003 cpu"),
+        ({"limits": {"perJob": {"durationSeconds": 59}}}, None, "perJob.durationSeconds is 59"),
+        ({}, ["other"], "spec.allowedNamespaces does not have namespace 'default'"),
+    ],
+)
+async def test_what_a_queue_refuses_it_takes_when_it_is_changed(
+    rows: Rows, spec: dict[str, Any], namespaces: list[str] | None, words: str
+) -> None:
+    """Held with field and value; and the reverse, when the change forbids what waited."""
+    await rows.add_nodes(cpu_node("n0", cpu=4), cpu_node("n1", cpu=4, is_up=False))
+    await see_queues(rows, queue("q", namespaces=namespaces, **spec))
+    asked = request(2, cpu=4, duration_s=60, is_spread=True)
+    await rows.see(job("a", "q", asked))
+    await rows.match()
+    state, reason = await told(rows, "a")
+    assert state == "Held"
+    assert words in reason
+    await see_queues(rows, queue("q"))
+    await rows.match()
+    assert (await rows.states())["a"] in {"Pending", "Reserved"}
+    await see_queues(rows, queue("q", namespaces=namespaces, **spec))
+    await rows.match()
+    assert (await told(rows, "a"))[0] == "Held"
+    await rows.check()
+
+
+async def test_limits_on_what_runs_name_value_and_use(rows: Rows) -> None:
+    """Counted from the allocations, user by user; an end lets the next one start."""
+    await rows.add_nodes(cpu_node("n0", cpu=20))
+    await see_queues(rows, queue("q", limits={"perUser": {"jobs": 2}, "total": {"cpu": "5m"}}))
+    users = ("alice", "alice", "alice", "bob", "bob", "carol")
+    await rows.see(
+        *(
+            job(f"j{n}", "q", request(cpu=n < 3 or 2, duration_s=60), user_name=user)
+            for n, user in enumerate(users)
+        )
+    )
+    await rows.match()
+    states = await rows.states()
+    assert [states[f"j{n}"] for n in range(6)] == [
+        "Allocated", "Allocated", "Pending", "Allocated", "Pending", "Pending",
+    ]  # fmt: skip
+    assert "perUser.jobs is 2, user alice has 2" in (await told(rows, "j2"))[1]
+    assert "total.cpu is 0.005 cpu, queue q has 0.004 cpu" in (await told(rows, "j4"))[1]
+    await rows.see(job("j0", "q", user_name="alice", wanted=0, result="Completed"))
+    await rows.settle("j0")
+    await rows.match()
+    assert (await rows.states())["j2"] == "Allocated"
+    await rows.check()
+
+
+async def test_a_user_at_a_limit_does_not_hide_the_others(rows: Rows) -> None:
+    """Far more jobs of one user than a cycle looks at, and somebody else's behind them."""
+    rows.settings = replace(rows.settings, queue_depth=5)
+    await rows.add_nodes(cpu_node("n0", cpu=20))
+    await see_queues(rows, queue("q", limits={"perUser": {"jobs": 1}}))
+    await rows.see(*(job(f"a{n:02}", "q", user_name="alice") for n in range(30)))
+    await rows.see(*(job(f"b{n:02}", "q", user_name="bob") for n in range(30)))
+    await rows.see(job("c", "q", user_name="carol"))
+    await rows.match()
+    states = await rows.states()
+    started = sorted(uid for uid, state in states.items() if state == "Allocated")
+    assert started == ["a00", "b00", "c"]
+    await rows.see(job("a99", "q", user_name="alice"))
+    await rows.match()
+    assert "perUser.jobs is 1, user alice has 1" in (await told(rows, "a99"))[1]
+
+
+async def test_each_queue_is_seen_to_its_own_depth(rows: Rows) -> None:
+    """A queue full of what cannot start hides nothing of another, whatever their priorities."""
+    rows.settings = replace(rows.settings, queue_depth=3)
+    await rows.add_nodes(cpu_node("n0", cpu=4), cpu_node("n1", cpu=4, is_up=False))
+    await see_queues(rows, queue("wide", priority=100), queue("narrow", queueDepth=1))
+    big = request(2, cpu=4, duration_s=60, is_spread=True)
+    await rows.see(*(job(f"w{n}", "wide", big) for n in range(10)))
+    await rows.see(*(job(f"n{n}", "narrow") for n in range(6)))
+    await rows.match()
+    states = await rows.states()
+    assert [states[f"n{n}"] for n in range(6)] == ["Allocated"] * 4 + ["Reserved", "Pending"]
+    assert (await told(rows, "w9"))[1] == "", "too far back to be looked at"
+
+
+async def test_priority_is_bounded_and_its_parts_are_stored(rows: Rows) -> None:
+    """Whoever writes what: insert, another wish, an operator, the queue, a move."""
+    await see_queues(rows, queue("q", priority=100, minPriority=-5, maxPriority=10))
+    await rows.see(job("a", "q", priority=50), job("b", "q", priority=-50), workload("c"))
+    assert [await priority(rows, uid) for uid in "abc"] == [110, 95, 0]
+    parts = await rows.value("SELECT priority_parts FROM fluxjobs WHERE uid = 'a'")
+    assert parts == {"asked": 50, "bounded": 10, "queue": 100, "fairShare": 0}
+    await rows.see(job("a", "q", priority=7))
+    assert await priority(rows, "a") == 107
+    await rows.execute("UPDATE fluxjobs SET set_priority = 9 WHERE uid = 'a'")
+    assert await priority(rows, "a") == 109
+    await rows.execute("UPDATE fluxjobs SET set_queue = 'default', queue = 'default'")
+    assert [await priority(rows, uid) for uid in "abc"] == [9, -50, 0]
+    await rows.execute("UPDATE fluxjobs SET priority = 12345 WHERE uid = 'a'")
+    assert await priority(rows, "a") == 9, "nobody writes the sum by hand"
+
+
+async def test_a_changed_queue_orders_anew_what_waits(rows: Rows) -> None:
+    """By the next cycle, touching those rows only whose priority is another."""
+    await rows.add_nodes(cpu_node("n0", cpu=1))
+    await see_queues(rows, queue("a"), queue("b"))
+    await rows.see(workload("run", request(cpu=1)), job("x", "a"), job("y", "b"))
+    await rows.match()
+    version = "SELECT version FROM fluxjobs WHERE uid = 'x'"
+    before = await rows.value(version)
+    await see_queues(rows, queue("b", priority=5))
+    await rows.match()
+    assert (await priority(rows, "x"), await priority(rows, "y")) == (0, 5)
+    assert await rows.value(version) == before
+    await rows.see(workload("run", request(cpu=1), wanted=0, result="Completed"))
+    await rows.settle("run")
+    await rows.match()
+    assert (await rows.states())["y"] == "Allocated"
+
+
+async def test_the_largest_numbers_do_not_overflow(rows: Rows) -> None:
+    """Kubernetes' own priorities and a queue's, added."""
+    await see_queues(rows, queue("q", priority=1_000_000_000))
+    await rows.see(job("a", "q", priority=2**31 - 1), job("b", "q", priority=-(2**31) + 1))
+    assert await priority(rows, "a") == 2**31 - 1
+    assert await priority(rows, "b") == -(2**31) + 1 + 1_000_000_000
+
+
+async def test_a_default_duration_is_planned_with(rows: Rows) -> None:
+    """The allocation ends then; a job that says its own keeps it."""
+    await rows.add_nodes(cpu_node("n0"))
+    await see_queues(rows, queue("q", defaultDuration="5m"))
+    await rows.see(job("a", "q", request(cpu=1)), job("b", "q", request(cpu=1, duration_s=60)))
+    await rows.match()
+    found = await rows.fetch("SELECT uid, until - starts_at AS s FROM allocations ORDER BY uid")
+    assert [(row["uid"], row["s"]) for row in found] == [("a", 300), ("b", 60)]
+
+
+async def test_a_spec_that_cannot_be_used_leaves_the_former_one(rows: Rows) -> None:
+    """And its fault is shown; a queue that never had a usable one is not there."""
+    await see_queues(rows, queue("q", priority=3))
+    bad = QueueSeen("q", "uid-q", 99, {"policy": "lifo"}, None, None, "spec.policy: no")
+    await see_queues(rows, bad, replace(bad, name="new"))
+    (shown,) = await read_figures(rows.database)
+    assert (shown.name, shown.fault, shown.generation) == ("q", "spec.policy: no", 99)
+    async with rows.database.begin() as tx:
+        rules = await read_rules(tx)
+    assert rules["q"].priority == 3
+    assert "new" not in rules
+
+
+async def test_seeing_the_same_again_changes_nothing(rows: Rows) -> None:
+    """No cycle is woken for a queue that is as it was."""
+    await see_queues(rows, queue("q", priority=3))
+    await rows.execute("DELETE FROM graph_changes")
+    await see_queues(rows, queue("q", priority=3))
+    assert await rows.fetch("SELECT 1 FROM graph_changes") == []
+
+
+async def test_counts_of_queues(rows: Rows) -> None:
+    """Of those that have an object, by state."""
+    await rows.add_nodes(cpu_node("n0", cpu=2))
+    await see_queues(rows, queue("q", limits={"perJob": {"cpu": "2m"}}))
+    await rows.see(
+        job("run", "q", request(cpu=2)),
+        job("wait", "q", request(cpu=2)),
+        job("refused", "q", request(cpu=3)),
+        job("suspended", "q", held_by="author"),
+        workload("elsewhere", request(cpu=9)),
+    )
+    await rows.match()
+    (shown,) = await read_figures(rows.database)
+    counts = (shown.pending, shown.running, shown.held, shown.unsatisfiable)
+    assert counts == (1, 1, 2, 0)
+
+
+async def test_fair_share_lowers_who_used_much(rows: Rows) -> None:
+    """From the slots held, decayed to now; only what changes is touched, and it is put in order."""
+    await rows.add_nodes(cpu_node("n0", cpu=8000))
+    on = {"enabled": True, "halfLife": "1h", "weight": 100}
+    await see_queues(rows, queue("q", fairShare=on, defaultDuration="1h"))
+    await rows.see(job("run", "q", request(cpu=8000), user_name="alice"))
+    await rows.match()
+    await rows.see(
+        job("a", "q", request(cpu=8000), user_name="alice"),
+        job("b", "q", request(cpu=8000), user_name="bob"),
+    )
+    assert await priority(rows, "b") == 100, "nobody is put back before shares are computed"
+    # Half an hour ago by the database's clock.
+    await rows.execute("UPDATE allocation_slots SET given_at = now() - interval '30 minutes'")
+    keeper = QueueKeeper(rows.context(), ROLE, rows.term)
+    assert await keeper.share() == 2
+    used = await rows.value("SELECT used FROM fair_shares WHERE user_name = 'alice'")
+    assert used == pytest.approx(decayed_use(8, 0, 1800, 1800, 3600), rel=0.01)
+    # UE of alice is 1 (she and the queue used all), of bob 1/2; the share of each is 1/2.
+    assert (await priority(rows, "a"), await priority(rows, "b")) == (25, 50)
+    assert await keeper.share() == 0, "again: nothing has changed"
+    await rows.see(job("run", "q", user_name="alice", wanted=0, result="Completed"))
+    await rows.settle("run")
+    await rows.match()
+    assert (await rows.states())["b"] == "Allocated", "behind alice by submission, before by share"
+    await see_queues(rows, queue("q", defaultDuration="1h"))
+    await rows.match()
+    assert await priority(rows, "a") == 0, "switched off"
+    await keeper.share()
+    assert await rows.fetch("SELECT 1 FROM fair_shares") == []
+
+
+async def test_shares_under_a_lost_term_are_not_stored(rows: Rows) -> None:
+    """A paused matcher that wakes up writes no priorities."""
+    await rows.begin_term()
+    keeper = QueueKeeper(rows.context(), ROLE, rows.term)
+    await rows.begin_term()
+    with pytest.raises(LostLeadership):
+        await keeper.share()
+
+
+async def test_queues_change_while_cycles_run(rows: Rows) -> None:
+    """Rules, moves, shares and cycles at once: no deadlock, and the rows agree at the end."""
+    await rows.add_nodes(*(cpu_node(f"n{n}", cpu=4) for n in range(3)))
+    names = ("p", "q")
+    uids = [f"{n * 7919 % 100:02}" for n in range(40)]
+    await see_queues(rows, *(queue(name) for name in names))
+    await rows.see(*(job(uid, names[n % 2], user_name=f"u{n % 3}") for n, uid in enumerate(uids)))
+    await rows.begin_term()
+    keeper = QueueKeeper(rows.context(), ROLE, rows.term)
+    before = await rows.value(
+        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    )
+
+    async def change() -> None:
+        for n in range(10):
+            spec: dict[str, Any] = {"priority": n % 3, "limits": {"perUser": {"jobs": 1 + n % 2}}}
+            spec |= {"fairShare": {"enabled": n % 2 == 0}}
+            await see_queues(rows, queue("p", **spec), gone=("q",) if n % 4 == 1 else ())
+            await see_queues(rows, queue("q", priority=-n))
+
+    async def move() -> None:
+        for n in range(10):
+            some = uids[n * 3 : n * 3 + 15]
+            await rows.see(*(job(uid, names[n % 2], priority=n) for uid in reversed(some)))
+
+    async def match() -> None:
+        for _ in range(10):
+            await rows.match()
+            await keeper.share()
+
+    await asyncio.gather(change(), move(), match())
+    await rows.match()
+    await rows.check()
+    after = await rows.value(
+        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    )
+    assert after == before
+    wrong = await rows.fetch(
+        "SELECT uid FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND priority_parts <>"
+        " fluxjob_priority_parts(queue, user_name, asked_priority, set_priority)"
+    )
+    assert wrong == []
