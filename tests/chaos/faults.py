@@ -1,0 +1,151 @@
+"""Carrying out the plan on the running system, and undoing at the end whatever still stands.
+
+Every fault is a real one: signals to processes, terminated sessions, a proxy that fails. What was
+done is kept in ``log``, with the time of day as the parts' own logs have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+
+from fluxqueue.errors import NotFound
+from fluxqueue.kube.resources import NODES
+from fluxqueue.localcluster.controllers.node_shape import NodeShape
+from tests.chaos.plan import NODES as NODE_NAMES
+from tests.chaos.plan import Step
+from tests.e2e.world import World
+from tests.support.api_proxy import ApiProxy
+
+NODE_LOST_S = 2.0
+"""A node is away for at least this long, so that the cluster notices."""
+
+
+@dataclass(slots=True)
+class Chaos:
+    """The hand that does it."""
+
+    world: World
+    proxy: ApiProxy
+    log: list[str] = field(default_factory=list)
+    _frozen: set[int] = field(default_factory=set)
+    _silent: set[str] = field(default_factory=set)
+
+    async def run(self, plan: Sequence[Step]) -> None:
+        """Do everything at its time; steps that last may overlap."""
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for step in plan:
+                await asyncio.sleep(max(0.0, began + step.at_s - time.monotonic()))
+                self.log.append(f"{datetime.now(tz=UTC):%H:%M:%S.%f} {step}")
+                group.create_task(self._do(step))
+
+    async def _do(self, step: Step) -> None:
+        match step.kind:
+            case "kill":
+                self._kill(step.target)
+            case "freeze":
+                pid = self.world.stack.parts[step.target].pid
+                await self._freeze([pid] if pid else [], step.lasts_s)
+            case "kill-database":
+                postgres = self.world.stack.postgres
+                assert postgres is not None
+                await asyncio.to_thread(postgres.kill)
+            case "freeze-database":
+                await self._freeze(self._database_processes(), step.lasts_s)
+            case "cut":
+                await asyncio.to_thread(self._cut)
+            case "node":
+                await self._lose_node(step)
+            case _:
+                await self._fail_calls(step)
+
+    def _kill(self, name: str) -> None:
+        pid = self.world.stack.parts[name].pid
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    async def _freeze(self, pids: Sequence[int], lasts_s: float) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                self._frozen.add(pid)
+        try:
+            await asyncio.sleep(lasts_s)
+        finally:
+            self._thaw(pids)
+
+    def _thaw(self, pids: Sequence[int]) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+            self._frozen.discard(pid)
+
+    def _database_processes(self) -> list[int]:
+        postgres = self.world.stack.postgres
+        assert postgres is not None
+        pid = postgres.pid
+        if pid is None:
+            return []
+        with suppress(OSError):
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+            return [pid, *map(int, children.split())]
+        return [pid]
+
+    def _cut(self) -> None:
+        """Terminate a few sessions, whoever they belong to."""
+        url = self.world.stack.database_url
+        with (
+            suppress(psycopg.Error),
+            psycopg.connect(url, autocommit=True, connect_timeout=2) as server,
+        ):
+            server.execute(
+                "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
+                " WHERE application_name LIKE 'fluxqueue-%' ORDER BY random() LIMIT 3) some"
+            )
+
+    async def _lose_node(self, step: Step) -> None:
+        fleet = self.world.late_nodes.fleet
+        if step.target in self._silent:
+            return
+        self._silent.add(step.target)
+        fleet.silence(step.target)
+        try:
+            await asyncio.sleep(step.lasts_s + NODE_LOST_S)
+        finally:
+            await fleet.revive(step.target)
+            self._silent.discard(step.target)
+
+    async def _fail_calls(self, step: Step) -> None:
+        self.proxy.faults = {**self.proxy.faults, step.target: step.share}
+        try:
+            await asyncio.sleep(step.lasts_s)
+        finally:
+            self.proxy.faults = {k: v for k, v in self.proxy.faults.items() if k != step.target}
+
+    def end(self) -> None:
+        """Let everything run again, whatever was under way."""
+        self.proxy.faults = {}
+        self._thaw(sorted(self._frozen))
+
+
+@asynccontextmanager
+async def late_nodes(world: World) -> AsyncIterator[None]:
+    """Two nodes of this process, which it can take away and give back."""
+    for name in NODE_NAMES:
+        await world.late_nodes.add(NodeShape(name, cpu="16", memory="64Gi"))
+    yield
+    for name in NODE_NAMES:
+        await world.late_nodes.fleet.remove(name)
+        with suppress(NotFound):
+            await world.client.delete(NODES, None, name)

@@ -1,0 +1,93 @@
+"""What users do meanwhile: a stream of Jobs and Pods from a seed; some fail, some are cancelled.
+
+Users try again until they are heard, as ``kubectl`` in a loop does. They see the cluster without
+the proxy's faults, but not without a dead webhook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, NotFound
+from fluxqueue.kube.resources import JOBS, PODS, Resource
+from tests.e2e.objects import Obj, bare_pod, job
+from tests.e2e.space import Space
+
+
+@dataclass(slots=True)
+class Load:
+    """Everything that was submitted. ``deleted`` holds the names that users took back."""
+
+    space: Space
+    seed: int
+    bodies: dict[str, Obj] = field(default_factory=dict)
+    uids: dict[str, str] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+
+    async def run(self, is_over: Callable[[], bool], *, pause_s: float) -> None:
+        """Submit until it is over."""
+        die = random.Random(self.seed)
+        number = 0
+        while not is_over():
+            body = _draw(die, number)
+            name = body["metadata"]["name"]
+            self.bodies[name] = body
+            self.uids[name] = (await self._create(body))["metadata"]["uid"]
+            if die.random() < 0.12:
+                await self._delete(die.choice(sorted(set(self.bodies) - self.deleted)))
+            number += 1
+            await asyncio.sleep(die.uniform(0, 2 * pause_s))
+
+    async def _create(self, body: Obj) -> Obj:
+        resource, name = _resource(body), body["metadata"]["name"]
+        while True:
+            try:
+                return await self.space.create(body)
+            except Conflict:
+                return await self.space.client.get(resource, self.space.name, name)
+            except (ApiUnavailable, ApiError):
+                await asyncio.sleep(0.2)
+
+    async def _delete(self, name: str) -> None:
+        self.deleted.add(name)
+        while True:
+            try:
+                await self.space.delete(name, _resource(self.bodies[name]))
+            except NotFound:
+                return
+            except (ApiUnavailable, ApiError):
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+def _resource(body: Obj) -> Resource:
+    return JOBS if body["kind"] == "Job" else PODS
+
+
+def _draw(die: random.Random, number: int) -> Obj:
+    name = f"w{number:04}"
+    run = {"duration": f"{die.randrange(100, 1500)}ms"}
+    if die.random() < 0.2:
+        return bare_pod(name, cpu=str(die.randint(1, 4)), run=run)
+    pods = die.choice((1, 1, 2, 3, 4))
+    more: dict[str, Any] = {"completionMode": "Indexed"} if die.random() < 0.5 else {}
+    if die.random() < 0.15:
+        run["fail-times"] = "1"
+    if die.random() < 0.07:
+        run |= {"exit-code": "3"}
+        more["backoffLimit"] = 0
+    else:
+        more["backoffLimit"] = 50  # pods of lost nodes count as failures
+    if die.random() < 0.2:
+        more["completions"] = pods + die.randint(0, 4)
+    wishes = {"priority": str(die.randint(0, 3))} if die.random() < 0.3 else {}
+    if die.random() < 0.5:
+        wishes["duration"] = "10m"
+    cpu = str(die.choice((1, 2, 4, 8, 15)))
+    pool = die.choice(("main", None))
+    return job(name, pods=pods, cpu=cpu, pool=pool, run=run, wishes=wishes, **more)

@@ -1,0 +1,113 @@
+"""Everything fails at random, and every Job ends exactly once.
+
+``make chaos SEED=n DURATION=s`` runs it for longer; the short form is one of the tests. The seed
+is printed; on failure also the faults with their times, and where the parts' logs are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.faults import Chaos, late_nodes
+from tests.chaos.load import Load
+from tests.chaos.plan import Step, make_plan
+from tests.chaos.verdict import (
+    assert_clean,
+    assert_ended_once,
+    assert_nothing_ran_twice,
+    until_all_have_ended,
+    until_told,
+)
+from tests.e2e.space import make_space, remove_space
+from tests.e2e.world import embedded_world
+from tests.support.api_proxy import ApiProxy
+
+SHORT_S = 10.0
+DURATION_S = float(os.environ.get("FLUXQUEUE_CHAOS_DURATION_S") or SHORT_S)
+SEED = int(os.environ.get("FLUXQUEUE_CHAOS_SEED") or random.SystemRandom().randrange(1_000_000))
+PAUSE_S = 0.25
+END_S = 120.0
+ENVIRON = {
+    # What a watch has lost for good is found again within the test.
+    "FLUXQUEUE_RESYNC_INTERVAL_S": "10",
+    "FLUXQUEUE_MAINTAIN_INTERVAL_S": "5",
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(DURATION_S + 2 * END_S + 120)]
+
+
+@pytest.fixture(autouse=True)
+def _shared_bytecode(tmp_path: Path) -> Iterator[None]:
+    """Parts that are killed again and again must not compile our modules each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "bytecode"))
+        yield
+
+
+async def test_everything_ends_exactly_once_whatever_fails() -> None:
+    """Processes, database, API server and nodes fail under a stream of Jobs and Pods."""
+    plan = make_plan(SEED, DURATION_S)
+    print(f"\nchaos: SEED={SEED} DURATION={DURATION_S:g}, {len(plan)} faults")
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-chaos-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # where the server runs as nobody it must reach its data
+        try:
+            await _run(folder, plan)
+        except BaseException:
+            logs = Path(tempfile.mkdtemp(prefix="fluxqueue-chaos-logs-"))
+            shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
+            for log in (folder / "postgres").glob("*.log"):
+                shutil.copy(log, logs)
+            print(f"chaos: failed with SEED={SEED} DURATION={DURATION_S:g}; logs in {logs}")
+            raise
+
+
+async def _run(folder: Path, plan: Sequence[Step]) -> None:
+    through = folder / "kubeconfig-through-the-proxy"
+    options: dict[str, Any] = {
+        "controllers": 2,
+        "kubeconfigs": {"controller": through, "worker": through},
+        "environ": ENVIRON,
+    }
+    async with ApiProxy(SEED) as proxy:
+        connecting = asyncio.create_task(proxy.connect(folder / "kubeconfig", through))
+        async with embedded_world(folder, **options) as world, late_nodes(world):
+            await connecting
+            chaos = Chaos(world, proxy)
+            space = await make_space(world)
+            load = Load(space, SEED)
+            try:
+                async with space.recording() as seen:
+                    await _storm(chaos, plan, load)
+                    await until_all_have_ended(space, load, timeout_s=END_S)
+                    await assert_ended_once(space)
+                    assert_nothing_ran_twice(seen, load)
+                    await until_told(space)
+                await remove_space(space)
+                await assert_clean(world)
+            except BaseException:
+                print("\n".join(["chaos: the faults were", *chaos.log]))
+                raise
+            print(f"chaos: {len(load.bodies)} workloads; faults of calls: {dict(proxy.told)}")
+
+
+async def _storm(chaos: Chaos, plan: Sequence[Step], load: Load) -> None:
+    end = time.monotonic() + DURATION_S
+    submitting = asyncio.create_task(load.run(lambda: time.monotonic() > end, pause_s=PAUSE_S))
+    try:
+        await chaos.run(plan)
+        await submitting
+    finally:
+        submitting.cancel()
+        chaos.end()

@@ -1,0 +1,158 @@
+"""The judgement at the end: everything has ended exactly once, nothing is broken, nothing leaks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
+from tests.chaos.load import Load
+from tests.e2e.health import assert_invariants, what_is_left
+from tests.e2e.recording import Recording
+from tests.e2e.space import Space
+from tests.e2e.world import World
+from tests.support.waiting import eventually
+
+FINAL = ("Completed", "Failed", "Cancelled")
+_ENDS = """
+SELECT f.uid, f.workload_name AS name, f.state,
+       (SELECT count(*) FROM history h WHERE h.uid = f.uid
+        AND h.event IN ('Completed', 'Failed', 'Cancelled')) AS ends
+FROM fluxjobs f WHERE f.namespace = :space
+"""
+_SESSIONS = """
+SELECT application_name AS name, state, count(*) AS n FROM pg_stat_activity
+WHERE datname = current_database() GROUP BY 1, 2
+"""
+_SESSIONS_MAX = 15
+"""Of one process: its engine's pool with overflow, procrastinate's pool, its listeners."""
+
+
+async def until_all_have_ended(space: Space, load: Load, *, timeout_s: float) -> None:
+    """Wait until no Job and no Pod of the load is still to end, in the cluster and in the rows."""
+    unfinished: list[str] = []
+
+    async def look() -> bool:
+        jobs = (await space.client.list(JOBS, space.name)).items
+        pods = (await space.client.list(PODS, space.name)).items
+        rows = await space.world.rows(_ENDS, space=space.name)
+        unfinished[:] = [one["metadata"]["name"] for one in jobs if not _is_over(one)]
+        unfinished.extend(
+            one["metadata"]["name"]
+            for one in pods
+            if one["status"].get("phase") not in {"Succeeded", "Failed"}
+        )
+        unfinished.extend(row["name"] for row in rows if not row["ends"])
+        known = {row["uid"] for row in rows}
+        there = {uid: name for name, uid in load.uids.items() if name not in load.deleted}
+        unfinished.extend(name for uid, name in there.items() if uid not in known)
+        return not unfinished
+
+    try:
+        await eventually(look, "everything has ended", timeout_s=timeout_s)
+    except AssertionError as error:
+        names = list(dict.fromkeys(unfinished))
+        found = [await _describe(space, name) for name in names[:5]]
+        words = "\n".join(map(str, found))
+        raise AssertionError(f"{error}: not {names}, such as\n{words}") from error
+
+
+def _is_over(one: dict[str, Any]) -> bool:
+    conditions = (one.get("status") or {}).get("conditions") or ()
+    return any(c["type"] in {"Complete", "Failed"} and c["status"] == "True" for c in conditions)
+
+
+async def _describe(space: Space, name: str) -> dict[str, Any]:
+    fluxjob = await space.fluxjob(name)
+    rows = await space.world.rows(
+        "SELECT * FROM fluxjobs WHERE workload_name = :name AND namespace = :space",
+        name=name,
+        space=space.name,
+    )
+    outbox = await space.world.rows(
+        "SELECT kind, attempts, due_at, last_error FROM outbox WHERE key IN"
+        " (SELECT uid FROM fluxjobs WHERE workload_name = :name AND namespace = :space)",
+        name=name,
+        space=space.name,
+    )
+    pods = [
+        {"name": p["metadata"]["name"], "spec": p["spec"].get("nodeName"), "status": p["status"]}
+        for p in await space.pods(name)
+    ]
+    return {
+        "name": name,
+        "status": (fluxjob or {}).get("status"),
+        "row": {k: v for k, v in (rows[0] if rows else {}).items() if k != "request"},
+        "outbox": outbox,
+        "pods": pods,
+    }
+
+
+async def assert_ended_once(space: Space) -> None:
+    """One end each, and the one that the object shows."""
+    rows = await space.world.rows(_ENDS, space=space.name)
+    other = [row for row in rows if row["ends"] != 1]
+    assert not other, f"ended more than once, or never: {other}"
+    objects = {
+        one["metadata"]["uid"]: one
+        for resource in (JOBS, PODS)
+        for one in (await space.client.list(resource, space.name)).items
+    }
+    wrong = [
+        (row["name"], row["state"])
+        for row in rows
+        if row["uid"] in objects and row["state"] != _result(objects[row["uid"]])
+    ]
+    assert not wrong, f"rows say otherwise than the objects: {wrong}"
+
+
+async def until_told(space: Space) -> None:
+    """Every FluxJob shows an end."""
+
+    async def look() -> bool:
+        fluxjobs = (await space.client.list(FLUXJOBS, space.name)).items
+        return all((one.get("status") or {}).get("state") in FINAL for one in fluxjobs)
+
+    await eventually(look, "every FluxJob shows its end")
+
+
+def _result(one: dict[str, Any]) -> str:
+    phase = one["status"].get("phase")
+    if phase is not None:
+        return {"Succeeded": "Completed", "Failed": "Failed"}[phase]
+    conditions = {c["type"] for c in one["status"]["conditions"] if c["status"] == "True"}
+    return "Completed" if "Complete" in conditions else "Failed"
+
+
+def assert_nothing_ran_twice(seen: Recording, load: Load) -> None:
+    """No index twice at once, never more pods than slots, no node over its capacity."""
+    sizes = {name: body["spec"].get("parallelism", 1) for name, body in load.bodies.items()}
+    for using in seen.in_use():
+        now = Counter(pod.owner for pod in using)
+        over = {owner: n for owner, n in now.items() if n > sizes.get(owner, 1)}
+        assert not over, f"more pods than slots: {over}"
+        indexed = [(pod.owner, pod.index) for pod in using if pod.index is not None]
+        assert len(indexed) == len(set(indexed)), f"an index ran twice at once: {using}"
+    capacity = {"gpu-1": 8_000, "gpu-2": 8_000}
+    full = {n: cpu for n, cpu in seen.peak_cpu_m().items() if cpu > capacity.get(n, 16_000)}
+    assert not full, f"nodes over capacity: {full}"
+
+
+async def assert_clean(world: World) -> None:
+    """Nothing is left in the rows, every invariant holds, and no session leaks."""
+    left: list[str] = []
+
+    async def is_clean() -> bool:
+        left[:] = await what_is_left(world)
+        return not left
+
+    try:
+        await eventually(is_clean, "nothing left in the rows", timeout_s=60)
+    except AssertionError as error:
+        raise AssertionError("\n".join([str(error), *left])) from error
+    await assert_invariants(world)
+    sessions = await world.rows(_SESSIONS)
+    assert not [row for row in sessions if "aborted" in (row["state"] or "")]
+    for name in ("fluxqueue-worker", "fluxqueue-controller"):
+        count = sum(row["n"] for row in sessions if row["name"] == name)
+        assert count <= 2 * _SESSIONS_MAX, f"two processes of {name} have {count} sessions"
