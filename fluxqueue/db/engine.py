@@ -140,6 +140,7 @@ async def check_writable(connection: psycopg.AsyncConnection[Any]) -> None:
     await psycopg_pool.AsyncConnectionPool.check_connection(connection)
     for name in ("default_transaction_read_only", "in_hot_standby"):
         if connection.info.parameter_status(name) == "on":
+            await connection.close()  # the pool would keep one that still answers
             raise psycopg.OperationalError(f"the server is read-only ({name})")
 
 

@@ -26,6 +26,11 @@ POOL_MAX = 4
 """Connections of procrastinate's own pool: fetch, finish, heartbeat, and one to spare."""
 
 
+RECONNECT_S = 1.0
+"""The pool doubles its pauses between attempts for this long, then each use of it tries anew. (Its
+own five minutes end in pauses of half a minute, which would pass after the database is back.)"""
+
+
 class TaskName(StrEnum):
     """Tasks of the worker pool; the outbox kinds carry the names of the tasks that drain them."""
 
@@ -56,7 +61,8 @@ def make_app(settings: Settings, *, role: str) -> procrastinate.App:
 
 
 def _writable_pool(**options: Any) -> psycopg_pool.AsyncConnectionPool[Any]:
-    return psycopg_pool.AsyncConnectionPool(**{**options, "check": check_writable})
+    ours = {"check": check_writable, "reconnect_timeout": RECONNECT_S}
+    return psycopg_pool.AsyncConnectionPool(**{**options, **ours})
 
 
 async def wake(app: procrastinate.App, task: TaskName, connection: AsyncConnection) -> bool:

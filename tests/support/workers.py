@@ -13,6 +13,7 @@ from typing import Any
 
 from fluxqueue.clock import SystemClock
 from fluxqueue.db.database import Database
+from fluxqueue.db.observations import WorkloadSeen
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
@@ -61,6 +62,13 @@ async def rows_of(url: str) -> AsyncIterator[Rows]:
 
 
 async def submit(rows: Rows, admin: KubeClient, name: str, *, pods: int = 0) -> str:
+    """Make a BatchJob and write down what the controller sees of it; give its UID."""
+    seen = await make_job(admin, name, pods=pods)
+    await rows.see(seen)
+    return seen.uid
+
+
+async def make_job(admin: KubeClient, name: str, *, pods: int = 0) -> WorkloadSeen:
     """A suspended BatchJob with gated pods, as admission and the controllers leave it."""
     template = {"metadata": {}, "spec": POD_SPEC}
     body = {
@@ -80,8 +88,7 @@ async def submit(rows: Rows, admin: KubeClient, name: str, *, pods: int = 0) -> 
         facts.append(replace(pod(made["metadata"]["uid"]), name=made["metadata"]["name"]))
     uid: str = job["metadata"]["uid"]
     seen = workload(uid, request(max(1, pods), cpu=1), workload_name=name, name=f"{name}-job")
-    await rows.see(replace(seen, flux_uid=None, pods=tuple(facts)))
-    return uid
+    return replace(seen, flux_uid=None, pods=tuple(facts))
 
 
 async def is_released(admin: KubeClient, name: str) -> bool:
