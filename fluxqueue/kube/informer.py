@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from typing import Any
@@ -28,6 +29,7 @@ Transform = Callable[[Object], Object]
 
 RETRY_BASE_S = 0.2
 RETRY_CAP_S = 30.0
+TOMBSTONES_MAX = 4096
 
 
 def key_of(obj: Object) -> Key:
@@ -71,6 +73,7 @@ class Informer:
         self._transform = transform
         self._handlers: list[ChangeHandler] = [on_change] if on_change else []
         self._store: dict[Key, Object] = {}
+        self._tombstones: OrderedDict[str, None] = OrderedDict()
         self._ahead: dict[Key, int] = {}  # observed versions that the watch has not reached
         self._resource_version = ""
         self._must_list = True
@@ -202,6 +205,7 @@ class Informer:
         for a high version alone, because a server restored from a backup counts from lower ones.
         """
         fresh = {key_of(item): item for item in items}
+        self._tombstones.clear()
         if listed_at < _version(self._resource_version):
             self._ahead.clear()
         self._ahead = {key: at for key, at in self._ahead.items() if at > listed_at}
@@ -222,10 +226,24 @@ class Informer:
             if self._ahead[key] > _version(self._resource_version):
                 return  # of before our write, whose own event is still to come
             del self._ahead[key]
+        if self._is_overtaken(key, event):
+            return
         if event.type == "DELETED":
+            self._tombstones[metadata["uid"]] = None
+            while len(self._tombstones) > TOMBSTONES_MAX:
+                self._tombstones.popitem(last=False)
             self._remove(key)
         else:
             self._upsert(key, obj)
+
+    def _is_overtaken(self, key: Key, event: WatchEvent) -> bool:
+        """Whether something later of the object is known: servers keep order, proxies may not."""
+        metadata = event.object["metadata"]
+        if metadata.get("uid") in self._tombstones:
+            return True  # a UID is never used again
+        stored = self._store.get(key)
+        at = _version(metadata["resourceVersion"])
+        return stored is not None and 0 < at < _version(stored["metadata"].get("resourceVersion"))
 
     def _upsert(self, key: Key, raw: Object) -> None:
         old = self._store.get(key)

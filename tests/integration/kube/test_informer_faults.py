@@ -208,3 +208,34 @@ async def test_deletion_of_a_predecessor_spares_its_successor(
     assert stored is not None
     assert stored["metadata"]["uid"] == "u2"
     await informer.stop()
+
+
+async def test_events_told_twice_and_out_of_order(client: KubeClient, faulty: FaultyApi) -> None:
+    """What is overtaken is not believed: no older state, and no object after its end."""
+    log = _Log()
+    faulty.then(
+        json_answer(_listed(5, _pod("a", 3))),
+        stream(
+            _event("MODIFIED", _pod("a", 7)),
+            _event("MODIFIED", _pod("a", 6)),
+            _event("MODIFIED", _pod("a", 7)),
+            _event("ADDED", _pod("b", 8)),
+            _event("DELETED", _pod("b", 10)),
+            _event("MODIFIED", _pod("b", 9)),
+            _event("ADDED", _pod("c", 12, "new")),
+            _event("DELETED", _pod("c", 11, "old")),
+            _event("ADDED", _pod("d", 13)),
+            stays_open=True,
+        ),
+    )
+    informer = Informer(client, PODS, on_change=log)
+    informer.start()
+    await _until(lambda: bool(log.lines) and log.lines[-1] == "- d@13")
+    await informer.stop()
+    assert log.lines == ["- a@3", "a@3 a@7", "- b@8", "b@8 -", "- c@12", "- d@13"]
+    assert {name for _, name in (item_key(one) for one in informer.items())} == {"a", "c", "d"}
+
+
+def item_key(obj: Object) -> tuple[str, str]:
+    """Namespace and name."""
+    return obj["metadata"]["namespace"], obj["metadata"]["name"]
