@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-fast lint types imports fmt lock images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
+.PHONY: help demo up test test-fast chaos lint types imports fmt lock images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -38,6 +38,11 @@ test: $(STAMP) ## All tests
 
 test-fast: $(STAMP) ## Unit and property tests only
 	$(BIN)/python -m pytest tests/unit tests/property
+
+# SEED=n repeats a run's faults, DURATION=s bounds how long they go on.
+chaos: $(STAMP) ## Processes, database, API server and nodes fail at random; everything ends once
+	FLUXQUEUE_CHAOS_SEED=$(SEED) FLUXQUEUE_CHAOS_DURATION_S=$(or $(DURATION),120) \
+	    timeout 300 $(BIN)/python -m pytest -s tests/chaos
 
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check .
