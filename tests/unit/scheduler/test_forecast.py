@@ -1,0 +1,127 @@
+"""Forecasts to be read one by one, and what counts as news."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxqueue.graph.pools import FOREVER, PoolSet
+from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
+from fluxqueue.scheduler.forecast import Outlook, forecast
+from tests.support.pool_model import RACK, node, placement, request
+
+NOON = 1_700_049_600
+RUNNING = {"r": 17}
+
+
+def pools(count: int = 2, until: int = NOON + 3600) -> PoolSet:
+    """Nodes of 4 cores in one rack, all held by job 17."""
+    found = PoolSet()
+    for number in range(count):
+        found.set_node(node(f"n{number}", rack="r2"), {})
+    nodes = [(f"n{number}", {"cpu": 4}) for number in range(count)]
+    found.book("r", placement(*nodes, until=until))
+    return found
+
+
+def job(number: int, size: int = 1, *, hours: int | None = 1, **more: object) -> PendingJob:
+    """Whole nodes for some hours."""
+    asked = request(size, cpu=4, duration_s=None if hours is None else 3600 * hours, **more)  # type: ignore[arg-type]
+    return PendingJob(f"u{number}", number, 10, asked)
+
+
+def outlook(
+    found: PoolSet, queue: list[PendingJob], policy: str, **more: object
+) -> dict[int, tuple[float | None, str]]:
+    """Hours until the expected start, and the reason, by jobid."""
+    decisions = run_cycle(found, queue, POLICIES[policy], NOON, more.get("queues"))  # type: ignore[arg-type]
+    told = forecast(found, queue, decisions, POLICIES[policy], NOON, jobids=RUNNING, **more)  # type: ignore[arg-type]
+    by_uid = {one.uid: one.jobid for one in queue}
+    return {
+        by_uid[uid]: (
+            None if o.expected_start is None else (o.expected_start - NOON) / 3600,
+            o.reason,
+        )
+        for uid, o in told.items()
+    }
+
+
+def _hours(one: Outlook) -> float:
+    return ((one.expected_start or 0) - NOON) / 3600
+
+
+def test_easy_estimates_behind_the_reservation() -> None:
+    """One is promised; the others follow where there is room."""
+    queue = [job(1, 2, hours=2), job(2), job(3), job(4, 2)]
+    assert outlook(pools(), queue, "easy") == {
+        1: (1, "has a reservation; waits for n[0-1] held by job 17 until 13:00 UTC"),
+        2: (3, "priority 10 behind 1 job; waits for n0 behind job 1"),
+        3: (3, "priority 10 behind 2 jobs; waits for n1 behind job 1"),
+        4: (4, "priority 10 behind 3 jobs; waits for n[0-1] behind job 2, job 3, job 1"),
+    }
+
+
+def test_fcfs_estimates_in_order() -> None:
+    """Nobody is expected before those before it, though there would be room."""
+    queue = [job(1), job(2, 2), job(3)]
+    assert outlook(pools(), queue, "fcfs") == {
+        1: (1, "waits for n0 held by job 17 until 13:00 UTC"),
+        2: (2, "waits behind job 1 (fcfs)"),
+        3: (3, "waits behind job 1 (fcfs)"),
+    }
+
+
+def test_a_place_is_named_where_all_must_be_in_one() -> None:
+    """The sentence of the specification."""
+    found = outlook(pools(3), [job(1, 3, within=RACK)], "conservative")
+    assert found[1][1] == (
+        "has a reservation; waits for 3 nodes of rack r2 held by job 17 until 13:00 UTC"
+    )
+
+
+def test_unknown_ends_are_no_estimate() -> None:
+    """Behind work without a duration; and behind a plan without one."""
+    found = outlook(pools(until=FOREVER), [job(1), job(2)], "easy")
+    assert found[1] == (None, "waits for n0; no known end: job 17 has no duration")
+    assert found[2] == (None, "waits for n1; no known end: job 17 has no duration")
+    found = outlook(pools(), [job(1, 2, hours=None), job(2), job(3)], "easy")
+    assert found[1][0] == 1
+    assert found[2] == (
+        None,
+        "priority 10 behind 1 job; no known end: job 1, planned before it, has no duration",
+    )
+
+
+def test_stopped_queues_are_not_estimated_and_hold_nobody_up() -> None:
+    """No plan over durations knows when somebody starts the queue again."""
+    queues = Queues({"default": QueueRules("default"), "off": QueueRules("off", is_started=False)})
+    stopped = PendingJob("u1", 1, 10, request(2, cpu=4, duration_s=60), queue="off")
+    assert list(outlook(pools(), [stopped, job(2)], "easy", queues=queues)) == [2]
+
+
+def test_depth_counts_each_queue_by_itself() -> None:
+    """Two of each."""
+    queue = [
+        PendingJob(f"u{n}", n, 0, request(cpu=4, duration_s=60), queue=f"q{n % 2}")
+        for n in range(1, 9)
+    ]
+    assert sorted(outlook(pools(), queue, "easy", depth=2)) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("told", "new", "is_same"),
+    [
+        (Outlook(NOON + 600, "a"), Outlook(NOON + 600, "a"), True),
+        (Outlook(NOON + 600, "a"), Outlook(NOON + 625, "a"), True),
+        (Outlook(NOON + 600, "a"), Outlook(NOON + 700, "a"), False),
+        (Outlook(NOON + 36_000, "a"), Outlook(NOON + 38_000, "a"), True),
+        (Outlook(NOON + 600, "a"), Outlook(NOON + 600, "b"), False),
+        (Outlook(NOON - 5, "a"), Outlook(NOON + 10, "a"), False),
+        (Outlook(None, "a"), Outlook(NOON + 10, "a"), False),
+        (Outlook(None, "a"), Outlook(None, "a"), True),
+    ],
+)
+def test_what_counts_as_news(told: Outlook, new: Outlook, is_same: bool) -> None:
+    """Half a minute or a tenth of the wait is none; an estimate in the past is wrong."""
+    assert new.is_as_good_as(told, NOON) is is_same
