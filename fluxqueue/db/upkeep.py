@@ -59,7 +59,8 @@ async def analyze_unknown(database: Database) -> list[str]:
     """
     async with database.begin() as tx:
         rows = await tx.fetch(
-            "SELECT relname FROM pg_stat_user_tables WHERE schemaname = 'public'"
+            "SELECT s.relname FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid"
+            " WHERE s.schemaname = 'public' AND pg_has_role(c.relowner, 'USAGE')"
             " AND n_live_tup >= :rows AND last_analyze IS NULL AND last_autoanalyze IS NULL"
             " ORDER BY relname",
             rows=ANALYZE_FROM,

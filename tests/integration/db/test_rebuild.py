@@ -1,0 +1,199 @@
+"""Rows taken over from the cluster: numbers, slots, releases half done, and rows from yesterday."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fluxqueue.db import leadership
+from fluxqueue.db.observations import save_foreign
+from fluxqueue.db.rebuild import Found, TakenOver, take_over
+from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.fluxjob.states import FluxJobState as S
+from fluxqueue.scheduler.adoption import PlacedPod
+from fluxqueue.scheduler.record import Record
+from fluxqueue.scheduler.resource_set import GivenSlots
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, pod, workload
+
+CPU = {"cpu": 1, "pods": 1}
+
+
+def _record(state: S, jobid: int | None, *nodes: str, version: int = 9, **more: Any) -> Record:
+    given = GivenSlots(tuple((n, {"cpu": 1}) for n in nodes), 100, None) if nodes else None
+    return Record(f"flux-{jobid}", state=state, jobid=jobid, version=version, given=given, **more)
+
+
+def _found(uid: str, record: Record | None, *nodes: str, size: int = 1, **more: Any) -> Found:
+    """A workload whose pods run on ``nodes``."""
+    run = [pod(f"{uid}-{n}", "Running", is_gated=False, node=node) for n, node in enumerate(nodes)]
+    seen = workload(uid, request(size, cpu=1), is_suspended=not nodes, pods=tuple(run))
+    placed = tuple(PlacedPod(p.uid, p.name, p.node, {"cpu": 1}, p.phase) for p in run)
+    return Found(replace(seen, **more), record, placed)
+
+
+async def _take(rows: Rows, *found: Found) -> TakenOver:
+    async with rows.database.begin() as tx:
+        return await take_over(tx, found)
+
+
+async def _jobids(rows: Rows) -> dict[str, int]:
+    found = await rows.fetch("SELECT uid, jobid FROM fluxjobs")
+    return {row["uid"]: row["jobid"] for row in found}
+
+
+async def test_numbers_are_kept_and_new_ones_come_after(rows: Rows) -> None:
+    """Also where two claim the same: one has it, the other gets a new one."""
+    await rows.add_nodes(cpu_node("n0"))
+    taken = await _take(
+        rows,
+        _found("a", _record(S.RUNNING, 70, "n0"), "n0"),
+        _found("b", _record(S.PENDING, 12)),
+        _found("c", _record(S.PENDING, 12)),
+        _found("d", None),
+    )
+    assert (taken.created, taken.adopted) == (4, 1)
+    jobids = await _jobids(rows)
+    assert (jobids["a"], jobids["b"]) == (70, 12)
+    assert 70 < jobids["c"] < jobids["d"]
+    await rows.see(workload("later"))
+    assert (await _jobids(rows))["later"] > jobids["d"]
+    await rows.check()
+
+
+async def test_a_release_half_done_goes_on(rows: Rows) -> None:
+    """Allocated, the Job perhaps unsuspended, its pods gated or not made yet: the same slots."""
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
+    half = _found("a", _record(S.ALLOCATED, 1, "n1", "n0"), size=2, is_suspended=False)
+    gated = replace(half, seen=replace(half.seen, pods=(pod("a-0"), pod("a-1"))))
+    await _take(rows, gated, _found("b", _record(S.ALLOCATED, 2, "n0")))
+    assert await rows.states() == {"a": "Allocated", "b": "Allocated"}
+    assert await rows.outbox("release") == ["a", "b"]
+    assert {u.pod_uid: u.node for u in await rows.settle("a")} == {"a-0": "n1", "a-1": "n0"}
+    assert [slot[1] for slot in await rows.slots("b")] == ["n0"]
+    await rows.match()
+    await rows.check()
+
+
+async def test_a_slot_that_another_has_by_now_is_not_claimed(rows: Rows) -> None:
+    """``a`` gave a slot back that ``b`` was given, and R still lists it; ``f`` is of others."""
+    await rows.add_nodes(cpu_node("n0", cpu=1), cpu_node("n1", cpu=1), cpu_node("n2", cpu=1))
+    async with rows.database.begin() as tx:
+        await save_foreign(tx, [ForeignPod("f", "x", "f", "n2", {"cpu": 1})], [])
+    await _take(
+        rows,
+        _found("a", _record(S.RUNNING, 1, "n0", "n1", "n2"), "n0", size=3),
+        _found("b", _record(S.RUNNING, 2, "n1"), "n1"),
+        _found("c", _record(S.ALLOCATED, 3, "n2"), is_suspended=False),
+    )
+    await rows.check()
+    held = [(slot[1], slot[2]) for slot in await rows.slots("a")]
+    assert held == [("n0", "held"), ("n1", "returned"), ("n2", "returned")]
+    assert (await rows.states())["c"] == "Pending", "what it had is taken: it waits again"
+    assert "c" in await rows.outbox("release"), "and is suspended until its turn comes"
+
+
+async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:
+    """One end in the audit trail, its number and nodes as before; nobody is told again."""
+    record = _record(S.COMPLETED, 5, "n0", started_at_s=110, ended_at_s=130)
+    await _take(rows, _found("a", record, result="Completed", wanted=0))
+    assert await rows.states() == {"a": "Completed"}
+    ends = "SELECT count(*) FROM history WHERE uid = 'a' AND event = 'Completed'"
+    assert await rows.value(ends) == 1
+    assert await rows.value("SELECT extract(epoch FROM ended_at) FROM fluxjobs") == 130
+    used = "SELECT slots, cpu_s FROM accounting"
+    assert await rows.fetch(used) == [{"slots": 1, "cpu_s": pytest.approx(0.03)}]
+    told = "SELECT payload FROM outbox WHERE kind = 'status'"
+    assert all(row["payload"]["old"] == row["payload"]["new"] for row in await rows.fetch(told))
+    await rows.check()
+
+
+async def test_what_an_operator_set_is_set_again(rows: Rows) -> None:
+    """Held by hand, with a priority and a queue of its own."""
+    record = _record(S.HELD, 5, held_by="ann", set_priority=7, set_queue="fast")
+    await _take(rows, _found("a", record))
+    (row,) = await rows.fetch("SELECT state, held_by, set_priority, priority, queue FROM fluxjobs")
+    assert row == {
+        "state": "Held",
+        "held_by": "ann",
+        "set_priority": 7,
+        "priority": 7,
+        "queue": "fast",
+    }
+
+
+async def test_an_unreadable_record_leaves_the_pods(rows: Rows) -> None:
+    """No R: the pods hold slots where they run, and keep them."""
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
+    await _take(rows, _found("a", _record(S.RUNNING, 3), "n1", "n0", size=2))
+    assert {(s[1], s[3]) for s in await rows.slots("a")} == {("n1", "a-0"), ("n0", "a-1")}
+    await rows.check()
+
+
+async def test_rows_of_yesterday_follow_the_cluster(rows: Rows) -> None:
+    """Running elsewhere, waiting again, held, over: whatever the older row says."""
+    await rows.add_nodes(*(cpu_node(f"n{n}", cpu=1) for n in range(3)))
+    for uid in ("moved", "back", "held", "over"):
+        await rows.see(workload(uid))
+    await rows.match()
+    before = await rows.slots("moved")
+    other = next(n for n in ("n0", "n1", "n2") if n != before[0][1])
+    taken = await _take(
+        rows,
+        _found("moved", _record(S.RUNNING, 1, other, version=50), other),
+        _found("back", _record(S.PENDING, 2, version=50), is_suspended=False),
+        _found("held", _record(S.HELD, 3, version=50, held_by="ann")),
+        _found("over", _record(S.FAILED, 4, other, version=50), result="Failed", wanted=0),
+    )
+    assert (taken.created, taken.corrected, taken.adopted) == (0, 4, 1)
+    expected = {"moved": "Running", "back": "Pending", "held": "Held", "over": "Failed"}
+    assert await rows.states() == expected
+    assert [(slot[1], slot[3]) for slot in await rows.slots("moved")] == [(other, "moved-0")]
+    assert await rows.outbox("release") != []
+    assert await rows.value("SELECT min(version) FROM fluxjobs") > 50
+    await rows.check()
+    await rows.match()
+    await rows.check()
+
+
+async def test_a_crash_in_the_middle_is_no_crash(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One transaction: it begins anew from nothing, and numbers are still those of before."""
+    from fluxqueue.db import rebuild
+
+    await rows.add_nodes(cpu_node("n0"))
+    found = _found("a", _record(S.RUNNING, 70, "n0"), "n0")
+
+    async def die(*_: Any) -> None:
+        raise RuntimeError("kill -9")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rebuild, "_ask", die)
+        with pytest.raises(RuntimeError):
+            await _take(rows, found)
+    assert await rows.states() == {}
+    await _take(rows, found)
+    assert await _jobids(rows) == {"a": 70}
+    await _take(rows, found)
+    assert await rows.states() == {"a": "Running"}
+    await rows.check()
+
+
+async def test_nobody_decides_before_a_controller_has_looked(rows: Rows) -> None:
+    """A term that has begun, and one whose holder fell silent; then the queue goes on."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"))
+    term = await leadership.seize(rows.database, leadership.CONTROLLER, "c")
+    await rows.match()
+    assert await rows.states() == {"a": "Pending"}
+    async with rows.database.begin() as tx:
+        assert await leadership.confirm(tx, leadership.CONTROLLER, term=term, duration_s=60)
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated"}
+    await rows.see(workload("b"))
+    await rows.execute("UPDATE leadership SET expires_at = now() WHERE role = 'controller'")
+    await rows.match()
+    assert (await rows.states())["b"] == "Pending"

@@ -1,0 +1,93 @@
+"""Adoption: facts win over records, nothing is given twice, and a whole is kept whole or not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxqueue.fluxjob.states import FluxJobState as S
+from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
+from fluxqueue.scheduler.record import Record
+from fluxqueue.scheduler.resource_set import GivenSlots
+
+CPU = {"cpu": 1000}
+
+
+def _record(*nodes: str, state: S = S.RUNNING) -> Record:
+    slots = tuple((node, CPU) for node in nodes)
+    return Record("f", state=state, given=GivenSlots(slots, 0, None))
+
+
+def _pod(name: str, node: str | None, *, index: int | None = None, cpu: int = 1000) -> PlacedPod:
+    return PlacedPod(name, name, node, {"cpu": cpu}, "Running", index)
+
+
+def _holders(slots: list[AdoptedSlot]) -> dict[int, tuple[str, str | None]]:
+    return {slot.number: (slot.node, slot.pod_uid) for slot in slots}
+
+
+def test_pods_hold_the_slots_of_their_nodes() -> None:
+    """An index has its own slot; who has none takes what is left on its node."""
+    pods = [_pod("x", "n1", index=2), _pod("y", "n1", index=0), _pod("z", "n2", index=1)]
+    found = place(_record("n1", "n2", "n1", "n2"), pods)
+    assert _holders(found) == {0: ("n1", "y"), 1: ("n2", "z"), 2: ("n1", "x"), 3: ("n2", None)}
+
+
+def test_a_pod_that_the_record_does_not_know_is_adopted_where_it_is() -> None:
+    """Another node, or larger than its slot: it holds what it takes, in a slot of its own."""
+    found = place(_record("n1"), [_pod("x", "n9"), _pod("y", "n1", cpu=4000)])
+    assert _holders(found) == {0: ("n1", None), 1: ("n9", "x"), 2: ("n1", "y")}
+    assert found[2].resources == {"cpu": 4000}
+
+
+def test_without_a_record_the_pods_tell() -> None:
+    """And one that is not bound waits until it is."""
+    assert _holders(place(None, [_pod("x", "n1"), _pod("y", None)])) == {0: ("n1", "x")}
+
+
+def _free(**cpu: int) -> dict[tuple[str, str], int]:
+    return {(node, "cpu"): amount for node, amount in cpu.items()}
+
+
+def test_what_another_has_been_given_meanwhile_is_not_kept() -> None:
+    """A slot that was returned long ago stands in R as well."""
+    slots = place(_record("n1", "n2", "n3"), [_pod("x", "n1")])
+    free = _free(n1=0, n2=500, n3=1000)
+    assert keep(slots, wanted=3, is_whole=False, free=free) == {2}
+    assert free["n3", "cpu"] == 0
+
+
+def test_no_more_is_kept_than_can_be_used() -> None:
+    """Two of three have completed."""
+    slots = place(_record("n1", "n2", "n3"), [_pod("x", "n1")])
+    assert keep(slots, wanted=1, is_whole=False, free=_free(n2=1000, n3=1000)) == set()
+
+
+def test_a_whole_that_has_not_started_is_kept_whole_or_not_at_all() -> None:
+    """Half a gang is of no use; what was taken for it is free again."""
+    slots = place(_record("n1", "n2", state=S.ALLOCATED), [])
+    free = _free(n1=1000, n2=0)
+    assert keep(slots, wanted=2, is_whole=True, free=free) == set()
+    assert free == _free(n1=1000, n2=0)
+    assert keep(slots, wanted=2, is_whole=True, free=_free(n1=1000, n2=1000)) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"pods": [_pod("x", "n")]}, S.RUNNING),
+        ({"pods": [_pod("x", "n")], "result": S.COMPLETED}, S.RUNNING),
+        ({"result": S.FAILED, "record": _record("n")}, S.FAILED),
+        ({"record": _record("n", state=S.ALLOCATED)}, S.ALLOCATED),
+        ({"record": _record("n", state=S.ALLOCATED), "is_deleting": True}, S.PENDING),
+        ({"record": Record("f", state=S.RUNNING)}, S.PENDING),
+        ({"record": Record("f", state=S.RESERVED)}, S.PENDING),
+        ({"record": Record("f", state=S.COMPLETED)}, S.PENDING),
+        ({"record": Record("f", state=S.CANCELLED), "is_deleting": True}, S.CANCELLED),
+        ({"is_held": True}, S.HELD),
+        ({}, S.PENDING),
+    ],
+)
+def test_the_state_is_that_of_the_objects(facts: dict[str, object], expected: S) -> None:
+    """A record is believed only where no fact is against it."""
+    known = {"result": None, "is_deleting": False, "is_held": False, "pods": [], "record": None}
+    assert target_state(**{**known, **facts}) is expected  # type: ignore[arg-type]

@@ -1,0 +1,95 @@
+"""A FluxJob's status is read back as written, and nothing in it is believed that cannot be ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.scheduler.record import read_record
+from fluxqueue.scheduler.resource_set import to_resource_set
+from fluxqueue.workload.fluxjob_object import render_status
+
+SLOTS = [("n1", {"cpu": 2000, "pods": 1}), ("n2", {"cpu": 2000, "pods": 1})]
+R = to_resource_set(SLOTS, starts_at=1_700_000_000, until=1_700_003_600)
+META = {"uid": "f", "creationTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def _fluxjob(**status: Any) -> dict[str, Any]:
+    whole = render_status(
+        state=FluxJobState.RUNNING,
+        version=7,
+        jobid=42,
+        nodes=["n1", "n2"],
+        started_at_s=1_700_000_001,
+        resource_set=R,
+        operator={"heldBy": None, "priority": 9, "queue": "fast"},
+    )
+    return {"metadata": META, "status": {**whole, **status}}
+
+
+def _with_slots(*slots: dict[str, Any]) -> dict[str, Any]:
+    return {**R, "attributes": {"fluxqueue": {"slots": list(slots)}}}
+
+
+def test_what_was_published_is_read_back() -> None:
+    """Every decision that no other object tells."""
+    record = read_record(_fluxjob())
+    assert record.troubles == ()
+    assert (record.state, record.version, record.jobid) == (FluxJobState.RUNNING, 7, 42)
+    assert record.given is not None
+    assert [(node, dict(amounts)) for node, amounts in record.given.slots] == SLOTS
+    assert (record.given.starts_at, record.given.until) == (1_700_000_000, 1_700_003_600)
+    assert (record.set_priority, record.set_queue, record.held_by) == (9, "fast", None)
+    assert record.started_at_s == 1_700_000_001
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"R": "text"},
+        {"R": {"version": 2}},
+        {"R": {**R, "attributes": {}}},
+        {"R": _with_slots()},
+        {"R": _with_slots({"node": "", "resources": {}})},
+        {"R": _with_slots({"node": "n", "resources": {"cpu": -1}})},
+        {"R": _with_slots({"node": "n", "resources": {"cpu": 2**63}})},
+        {"R": {**R, "execution": {**R["execution"], "starttime": "now"}}},
+        {"R": {**R, "execution": {**R["execution"], "expiration": 5}}},
+        {"jobid": 2**63},
+        {"jobid": -1},
+        {"jobid": True},
+        {"state": "Flying"},
+        {"version": "7"},
+        {"startTime": "yesterday"},
+        {"operator": {"priority": 2**40}},
+    ],
+)
+def test_a_field_that_cannot_be_ours_is_named_and_left_out(bad: dict[str, Any]) -> None:
+    """The rest of the status is still of use."""
+    (name,) = bad
+    record = read_record(_fluxjob(**bad))
+    (trouble,) = record.troubles
+    assert trouble.startswith(f"status.{name}")
+    if name != "state":
+        assert record.state is FluxJobState.RUNNING
+    if name != "jobid":
+        assert record.jobid == 42
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+FIELDS = ("state", "version", "jobid", "R", "startTime", "endTime", "operator")
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON))
+def test_no_status_makes_reading_fail(status: dict[str, Any]) -> None:
+    """Whatever somebody with the right to write it has put there."""
+    read_record({"metadata": META, "status": status})
+    read_record({"metadata": META, "status": status.get("operator")})
