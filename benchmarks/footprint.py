@@ -27,6 +27,7 @@ from fluxqueue.settings import Settings
 NAMESPACE = "default"
 AT_ONCE = 16
 POLL_S = 1.0
+REST_S = 20.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -107,10 +108,12 @@ async def measure(nodes: int, waiting: int, timeout_s: float) -> None:
                 running = "SELECT count(*) AS number FROM pods WHERE phase = 'Running'"
                 await until(database, running, nodes, timeout_s)
                 await create_all(api, [job(f"waits-{n}", 1) for n in range(waiting)])
-                queued = "SELECT count(*) AS number FROM fluxjobs WHERE state = 'Pending'"
+                queued = (
+                    "SELECT count(*) AS number FROM fluxjobs WHERE state IN ('Pending', 'Reserved')"
+                )
                 await until(database, queued, waiting, timeout_s)
                 filled_s = time.monotonic() - started_s
-                await asyncio.sleep(20)  # a resident size is read at rest
+                await asyncio.sleep(REST_S)  # a resident size is read at rest
                 print(f"{nodes} nodes, {nodes} pods, {waiting} waiting; filled in {filled_s:.0f} s")
                 for name, part in stack.parts.items():
                     if part.pid is not None:
