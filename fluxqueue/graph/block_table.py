@@ -22,6 +22,9 @@ from fluxqueue.graph.walk import Window
 NOTHING: Masks = (0, 0, 0)
 NO_KEY = np.iinfo(np.int64).max
 Keys = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
+Pick = tuple[int, int]
+"""A block, and which of its candidates."""
 TIES = 1 << 32
 FEW = 8
 """Up to so many blocks are found by one minimum each; more by one partition."""
@@ -207,25 +210,32 @@ class BlockTable:
 
     def choose(self) -> Booking | None:
         """The best candidates as a booking without job and time; None if there are too few."""
-        top = self.plan.top
-        wanted = top.count.largest_within(self.total)
+        wanted = self.plan.top.count.largest_within(self.total)
         if not wanted:
             return None
-        policy = self.plan.policy
-        if policy.stops_early:
-            return self._choose_early(wanted)
-        if wanted == 1:
-            number = int(self.keys.argmin())
-            return self._book([(number, 0)])
-        if policy.occupancy and not self.plan.is_for_nodes:
-            return self._book(self._choose_by_occupancy(wanted))
-        return self._book(self._choose_best(wanted))
+        if self.plan.policy.stops_early:
+            picks = self._choose_early(0, goes_deeper=True)
+        else:
+            picks = self._choose_sorted(wanted, None)
+        return None if picks is None else self.book(picks)
 
-    def _choose_best(self, wanted: int) -> list[tuple[int, int]]:
-        """Merge the best blocks' candidates in order; at most ``wanted`` blocks can contribute."""
+    def choose_below(self, v: int, members: Numbers) -> list[Pick] | None:
+        """The same among ``members`` only, the blocks right below ``v``."""
+        if self.plan.policy.stops_early:
+            return self._choose_early(v, goes_deeper=False)
+        wanted = self.plan.top.count.largest_within(self.units_below[v])
+        return self._choose_sorted(wanted, members) if wanted else None
+
+    def _choose_sorted(self, wanted: int, members: Numbers | None) -> list[Pick]:
+        if self.plan.policy.occupancy and not self.plan.is_for_nodes and wanted > 1:
+            return self._choose_by_occupancy(wanted, members)
         if wanted <= FEW:
-            return self._choose_few(wanted)
-        keys = self.keys
+            return self._choose_few(wanted, members)
+        return self._choose_best(wanted, members)
+
+    def _choose_best(self, wanted: int, members: Numbers | None) -> list[Pick]:
+        """Merge the best blocks' candidates in order; at most ``wanted`` blocks can contribute."""
+        keys = self.keys if members is None else self.keys[members]
         if wanted < len(keys):
             # Of blocks with equal keys the first ones count, which a partition alone ignores.
             limit = np.partition(keys, wanted - 1)[wanted - 1]
@@ -234,13 +244,14 @@ class BlockTable:
             blocks = np.flatnonzero(keys < NO_KEY)
         found = keys[blocks]
         order = found.argsort(kind="stable")[:wanted]
+        numbers = blocks[order] if members is None else members[blocks[order]]
         if self.plan.is_for_nodes:
-            return self._take_in_order(blocks[order].tolist(), wanted)
-        return self._merge(found[order].tolist(), blocks[order].tolist(), wanted)
+            return self._take_in_order(numbers.tolist(), wanted)
+        return self._merge(found[order].tolist(), numbers.tolist(), wanted)
 
-    def _take_in_order(self, numbers: list[int], wanted: int) -> list[tuple[int, int]]:
+    def _take_in_order(self, numbers: list[int], wanted: int) -> list[Pick]:
         """Blocks that are one candidate each."""
-        chosen: list[tuple[int, int]] = []
+        chosen: list[Pick] = []
         for number in numbers:
             offer = self.offers[number]
             assert offer is not None
@@ -250,10 +261,10 @@ class BlockTable:
                 break
         return chosen
 
-    def _merge(self, keys: list[int], numbers: list[int], wanted: int) -> list[tuple[int, int]]:
+    def _merge(self, keys: list[int], numbers: list[int], wanted: int) -> list[Pick]:
         offers = self.offers
         heap = [(key, b, 0) for key, b in zip(keys, numbers, strict=True) if offers[b] is not None]
-        chosen: list[tuple[int, int]] = []
+        chosen: list[Pick] = []
         while wanted > 0:
             _, number, index = heap[0]
             offer = offers[number]
@@ -267,34 +278,37 @@ class BlockTable:
                 heapq.heappop(heap)
         return chosen
 
-    def _choose_few(self, wanted: int) -> list[tuple[int, int]]:
+    def _choose_few(self, wanted: int, members: Numbers | None) -> list[Pick]:
         """One minimum after the other: cheaper than sorting while there are few."""
-        keys, offers = self.keys, self.offers
-        chosen: list[tuple[int, int]] = []
+        keys, offers = (self.keys if members is None else self.keys[members]), self.offers
+        chosen: list[Pick] = []
         next_index: dict[int, int] = {}
         saved: dict[int, int] = {}
         while wanted > 0:
-            number = int(keys.argmin())
+            place = int(keys.argmin())
+            number = place if members is None else int(members[place])
             offer = offers[number]
             assert offer is not None
             index = next_index.get(number, 0)
-            if not index:
-                saved[number] = int(keys[number])
             chosen.append((number, index))
             wanted -= offer.counts[index]
+            if wanted <= 0:
+                break
+            if not index:
+                saved[place] = int(keys[place])
             next_index[number] = index = index + 1
             is_last = index >= len(offer.counts)
-            keys[number] = NO_KEY if is_last else self._key(number, offer, index)
-        for number, key in saved.items():
-            keys[number] = key
+            keys[place] = NO_KEY if is_last else self._key(number, offer, index)
+        if members is None:
+            for place, key in saved.items():
+                keys[place] = key
         return chosen
 
-    def _choose_by_occupancy(self, wanted: int) -> list[tuple[int, int]]:
+    def _choose_by_occupancy(self, wanted: int, members: Numbers | None) -> list[Pick]:
         """pack: the fullest node that holds the rest, else the roomiest one; spread: in rounds."""
-        ranked = sorted(
-            (int(self.keys[b]), b) for b, offer in enumerate(self.offers) if offer is not None
-        )
-        chosen: list[tuple[int, int]] = []
+        numbers = range(len(self.offers)) if members is None else members.tolist()
+        ranked = sorted((int(self.keys[b]), b) for b in numbers if self.offers[b] is not None)
+        chosen: list[Pick] = []
         if self.plan.policy.occupancy < 0:
             index = 0
             while wanted > 0:
@@ -319,16 +333,16 @@ class BlockTable:
                     wanted -= count
         return chosen
 
-    def _choose_early(self, wanted: int) -> Booking | None:
+    def _choose_early(self, v: int, *, goes_deeper: bool) -> list[Pick] | None:
         """The ``first`` policies: explore by free resources, stop at enough, take the best."""
         found: list[tuple[int, int, int]] = []
         per_share = self.plan.top.per_share
-        total = self._gather(0, per_share, found)
+        total = self._gather(v, per_share, found, goes_deeper=goes_deeper)
         wanted = self.plan.top.count.largest_within(total)
         if not wanted:
             return None
         found.sort(key=lambda entry: entry[0], reverse=self.plan.policy.is_high)
-        chosen: list[tuple[int, int]] = []
+        chosen: list[Pick] = []
         for _, number, index in found:
             offer = self.offers[number]
             assert offer is not None
@@ -336,9 +350,11 @@ class BlockTable:
             wanted -= offer.counts[index]
             if wanted <= 0:
                 break
-        return self._book(chosen)
+        return chosen
 
-    def _gather(self, v: int, enough: int, found: list[tuple[int, int, int]]) -> int:
+    def _gather(
+        self, v: int, enough: int, found: list[tuple[int, int, int]], *, goes_deeper: bool
+    ) -> int:
         """Collect candidates below ``v`` until there are ``enough``; returns their units."""
         total = 0
         block_of, below, offers = self.graph.block_of, self.units_below, self.offers
@@ -346,9 +362,9 @@ class BlockTable:
         for child in self.order.of(v):
             number = block_of[child]
             if number < 0:
-                if not below[child]:
+                if not goes_deeper or not below[child]:
                     continue
-                total += self._gather(child, enough, found)
+                total += self._gather(child, enough, found, goes_deeper=True)
             else:
                 offer = offers[number]
                 if offer is None:
@@ -366,7 +382,8 @@ class BlockTable:
                 break
         return total
 
-    def _book(self, chosen: list[tuple[int, int]]) -> Booking:
+    def book(self, chosen: list[Pick]) -> Booking:
+        """A booking of candidates, without job and time."""
         booking = Booking(0, 0, 0)
         graph, blocks, tops = self.graph, booking.blocks, booking.tops
         for number, index in chosen:

@@ -17,6 +17,7 @@ from fluxqueue.graph.walk import Candidate, Candidates, Found, Share, Walk, Wind
 
 if TYPE_CHECKING:
     from fluxqueue.graph.block_table import BlockTable
+    from fluxqueue.graph.levels import LevelMap
 
 MAX_OFFERS = 2048
 FACTOR_SHIFT = 44
@@ -41,11 +42,23 @@ class Offer:
 
 
 class Plan:
-    """A request under a policy on one graph, with everything remembered about it."""
+    """A request under a policy on one graph, with everything remembered about it.
 
-    def __init__(self, graph: ResourceGraph, request: Request, policy: MatchPolicy) -> None:
+    ``levels`` are the levels above the nodes that it names; the tables answer for what is below.
+    """
+
+    def __init__(
+        self,
+        graph: ResourceGraph,
+        request: Request,
+        policy: MatchPolicy,
+        levels: tuple[Need, ...] = (),
+    ) -> None:
         self.graph, self.request, self.policy = graph, request, policy
-        self.top: Need = request.needs[0]
+        self.levels = levels
+        self.needs = levels[-1].children if levels else request.needs
+        self.top: Need = self.needs[0]
+        self.level_map: LevelMap | None = None
         self.exclusive_kinds = set(request.exclusive_kinds)
         if policy.is_node_exclusive:
             self.exclusive_kinds.add(graph.type_number["node"])
@@ -113,7 +126,7 @@ class Plan:
 
     def _evaluate(self, walk: BlockWalk, number: int, shape: BlockClass) -> Offer | None:
         found: Found = {}
-        result = walk.visit_block(number, self.request.needs, False, found)
+        result = walk.visit_block(number, self.needs, not self.levels, found)
         if result is None:
             return None
         base = self.graph.blocks[number].base

@@ -6,9 +6,9 @@ request there is a *table* with, for every block, how many candidates it offers 
 the best one. A booking changes the rows of its own blocks only. A match is then a minimum over an
 array, and a match that cannot succeed is one comparison.
 
-Called by ``Matcher``. Requests that it cannot answer exactly (those that name levels above the
-nodes, or several alternatives at the top) are left to the reference walk, which also evaluates the
-inside of a block here. Pure.
+Called by ``Matcher``. Levels that a request names above the nodes are chosen by ``levels``.
+Requests that cannot be answered exactly so (several alternatives at the top, exclusive racks) are
+left to the reference walk, which also evaluates the inside of a block here. Pure.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from fluxqueue.graph.block_table import BlockTable
 from fluxqueue.graph.block_walk import Plan
 from fluxqueue.graph.child_order import ChildOrder
+from fluxqueue.graph.levels import LevelChoice, LevelMap, levels_of
 from fluxqueue.graph.match_policy import NODE_FACTOR, MatchPolicy
 from fluxqueue.graph.request import Need, Request
 from fluxqueue.graph.state import Booking, GraphState
@@ -69,7 +70,15 @@ class FastSelector:
             plan.tables[window.is_now, window.ignores_status] = table
         else:
             table.follow(window)
-        return True, table.choose()
+        return True, self._choose(plan, table)
+
+    def _choose(self, plan: Plan, table: BlockTable) -> Booking | None:
+        if not plan.levels:
+            return table.choose()
+        known = plan.level_map
+        if known is None or known.version != self.graph.version:
+            known = plan.level_map = LevelMap(self.graph, plan.levels)
+        return LevelChoice(table, known).choose()
 
     def forget_constraints(self) -> None:
         """Properties changed: which nodes a constraint allows must be found again."""
@@ -96,20 +105,25 @@ class FastSelector:
             return plan
         except KeyError:
             pass
-        plan = Plan(self.graph, request, policy) if self._is_eligible(request) else None
+        plan = self._make_plan(request, policy)
         self._plans[key] = plan
         if len(self._plans) > MAX_PLANS:
             self._plans.popitem(last=False)
             self._stamp += 1
         return plan
 
-    def _is_eligible(self, request: Request) -> bool:
+    def _make_plan(self, request: Request, policy: MatchPolicy) -> Plan | None:
         if len(request.needs) != 1:
-            return False
-        top = request.needs[0]
-        if top.kind in self._top_kinds:
-            return False
-        return not top.is_slot or not self._slot_could_match_above(top)
+            return None
+        levels: tuple[Need, ...] | None = ()
+        if request.needs[0].kind in self._top_kinds:
+            levels = levels_of(self.graph, request.needs)
+            if levels is None:
+                return None
+        top = levels[-1].children[0] if levels else request.needs[0]
+        if top.is_slot and self._slot_could_match_above(top):
+            return None
+        return Plan(self.graph, request, policy, levels)
 
     def _slot_could_match_above(self, slot: Need) -> bool:
         parts = {part.kind for part in slot.children}

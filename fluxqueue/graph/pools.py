@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeAlias
 
@@ -79,6 +79,16 @@ class Placement:
         return tuple(slot.node for slot in self.slots)
 
 
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Pods on a node that are not ours: their namespaces, and what the permanent ones use there
+    (base units).
+    """
+
+    namespaces: tuple[str, ...] = ()
+    permanent: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Checkpoint:
     """What is free at the start of a reservation, everything known at that time included."""
@@ -103,20 +113,20 @@ class PoolSet:
         self._reserved: list[Booking] = []
         self._promises: list[Placement] = []
         self._checkpoints: list[Checkpoint] = []
-        self.others: dict[str, tuple[str, ...]] = {}
-        """Namespaces of the pods of others, by node."""
+        self.others: dict[str, Others] = {}
+        """Who the pods of others are, by node."""
         self._timeline: tuple[int, Timeline] | None = None
 
     # --- the cluster as it changes -------------------------------------------------------------
 
     def set_node(
-        self, fact: NodeFact, foreign: Mapping[str, int], namespaces: Sequence[str] = ()
+        self, fact: NodeFact, foreign: Mapping[str, int], others: Others | None = None
     ) -> None:
         """Add or update one node; ``foreign`` is what others use there, in base units, and
-        ``namespaces`` is where those pods are.
+        ``others`` who they are.
         """
         self._timeline = None
-        self.others[fact.name] = tuple(namespaces)
+        self.others[fact.name] = others or Others()
         self.add_rows([fact.name])
         for name in (*fact.capacity, *foreign):
             self._column(name)
@@ -247,18 +257,25 @@ class PoolSet:
         start = timeline.last_without(lambda free: self._has_room(request, free, usable))
         if start is None:
             raise InsufficientResources(NOT_USABLE)
-        is_full = cache(lambda i: not self._has_room(request, self._checkpoints[i].free, usable))
+        points = sorted(self._checkpoints, key=lambda point: point.at)
+        times = [point.at for point in points]
+        is_full = cache(lambda i: not self._has_room(request, points[i].free, usable))
         for at, free in self._future(timeline, *start, now):
-            until = end_of(request, at)
             if at < not_before:
                 continue
-            inside = [i for i, one in enumerate(self._checkpoints) if at < one.at < until]
-            # The cheap and telling questions first: most candidates end at a promise in the way.
-            if any(map(is_full, inside)) or not self._has_room(request, free, usable):
+            until = end_of(request, at)
+            inside = range(bisect_right(times, at), bisect_left(times, until))
+            # The cheap and telling question first: most candidates end at a promise in the way,
+            # and so does every start before it.
+            full = next(filter(is_full, reversed(inside)), None)
+            if full is not None:
+                not_before = times[full]
+                continue
+            if not self._has_room(request, free, usable):
                 continue
             window = free.copy()
             for index in inside:
-                np.minimum(window, self._checkpoints[index].free, out=window)
+                np.minimum(window, points[index].free, out=window)
             placement = self._place(request, window, at, until)
             if placement is not None:
                 return placement
@@ -298,15 +315,15 @@ class PoolSet:
 
     def is_satisfiable(self, request: ResourceRequest) -> bool:
         """Tell whether the empty cluster could hold it: down and cordoned nodes count."""
-        return self.fits_empty(request, beside_others=False, on_all_nodes=True)
+        return self.fits_empty(request, beside_others=None, on_all_nodes=True)
 
     def fits_empty(
-        self, request: ResourceRequest, *, beside_others: bool, on_all_nodes: bool
+        self, request: ResourceRequest, *, beside_others: Matrix | None, on_all_nodes: bool
     ) -> bool:
-        """Tell whether it would fit if nothing of ours ran: ``beside_others`` leaves pods of
-        others where they are, ``on_all_nodes`` counts nodes that are down or cordoned.
+        """Tell whether it would fit if nothing of ours ran: ``beside_others`` is what pods of
+        others use, ``on_all_nodes`` counts nodes that are down or cordoned.
         """
-        free = self.capacity - self.foreign if beside_others else self.capacity
+        free = self.capacity if beside_others is None else self.capacity - beside_others
         usable = self.masks.present() if on_all_nodes else self.masks.usable()
         return self._place(request, free, 0, FOREVER, usable=usable) is not None
 
@@ -387,7 +404,8 @@ class PoolSet:
             if column is None:
                 return np.zeros(len(self.names), dtype=np.int64)
             np.minimum(counts, free[:, column] // need, out=counts)
-        np.clip(counts, 0, 1 if request.is_spread else slot.count, out=counts)
+        np.minimum(counts, 1 if request.is_spread else slot.count, out=counts)
+        np.maximum(counts, 0, out=counts)
         return counts
 
     def _take(
@@ -527,8 +545,8 @@ class PoolSet:
             return column
         self._timeline = None
         column = self.columns[name] = len(self.columns)
-        for field in ("capacity", "foreign", "booked"):
-            setattr(self, field, np.pad(getattr(self, field), ((0, 0), (0, 1))))
+        for matrix in ("capacity", "foreign", "booked"):
+            setattr(self, matrix, np.pad(getattr(self, matrix), ((0, 0), (0, 1))))
         for point in self._checkpoints:
             point.free = np.pad(point.free, ((0, 0), (0, 1)))
         for booking in (*self._bookings.values(), *self._reserved):
@@ -544,8 +562,8 @@ class PoolSet:
         for name in new:
             self.rows[name] = len(self.names)
             self.names.append(name)
-        for field in ("capacity", "foreign", "booked"):
-            setattr(self, field, np.pad(getattr(self, field), ((0, len(new)), (0, 0))))
+        for matrix in ("capacity", "foreign", "booked"):
+            setattr(self, matrix, np.pad(getattr(self, matrix), ((0, len(new)), (0, 0))))
         for point in self._checkpoints:
             point.free = np.pad(point.free, ((0, len(new)), (0, 0)))
         self.masks.grow(len(self.names))

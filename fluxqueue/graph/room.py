@@ -67,3 +67,12 @@ def placement_on(
     slots = tuple(PlacedSlot(*pair) for pair in zip(nodes, needs, strict=True))
     until = end_of(request, starts_at)
     return Placement(slots, starts_at, until, pools.is_exclusive(request))
+
+
+def permanent_use(pools: PoolSet) -> Matrix:
+    """What pods of others use that end with their node only: no waiting helps against them."""
+    used = np.zeros_like(pools.foreign)
+    for node, others in pools.others.items():
+        for name, amount in others.permanent.items():
+            used[pools.rows[node], pools.columns[name]] = amount
+    return used

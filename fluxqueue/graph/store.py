@@ -146,7 +146,8 @@ class ResourceGraph:
     vertices above (or beside) all blocks. ``consumable`` are the types of which a job takes a
     share; in a graph read from Fluxion's formats there are none unless they are declared.
     ``foreign`` is what others than our jobs use of a pool: not free, but not for ever. ``gone``
-    are blocks that left; their numbers stay until the graph is compiled again.
+    are blocks that left; their numbers stay until the graph is compiled again. ``version`` counts
+    the changes since then.
     """
 
     def __init__(self) -> None:
@@ -171,6 +172,7 @@ class ResourceGraph:
         self.consumable: set[int] = set()
         self.foreign: dict[int, int] = {}
         self.gone: set[int] = set()
+        self.version = 0
         self.block_of: list[int] = []
         self.blocks: list[Block] = []
         self.shapes: list[BlockClass] = []

@@ -16,7 +16,7 @@ import numpy as np
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, Placement, PoolSet
-from fluxqueue.graph.room import rows_in_use
+from fluxqueue.graph.room import permanent_use, rows_in_use
 
 NAMED_MAX = 3
 """Jobs or namespaces named in one sentence."""
@@ -126,9 +126,9 @@ def why_no_plan(pools: PoolSet, request: ResourceRequest) -> str | None:
 
     None where it would fit if nothing of ours ran: then something promised has no known end.
     """
-    if pools.fits_empty(request, beside_others=True, on_all_nodes=False):
+    if pools.fits_empty(request, beside_others=pools.foreign, on_all_nodes=False):
         return None
-    if pools.fits_empty(request, beside_others=False, on_all_nodes=False):
+    if pools.fits_empty(request, beside_others=None, on_all_nodes=False):
         return _others(pools, request)
     unusable = _unusable(pools, request)
     if not unusable:
@@ -147,10 +147,17 @@ def _others(pools: PoolSet, request: ResourceRequest) -> str:
         )
     ]
     names = [pools.names[row] for row in dict.fromkeys(rows)]
-    namespaces = sorted({one for name in names for one in pools.others.get(name, ())})
+    namespaces = sorted({one for name in names for one in _namespaces_on(pools, name)})
     whose = f"of {_namespaces(namespaces)}" if namespaces else "of others"
     where = describe_nodes(pools, names, None) if names else "its nodes"
+    if not pools.fits_empty(request, beside_others=permanent_use(pools), on_all_nodes=True):
+        return f"DaemonSets and static pods {whose} leave too little room on {where} for good"
     return f"pods {whose} leave too little room on {where} and have no known end"
+
+
+def _namespaces_on(pools: PoolSet, node: str) -> tuple[str, ...]:
+    others = pools.others.get(node)
+    return others.namespaces if others is not None else ()
 
 
 def _namespaces(names: Sequence[str]) -> str:

@@ -159,10 +159,10 @@ class Walk:
         return self._choose_at_top(found, count)
 
     def visit_block(
-        self, number: int, needs: tuple[Need, ...], is_exclusive: bool, found: Found
+        self, number: int, needs: tuple[Need, ...], is_pristine: bool, found: Found
     ) -> tuple[int, int, bool] | None:
-        """Walk one block as if the levels above had passed the request through."""
-        return self.visit(self.graph.blocks[number].base, needs, True, is_exclusive, found)
+        """Walk one block as if the levels above had passed the request through, or matched."""
+        return self.visit(self.graph.blocks[number].base, needs, is_pristine, False, found)
 
     # -- one vertex -------------------------------------------------------------------------
 

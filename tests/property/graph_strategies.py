@@ -30,8 +30,11 @@ def graphs(draw: st.DrawFn, *, max_racks: int = 3, max_nodes: int = 3) -> Resour
     has_sockets = draw(st.booleans())
     is_consumable = draw(st.booleans())
     rank = 0
+    zones = [add("zone", i, root) for i in range(draw(st.sampled_from([0, 0, 1, 2])))]
     for rack_number in range(draw(st.integers(1, max_racks))):
-        rack = add("rack", rack_number, root)
+        zone = draw(st.sampled_from(zones)) if zones else root
+        number = rack_number // draw(st.integers(1, 2))
+        rack = add("rack", number, zone, name=f"rack{rack_number}")
         for _ in range(draw(st.integers(1, max_nodes))):
             properties = draw(st.sampled_from([{}, {"fast": ""}, {"fast": "", "big": "1"}]))
             node = add("node", rank, rack, rank=rank, properties=properties)
@@ -87,14 +90,16 @@ def jobspecs(draw: st.DrawFn) -> Jobspec:
     top = draw(slots())
     shape = draw(
         st.sampled_from(
-            ["slot", "slot", "slot", "node", "node", "node", "rack", "whole", "slot-node"]
+            ["slot", "slot", "slot", "node", "node", "node", "rack", "rack", "whole", "slot-node"]
         )
     )
-    if shape in ("node", "rack", "whole"):
+    if shape in ("node", "whole") or (shape == "rack" and draw(st.booleans())):
         exclusive = True if shape == "whole" else None
         top = Resource("node", draw(counts), (top,), is_exclusive=exclusive)
     if shape == "rack":
         top = Resource("rack", draw(counts), (top,))
+        if draw(st.integers(0, 3)) == 0:
+            top = Resource(draw(st.sampled_from(["cluster", "zone"])), Count(1, 1), (top,))
     if shape == "slot-node":
         top = Resource("slot", draw(counts), (Resource("node", draw(counts)),), label="default")
     constraint = draw(

@@ -31,7 +31,8 @@ def facts(graph: ResourceGraph) -> list[tuple[object, ...]]:
     return sorted(
         (
             graph.path(v), graph.type_name(v), graph.id[v], graph.uniq_id[v], graph.rank[v],
-            graph.size[v], graph.units.get(v, ""), sorted(graph.properties.get(v, {}).items()),
+            graph.size[v], graph.units.get(v, ""), graph.type_of[v] in graph.consumable,
+            sorted(graph.properties.get(v, {}).items()),
         )
         for v in range(len(graph))
     )  # fmt: skip
@@ -88,7 +89,7 @@ def test_shorthand_is_shorter_and_means_the_same(graph: ResourceGraph, jobspec: 
 @settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
 @given(graph=graphs(), jobspec=jobspecs())
 def test_rv1_says_what_is_held(graph: ResourceGraph, jobspec: object) -> None:
-    """R_lite has every core and gpu of the set on the rank of its node; the R can be read."""
+    """R_lite has every core, gpu and share of the set on the rank of its node; it can be read."""
     matcher = Matcher(graph, "lonode")
     try:
         found = matcher.match(jobspec, 1)  # type: ignore[arg-type]
@@ -101,6 +102,11 @@ def test_rv1_says_what_is_held(graph: ResourceGraph, jobspec: object) -> None:
         if graph.type_name(v) in ("core", "gpu"):
             node = graph.blocks[graph.block_of[v]].base
             expected.setdefault(graph.rank[node], set()).add((graph.type_name(v), graph.id[v]))
+    units = dict.fromkeys(found.booking.shares, 0)
+    for v, is_exclusive in found.vertices():
+        if graph.type_of[v] in graph.consumable and (is_exclusive or v in units):
+            units[v] = found.booking.shares.get(v, graph.size[v])
+            expected.setdefault(graph.rank[graph.blocks[graph.block_of[v]].base], set())
     if not expected:
         assert text == ""
         return
@@ -109,6 +115,15 @@ def test_rv1_says_what_is_held(graph: ResourceGraph, jobspec: object) -> None:
         entry.rank: {(kind, number) for kind, ids in entry.children for number in ids}
         for entry in parsed.entries
     } == expected
+    assert sorted(
+        (entry.rank, kind, number, taken)
+        for entry in parsed.entries
+        for kind, pools in entry.shares
+        for number, taken in pools.items()
+    ) == sorted(
+        (graph.rank[graph.blocks[graph.block_of[v]].base], graph.type_name(v), graph.id[v], taken)
+        for v, taken in units.items()
+    )
     assert (parsed.starttime, parsed.expiration) == (found.at, found.end)
     assert len(read_rv1(text)) > len(expected)
 
