@@ -2,7 +2,7 @@
 
 Runs the matcher of the worker over rows as the controller writes them. What is measured:
 submission, committed decisions of one-slot jobs at several depths, a cycle over a full queue in
-which nothing fits, and many reservations on a large cluster in memory. ``--quick`` is a tenth.
+which nothing fits, many reservations and a forecast in memory. ``--quick`` is a tenth.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from fluxqueue.graph.pools import PoolSet
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle
+from fluxqueue.scheduler.forecast import forecast
 from fluxqueue.settings import Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, Matcher
@@ -204,10 +205,40 @@ def reservations(nodes: int, running: int, reserved: int) -> Line:
     return Line(what, took * 1000, "ms", 1000, False)
 
 
+def forecasts(nodes: int, running: int, waiting: int, depth: int) -> list[Line]:
+    """One forecast in memory: ``waiting`` in the queue, of which ``depth`` are estimated."""
+    pools = PoolSet()
+    pools.add_rows([node(n).name for n in range(nodes)])
+    for number in range(nodes):
+        pools.set_node(node(number), {})
+    per_job = max(1, nodes // running)
+    for number in range(running):
+        placed = pools.match_now(request(CORES, count=per_job), 0)
+        pools.book(f"run-{number}", replace(placed, until=1000 + 37 * number % 5003))
+    queue = [
+        PendingJob(f"wait-{n}", n, 0, request(CORES, count=1 + n % 17, duration_s=600 + n % 50))
+        for n in range(waiting)
+    ]
+    policy = POLICIES["easy"]
+    began = time.perf_counter()
+    decided = run_cycle(pools, queue, policy, 0)
+    between = time.perf_counter()
+    told = forecast(pools, queue, decided, policy, 0, depth=depth)
+    ended = time.perf_counter()
+    assert len(told) == depth
+    assert all(one.expected_start is not None for one in told.values())
+    what = f"forecast: {nodes:,} nodes, {running:,} running, depth {depth}"
+    return [
+        Line(f"the walk before it, over {waiting:,}", (between - began) * 1000, "ms"),
+        Line(what, (ended - between) * 1000, "ms", 1000, False),
+    ]
+
+
 async def run(*, is_quick: bool) -> list[Line]:
     """All measurements."""
     scale = 10 if is_quick else 1
     lines = [reservations(4000 // scale, 1000 // scale, 100)]
+    lines += forecasts(1000 // scale, 250 // scale, 1000, 200)
     with tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder:
         data = Path(folder)
         os.chmod(folder, 0o755)  # noqa: PTH101, S103 where the server runs as nobody

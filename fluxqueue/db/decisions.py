@@ -17,7 +17,7 @@ from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools import FOREVER, PlacedSlot, Placement, PoolSet
+from fluxqueue.graph.pools import FOREVER, Others, PlacedSlot, Placement, PoolSet
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.top_up import Lack
@@ -27,9 +27,12 @@ RESERVED_REASON = "has a reservation; nothing behind it may delay it"
 _FOREIGN = """
 SELECT node, jsonb_object_agg(resource, amount) AS used,
        (SELECT array_agg(DISTINCT n.namespace) FROM foreign_usage n WHERE n.node = s.node)
-           AS namespaces
+           AS namespaces,
+       coalesce(jsonb_object_agg(resource, permanent) FILTER (WHERE permanent > 0), '{}')
+           AS permanent
 FROM (
-    SELECT u.node, r.key AS resource, sum(r.value::numeric)::bigint AS amount
+    SELECT u.node, r.key AS resource, sum(r.value::numeric)::bigint AS amount,
+           coalesce(sum(r.value::numeric) FILTER (WHERE u.is_permanent), 0)::bigint AS permanent
     FROM foreign_usage u, jsonb_each_text(u.resources) r
     WHERE CAST(:names AS text[]) IS NULL OR u.node = ANY(CAST(:names AS text[]))
     GROUP BY 1, 2) s
@@ -106,7 +109,8 @@ async def _set_nodes(
         if others is None:
             pools.set_node(fact, {})
         else:
-            pools.set_node(fact, others["used"], others["namespaces"])
+            others_there = Others(tuple(others["namespaces"]), others["permanent"])
+            pools.set_node(fact, others["used"], others_there)
 
 
 async def _book(tx: Transaction, pools: PoolSet, uids: Sequence[str] | None) -> None:

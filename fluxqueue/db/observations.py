@@ -339,10 +339,10 @@ async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Seq
     """Write pods of others that use a node, and forget those that no longer do."""
     changed = await tx.fetch(
         """
-        INSERT INTO foreign_usage AS u (pod_uid, namespace, name, node, resources)
-        SELECT uid, namespace, name, node, resources
+        INSERT INTO foreign_usage AS u (pod_uid, namespace, name, node, resources, is_permanent)
+        SELECT uid, namespace, name, node, resources, is_permanent
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, namespace text, name text, node text, resources jsonb)
+            uid text, namespace text, name text, node text, resources jsonb, is_permanent bool)
         ON CONFLICT (pod_uid) DO UPDATE SET node = excluded.node, resources = excluded.resources
         WHERE (u.node, u.resources) <> (excluded.node, excluded.resources)
         RETURNING node

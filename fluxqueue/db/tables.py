@@ -248,6 +248,13 @@ foreign_usage = Table(
     Column("name", Text, nullable=False),
     Column("node", Text, nullable=False),
     Column("resources", JSONB, nullable=False),
+    Column(
+        "is_permanent",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="of a DaemonSet, or static",
+    ),
 )
 Index("ix_foreign_usage_node", foreign_usage.c.node)
 

@@ -73,10 +73,14 @@ class NodeFact:
 
 @dataclass(frozen=True, slots=True)
 class ForeignPod:
-    """A pod bound to a node that is not ours: it counts against the node until it ends."""
+    """A pod bound to a node that is not ours: it counts against the node until it ends.
+
+    ``is_permanent``: of a DaemonSet, or run by the node itself; it ends with its node only.
+    """
 
     uid: str
     namespace: str
     name: str
     node: str
     resources: Mapping[str, int]
+    is_permanent: bool = False

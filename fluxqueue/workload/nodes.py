@@ -10,6 +10,7 @@ from typing import Any
 
 from fluxqueue.fluxjob.node import NAME_KEY, ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import Taint
+from fluxqueue.workload.pods import controller_owner
 from fluxqueue.workload.quantity import to_base_units
 from fluxqueue.workload.resources import raw_request
 
@@ -83,4 +84,11 @@ def foreign_pod(pod: Mapping[str, Any]) -> ForeignPod | None:
         name=meta["name"],
         node=node,
         resources=raw_request(spec, status=status),
+        is_permanent=_is_permanent(pod),
     )
+
+
+def _is_permanent(pod: Mapping[str, Any]) -> bool:
+    """Whether a DaemonSet, or its node (static pods), would start it again at once."""
+    owner = controller_owner(pod)
+    return owner is not None and owner.get("kind") in {"DaemonSet", "Node"}

@@ -195,10 +195,13 @@ CREATE TABLE foreign_usage (
     name TEXT NOT NULL,
     node TEXT NOT NULL,
     resources JSONB NOT NULL,
+    is_permanent BOOLEAN DEFAULT false NOT NULL,
     CONSTRAINT pk_foreign_usage PRIMARY KEY (pod_uid)
 );
 
 CREATE INDEX ix_foreign_usage_node ON foreign_usage (node);
+
+COMMENT ON COLUMN foreign_usage.is_permanent IS 'of a DaemonSet, or static';
 
 CREATE TABLE graph_changes (
     id BIGINT GENERATED ALWAYS AS IDENTITY,

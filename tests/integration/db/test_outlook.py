@@ -140,6 +140,18 @@ async def test_pods_of_others_are_named_by_their_namespace(rows: Rows) -> None:
     }
 
 
+async def test_daemonsets_that_leave_no_room_are_said_to_stay(rows: Rows) -> None:
+    """No waiting helps: busy for ever, and the reason says so."""
+    await rows.add_nodes(cpu_node("n0"))
+    agent = ForeignPod("f", "kube-system", "agent", "n0", {CPU: 1}, is_permanent=True)
+    async with rows.database.begin() as tx:
+        await save_foreign(tx, [agent], [])
+    await rows.see(workload("a", request(1, cpu=4, duration_s=60)))
+    await rows.match()
+    whose = "DaemonSets and static pods of namespace kube-system"
+    assert await told(rows) == {"a": (f"{whose} leave too little room on n0 for good", None)}
+
+
 async def test_nodes_that_are_down_are_named(rows: Rows) -> None:
     """Only they would do."""
     await rows.add_nodes(

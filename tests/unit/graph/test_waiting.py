@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.fluxjob.request import CPU, ResourceRequest
-from fluxqueue.graph.pools import FOREVER, PoolSet
+from fluxqueue.graph.pools import FOREVER, Others, PoolSet
 from fluxqueue.graph.waiting import (
     Holder,
     HolderIndex,
@@ -78,6 +78,12 @@ OTHERS = (
 )
 
 
+FOR_GOOD = (
+    "DaemonSets and static pods of namespaces kube-system, logs leave too little room on n[0-2]"
+    " for good"
+)
+
+
 def _down() -> PoolSet:
     pools = PoolSet()
     pools.set_node(node("n1", is_up=False), {})
@@ -86,10 +92,11 @@ def _down() -> PoolSet:
     return pools
 
 
-def _others() -> PoolSet:
+def _others(permanent: int = 0) -> PoolSet:
     pools = PoolSet()
     for number in range(3):
-        pools.set_node(node(f"n{number}"), {CPU: 2}, ["kube-system", "logs"])
+        others = Others(("kube-system", "logs"), {CPU: permanent})
+        pools.set_node(node(f"n{number}"), {CPU: 2}, others)
     pools.set_node(node("n3", cpu=1), {})
     return pools
 
@@ -103,6 +110,8 @@ def _others() -> PoolSet:
             request(cpu=4),
             OTHERS,
         ),
+        (_others(1), request(cpu=4), FOR_GOOD),
+        (_others(1), request(cpu=3), OTHERS),
         (racks(), request(4, cpu=4), None),
     ],
 )

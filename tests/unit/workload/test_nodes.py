@@ -102,6 +102,18 @@ def test_a_bound_pod_counts_with_its_own_words_only() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("DaemonSet", True), ("Node", True), ("ReplicaSet", False)]
+)
+def test_pods_that_end_with_their_node_only(kind: str, expected: bool) -> None:
+    """DaemonSets and static pods, whose mirror is owned by the Node."""
+    owner = {"kind": kind, "name": "x", "uid": "u", "controller": True}
+    pod = bare_pod(meta={"ownerReferences": [owner]}, nodeName="n1")
+    found = foreign_pod(pod)
+    assert found is not None
+    assert found.is_permanent is expected
+
+
 def test_a_pod_that_is_only_being_deleted_still_counts() -> None:
     pod = bare_pod(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}, nodeName="n1")
     assert foreign_pod(pod) is not None
