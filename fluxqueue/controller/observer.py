@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -81,7 +81,8 @@ class Observer:
             kind: {} for kind in ("workload", "node", "foreign", "queue")
         }
         self._changed = asyncio.Event()
-        self._resync_at_s = self._confirm_at_s = float("-inf")
+        self._resync_at_s = float("-inf")
+        self._let_go: set[str] = set()
         self._is_begun = False
         self._pods_by_uid: dict[str, Object] = {}
         self._queues = QueueWatch(
@@ -158,6 +159,7 @@ class Observer:
 
     def on_fluxjob_deleted(self, workload_uid: str) -> None:
         """A FluxJob is gone; as long as its workload exists it is made again."""
+        self._let_go.add(workload_uid)
         if self._flux_uids.get(workload_uid) is not None:
             self._flux_uids[workload_uid] = None
             self._mark("workload", workload_uid)
@@ -176,9 +178,11 @@ class Observer:
         LostLeadership
             Another controller has begun a term.
         """
-        await self._begin()
         pause = RETRY_MIN_S
+        confirming: asyncio.Task[None] | None = None
         try:
+            await self._begin()
+            confirming = asyncio.create_task(self._confirm_for_ever())
             while True:
                 try:
                     await self._turn()
@@ -195,23 +199,22 @@ class Observer:
                     await self._clock.sleep(pause)
                     pause = min(2 * pause, RETRY_MAX_S)
         finally:
+            if confirming is not None:
+                confirming.cancel()
             for informer in self._informers.values():
                 with suppress(asyncio.CancelledError):
                     await informer.stop()
 
     async def _turn(self) -> None:
-        """Write what has changed; in between say that we are here, and compare everything."""
+        """Write what has changed; now and then compare everything."""
         now = self._clock.monotonic_s()
         if now >= self._resync_at_s:
             self._resync_at_s = now + RESYNC_RETRY_S  # should it fail
             for informer in self._informers.values():
                 await informer.relist()
             await self._resync()
-        elif now >= self._confirm_at_s:
-            await self._confirm()
-        due_s = min(self._resync_at_s, self._confirm_at_s) - self._clock.monotonic_s()
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, due_s)):
+            async with asyncio.timeout(max(0.0, self._resync_at_s - now)):
                 await self._changed.wait()
         if self._changed.is_set():
             await self._clock.sleep(GATHER_S)
@@ -239,13 +242,14 @@ class Observer:
 
     async def _resync(self) -> None:
         """Compare everything with everything and store the differences, as one transaction."""
+        self._let_go.clear()
         # FluxJobs first: a status that is newer than its row then proves the row to be old.
         fluxjobs = resync.index_fluxjobs((await self._client.list(FLUXJOBS)).items)
         await self._queues.ensure_default()
         async with self._database.begin() as tx:
             await check_term(tx, ROLE, self._term)
             known, present = await read_known(tx), await read_present(tx)
-            differences = resync.compare(self._sight(fluxjobs), present, self._see_one)
+            differences = await resync.compare(self._sight(fluxjobs), present, self._see_one)
             ours = {**known.flux_uids, **differences.flux_uids}
             self._foreign |= known.foreign
             nodes = self._nodes({*known.nodes, *self._node_names()})
@@ -257,14 +261,19 @@ class Observer:
             taken = await resync.write(tx, differences)
             await confirm(tx, ROLE, term=self._term, duration_s=self._settings.lease_duration_s)
             tx.wake(TaskName.SCHEDULE)
-        self._flux_uids.update(differences.flux_uids)
-        for uid in differences.flux_uids:
-            self._mark("workload", uid)
+        self._know(differences.flux_uids)
         seen = [*differences.changed, *(one.seen for one in differences.found)]
         self._remember(seen, differences.gone, foreign)
         resync.tell(differences, taken)
-        self._confirm_at_s = self._clock.monotonic_s() + self._settings.lease_duration_s / CONFIRMS
         self._resync_at_s = self._clock.monotonic_s() + self._settings.resync_interval_s
+
+    def _know(self, flux_uids: Mapping[str, str | None]) -> None:
+        """Take in which FluxJobs exist; those that do not are made again."""
+        for uid, listed in flux_uids.items():
+            flux_uid = None if uid in self._let_go else listed
+            if flux_uid is None or self._flux_uids.get(uid) != flux_uid:
+                self._mark("workload", uid)
+            self._flux_uids[uid] = flux_uid
 
     def _sight(self, fluxjobs: Mapping[str, resync.Object]) -> resync.Sight:
         hosts = {
@@ -272,19 +281,31 @@ class Observer:
             for node in self._informers["nodes"].items()
         }
         return resync.Sight(
-            self._objects, self._pods_of, fluxjobs, hosts, self._settings.default_cpu_m
+            dict(self._objects),
+            {uid: dict(pods) for uid, pods in self._pods_of.items()},
+            fluxjobs,
+            hosts,
+            self._settings.default_cpu_m,
         )
 
     def _node_names(self) -> set[str]:
         return {node["metadata"]["name"] for node in self._informers["nodes"].items()}
 
-    async def _confirm(self) -> None:
-        """Say that somebody compares the rows with the cluster."""
-        async with self._database.begin() as tx:
-            await check_term(tx, ROLE, self._term)
-            if await confirm(tx, ROLE, term=self._term, duration_s=self._settings.lease_duration_s):
-                tx.wake(TaskName.SCHEDULE)
-        self._confirm_at_s = self._clock.monotonic_s() + self._settings.lease_duration_s / CONFIRMS
+    async def _confirm_for_ever(self) -> None:
+        """Say that somebody compares the rows with the cluster, however slow the API server is."""
+        duration_s = self._settings.lease_duration_s
+        while True:
+            await self._clock.sleep(duration_s / CONFIRMS)
+            try:
+                async with self._database.begin() as tx:
+                    await check_term(tx, ROLE, self._term)
+                    if await confirm(tx, ROLE, term=self._term, duration_s=duration_s):
+                        tx.wake(TaskName.SCHEDULE)
+            except DatabaseUnavailable as error:
+                logger.warning("database away", extra={"action": "confirm", "error": str(error)})
+            except LostLeadership:
+                self._changed.set()  # the next write will tell whoever runs us
+                return
 
     async def _read_known(self) -> Known:
         while True:
@@ -368,7 +389,8 @@ class Observer:
         seen: list[WorkloadSeen] = []
         for uid in sorted(uids, key=self._age):
             try:
-                one = self._see_one(uid, self._flux_uids[uid])
+                pods = self._pods_of.get(uid, {})
+                one = self._see_one(self._objects[uid], list(pods.values()), self._flux_uids[uid])
             except InvalidInput as error:
                 logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
                 continue
@@ -376,10 +398,12 @@ class Observer:
                 seen.append(one)
         return seen
 
-    def _see_one(self, uid: str, flux_uid: str | None) -> WorkloadSeen:
+    def _see_one(
+        self, workload: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], flux_uid: str | None
+    ) -> WorkloadSeen:
         return see_workload(
-            self._objects[uid],
-            list(self._pods_of.get(uid, {}).values()),
+            workload,
+            pods,
             flux_uid=flux_uid,
             class_values=self._class_values(),
             default_cpu_m=self._settings.default_cpu_m,

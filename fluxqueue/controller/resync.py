@@ -1,12 +1,13 @@
 """Resync: the whole cluster against all rows, both directions, and the difference as work to do.
 
-Called by ``observer`` when its term begins and once in a resync interval. ``compare`` is pure and
-finds nothing in health; ``write`` stores what it found in one transaction. This is also how an
+Called by ``observer`` when its term begins and once in a resync interval. ``compare`` only looks,
+and finds nothing in health; ``write`` stores what it found in one transaction. This is also how an
 empty database is filled, and how one restored from a backup is brought up to the cluster.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,18 +73,22 @@ def index_fluxjobs(fluxjobs: Iterable[Object]) -> dict[str, Object]:
     return found
 
 
-def compare(
-    sight: Sight, present: Present, see: Callable[[str, str | None], WorkloadSeen]
-) -> Differences:
+See = Callable[[Object, Sequence[Object], str | None], WorkloadSeen]
+"""Makes the observation of a workload from it, its pods and the UID of its FluxJob."""
+
+
+async def compare(sight: Sight, present: Present, see: See) -> Differences:
     """Find what rows and cluster do not agree on.
 
     Parameters
     ----------
-    see : makes the observation of a workload from its UID and that of its FluxJob; may raise
-        ``InvalidInput``, and the workload is left out then.
+    see : may raise ``InvalidInput``, and the workload is left out then.
     """
     found = Differences()
-    for uid in sorted(sight.objects, key=lambda uid: _age(sight.objects[uid])):
+    ordered = sorted(sight.objects, key=lambda uid: _age(sight.objects[uid]))
+    for number, uid in enumerate(ordered):
+        if number % CHUNK == 0:
+            await asyncio.sleep(0)  # others have a Lease to renew
         row = present.rows.get(uid)
         if row is None and not _is_ours(sight, uid):
             continue
@@ -91,7 +96,8 @@ def compare(
         flux_uid = fluxjob["metadata"]["uid"] if fluxjob is not None else None
         found.flux_uids[uid] = flux_uid
         try:
-            _look(found, sight, present, see(uid, flux_uid), row)
+            pods = list(sight.pods_of.get(uid, {}).values())
+            _look(found, sight, present, see(sight.objects[uid], pods, flux_uid), row)
         except InvalidInput as error:
             logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
     for uid, row in present.rows.items():

@@ -8,7 +8,6 @@ people, with the way out (docs/runbook.md).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.observations import tell_matcher
@@ -145,7 +144,7 @@ async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
         """,
         uids=list(uids),
     )
-    slots: list[Mapping[str, Any]] = await tx.fetch(
+    slots = await tx.fetch(
         """
         INSERT INTO allocation_slots (allocation_id, number, node, resources, state, pod_uid)
         SELECT a.id, (SELECT coalesce(max(o.number), -1) FROM allocation_slots o
