@@ -113,6 +113,27 @@ def see_workload(
     )
 
 
+def see_facts(
+    old: WorkloadSeen, workload: Mapping[str, Any], its_pods: Sequence[Mapping[str, Any]]
+) -> WorkloadSeen:
+    """Describe how far a workload is whose wishes can no longer be read: those seen last count.
+
+    An annotation that was spoilt by a later edit must not keep what runs from being followed.
+    """
+    words = batch if kind_of(workload) == JOB else pods
+    fact = words.workload_fact(workload)
+    facts = tuple(sorted((pods.pod_fact(pod) for pod in its_pods), key=lambda one: one.uid))
+    return replace(
+        old,
+        wanted=_wanted(workload, fact.wanted, facts) if words is batch else fact.wanted,
+        result=str(fact.result) if fact.result else None,
+        is_deleting=fact.is_deleting,
+        is_suspended=words is batch and batch.is_suspended(workload),
+        pods=facts,
+        generation=int(workload["metadata"].get("generation") or 0),
+    )
+
+
 def _held_by(workload: Mapping[str, Any], wishes: Wishes) -> str | None:
     """How its author holds it, if at all."""
     is_suspended = kind_of(workload) == JOB and is_author_suspended(workload)

@@ -15,7 +15,14 @@ from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller import resync
-from fluxqueue.controller.observe import is_same, see_workload, trim_job, trim_pod, workload_of
+from fluxqueue.controller.observe import (
+    is_same,
+    see_facts,
+    see_workload,
+    trim_job,
+    trim_pod,
+    workload_of,
+)
 from fluxqueue.controller.queues import QueueWatch
 from fluxqueue.controller.wrapping import ensure_fluxjobs, report_invalid
 from fluxqueue.db.database import Database
@@ -388,12 +395,14 @@ class Observer:
         """Observations that tell the rows something new, oldest workload first."""
         seen: list[WorkloadSeen] = []
         for uid in sorted(uids, key=self._age):
+            pods = list(self._pods_of.get(uid, {}).values())
             try:
-                pods = self._pods_of.get(uid, {})
-                one = self._see_one(self._objects[uid], list(pods.values()), self._flux_uids[uid])
+                one = self._see_one(self._objects[uid], pods, self._flux_uids[uid])
             except InvalidInput as error:
                 logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
-                continue
+                if uid not in self._written:
+                    continue
+                one = see_facts(self._written[uid], self._objects[uid], pods)
             if not is_same(self._written.get(uid), one):
                 seen.append(one)
         return seen

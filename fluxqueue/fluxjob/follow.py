@@ -180,7 +180,8 @@ def _stranded(live: Mapping[str, PodFact], slots: Sequence[Slot]) -> tuple[str, 
         for slot in slots
         if slot.is_gone and slot.pod_uid is not None
         for pod in [live.get(slot.pod_uid)]
-        if pod is not None and pod.node is None and not pod.is_gated and not pod.is_terminating
+        if pod is not None and pod.node is None and pod.phase == "Pending"
+        if not pod.is_gated and not pod.is_terminating
     )
 
 

@@ -60,6 +60,8 @@ class World:
     def _match_anew(self) -> None:
         """The matcher places the whole on healthy nodes."""
         check_transition(self.state, FluxJobState.PENDING)
+        self.state = FluxJobState.ALLOCATED
+        self.workload = replace(self.workload, is_vacating=False)
         assert all(slot.state is SlotState.RETURNED for slot in self.slots)
         self.slots = [Slot(n, f"node-{n}") for n in range(self.width)]
 
@@ -112,12 +114,36 @@ class World:
         """The workload is deleted."""
         self.workload = replace(self.workload, is_deleting=True)
 
+    def refuse(self, number: int) -> None:
+        """A node would not take a pod that was let go to it."""
+        if (pod := self._pick(number)) and not pod.is_gated and not pod.is_terminal:
+            self.pods[pod.uid] = replace(pod, phase="Failed", is_refused=True)
+            self.slots = [replace(s, is_refused=s.pod_uid == pod.uid) for s in self.slots]
+
+    def strand(self, number: int) -> None:
+        """A node no longer exists; a pod that was let go to it has not been bound."""
+        lost = number % 5
+        self.slots = [
+            replace(s, is_lost=True, is_gone=True) if s.number == lost else s for s in self.slots
+        ]
+        for slot in self.slots:
+            pod = self.pods.get(slot.pod_uid or "")
+            if slot.number == lost and pod is not None and not pod.is_terminal:
+                self.pods[pod.uid] = replace(pod, phase="Pending", is_gated=False)
+
+    def vacate(self, number: int) -> None:
+        """It is requeued, or suspended by its author; or resumed in time."""
+        self.workload = replace(self.workload, is_vacating=number % 3 > 0)
+
     def _pick(self, number: int) -> PodFact | None:
         pods = list(self.pods.values())
         return pods[number % len(pods)] if pods else None
 
 
-EVENTS = ("create", "ungate", "fail", "delete", "vanish", "want", "lose", "finish", "remove")
+EVENTS = (
+    *("create", "ungate", "fail", "delete", "vanish", "want", "lose", "finish", "remove"),
+    *("refuse", "strand", "vacate"),
+)
 LIVES = st.lists(
     st.tuples(st.sampled_from(EVENTS[:3] * 4 + EVENTS[3:7] * 2 + EVENTS[7:]), st.integers(0, 30)),
     max_size=40,
@@ -133,7 +159,7 @@ def check_decision(world: World, before: list[Slot], decision: FollowDecision) -
     for slot in world.slots:
         assert (slot.state is SlotState.HELD) == (slot.pod_uid is not None)
     if decision.is_requeued:
-        assert before
+        assert before or world.width == 0
         assert not any(slot.pod_uid in live for slot in before), "requeued under a living pod"
         return
     for old, new in zip(before, world.slots, strict=True):
@@ -142,6 +168,15 @@ def check_decision(world: World, before: list[Slot], decision: FollowDecision) -
             assert new.state is SlotState.RETURNED, "a returned slot came back"
         if old.pod_uid in live:
             assert new.pod_uid == old.pod_uid, "a slot was taken from a living pod"
+    for uid in decision.evict:
+        pod = world.pods[uid]
+        assert pod.phase == "Pending", "a pod that may run was given up"
+        assert not pod.is_gated
+    if world.workload.is_vacating and not world.workload.is_over:
+        assert not decision.assign, "a slot was given to what is to go"
+        assert holders, "nothing is held, and it was not requeued"
+        assert not any(slot.state is SlotState.FREE for slot in world.slots)
+        return
     for number, uid in decision.assign:
         assert world.pods[uid].is_gated, f"slot {number} for a pod that never waited"
     must_end = world.workload.is_over and not holders
@@ -159,7 +194,8 @@ def _check_kept(world: World, decision: FollowDecision, held: int) -> None:
     free = sum(slot.state is SlotState.FREE for slot in world.slots)
     assert free <= max(0, wanted - held), "a slot is kept that nobody can use"
     has_slot = {slot.pod_uid for slot in world.slots}
-    assert not any(s.is_lost for s in world.slots if s.state is SlotState.FREE)
+    free_slots = [s for s in world.slots if s.state is SlotState.FREE]
+    assert not any(s.is_lost or s.is_refused for s in free_slots)
     live_slots = held + free
     assert decision.lacking <= max(0, wanted - live_slots), "more slots than pods it may run"
     if not world.workload.is_over:
@@ -207,5 +243,6 @@ def test_settling_twice_is_settling_once(
             world.apply(world.decide())
     if not world.state.is_final:
         again = world.decide()
-        assert replace(again, lacking=0) == FollowDecision()
+        assert replace(again, lacking=0, evict=()) == FollowDecision()
+        assert world.decide().evict == again.evict
         assert world.decide().lacking == again.lacking

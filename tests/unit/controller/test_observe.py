@@ -1,0 +1,88 @@
+"""From objects to observations: what its author wishes, and what remains when that is spoilt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.controller.observe import see_facts, see_workload, trim_pod
+from fluxqueue.errors import InvalidInput
+
+
+def job(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
+    """A stored BatchJob."""
+    return {
+        "kind": "Job",
+        "metadata": {
+            "uid": "u",
+            "name": "train",
+            "namespace": "ns",
+            "generation": 3,
+            "creationTimestamp": "2030-01-01T00:00:00Z",
+            "annotations": {f"fluxqueue/{key}": value for key, value in annotations.items()},
+        },
+        "spec": {"suspend": True, "template": {"spec": {"containers": [{"name": "c"}]}}, **spec},
+    }
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    """One of its pods, as an informer keeps it."""
+    meta = {"uid": "p", "name": "train-x", "namespace": "ns"}
+    return trim_pod({"metadata": meta, "spec": {}, "status": status})
+
+
+def see(workload: dict[str, Any], *pods: dict[str, Any]) -> Any:
+    """As the observer does."""
+    return see_workload(workload, pods, flux_uid="f", class_values={}, default_cpu_m=1000)
+
+
+def test_wishes_on_the_start_are_observed() -> None:
+    """Edges as rows keep them, the begin time from the creation, the hold as its author's."""
+    seen = see(job({"depends-on": "afterok:a after:7", "begin-time": "+1m", "hold": "true"}))
+    assert seen.depends_on == (
+        {"type": "afterok", "job": "a"},
+        {"type": "after", "job": "7"},
+    )
+    assert seen.begin_at_s == 1_893_456_060
+    assert (seen.held_by, seen.has_hold, seen.generation) == ("author", True, 3)
+
+
+def test_a_suspension_by_its_author_is_no_annotated_hold() -> None:
+    """Ours is neither."""
+    seen = see(job({"author-suspended": "true"}))
+    assert (seen.held_by, seen.has_hold) == ("author", False)
+    assert see(job({})).held_by is None
+
+
+@pytest.mark.parametrize(
+    ("status", "is_refused"),
+    [
+        ({"phase": "Failed", "reason": "OutOfcpu"}, True),
+        ({"phase": "Failed", "reason": "OutOfnvidia.com/gpu"}, True),
+        ({"phase": "Failed", "reason": "NodeAffinity"}, True),
+        ({"phase": "Failed", "reason": "Evicted"}, False),
+        ({"phase": "Failed"}, False),
+        ({"phase": "Running", "reason": "OutOfcpu"}, False),
+    ],
+)
+def test_a_refusal_by_the_node_is_told_from_a_failure(
+    status: dict[str, str], is_refused: bool
+) -> None:
+    """By the reason that the kubelet gives at its door."""
+    (fact,) = see(job({}), pod(**status)).pods
+    assert fact.is_refused is is_refused
+
+
+def test_a_spoilt_annotation_does_not_stop_the_following() -> None:
+    """What was read last counts on; how far it is is seen."""
+    before = see(job({"priority": "5"}))
+    spoilt = job({"priority": "high"}, suspend=False) | {
+        "status": {"conditions": [{"type": "Complete", "status": "True"}]}
+    }
+    with pytest.raises(InvalidInput):
+        see(spoilt)
+    seen = see_facts(before, spoilt, [pod(phase="Succeeded")])
+    assert (seen.priority, seen.result, seen.wanted) == (5, "Completed", 0)
+    assert not seen.is_suspended
+    assert [fact.phase for fact in seen.pods] == ["Succeeded"]
