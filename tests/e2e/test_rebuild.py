@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.kube.resources import FLUXJOBS, PODS
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from tests.e2e.database import dump, empty, everybody_killed, restore
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, bare_pod, job
@@ -167,6 +167,27 @@ async def test_a_fluxjob_that_somebody_deleted_is_made_again(space: Space) -> No
     await space.delete("runs")
 
 
+async def test_rows_that_somebody_deleted_are_made_again(space: Space) -> None:
+    """A few rows are gone, the rest stands: numbers and slots as before, the next waits on."""
+    world = space.world
+    await space.create(job("runs", pods=2, cpu="7", pool="single", run=FOR_EVER))
+    await space.until_state("runs", "Running")
+    await space.create(job("waits", cpu="7", pool="single"))
+    await space.until_state("waits", "Pending", "Reserved")
+    rows, holders = await _rows(space), await _holders(space)
+    async with world.database.begin() as tx:
+        await tx.execute("DELETE FROM fluxjobs WHERE namespace = :space", space=space.name)
+    async with everybody_killed(world.stack):
+        pass
+    again = await _until_rows(space, {"runs": "Running"})
+    await space.until_state("waits", "Pending", "Reserved")
+    assert {n: r["jobid"] for n, r in again.items()} == {n: r["jobid"] for n, r in rows.items()}
+    assert await _holders(space) == holders
+    await assert_invariants(world)
+    await space.delete("runs")
+    await space.until_job("waits")
+
+
 async def test_a_backup_that_is_older_than_the_cluster(space: Space, tmp_path: Path) -> None:
     """What ended, began, came and went since the backup: all of it is caught up with."""
     world = space.world
@@ -191,8 +212,6 @@ async def test_a_backup_that_is_older_than_the_cluster(space: Space, tmp_path: P
     await space.until_state("next", "Running")
     await space.create(job("new", pods=2, cpu="2", run=FOR_EVER))
     patch = {"spec": {"suspend": False}}
-    from fluxqueue.kube.resources import JOBS
-
     await space.client.patch(JOBS, space.name, "held", patch)
     for name in ("new", "held"):
         await space.until_state(name, "Running")

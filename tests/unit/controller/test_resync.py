@@ -1,0 +1,133 @@
+"""Comparing everything with everything: in health nothing is found, and each difference is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fluxqueue.controller.observe import see_workload
+from fluxqueue.controller.resync import Differences, Sight, compare, index_fluxjobs
+from fluxqueue.db.rebuild import Present, RowSeen
+from fluxqueue.workload.labels import GATE
+from tests.support.workloads import bare_pod, batch_job, owner
+
+Obj = dict[str, Any]
+GATED = {"schedulingGates": [{"name": GATE}]}
+JOB = batch_job("work", meta={"creationTimestamp": "2026-01-01T00:00:00Z"}, pod=GATED)
+UID = JOB["metadata"]["uid"]
+ROW = RowSeen(
+    uid=UID,
+    jobid=3,
+    state="Running",
+    version=5,
+    flux_uid="flux",
+    wanted=1,
+    result=None,
+    is_deleting=False,
+    is_gone=False,
+    is_suspended=False,
+    pods={"uid-work-0": ("Running", False, False, "n1")},
+)
+
+
+def _pod(**spec: Any) -> Obj:
+    meta = {"ownerReferences": [owner("Job", "work")], "resourceVersion": "5"}
+    pod = bare_pod("work-0", meta=meta, **{"nodeName": "n1", **spec})
+    return {**pod, "status": {"phase": "Running"}}
+
+
+def _fluxjob(**status: Any) -> Obj:
+    return {
+        "metadata": {"name": "work-job", "namespace": "default", "uid": "flux"},
+        "spec": {"workload": {"uid": UID}},
+        "status": {"state": "Running", "jobid": 3, "version": 5, **status},
+    }
+
+
+def _sight(*, pod: Obj | None = None, fluxjob: Obj | None = None, **more: Any) -> Sight:
+    pod = pod or _pod()
+    known = {
+        "objects": {UID: JOB},
+        "pods_of": {UID: {pod["metadata"]["uid"]: pod}},
+        "fluxjobs": index_fluxjobs([fluxjob or _fluxjob()]),
+        "hosts": {"host-1": "n1"},
+        "default_cpu_m": 1000,
+    }
+    return Sight(**{**known, **more})
+
+
+def _see(workload: Any, pods: Any, flux_uid: str | None) -> Any:
+    return see_workload(workload, pods, flux_uid=flux_uid, class_values={}, default_cpu_m=1000)
+
+
+async def _compare(sight: Sight, row: RowSeen | None = ROW, *, holds: bool = True) -> Differences:
+    rows = {} if row is None else {row.uid: row}
+    holders = frozenset({"uid-work-0"} if holds else ())
+    return await compare(sight, Present(rows, holders), _see)
+
+
+def _names(found: Differences) -> set[str]:
+    kinds = ("found", "changed", "gone", "unpublished")
+    return {kind for kind in kinds if getattr(found, kind)}
+
+
+async def test_nothing_is_found_in_health() -> None:
+    """And which FluxJob belongs to whom is known."""
+    found = await _compare(_sight())
+    assert _names(found) == set()
+    assert found.flux_uids == {UID: "flux"}
+
+
+async def test_a_row_that_is_missing_or_older() -> None:
+    """It is taken over with what its FluxJob says, and the pods that run."""
+    for found in (
+        await _compare(_sight(), None),
+        await _compare(_sight(), replace(ROW, version=4)),
+        await _compare(_sight(), holds=False),
+    ):
+        (one,) = found.found
+        assert one.record is not None
+        assert one.record.jobid == 3
+        assert [(pod.uid, pod.node) for pod in one.pods] == [("uid-work-0", "n1")]
+
+
+async def test_a_row_that_is_newer_is_published() -> None:
+    """Somebody wrote over the status, or it was lost with its FluxJob."""
+    status = {"state": "Pending", "version": 2}
+    found = await _compare(_sight(fluxjob=_fluxjob(**status)))
+    assert _names(found) == {"unpublished"}
+
+
+async def test_what_changed_unseen() -> None:
+    """Pods, suspension, completions: the row is written again."""
+    row = replace(ROW, pods={})
+    assert _names(await _compare(_sight(), row)) == {"changed"}
+    assert _names(await _compare(_sight(), replace(ROW, is_suspended=True))) == {"changed"}
+
+
+async def test_what_is_gone() -> None:
+    """Its row says so afterwards, with the pods that it left behind."""
+    found = await _compare(_sight(objects={}))
+    assert [pod.uid for pod in found.gone[UID][1]] == ["uid-work-0"]
+    gone = replace(ROW, is_gone=True)
+    assert _names(await _compare(_sight(objects={}), gone)) == set()
+
+
+async def test_a_fluxjob_of_another_is_none() -> None:
+    """A name decides nothing: whoever else writes a FluxJob gets no row by it."""
+    solo = bare_pod("solo", nodeName="n1")
+    forged = _fluxjob()
+    forged["spec"]["workload"]["uid"] = "uid-solo"
+    sight = _sight(objects={"uid-solo": solo}, pods_of={}, fluxjobs=index_fluxjobs([forged]))
+    assert (await _compare(sight, None)).flux_uids == {}
+
+
+async def test_where_a_pod_goes_that_is_not_bound_yet() -> None:
+    """By the label that pins it, or by the node's name."""
+    selected = _pod(nodeName="", nodeSelector={"kubernetes.io/hostname": "host-1"})
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    named = _pod(nodeName="", affinity={"nodeAffinity": required})
+    for pod, node in ((selected, "n1"), (named, "n7")):
+        (one,) = (await _compare(_sight(pod=pod), None)).found
+        assert [placed.node for placed in one.pods] == [node]
