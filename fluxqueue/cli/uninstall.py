@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fluxqueue.controller.uninstall import UninstallOptions, UninstallReport
 
 SHOWN_MAX = 10
+POLICY = "ValidatingAdmissionPolicy"
 
 
 def uninstall(
@@ -30,6 +31,13 @@ def uninstall(
     ] = "",
     leave_suspended: Annotated[
         bool, typer.Option("--leave-suspended", help="Jobs that wait stay suspended")
+    ] = False,
+    remove_policies: Annotated[
+        bool,
+        typer.Option(
+            "--remove-policies",
+            help="first remove the chart's admission policies: they keep gates on for all but us",
+        ),
     ] = False,
     wait_s: Annotated[
         float,
@@ -51,6 +59,7 @@ def uninstall(
         configuration=configuration,
         secret=(settings.own_namespace, secret) if secret else None,
         leave_suspended=leave_suspended,
+        remove_policies=remove_policies,
         wait_s=wait_s,
     )
     report = asyncio.run(_run(settings, str(kubeconfig or settings.kubeconfig), options))
@@ -82,10 +91,14 @@ def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
         f"Jobs let go: {len(report.jobs)} ({verb}, except what their authors suspended)",
         f"pods let go: {len(report.pods)}",
     ]
+    if options.remove_policies:
+        lines.append(f"admission policies and bindings removed: {report.policies_removed}")
     if options.secret is not None:
         state = "removed" if report.secret_removed else "not there, or not ours"
         lines.append(f"Secret {'/'.join(options.secret)}: {state}")
     lines += [f"could not be let go: {name}: {error}" for name, error in report.failed.items()]
+    if any(POLICY in error for error in report.failed.values()):
+        lines.append("the gate is guarded by an admission policy: repeat with --remove-policies")
     if report.running:
         lines.append(
             f"remains: {len(report.running)} running Jobs whose later pods will have the gate,"

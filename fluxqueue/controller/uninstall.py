@@ -19,7 +19,15 @@ from typing import Any
 from fluxqueue.clock import Clock
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.resources import JOBS, MUTATING_WEBHOOKS, PODS, SECRETS, Resource
+from fluxqueue.kube.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    JOBS,
+    MUTATING_WEBHOOKS,
+    PODS,
+    SECRETS,
+    Resource,
+)
 from fluxqueue.workload import labels
 from fluxqueue.workload.gates import Patch, free_patch, let_go_patch
 from fluxqueue.workload.managed import pod_template_spec
@@ -33,6 +41,7 @@ ROUND_S = 2.0
 QUIET_ROUNDS = 2
 """Rounds that find nothing, before it is over: API servers ask a webhook for a moment longer."""
 
+PART_OF = "app.kubernetes.io/part-of=fluxqueue"
 PATIENCE_S = 60.0
 """How long what fails is tried again."""
 
@@ -43,12 +52,15 @@ class UninstallOptions:
 
     Parameters: ``configuration`` names the MutatingWebhookConfiguration; ``secret`` (namespace,
     name) is deleted if its certificates are ours. ``leave_suspended``: Jobs that wait are left
-    suspended. ``wait_s``: how long to stay for Jobs that run already, whose later pods are gated.
+    suspended. ``remove_policies``: the chart's admission policies go first, which let nobody but
+    our accounts take gates off. ``wait_s``: how long to stay for Jobs that run already, whose later
+    pods are gated.
     """
 
     configuration: str
     secret: tuple[str, str] | None = None
     leave_suspended: bool = False
+    remove_policies: bool = False
     wait_s: float = 0.0
 
 
@@ -57,6 +69,7 @@ class UninstallReport:
     """What was done, and what remains: ``failed`` by object, ``running`` Jobs with our gate."""
 
     webhook_removed: bool = False
+    policies_removed: int = 0
     secret_removed: bool = False
     jobs: set[str] = field(default_factory=set)
     pods: set[str] = field(default_factory=set)
@@ -80,6 +93,8 @@ async def uninstall(client: KubeClient, clock: Clock, options: UninstallOptions)
     """
     report = UninstallReport()
     await _remove_webhook(client, options, report)
+    if options.remove_policies:
+        await _remove_policies(client, report)
     started_s, quiet = clock.monotonic_s(), 0
     while True:
         has_changed = await _round(client, options, report)
@@ -102,6 +117,21 @@ async def _remove_webhook(
     except NotFound:
         return
     report.webhook_removed = True
+
+
+async def _remove_policies(client: KubeClient, report: UninstallReport) -> None:
+    """Remove the bindings before the policies: a binding without its policy is an error to some."""
+    for resource in (ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES):
+        try:
+            policies = (await client.list(resource, label_selector=PART_OF)).items
+        except NotFound:
+            return  # a cluster without such policies
+        for found in policies:
+            try:
+                await client.delete(resource, None, found["metadata"]["name"])
+            except NotFound:
+                continue
+            report.policies_removed += 1
 
 
 async def _remove_secret(
