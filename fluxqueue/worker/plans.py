@@ -112,7 +112,7 @@ class Plans:
         self._requests = {job.uid: job.request for job, _ in decisions.reserved}
         for job, _ in decisions.allocated:
             self._promises.forget(job.uid)
-        self._last = cycle
+        self._last = cycle if self.context.settings.forecast_depth else None
 
     async def _mishaps(self, tx: Transaction, pools: PoolSet, topped_up: Sequence[str]) -> Mishaps:
         lost = unusable(pools) if self._room is None else lost_room(pools, self._room)
@@ -168,7 +168,7 @@ class Plans:
         """
         settings, clock = self.context.settings, self.context.clock
         cycle = self._last
-        if cycle is None or not self.is_due() or settings.forecast_depth == 0:
+        if cycle is None or not self.is_due():
             return
         self._last = None
         if not cycle.decisions.waiting and not cycle.decisions.reserved and not self._told:
