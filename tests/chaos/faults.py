@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psycopg
 
-from fluxqueue.errors import NotFound
+from fluxqueue.errors import ApiUnavailable, NotFound
 from fluxqueue.kube.resources import NODES
 from fluxqueue.localcluster.controllers.node_shape import NodeShape
 from tests.chaos.plan import NODES as NODE_NAMES
@@ -26,8 +26,7 @@ from tests.chaos.plan import Step
 from tests.e2e.world import World
 from tests.support.api_proxy import ApiProxy
 
-NODE_LOST_S = 2.0
-"""A node is away for at least this long, so that the cluster notices."""
+NODE_SHAPES = {name: NodeShape(name, cpu="16", memory="64Gi") for name in NODE_NAMES}
 
 
 @dataclass(slots=True)
@@ -38,7 +37,7 @@ class Chaos:
     proxy: ApiProxy
     log: list[str] = field(default_factory=list)
     _frozen: set[int] = field(default_factory=set)
-    _silent: set[str] = field(default_factory=set)
+    _away: set[str] = field(default_factory=set)
 
     async def run(self, plan: Sequence[Step]) -> None:
         """Do everything at its time; steps that last may overlap."""
@@ -64,7 +63,7 @@ class Chaos:
                 await self._freeze(self._database_processes(), step.lasts_s)
             case "cut":
                 await asyncio.to_thread(self._cut)
-            case "node":
+            case "silence-node" | "lose-node":
                 await self._lose_node(step)
             case _:
                 await self._fail_calls(step)
@@ -115,16 +114,22 @@ class Chaos:
             )
 
     async def _lose_node(self, step: Step) -> None:
-        fleet = self.world.late_nodes.fleet
-        if step.target in self._silent:
+        """Its kubelet says nothing for a while, or it leaves the cluster; then it is back."""
+        fleet, name = self.world.late_nodes.fleet, step.target
+        if name in self._away:
             return
-        self._silent.add(step.target)
-        fleet.silence(step.target)
-        try:
-            await asyncio.sleep(step.lasts_s + NODE_LOST_S)
-        finally:
-            await fleet.revive(step.target)
-            self._silent.discard(step.target)
+        self._away.add(name)
+        is_lost = step.kind == "lose-node"
+        if is_lost:
+            with suppress(ApiUnavailable):  # its kubelet has gone all the same
+                await fleet.remove(name)
+        else:
+            fleet.silence(name)
+        await asyncio.sleep(step.lasts_s)
+        while name in self._away:
+            with suppress(ApiUnavailable):
+                await (fleet.add(NODE_SHAPES[name]) if is_lost else fleet.revive(name))
+                self._away.discard(name)
 
     async def _fail_calls(self, step: Step) -> None:
         self.proxy.faults = {**self.proxy.faults, step.target: step.share}
@@ -142,8 +147,8 @@ class Chaos:
 @asynccontextmanager
 async def late_nodes(world: World) -> AsyncIterator[None]:
     """Two nodes of this process, which it can take away and give back."""
-    for name in NODE_NAMES:
-        await world.late_nodes.add(NodeShape(name, cpu="16", memory="64Gi"))
+    for shape in NODE_SHAPES.values():
+        await world.late_nodes.add(shape)
     yield
     for name in NODE_NAMES:
         await world.late_nodes.fleet.remove(name)

@@ -22,7 +22,8 @@ KINDS = {
     "cut": 3,
     "api": 6,
     "watch": 4,
-    "node": 2,
+    "lose-node": 2,
+    "silence-node": 2,
 }
 """How often each kind is drawn, relative to the others."""
 
@@ -74,6 +75,9 @@ def _draw(die: random.Random) -> dict[str, Any]:
             share = round(die.uniform(0.05, 0.4), 2)
             fault = die.choice(WATCH_FAULTS)
             return {"kind": kind, "target": fault, "lasts_s": lasts_s, "share": share}
-        case "node":
+        case "lose-node":
             return {"kind": kind, "target": die.choice(NODES), "lasts_s": lasts_s}
+        case "silence-node":
+            # Longer than the time after which the cluster counts it as lost (12 s).
+            return {"kind": kind, "target": die.choice(NODES), "lasts_s": 10 + lasts_s * 2}
     return {"kind": kind}
