@@ -38,15 +38,16 @@ class PendingJob:
 class Decisions:
     """What one cycle decided; ``waiting`` says why, and when where that is known.
 
-    Of those that wait, ``endless`` have nodes to wait for but no time, and ``barred`` (UIDs) are
-    kept back by something else than resources: a limit, a stopped queue.
+    Of those that wait, ``unpromised`` have nodes kept for them without a start that they could
+    rely on, and ``barred`` (UIDs) are kept back by something else than resources: a limit, a
+    stopped queue.
     """
 
     allocated: list[tuple[PendingJob, Placement]] = field(default_factory=list)
     reserved: list[tuple[PendingJob, Placement]] = field(default_factory=list)
     unsatisfiable: list[tuple[PendingJob, str]] = field(default_factory=list)
     waiting: list[tuple[PendingJob, str]] = field(default_factory=list)
-    endless: list[tuple[PendingJob, Placement]] = field(default_factory=list)
+    unpromised: list[tuple[PendingJob, Placement]] = field(default_factory=list)
     barred: set[str] = field(default_factory=set)
 
 
@@ -238,6 +239,9 @@ class _Walk:
             except InsufficientResources as busy:
                 reason = busy.reason
                 self._hopeless[job.request] = reason
+                if held is not None and held.starts_at <= self.now:
+                    self._start(line, job, held)
+                    return
             else:
                 self._start(line, job, placement)
                 return
@@ -291,6 +295,7 @@ class _Walk:
         self._count(line, job, placement)
         line.promised += 1
         if not line.is_backfilling:
+            self.decisions.unpromised.append((job, placement))
             # It keeps its nodes free of other queues. That is no promise: whoever comes before it
             # in its own queue, where nothing may overtake, still goes before it.
             self._wait(job, reason)
@@ -298,7 +303,7 @@ class _Walk:
         if placement.starts_at < UNKNOWN_END:
             self.decisions.reserved.append((job, placement))
             return
-        self.decisions.endless.append((job, placement))
+        self.decisions.unpromised.append((job, placement))
         nodes = compress(sorted(set(placement.nodes)))
         self._wait(job, f"{reason} on {nodes}, where running jobs have no known end")
 

@@ -141,11 +141,11 @@ class _Plan:
         """Plan one after the other."""
         self._given = {
             job.uid: placement
-            for job, placement in (*self.decisions.reserved, *self.decisions.endless)
+            for job, placement in (*self.decisions.reserved, *self.decisions.unpromised)
         }
         promised = {job.uid for job, _ in self.decisions.reserved}
         # Whoever the cycle gave nodes to is in the plan from the beginning.
-        for job, placement in (*self.decisions.reserved, *self.decisions.endless):
+        for job, placement in (*self.decisions.reserved, *self.decisions.unpromised):
             self._planned.append(_Planned(job, placement, frozenset(placement.nodes)))
         self._holders = HolderIndex(self.pools)
         for job in waiting:

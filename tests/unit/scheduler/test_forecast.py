@@ -100,6 +100,17 @@ def test_stopped_queues_are_not_estimated_and_hold_nobody_up() -> None:
     assert list(outlook(pools(), [stopped, job(2)], "easy", queues=queues)) == [2]
 
 
+def test_a_head_that_keeps_its_nodes_free_of_other_queues_is_planned_once() -> None:
+    """Under fcfs beside another queue it has nodes in the plan, and is promised nothing."""
+    queues = Queues({"default": QueueRules("default"), "other": QueueRules("other")})
+    queue = [job(1, 2), job(2), PendingJob("u3", 3, 10, job(3).request, queue="other")]
+    assert outlook(pools(), queue, "fcfs", queues=queues) == {
+        1: (1, "waits for n[0-1] held by job 17 until 13:00 UTC"),
+        2: (2, "waits behind job 1 (fcfs)"),
+        3: (2, "waits for n0 behind job 1"),
+    }
+
+
 def test_depth_counts_each_queue_by_itself() -> None:
     """Two of each."""
     queue = [
