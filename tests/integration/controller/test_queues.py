@@ -1,0 +1,209 @@
+"""FluxQueues between a served API and rows: seen, made, shown; nothing twice, nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.clock import ManualClock
+from fluxqueue.controller.queues import QueueWatch, is_selected
+from fluxqueue.db.database import Database
+from fluxqueue.db.leadership import seize
+from fluxqueue.db.observations import save_workloads
+from fluxqueue.db.queues import QueueSeen, save_queues
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.resources import EVENTS, FLUXQUEUES, NAMESPACES
+from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
+from fluxqueue.localcluster.inprocess import InProcessTransport
+from fluxqueue.policy.queue_rules import read_rules
+from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.queue_keeping import QueueKeeper
+from tests.support.rows import settings_for, workload
+from tests.support.waiting import eventually
+
+QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
+
+
+def body(name: str, **spec: Any) -> dict[str, Any]:
+    """A FluxQueue as applied."""
+    kind = {"apiVersion": FLUXQUEUES.api_version, "kind": FLUXQUEUES.kind}
+    return {**kind, "metadata": {"name": name}, "spec": spec}
+
+
+@dataclass
+class Marks:
+    """What the watch says is to be written."""
+
+    names: list[str] = field(default_factory=list)
+
+    async def until(self, name: str) -> None:
+        """Wait until ``name`` is marked; forget all marks."""
+
+        async def look() -> bool:
+            return name in self.names
+
+        await eventually(look, f"{name} marked")
+        self.names.clear()
+
+
+@pytest_asyncio.fixture
+async def admin() -> AsyncIterator[KubeClient]:
+    """A client of an API server that stores, validates and does nothing else."""
+    async with LocalCluster(QUIET) as cluster:
+        transport = InProcessTransport(cluster.server)
+        async with KubeClient(cluster.client_config(), transport=transport) as client:
+            await install_definitions(client, "fluxqueue-system")
+            yield client
+
+
+@pytest_asyncio.fixture
+async def watch(admin: KubeClient, marks: Marks) -> AsyncIterator[QueueWatch]:
+    """A running watch."""
+    made = QueueWatch(admin, marks.names.append, ManualClock(), "hybrid")
+    for informer in (made.queues, made.namespaces):
+        informer.start()
+        await informer.synced.wait()
+    yield made
+    for informer in (made.queues, made.namespaces):
+        await informer.stop()
+
+
+@pytest.fixture
+def marks() -> Marks:
+    """Shared by the test and the watch."""
+    return Marks()
+
+
+async def test_the_default_queue_is_made_once(admin: KubeClient, watch: QueueWatch) -> None:
+    """With the policy of the workers, and left alone when it is there."""
+    await watch.ensure_default()
+    await watch.ensure_default()
+    (made,) = (await admin.list(FLUXQUEUES)).items
+    assert made["metadata"]["name"] == "default"
+    assert made["spec"] == {
+        "policy": "hybrid",
+        "priority": 0,
+        "weight": 1,
+        "enabled": True,
+        "started": True,
+    }
+    assert watch.names() == {"default"}
+
+
+async def test_selectors_follow_the_labels_of_namespaces(
+    admin: KubeClient, watch: QueueWatch, marks: Marks
+) -> None:
+    """Resolved anew when a namespace comes, changes or goes; other queues are not bothered."""
+    allowed = {"names": ["fixed"], "selector": {"matchLabels": {"team": "a"}}}
+    await admin.create(FLUXQUEUES, None, body("q", allowedNamespaces=allowed))
+    await admin.create(FLUXQUEUES, None, body("plain"))
+    await marks.until("plain")
+    (one,), gone = watch.see(["q"])
+    assert (one.namespaces, gone) == (["fixed"], [])
+    space = {"metadata": {"name": "blue", "labels": {"team": "a"}}}
+    await admin.create(NAMESPACES, None, space)
+    await marks.until("q")
+    assert watch.see(["q"])[0][0].namespaces == ["blue", "fixed"]
+    patch = {"metadata": {"labels": {"team": "b"}}}
+    await admin.patch(NAMESPACES, None, "blue", patch, kind=PatchKind.MERGE)
+    await marks.until("q")
+    assert watch.see(["q"])[0][0].namespaces == ["fixed"]
+    assert "plain" not in marks.names
+    assert watch.see(["plain"])[0][0].namespaces is None
+
+
+async def test_a_status_is_no_news(admin: KubeClient, watch: QueueWatch, marks: Marks) -> None:
+    """Or the counts that we write would wake a cycle, which changes the counts."""
+    await admin.create(FLUXQUEUES, None, body("q"))
+    await marks.until("q")
+    status = {"status": {"pending": 7}}
+    await admin.patch(FLUXQUEUES, None, "q", status, kind=PatchKind.MERGE, subresource="status")
+    await admin.patch(FLUXQUEUES, None, "q", {"spec": {"priority": 1}}, kind=PatchKind.MERGE)
+    await marks.until("q")
+    await admin.patch(FLUXQUEUES, None, "q", {"status": {"pending": 8}}, subresource="status")
+    await admin.delete(FLUXQUEUES, None, "q")
+
+    async def is_gone() -> bool:
+        return watch.queues.get("", "q") is None
+
+    await eventually(is_gone, "the deletion seen")
+    assert marks.names == ["q"], "marked once more, for the deletion"
+    assert watch.see(["q"]) == ([], ["q"])
+
+
+async def test_a_spec_that_only_we_refuse_is_told(admin: KubeClient, watch: QueueWatch) -> None:
+    """More than the API server can check: an Event on the queue, and the former spec stays."""
+    limits = {"perJob": {"durationSeconds": 60}}
+    await admin.create(FLUXQUEUES, None, body("q", defaultDuration="2h", limits=limits))
+
+    async def is_seen() -> bool:
+        return "q" in watch.names()
+
+    await eventually(is_seen, "q seen")
+    seen, _ = watch.see(["q"])
+    assert seen[0].rules is None
+    await watch.tell_faults(seen)
+    await watch.tell_faults(seen)
+    (event,) = (await admin.list(EVENTS, "default")).items
+    assert event["reason"] == "InvalidQueue"
+    assert "spec.defaultDuration: 7200 s is more than" in event["message"]
+
+
+async def test_counts_are_shown_once_and_when_they_change(
+    admin: KubeClient, database_url: str
+) -> None:
+    """One write for any number of transitions, none without, and conditions keep their time."""
+    made = await admin.create(FLUXQUEUES, None, body("q", enabled=False))
+    settings, clock = settings_for(database_url), ManualClock()
+    async with Database(settings, role="test") as database:
+
+        async def write(*jobs: Any) -> None:
+            async with database.begin() as tx:
+                await save_workloads(tx, jobs)
+
+        async with database.begin() as tx:
+            rules, uid = read_rules("q", made["spec"]), made["metadata"]["uid"]
+            await save_queues(tx, [QueueSeen("q", uid, 1, made["spec"], None, rules)], [])
+        await write(*(workload(f"j{n}", queue="q") for n in range(5)))
+        context = WorkerContext(database, admin, settings, clock, "test")
+        keeper = QueueKeeper(context, "matcher", await seize(database, "matcher", "test"))
+        assert await keeper.show() == 1
+        status = (await admin.get(FLUXQUEUES, None, "q"))["status"]
+        assert (status["pending"], status["running"], status["held"]) == (5, 0, 0)
+        holds = {one["type"]: one["status"] for one in status["conditions"]}
+        assert holds == {"Valid": "True", "Enabled": "False", "Started": "True"}
+        assert await keeper.show() == 0
+        clock.advance(100)
+        await write(*(workload(f"h{n}", queue="q", held_by="author") for n in range(3)))
+        assert await keeper.show() == 1
+        again = (await admin.get(FLUXQUEUES, None, "q"))["status"]
+        assert again["held"] == 3
+        assert again["conditions"] == status["conditions"]
+        other = QueueKeeper(context, "matcher", 1)
+        assert await other.show() == 0, "after a restart it is read, not written again"
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ({}, True),
+        ({"matchLabels": {"a": "1"}}, True),
+        ({"matchLabels": {"a": "2"}}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}, True),
+        ({"matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["1"]}]}, True),
+        ({"matchExpressions": [{"key": "b", "operator": "Exists"}]}, False),
+        ({"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}, True),
+        (
+            {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]},
+            True,
+        ),
+    ],
+)
+def test_label_selectors(selector: dict[str, Any], expected: bool) -> None:
+    """As ``metav1.LabelSelector``."""
+    assert is_selected(selector, {"a": "1"}) is expected
