@@ -67,7 +67,7 @@ GATHER_S = 0.01
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 
 RESYNC_RETRY_S = 30.0
-CONFIRMS = 5
+CONFIRMS = 10
 """How often it says that it is there, in the time after which nobody would believe it."""
 
 
@@ -90,6 +90,8 @@ class Observer:
         self._changed = asyncio.Event()
         self._resync_at_s = float("-inf")
         self._let_go: set[str] = set()
+        # Longer than it takes until another controller leads: then the queue goes on meanwhile.
+        self._confirmed_s = 2 * settings.lease_duration_s
         self._is_begun = False
         self._pods_by_uid: dict[str, Object] = {}
         self._queues = QueueWatch(
@@ -253,10 +255,12 @@ class Observer:
         # FluxJobs first: a status that is newer than its row then proves the row to be old.
         fluxjobs = resync.index_fluxjobs((await self._client.list(FLUXJOBS)).items)
         await self._queues.ensure_default()
+        # Before the rows: a pod is given its slot in them first, and is seen to run afterwards.
+        sight = self._sight(fluxjobs)
         async with self._database.begin() as tx:
             await check_term(tx, ROLE, self._term)
             known, present = await read_known(tx), await read_present(tx)
-            differences = await resync.compare(self._sight(fluxjobs), present, self._see_one)
+            differences = await resync.compare(sight, present, self._see_one)
             ours = {**known.flux_uids, **differences.flux_uids}
             self._foreign |= known.foreign
             nodes = self._nodes({*known.nodes, *self._node_names()})
@@ -266,7 +270,7 @@ class Observer:
             await save_nodes(tx, *nodes)
             await save_foreign(tx, *foreign)
             taken = await resync.write(tx, differences)
-            await confirm(tx, ROLE, term=self._term, duration_s=self._settings.lease_duration_s)
+            await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s)
             tx.wake(TaskName.SCHEDULE)
         self._know(differences.flux_uids)
         seen = [*differences.changed, *(one.seen for one in differences.found)]
@@ -300,13 +304,12 @@ class Observer:
 
     async def _confirm_for_ever(self) -> None:
         """Say that somebody compares the rows with the cluster, however slow the API server is."""
-        duration_s = self._settings.lease_duration_s
         while True:
-            await self._clock.sleep(duration_s / CONFIRMS)
+            await self._clock.sleep(self._confirmed_s / CONFIRMS)
             try:
                 async with self._database.begin() as tx:
                     await check_term(tx, ROLE, self._term)
-                    if await confirm(tx, ROLE, term=self._term, duration_s=duration_s):
+                    if await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s):
                         tx.wake(TaskName.SCHEDULE)
             except DatabaseUnavailable as error:
                 logger.warning("database away", extra={"action": "confirm", "error": str(error)})
