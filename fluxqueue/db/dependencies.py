@@ -47,10 +47,14 @@ WHERE d.uid = ANY(CAST(:uids AS text[])) ORDER BY d.uid, d.number
 
 _BEHIND = """
 WITH RECURSIVE walk (uid, target) AS (
-    SELECT uid, target_uid FROM dependencies WHERE uid = :uid AND NOT is_satisfied
+    SELECT d.uid, d.target_uid FROM dependencies d JOIN fluxjobs t ON t.uid = d.target_uid
+    WHERE d.uid = :uid AND NOT d.is_satisfied
+      AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting'
     UNION
     SELECT d.uid, d.target_uid FROM walk w JOIN dependencies d ON d.uid = w.target
-    WHERE NOT d.is_satisfied)
+    JOIN fluxjobs t ON t.uid = d.target_uid
+    WHERE NOT d.is_satisfied
+      AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting')
 SELECT w.uid, w.target, f.workload_name AS name FROM walk w JOIN fluxjobs f ON f.uid = w.target
 """
 

@@ -544,10 +544,17 @@ BEGIN
     END IF;
     IF NEW.state IS DISTINCT FROM OLD.state THEN
         IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
+            -- Further on only through those that are held: they may have waited in a circle.
             INSERT INTO outbox (kind, key)
-            SELECT DISTINCT 'cleanup', d.uid FROM dependencies d
-            WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
-              AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL);
+            WITH RECURSIVE behind (uid) AS (
+                SELECT d.uid FROM dependencies d
+                WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
+                  AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL)
+                UNION
+                SELECT d.uid FROM behind b
+                JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
+                JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
+            SELECT 'cleanup', uid FROM behind;
         END IF;
         -- Whoever lets it go does not know what else is in its way.
         IF NEW.state = 'Pending' AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
@@ -577,8 +584,10 @@ INSERT INTO schema_floor (oldest_head) VALUES ('0002');
 -- priority, plus the points of fair share. docs/queues.md explains the parts to users.
 CREATE FUNCTION fluxjob_priority_parts(
     in_queue text, of_user text, asked integer, given integer
-) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object(
+) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    -- Not in LANGUAGE sql, which would plan it anew in each statement: it runs with each insert.
+    RETURN (SELECT jsonb_build_object(
         'asked', coalesce(given, asked),
         'bounded', least(coalesce(q.max_priority, 2147483647),
                          greatest(coalesce(q.min_priority, -2147483647), coalesce(given, asked))),
@@ -587,7 +596,8 @@ CREATE FUNCTION fluxjob_priority_parts(
                           THEN coalesce(s.points, q.newcomer_points) ELSE 0 END)
     FROM (SELECT 1) one
     LEFT JOIN fluxqueues q ON q.name = in_queue
-    LEFT JOIN fair_shares s ON s.queue = in_queue AND s.user_name = of_user
+    LEFT JOIN fair_shares s ON s.queue = in_queue AND s.user_name = of_user);
+END
 $$;
 
 CREATE FUNCTION fluxjobs_appraise() RETURNS trigger LANGUAGE plpgsql AS $$

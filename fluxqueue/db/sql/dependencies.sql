@@ -122,10 +122,17 @@ BEGIN
     END IF;
     IF NEW.state IS DISTINCT FROM OLD.state THEN
         IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
+            -- Further on only through those that are held: they may have waited in a circle.
             INSERT INTO outbox (kind, key)
-            SELECT DISTINCT 'cleanup', d.uid FROM dependencies d
-            WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
-              AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL);
+            WITH RECURSIVE behind (uid) AS (
+                SELECT d.uid FROM dependencies d
+                WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
+                  AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL)
+                UNION
+                SELECT d.uid FROM behind b
+                JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
+                JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
+            SELECT 'cleanup', uid FROM behind;
         END IF;
         -- Whoever lets it go does not know what else is in its way.
         IF NEW.state = 'Pending' AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN

@@ -79,7 +79,7 @@ async def test_what_users_see_is_published_without_an_audit_line(rows: Rows) -> 
     """The same state, another figure: a status effect, no transition."""
     await rows.see(workload("a"))
     before = await rows.value("SELECT count(*) FROM history")
-    for change in ("reason = 'x'", "priority = 5", "queue = 'q'", "expected_start = now()"):
+    for change in ("reason = 'x'", "set_priority = 5", "queue = 'q'", "expected_start = now()"):
         await rows.execute("DELETE FROM outbox")
         await rows.execute(f"UPDATE fluxjobs SET {change}")
         assert await rows.outbox("status") == ["a"]

@@ -1,0 +1,94 @@
+"""``fluxqueue hold``, ``list`` and their like as a shell sees them: words, JSON, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fluxqueue.cli.main import app
+from fluxqueue.db.database import Database
+from fluxqueue.errors import InvalidInput
+from tests.support.rows import Rows, settings_for, workload
+
+
+@pytest.fixture
+def url(database_url: str) -> str:
+    """A database in which ``a`` and ``b`` wait in two namespaces, and ``over`` has ended."""
+
+    async def fill() -> None:
+        async with Database(settings_for(database_url), role="test") as database:
+            rows = Rows(database)
+            await rows.see(workload("a"), workload("b", namespace="other"), workload("over"))
+            await rows.see(workload("over", is_deleting=True))
+            await rows.settle("over")
+            await rows.execute("INSERT INTO fluxqueues (name) VALUES ('batch')")
+
+    asyncio.run(fill())
+    return database_url
+
+
+def run(url: str, *arguments: str) -> Result:
+    """The command, with the database in its environment."""
+    return CliRunner().invoke(app, arguments, env={"DATABASE_URL": url})
+
+
+def test_several_names_and_one_that_is_not_there(url: str) -> None:
+    """Each is told of; one refusal makes the code 1."""
+    result = run(url, "hold", "a", "b", "--as", "carol")
+    assert result.exit_code == 1
+    assert "a (job 1): is held" in result.output
+    assert "b: namespace default has no such workload in the queue" in result.output
+    assert run(url, "hold", "2", "-n", "other").exit_code == 0
+    found = json.loads(run(url, "release", "a", "--as", "carol", "-o", "json").stdout)
+    assert [(one["reference"], one["is_done"], one["jobid"]) for one in found] == [("a", True, 1)]
+    lines = run(url, "history", "a").stdout.splitlines()
+    assert [line.split()[3:5] for line in lines[1:]] == [
+        ["test", "Pending"],
+        ["carol", "hold"],
+        ["carol", "Held"],
+        ["carol", "release"],
+        ["carol", "Pending"],
+    ]
+
+
+def test_the_list_is_in_the_order_of_turns(url: str) -> None:
+    """What has ended is not in it; wide and JSON say more."""
+    assert run(url, "priority", "b", "7", "-n", "other").exit_code == 0
+    assert run(url, "move", "b", "batch", "-n", "other").exit_code == 0
+    rows = [line.split() for line in run(url, "list").stdout.splitlines()]
+    assert rows[0][:3] == ["JOBID", "NAMESPACE", "NAME"]
+    assert [row[2] for row in rows[1:]] == ["b", "a"]
+    assert len(run(url, "list", "-q", "batch").stdout.splitlines()) == 2
+    assert "SUBMITTED_AT" in run(url, "list", "-o", "wide").stdout
+    found = json.loads(run(url, "list", "-n", "other", "-o", "json").stdout)
+    assert [(one["name"], one["priority"], one["queue"]) for one in found] == [("b", 7, "batch")]
+
+
+def test_the_books_are_summed_and_shown_run_by_run(url: str) -> None:
+    """What never ran is in them too."""
+    found = json.loads(run(url, "accounting", "--by", "result", "-o", "json").stdout)
+    assert [(one["result"], one["runs"], one["cpu_h"]) for one in found] == [("Cancelled", 1, 0)]
+    assert json.loads(run(url, "accounting", "--until", "1h", "-o", "json").stdout) == []
+    assert "Cancelled" in run(url, "accounting", "over").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (("priority", "a"), "priority"),
+        (("priority", "a", "--set", "1", "--clear"), "priority"),
+        (("priority", "a", "high"), "PRIORITY"),
+        (("move", "a"), "--to"),
+        (("hold", "a", "--as", "queue"), "--as"),
+        (("accounting", "--by", "colour"), "--by"),
+        (("accounting", "--since", "soon"), "--since"),
+    ],
+)
+def test_bad_input_names_its_place(url: str, arguments: tuple[str, ...], where: str) -> None:
+    """The entry point prints it and exits 2."""
+    error = run(url, *arguments).exception
+    assert isinstance(error, InvalidInput)
+    assert error.where == where
