@@ -26,6 +26,9 @@ from fluxqueue.worker.context import WorkerContext
 TIME_SHARE = 0.05
 """Of the matcher's time, at most this goes into forecasts."""
 
+BURST_INTERVALS = 4
+"""While work keeps starting, a forecast waits for so many intervals more at most."""
+
 RESERVED = "reserved"
 """Stands for the cycle's own reason of those that hold a reservation."""
 
@@ -64,6 +67,7 @@ class Plans:
     _room: Matrix | None = None
     _overran: list[str] = field(default_factory=list)
     _last: Cycle | None = None
+    _since_s: float = 0.0
     _due_s: float = 0.0
 
     async def load(self, tx: Transaction, pools: PoolSet, now: int) -> None:
@@ -112,6 +116,8 @@ class Plans:
         self._requests = {job.uid: job.request for job, _ in decisions.reserved}
         for job, _ in decisions.allocated:
             self._promises.forget(job.uid)
+        if self._last is None:
+            self._since_s = self.context.clock.monotonic_s()
         self._last = cycle if self.context.settings.forecast_depth else None
 
     async def _mishaps(self, tx: Transaction, pools: PoolSet, topped_up: Sequence[str]) -> Mishaps:
@@ -158,6 +164,12 @@ class Plans:
         ]
         return min(starts, default=now + 1) <= now
 
+    def _is_in_a_burst(self, cycle: Cycle) -> bool:
+        """Whether work has just started, and more may come: decisions go before estimates."""
+        patience_s = BURST_INTERVALS * self.context.settings.forecast_interval_s
+        is_patient = self.context.clock.monotonic_s() < self._since_s + patience_s
+        return is_patient and bool(cycle.decisions.allocated)
+
     async def forecast(self, pools: PoolSet) -> None:
         """Make a forecast if one is due, and tell those for whom it changes something.
 
@@ -168,7 +180,7 @@ class Plans:
         """
         settings, clock = self.context.settings, self.context.clock
         cycle = self._last
-        if cycle is None or not self.is_due():
+        if cycle is None or not self.is_due() or self._is_in_a_burst(cycle):
             return
         self._last = None
         if not cycle.decisions.waiting and not cycle.decisions.reserved and not self._told:

@@ -102,6 +102,22 @@ async def test_a_forecast_is_not_made_more_often_than_set(rows: Rows) -> None:
     assert not rows.matcher.is_forecast_due
 
 
+async def test_decisions_go_before_estimates(rows: Rows) -> None:
+    """A cycle that started something is followed by another rather than by a forecast, but not
+    for ever."""
+    await rows.add_nodes(cpu_node("big", cpu=16))
+    await rows.see(workload("a", request(1, cpu=16, duration_s=HOUR_S)))
+    await rows.match()
+    await rows.see(*(workload(uid, request(1, cpu=16, duration_s=HOUR_S)) for uid in ("w", "x")))
+    for number in range(3):
+        await rows.add_nodes(cpu_node(f"small{number}"))
+        await rows.see(workload(f"s{number}", request(1, cpu=4, duration_s=HOUR_S)))
+        await rows.match()
+        assert (await rows.states())[f"s{number}"] == "Allocated"
+        assert ((await told(rows))["x"][1] is not None) is (number == 2)
+        cast("ManualClock", rows.clock).advance(11)
+
+
 async def test_beyond_the_depth_nothing_is_estimated(rows: Rows) -> None:
     """With a depth of 2 the third loses the estimate that it had."""
     await busy_cluster(rows)
