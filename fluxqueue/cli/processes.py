@@ -92,6 +92,7 @@ async def _run_controller(settings: Settings, identity: str) -> None:
             endpoint.live_checks["loops"] = running.problem
             endpoint.ready_checks["cluster"] = synced
             _watch_doors(endpoint, database, client)
+            _on_signals(stop.set)
             await running.run(stop)
 
 

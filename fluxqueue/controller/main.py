@@ -66,7 +66,7 @@ class Controller:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until ``stop`` is set (kopf sets it on SIGTERM and SIGINT)."""
+        """Run until ``stop`` is set."""
         self._electing = asyncio.create_task(self._elector.run())
         registry = build_registry(
             self._client.config,
@@ -77,9 +77,9 @@ class Controller:
             while not stop.is_set():
                 try:
                     await run_operator(registry, stop=stop)
-                    break  # ended by a signal or by ``stop``
                 except Exception:
                     logger.exception("kopf ended and is started again")
+                if not stop.is_set():
                     await self._clock.sleep(RESTART_S)
         finally:
             await _cancel(self._electing)

@@ -8,7 +8,9 @@ controller is chosen by a Lease (``main``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any
 
 import kopf
@@ -16,14 +18,17 @@ import kopf
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import FLUXJOBS
 
+STOP_S = 15.0
+"""How long kopf may take to end; its thread does not outlive the process."""
+
 
 def build_registry(
     config: ClusterConfig,
     *,
     on_fluxjob_deleted: Callable[[str], None],
-    on_fluxjob_let_go: Callable[[str, str, str], Awaitable[None]],
+    on_fluxjob_let_go: Callable[[str, str, str], Coroutine[Any, Any, None]],
 ) -> kopf.OperatorRegistry:
-    """Build the handlers of one operator.
+    """Build the handlers of one operator; what they pass on is run in the loop of this call.
 
     Parameters
     ----------
@@ -32,6 +37,7 @@ def build_registry(
         deleted with the wish to leave behind what it owns, so no garbage collector will take it.
     """
     registry = kopf.OperatorRegistry()
+    home = asyncio.get_running_loop()
 
     @kopf.on.login(registry=registry)
     def login(**_kwargs: Any) -> kopf.ConnectionInfo:
@@ -58,18 +64,56 @@ def build_registry(
     async def fluxjob_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
         meta = body["metadata"]
         if event.get("type") == "DELETED":
-            on_fluxjob_deleted(body["spec"]["workload"]["uid"])
+            home.call_soon_threadsafe(on_fluxjob_deleted, body["spec"]["workload"]["uid"])
         elif not meta.get("ownerReferences") and not meta.get("deletionTimestamp"):
-            await on_fluxjob_let_go(meta["namespace"], meta["name"], meta["uid"])
+            letting_go = on_fluxjob_let_go(meta["namespace"], meta["name"], meta["uid"])
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(letting_go, home))
 
     return registry
 
 
 async def run_operator(registry: kopf.OperatorRegistry, *, stop: asyncio.Event) -> None:
-    """Run kopf until ``stop`` is set, or until it ends by a signal, which then sets ``stop``."""
-    await kopf.operator(
-        registry=registry,
-        clusterwide=True,
-        standalone=True,
-        stop_flag=stop,
-    )
+    """Run kopf in a thread and an event loop of its own, until ``stop`` is set.
+
+    Whenever kopf ends, also by an error (a watch that is answered with 410 is one), it cancels
+    every task of its loop that is not its own: the observer and the election must not be there.
+
+    Raises
+    ------
+    Exception
+        What made kopf end; the caller starts it again.
+    """
+    home = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = home.create_future()
+    stops: list[Callable[[], object]] = []
+
+    async def operate() -> None:
+        flag, loop = asyncio.Event(), asyncio.get_running_loop()
+        stops.append(lambda: loop.call_soon_threadsafe(flag.set))
+        await kopf.operator(registry=registry, clusterwide=True, standalone=True, stop_flag=flag)
+
+    def report(error: BaseException | None) -> None:
+        if not ended.done():
+            ended.set_exception(error) if error is not None else ended.set_result(None)
+
+    def run() -> None:
+        outcome: BaseException | None = None
+        try:
+            asyncio.run(operate())
+        except BaseException as error:  # noqa: BLE001  told to the loop that waits
+            outcome = error
+        with suppress(RuntimeError):  # that loop may have ended meanwhile
+            home.call_soon_threadsafe(report, outcome)
+
+    threading.Thread(target=run, name="kopf", daemon=True).start()
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        waited: set[asyncio.Future[Any]] = {ended, stopping}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        for end in stops:
+            with suppress(RuntimeError):  # its loop is closed
+                end()
+    async with asyncio.timeout(STOP_S):
+        await ended
