@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.dependencies import BY_DEPENDENCY
 from fluxqueue.db.observations import (
     AUTHOR,
     BY_QUEUE,
@@ -33,6 +34,9 @@ S = FluxJobState
 CHUNK = 500
 ANALYZE_FROM = 1000
 """Rows made at once from which the planner is told: it knows nothing of a table just filled."""
+
+SUSPENDED = "suspended by its author"
+"""Reason of a FluxJob that is held because its author suspended its BatchJob after we took it."""
 
 Item = TypeVar("Item")
 
@@ -117,9 +121,10 @@ async def take_over(tx: Transaction, found: Sequence[Found]) -> TakenOver:
 def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
     seen, record = found.seen, found.record
     said = record.state if record is not None else None
-    # Its author's wish stands on the object, and its queue's opinion is asked for anew.
-    by_hand = record is not None and record.held_by not in {None, AUTHOR, BY_QUEUE}
-    is_held = seen.held_by is not None or (said is S.HELD and by_hand)
+    held_by = record.held_by if said is S.HELD and record is not None else None
+    is_held = seen.held_by is not None or _is_suspended_by_author(found)
+    # What its queue and its dependencies think of it is asked for anew.
+    is_held |= held_by not in {None, AUTHOR, BY_QUEUE, BY_DEPENDENCY}
     target = target_state(
         result=FluxJobState(seen.result) if seen.result else None,
         is_deleting=seen.is_deleting,
@@ -128,6 +133,13 @@ def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
         record=record,
     )
     return _Case(found, target, row)
+
+
+def _is_suspended_by_author(found: Found) -> bool:
+    """Whether it waits suspended because its author wants it so: no object tells that."""
+    record = found.record
+    is_held = record is not None and record.state is S.HELD and record.reason == SUSPENDED
+    return is_held and found.seen.is_suspended and found.seen.held_by is None
 
 
 async def _locked_rows(tx: Transaction, uids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
@@ -351,9 +363,12 @@ async def _move(tx: Transaction, cases: Sequence[_Case]) -> None:
                 flux_uid = coalesce(r.flux_uid, f.flux_uid), flux_rv = NULL,
                 set_priority = coalesce(r.set_priority, f.set_priority),
                 set_queue = coalesce(r.set_queue, f.set_queue),
-                queue = coalesce(r.set_queue, f.queue)
+                queue = coalesce(r.set_queue, f.queue),
+                author_hold = coalesce(f.author_hold, r.author_hold),
+                let_go_at = coalesce(f.let_go_at, r.let_go_at)
             FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-                uid text, version bigint, flux_uid text, set_priority int, set_queue text)
+                uid text, version bigint, flux_uid text, set_priority int, set_queue text,
+                author_hold text, let_go_at bigint)
             WHERE f.uid = r.uid
             """,
             rows=_json([_said(case) for case in chunk]),
@@ -386,11 +401,15 @@ def _times(case: _Case) -> dict[str, Any]:
 
 
 def _said(case: _Case) -> dict[str, Any]:
-    record = case.found.record
+    record, seen = case.found.record, case.found.seen
+    # It ran and is suspended: whatever generation our release made, this is a later one.
+    let_go_at = 0 if case.target is S.RUNNING and seen.is_suspended else None
     if record is None:
-        return {"uid": case.uid, "version": 0}
+        return {"uid": case.uid, "version": 0, "let_go_at": let_go_at}
     return {
         "uid": case.uid,
+        "let_go_at": let_go_at,
+        "author_hold": "suspended" if _is_suspended_by_author(case.found) else None,
         "version": record.version,
         "flux_uid": record.flux_uid,
         "set_priority": record.set_priority,
@@ -421,7 +440,7 @@ async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
         [
             case.uid
             for case in cases
-            if case.target in {S.ALLOCATED, S.RUNNING}
+            if case.target is S.ALLOCATED
             or (case.target is S.PENDING and not case.found.seen.is_suspended)
         ],
     )

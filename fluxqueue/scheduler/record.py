@@ -34,6 +34,7 @@ class Record:
     flux_uid: str
     submitted_at_s: int | None = None
     state: FluxJobState | None = None
+    reason: str = ""
     version: int = 0
     jobid: int | None = None
     given: GivenSlots | None = None
@@ -68,6 +69,7 @@ def read_record(fluxjob: Mapping[str, Any]) -> Record:
         flux_uid=str(meta["uid"]),
         submitted_at_s=_time(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
         state=field("state", status, FluxJobState),
+        reason=field("reason", status, str) or "",
         version=field("version", status, _number) or 0,
         jobid=field("jobid", status, _number),
         given=field("R", status, read_resource_set),

@@ -124,6 +124,26 @@ async def test_what_an_operator_set_is_set_again(rows: Rows) -> None:
     }
 
 
+async def test_what_its_author_suspended_stays_suspended(rows: Rows) -> None:
+    """While it waited, or while it ran: no release goes out, and it waits until it is resumed."""
+    await rows.add_nodes(cpu_node("n0", cpu=4))
+    told = {"held_by": "author", "reason": "suspended by its author"}
+    await _take(
+        rows,
+        _found("waited", _record(S.HELD, 1, **told)),
+        _found("ran", _record(S.RUNNING, 2, "n0")),
+        _found("unheld", _record(S.HELD, 3, held_by="author", reason="held by its annotation")),
+    )
+    assert await rows.outbox("release") == []
+    for uid in ("waited", "ran", "unheld"):
+        await rows.see(workload(uid, generation=7))
+    await rows.settle("ran")
+    assert await rows.states() == {"waited": "Held", "ran": "Held", "unheld": "Pending"}
+    await rows.see(workload("waited", is_suspended=False, generation=8))
+    assert (await rows.states())["waited"] == "Pending"
+    await rows.check()
+
+
 async def test_an_unreadable_record_leaves_the_pods(rows: Rows) -> None:
     """No R: the pods hold slots where they run, and keep them."""
     await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
