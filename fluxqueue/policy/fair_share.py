@@ -26,7 +26,7 @@ rewrite every waiting FluxJob at each interval."""
 
 def decay(used: float, elapsed_s: float, half_life_s: float) -> float:
     """What ``used`` counts for ``elapsed_s`` later: half of it after each half-life."""
-    return used * 0.5 ** (max(0.0, elapsed_s) / half_life_s)
+    return used * float(0.5 ** (max(0.0, elapsed_s) / half_life_s))
 
 
 def decayed_use(

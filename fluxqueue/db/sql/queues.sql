@@ -3,17 +3,27 @@
 -- priority, plus the points of fair share. docs/queues.md explains the parts to users.
 CREATE FUNCTION fluxjob_priority_parts(
     in_queue text, of_user text, asked integer, given integer
-) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object(
-        'asked', coalesce(given, asked),
-        'bounded', least(coalesce(q.max_priority, 2147483647),
-                         greatest(coalesce(q.min_priority, -2147483647), coalesce(given, asked))),
-        'queue', coalesce(q.priority, 0),
-        'fairShare', CASE WHEN q.newcomer_points <> 0
-                          THEN coalesce(s.points, q.newcomer_points) ELSE 0 END)
-    FROM (SELECT 1) one
-    LEFT JOIN fluxqueues q ON q.name = in_queue
-    LEFT JOIN fair_shares s ON s.queue = in_queue AND s.user_name = of_user
+) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    rules record;
+    wanted integer := coalesce(given, asked);
+    share integer := 0;
+BEGIN
+    -- Two plain look-ups with kept plans: this runs with each insert.
+    SELECT q.priority, q.min_priority, q.max_priority, q.newcomer_points INTO rules
+    FROM fluxqueues q WHERE q.name = in_queue;
+    IF rules.newcomer_points <> 0 THEN
+        share := coalesce((SELECT s.points FROM fair_shares s
+                           WHERE s.queue = in_queue AND s.user_name = of_user),
+                          rules.newcomer_points);
+    END IF;
+    RETURN jsonb_build_object(
+        'asked', wanted,
+        'bounded', least(coalesce(rules.max_priority, 2147483647),
+                         greatest(coalesce(rules.min_priority, -2147483647), wanted)),
+        'queue', coalesce(rules.priority, 0),
+        'fairShare', share);
+END
 $$;
 
 CREATE FUNCTION fluxjobs_appraise() RETURNS trigger LANGUAGE plpgsql AS $$
