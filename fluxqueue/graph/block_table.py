@@ -56,8 +56,6 @@ class BlockTable:
         self.position = len(state.log)
         self._constraint = constraint
         self._untouched: dict[int, Offer | None] = {}
-        # Weights outlive bookings, foreign use has none: then no booking does not mean untouched.
-        self._has_plain_rows = not (plan.has_pools and state.graph.foreign)
         self._extend()
 
     def _extend(self) -> None:
@@ -115,7 +113,8 @@ class BlockTable:
         blocks, parent, keys, is_allowed = graph.blocks, graph.parent, self.keys, self.is_allowed
         is_all_open = not state.down_tops and not state.exclusive_tops
         follows_weights = plan.policy.stops_early
-        has_plain_rows = self._has_plain_rows and is_all_open
+        # Weights outlive bookings, foreign use has none: then no booking does not mean untouched.
+        has_plain_rows = is_all_open and not (plan.has_pools and graph.foreign)
         changes: dict[int, int] = {}
         for number in numbers:
             block = blocks[number]
@@ -216,7 +215,7 @@ class BlockTable:
         if self.plan.policy.stops_early:
             picks = self._choose_early(0, goes_deeper=True)
         else:
-            picks = self._choose_sorted(wanted, None)
+            picks = self._choose_sorted(wanted, self.graph.walk_order())
         return None if picks is None else self.book(picks)
 
     def choose_below(self, v: int, members: Numbers) -> list[Pick] | None:
@@ -307,7 +306,8 @@ class BlockTable:
     def _choose_by_occupancy(self, wanted: int, members: Numbers | None) -> list[Pick]:
         """pack: the fullest node that holds the rest, else the roomiest one; spread: in rounds."""
         numbers = range(len(self.offers)) if members is None else members.tolist()
-        ranked = sorted((int(self.keys[b]), b) for b in numbers if self.offers[b] is not None)
+        ranked = [(int(self.keys[b]), b) for b in numbers if self.offers[b] is not None]
+        ranked.sort(key=lambda entry: entry[0])
         chosen: list[Pick] = []
         if self.plan.policy.occupancy < 0:
             index = 0

@@ -388,6 +388,8 @@ def to_networkx(graph: ResourceGraph) -> nx.DiGraph[int]:
     """The graph as networkx, for drawing, checking and export. Node keys are vertex numbers."""
     found: nx.DiGraph[int] = nx.DiGraph()
     for v in range(len(graph)):
+        if graph.block_of[v] in graph.gone:
+            continue
         found.add_node(
             v,
             type=graph.type_name(v),

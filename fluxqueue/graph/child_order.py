@@ -9,6 +9,7 @@ outputs depend on that, so it is kept. Called by the matcher; pure.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 from fluxqueue.graph.store import ResourceGraph
 
@@ -33,10 +34,21 @@ class ChildOrder:
         found = self._children.get(v)
         if found is None:
             uniq_id = self.graph.uniq_id
-            found = sorted(self.graph.children.get(v, ()), key=lambda c: -uniq_id[c])
+            weights = self.weights
+            found = sorted(
+                self.graph.children.get(v, ()),
+                key=lambda c: (-weights.get(c, UNTOUCHED), -uniq_id[c], c),
+            )
             if self.graph.block_of[v] < 0:
                 self._children[v] = found
         return found
+
+    def forget(self, above: int, gone: Iterable[int] = ()) -> None:
+        """The children of ``above`` are others now; vertices that are gone have no weight."""
+        self._keys.pop(above, None)
+        self._children.pop(above, None)
+        for v in gone:
+            self.weights.pop(v, None)
 
     def set_weight(self, v: int, weight: int) -> None:
         """``weight`` units are free below ``v`` now."""

@@ -1,7 +1,8 @@
 """Growing and shrinking a graph: attach a JGF subgraph, take subtrees out.
 
-A changed graph is compiled anew and the bookings are carried over, vertex by vertex. Called by
-``Matcher``; nothing is changed until the new graph has passed every check.
+A changed graph is compiled anew and the bookings are carried over, vertex by vertex; single nodes
+go the short way of ``graph.growth``. Called by ``Matcher``; nothing is changed until the new graph
+has passed every check.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class GraphEdit:
         self.builder.graph.type_number = dict(graph.type_number)
         self.index_of: dict[int, int] = {}
         for v in range(len(graph)):
-            if v not in gone:
+            if v not in gone and graph.block_of[v] not in graph.gone:
                 self.index_of[v] = self.builder.add(vertex_of(graph, v))
                 above = graph.parent[v]
                 if above >= 0:
@@ -115,5 +116,5 @@ def subtrees(graph: ResourceGraph, roots: Iterable[int]) -> frozenset[int]:
     """All vertices at or below ``roots``."""
     found: set[int] = set()
     for v in roots:
-        found.update(range(v, graph.end[v]))
+        found.update(graph.subtree(v))
     return frozenset(found)

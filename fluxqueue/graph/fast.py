@@ -23,12 +23,11 @@ from fluxqueue.graph.levels import LevelChoice, LevelMap, levels_of
 from fluxqueue.graph.match_policy import NODE_FACTOR, MatchPolicy
 from fluxqueue.graph.request import Need, Request
 from fluxqueue.graph.state import Booking, GraphState
+from fluxqueue.graph.store import MAX_SCORE
 from fluxqueue.graph.walk import Window
 
 MAX_PLANS = 32
 MAX_LOG = 100_000
-MAX_SCORE = 1 << 62
-"""Sort keys are 64-bit; graphs with larger ids are left to the reference walk."""
 
 Constraint = Callable[[int], bool] | None
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.builder import GraphBuilder, Vertex, collection_paused
+from fluxqueue.graph.edit import vertex_of
+from fluxqueue.graph.jgf import JgfDocument, JgfVertex
 from fluxqueue.graph.store import ResourceGraph
 
 DEFAULT_LEVELS = (
@@ -65,6 +67,42 @@ def graph_from_nodes(
                 _add_units(builder, node, fact, rank, memory_granule_bytes)
 
         return _build(facts, levels, cluster, fill)
+
+
+def node_document(
+    graph: ResourceGraph,
+    fact: NodeFact,
+    *,
+    levels: Sequence[tuple[str, str]] = DEFAULT_LEVELS,
+    memory_granule_bytes: int = 0,
+    takes_shares: bool = False,
+) -> JgfDocument:
+    """One more node for ``Matcher.attach``, with the levels above it, as ``graph_from_nodes`` would
+    have made it; its rank follows the highest there is."""
+    rank = max(graph.rank) + 1
+    small = graph_from_nodes(
+        [fact],
+        levels=levels,
+        cluster=graph.basename(0),
+        memory_granule_bytes=memory_granule_bytes,
+        takes_shares=takes_shares,
+    )
+    first = max(graph.uniq_id) + 1
+    found = JgfDocument()
+    for v in range(len(small)):
+        vertex = vertex_of(small, v)
+        vertex.path, vertex.uniq_id = small.path(v), first + v
+        if small.block_of[v] >= 0:
+            vertex.rank = rank
+            if small.type_name(v) == "node":
+                vertex.id = rank
+        elif v and not graph.find_path(vertex.path):
+            kind = small.type_of[v]
+            vertex.id = sum(graph.type_of[top] == kind for top in graph.tops)
+        found.vertices.append(JgfVertex(str(first + v), vertex))
+        if v:
+            found.edges.append((str(first + small.parent[v]), str(first + v)))
+    return found
 
 
 def _build(

@@ -75,7 +75,7 @@ class GivenJgf:
                 continue
             (self.exclusive if found.is_exclusive else self.shared).add(v)
             if found.is_exclusive and document.is_shorthand:
-                self.exclusive.update(range(v, graph.end[v]))
+                self.exclusive.update(graph.subtree(v))
         marks: dict[int, bool] = {}
         for source, target in document.edges:
             if source not in vertex_of or target not in vertex_of:

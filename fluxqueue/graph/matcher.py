@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.graph.builder import MAX_SIZE
 from fluxqueue.graph.child_order import ChildOrder
 from fluxqueue.graph.edit import GraphEdit, subtrees
 from fluxqueue.graph.fast import FastSelector
 from fluxqueue.graph.filters import DEFAULT, PruningFilters
 from fluxqueue.graph.find import Finder
 from fluxqueue.graph.given import GivenJgf, GivenRv1, check_free, find_vertex, without
+from fluxqueue.graph.growth import Joining, can_leave, find_joining, resized, take_in
 from fluxqueue.graph.jgf import JgfDocument
 from fluxqueue.graph.match_policy import parse_policy
 from fluxqueue.graph.request import Request
@@ -29,6 +31,8 @@ from fluxqueue.jobspec.model import Jobspec
 __all__ = ["GRAPH_END", "PLAN_END", "Matcher", "Verb"]
 
 MAX_COMPILED = 256
+MAX_GONE = 64
+"""So many nodes may leave, and more in a large graph, before it is compiled again."""
 
 
 class Matcher:
@@ -207,7 +211,7 @@ class Matcher:
             if not vertices:
                 raise InvalidInput("the graph has no such rank", where="rank", value=rank)
             top = min(vertices, key=graph.depth)
-            for v in range(top, graph.end[top]):
+            for v in graph.subtree(top):
                 number = graph.block_of[v]
                 if number < 0:
                     is_held = booking.tops.get(v, False)
@@ -242,6 +246,12 @@ class Matcher:
 
     def attach(self, document: JgfDocument) -> None:
         """Grow the graph by a JGF subgraph; raises ``InvalidGraph`` and changes nothing."""
+        if not self.use_reference:
+            joining = find_joining(self.graph, document, self.state.filters.tracked)
+            if joining is not None:
+                for one in joining:
+                    self._join(one)
+                return
         edit = GraphEdit(self.graph)
         edit.attach(document)
         self._adopt(edit)
@@ -256,7 +266,7 @@ class Matcher:
         """
         if v == 0:
             raise InvalidInput("the root cannot be removed", where="path", value="/")
-        self._adopt(GraphEdit(self.graph, subtrees(self.graph, [v])))
+        self._remove([v])
 
     def remove_ranks(self, ranks: Iterable[int]) -> None:
         """Take all vertices of these broker ranks out; raises ``InvalidInput`` if one has none."""
@@ -266,7 +276,75 @@ class Matcher:
             if not vertices or 0 in vertices:
                 raise InvalidInput("the graph has no such rank", where="rank", value=rank)
             roots.append(min(vertices, key=self.graph.depth))
-        self._adopt(GraphEdit(self.graph, subtrees(self.graph, roots)))
+        self._remove(roots)
+
+    def resize(self, v: int, size: int) -> None:
+        """A consumable pool has another size, as when a node's allocatable changes.
+
+        Jobs keep their shares; what is left may be less than nothing until they end.
+
+        Raises
+        ------
+        InvalidInput
+            ``v`` is no consumable pool of a node, or ``size`` is out of range.
+        """
+        self._check_pool(v, size)
+        graph = self.graph
+        shape = resized(graph, v, size)
+        graph.size[v] = size
+        self.state.reshape_block(graph.block_of[v], shape)
+        graph.version += 1
+
+    def set_foreign(self, v: int, units: int) -> None:
+        """Others than our jobs use ``units`` of a consumable pool now; raises as ``resize``."""
+        self._check_pool(v, units)
+        if units:
+            self.graph.foreign[v] = units
+        else:
+            self.graph.foreign.pop(v, None)
+        self.state.log.append(self.graph.block_of[v])
+
+    def _check_pool(self, v: int, units: int) -> None:
+        graph = self.graph
+        if graph.type_of[v] not in graph.consumable or graph.block_of[v] < 0:
+            raise InvalidInput("is no consumable pool of a node", where=graph.path(v), value=v)
+        if not 0 <= units <= MAX_SIZE:
+            raise InvalidInput("is out of range", where="size", value=units)
+
+    def _remove(self, roots: list[int]) -> None:
+        left: list[int] = []
+        for v in roots:
+            if not self.use_reference and can_leave(self.graph, v):
+                self._leave(v)
+            else:
+                left.append(v)
+        graph = self.graph
+        # Numbers that are out of reach cost memory and every look at all blocks.
+        if left or len(graph.gone) > max(MAX_GONE, len(graph.blocks) // 2):
+            self._adopt(GraphEdit(graph, subtrees(graph, left)))
+
+    def _join(self, one: Joining) -> None:
+        number = take_in(self.graph, one)
+        self.state.add_block(number)
+        self.order.forget(one.anchor)
+        self.nodes_up += self._nodes_up_below(self.graph.blocks[number].base)
+
+    def _leave(self, v: int) -> None:
+        graph, state = self.graph, self.state
+        number = graph.block_of[v]
+        inside = range(v, graph.end[v])
+        for job in list(state.block_spans[number]):
+            booking = state.bookings[job]
+            booked = booking.blocks[number][0]
+            lost = [v + i for i in iterate_bits(booked)]
+            lost += [u for u in booking.shares if u in inside]
+            remaining = without(graph, booking, lost)
+            state.cancel(job)
+            state.book(remaining)
+        self.nodes_up -= self._nodes_up_below(v)
+        state.remove_block(number)
+        self.order.forget(graph.parent[v], inside)
+        graph.drop(number)
 
     def _adopt(self, edit: GraphEdit) -> None:
         edit.finish()
@@ -282,7 +360,7 @@ class Matcher:
     def _nodes_up_below(self, v: int) -> int:
         graph = self.graph
         node = graph.type_number["node"]
-        return sum(graph.type_of[u] == node and graph.is_up(u) for u in range(v, graph.end[v]))
+        return sum(graph.type_of[u] == node and graph.is_up(u) for u in graph.subtree(v))
 
     def constraint_for(self, request: Request) -> Callable[[int], bool] | None:
         """Whether a node satisfies the jobspec's constraint; None if there is none."""

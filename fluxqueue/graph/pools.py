@@ -325,24 +325,14 @@ class PoolSet:
         """
         free = self.capacity if beside_others is None else self.capacity - beside_others
         usable = self.masks.present() if on_all_nodes else self.masks.usable()
-        return self._place(request, free, 0, FOREVER, usable=usable) is not None
+        return self._choose(request, free, usable) is not None
 
     # --- placing ---------------------------------------------------------------------------------
 
     def _place(
-        self,
-        request: ResourceRequest,
-        free: Matrix,
-        at: int,
-        until: int,
-        *,
-        usable: npt.NDArray[np.bool_] | None = None,
+        self, request: ResourceRequest, free: Matrix, at: int, until: int
     ) -> Placement | None:
-        usable = self.masks.usable() if usable is None else usable
-        if request.within is None:
-            rows = self._fill(request, free, usable)
-        else:
-            rows = self._fill_within(request, free, usable, request.within)
+        rows = self._choose(request, free, self.masks.usable())
         if rows is None:
             return None
         return Placement(
@@ -351,6 +341,14 @@ class PoolSet:
             until=until,
             is_exclusive=self.is_exclusive(request),
         )
+
+    def _choose(
+        self, request: ResourceRequest, free: Matrix, usable: npt.NDArray[np.bool_]
+    ) -> list[Vector] | None:
+        """Rows for each slot group, in one place where asked for; None when it does not fit."""
+        if request.within is None:
+            return self._fill(request, free, usable)
+        return self._fill_within(request, free, usable, request.within)
 
     def _fill(
         self, request: ResourceRequest, free: Matrix, usable: npt.NDArray[np.bool_]

@@ -174,6 +174,7 @@ class Search:
         for number, block in enumerate(graph.blocks):
             if (
                 graph.type_of[block.base] == node
+                and number not in graph.gone
                 and self.constraint(block.base)
                 and (checks or block.base not in graph.down)
                 and not self.state.block_masks(number, start, start + self.duration)[0] & 1

@@ -239,13 +239,47 @@ class GraphState:
                 planner.remove_span(job)
         return booking
 
+    def add_block(self, number: int) -> None:
+        """A node has joined the graph."""
+        self.block_spans.append({})
+        self._change_totals(number, self.graph.blocks[number].shape, 1)
+        base = self.graph.blocks[number].base
+        for v in range(base, self.graph.end[base]):
+            if v in self.graph.down:
+                self.note_status(v, is_up=False)
+        self.log.append(number)
+
+    def remove_block(self, number: int) -> None:
+        """A node leaves; nothing may be booked in it."""
+        self._change_totals(number, self.graph.blocks[number].shape, -1)
+        self.down_masks.pop(number, None)
+        self.log.append(number)
+
+    def reshape_block(self, number: int, shape: BlockClass) -> None:
+        """A node's pools have other sizes; bookings stay."""
+        block = self.graph.blocks[number]
+        self._change_totals(number, block.shape, -1)
+        block.shape = shape
+        self._change_totals(number, shape, 1)
+        self.log.append(number)
+
+    def _change_totals(self, number: int, shape: BlockClass, sign: int) -> None:
+        parent = self.graph.parent
+        above = parent[self.graph.blocks[number].base]
+        while above >= 0:
+            planner = self.planners.get(above)
+            if planner is not None:
+                for index, kind in enumerate(planner.types):
+                    planner.totals[index] += sign * shape.count(kind, shape.full)
+            above = parent[above]
+
     def note_status(self, v: int, *, is_up: bool) -> None:
         """Follow a change of ``graph.down``: masks of the blocks, vertices above them."""
         number = self.graph.block_of[v]
         if number < 0:
             (self.down_tops.discard if is_up else self.down_tops.add)(v)
             block_of = self.graph.block_of
-            self.log.extend({block_of[u] for u in range(v, self.graph.end[v])} - {-1})
+            self.log.extend({block_of[u] for u in self.graph.subtree(v)} - {-1})
             return
         bit = 1 << (v - self.graph.blocks[number].base)
         mask = self.down_masks.get(number, 0)
@@ -259,7 +293,7 @@ class GraphState:
     def _log_below(self, v: int, sign: int) -> None:
         self.exclusive_tops += sign
         block_of = self.graph.block_of
-        self.log.extend({block_of[u] for u in range(v, self.graph.end[v])} - {-1})
+        self.log.extend({block_of[u] for u in self.graph.subtree(v)} - {-1})
 
     def top_is_held(self, v: int, start: int, end: int) -> bool:
         """Whether a vertex above the blocks is held exclusively at some time in the window."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fluxqueue.errors import InvalidGraph
 
@@ -33,6 +34,11 @@ order of types in a pruning filter and in R_lite (flux-sched, resource/schema/da
 
 FULL_SHARE = 1 << 20
 """A type of which all is free counts so much when nodes are compared by how empty they are."""
+
+MAX_SCORE = 1 << 62
+"""Sort keys are 64-bit; graphs with larger ids are left to the reference walk."""
+Numbers = npt.NDArray[np.int64]
+ShapeKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 MAX_BLOCK = 4096
 """Largest block in a graph without nodes: a block's state is one integer of as many bits."""
@@ -88,6 +94,10 @@ class BlockClass:
         self.has_equal_pools = all(
             len(set(np.asarray(sizes)[column == kind].tolist())) == 1 for kind in set(types)
         )
+
+    def key(self) -> ShapeKey:
+        """Equal for blocks that are alike."""
+        return tuple(self.types), tuple(self.parents), tuple(self.ids), tuple(self.sizes)
 
     def below(self, i: int) -> int:
         """The bits of the subtree of ``i``."""
@@ -179,6 +189,11 @@ class ResourceGraph:
         self.tops: list[int] = []
         self._by_path: dict[str, list[int]] | None = None
         self._by_rank: dict[int, list[int]] | None = None
+        self._by_name: dict[int, dict[str, list[int]]] = {}
+        self.has_joined = False
+        self._walk_order: tuple[int, Numbers] | None = None
+        self._text_numbers: dict[str, int] = {}
+        self._shape_index: dict[ShapeKey, BlockClass] = {}
 
     def __len__(self) -> int:
         return len(self.type_of)
@@ -219,11 +234,41 @@ class ResourceGraph:
 
     def find_path(self, path: str) -> list[int]:
         """The vertices at ``path``; more than one only if their ranks differ."""
+        if self.paths:
+            return self._path_index().get(path, [])
+        top, slash, rest = path[1:].partition("/")
+        if not path.startswith("/") or top != self.name(0):
+            return []
+        return sorted(self._descend(0, rest.split("/"))) if slash else [0]
+
+    def _path_index(self) -> dict[str, list[int]]:
+        """All paths; needed where some vertex states another than its place gives it."""
         if self._by_path is None:
             self._by_path = {}
             for v, own in enumerate(self.all_paths()):
-                self._by_path.setdefault(own, []).append(v)
-        return self._by_path.get(path, [])
+                if self.block_of[v] not in self.gone:
+                    self._by_path.setdefault(own, []).append(v)
+        return self._by_path
+
+    def _descend(self, v: int, parts: list[str]) -> Iterator[int]:
+        """Vertices below ``v`` by the parts of their path; a name may itself contain slashes."""
+        for length in range(1, len(parts) + 1):
+            name = "/".join(parts[:length])
+            for child in self._named_children(v).get(name, ()):
+                if length == len(parts):
+                    yield child
+                else:
+                    yield from self._descend(child, parts[length:])
+
+    def _named_children(self, v: int) -> dict[str, list[int]]:
+        known = self._by_name.get(v)
+        if known is None:
+            known = {}
+            for child in self.children.get(v, ()):
+                known.setdefault(self.name(child), []).append(child)
+            if self.block_of[v] < 0:
+                self._by_name[v] = known
+        return known
 
     def all_paths(self) -> list[str]:
         """The paths of all vertices, in vertex order."""
@@ -243,9 +288,96 @@ class ResourceGraph:
         if self._by_rank is None:
             self._by_rank = {}
             for v, number in enumerate(self.rank):
-                if number != -1:
+                if number != -1 and self.block_of[v] not in self.gone:
                     self._by_rank.setdefault(number, []).append(v)
         return self._by_rank.get(rank, [])
+
+    def subtree(self, v: int) -> Iterable[int]:
+        """``v`` and everything below it; a range unless nodes joined after it was compiled."""
+        if self.block_of[v] >= 0 or not self.version:
+            return range(v, self.end[v])
+        return self._reach(v)
+
+    def _reach(self, v: int) -> Iterator[int]:
+        stack = [v]
+        while stack:
+            u = stack.pop()
+            if self.block_of[u] >= 0:
+                yield from range(u, self.end[u])
+            else:
+                yield u
+                stack.extend(self.children.get(u, ()))
+
+    def walk_order(self) -> Numbers | None:
+        """The blocks in the order of a walk; None while that is the order of their numbers."""
+        if not self.has_joined:
+            return None
+        if self._walk_order is None or self._walk_order[0] != self.version:
+            found: list[int] = []
+            stack = [0]
+            while stack:
+                v = stack.pop()
+                if self.block_of[v] >= 0:
+                    found.append(self.block_of[v])
+                else:
+                    stack.extend(reversed(self.children.get(v, ())))
+            self._walk_order = self.version, np.asarray(found, dtype=np.int64)
+        return self._walk_order[1]
+
+    # -- one node more or less (graph.growth) -------------------------------------------------
+
+    def text_number(self, text: str) -> int:
+        """The number of a basename."""
+        if not self._text_numbers:
+            self._text_numbers = {known: i for i, known in enumerate(self.texts)}
+        number = self._text_numbers.setdefault(text, len(self.texts))
+        if number == len(self.texts):
+            self.texts.append(text)
+        return number
+
+    def shape_like(self, shape: BlockClass) -> BlockClass:
+        """The graph's own shape that equals ``shape``; a new one gets the next number."""
+        if not self._shape_index:
+            self._shape_index = {known.key(): known for known in self.shapes}
+        known = self._shape_index.get(shape.key())
+        if known is None:
+            known = self._shape_index[shape.key()] = shape
+            shape.number = len(self.shapes)
+            self.shapes.append(shape)
+        return known
+
+    def note_joined(self, number: int) -> None:
+        """A block is there; the indexes learn of it."""
+        base = self.blocks[number].base
+        self._by_path = None
+        self.has_joined = True
+        known = self._by_name.get(self.parent[base])
+        if known is not None:
+            known.setdefault(self.name(base), []).append(base)
+        if self._by_rank is not None:
+            for v in range(base, self.end[base]):
+                if self.rank[v] != -1:
+                    self._by_rank.setdefault(self.rank[v], []).append(v)
+        self.version += 1
+
+    def drop(self, number: int) -> None:
+        """Take a block out of reach; its parent must have other children."""
+        base = self.blocks[number].base
+        above = self.parent[base]
+        self._by_path = None
+        known = self._by_name.get(above)
+        if known is not None:
+            known[self.name(base)].remove(base)
+        self.children[above].remove(base)
+        for v in range(base, self.end[base]):
+            if self._by_rank is not None and self.rank[v] != -1:
+                self._by_rank[self.rank[v]].remove(v)
+            for table in (self.names, self.paths, self.units, self.properties, self.other_paths):
+                table.pop(v, None)  # type: ignore[attr-defined]
+            self.foreign.pop(v, None)
+            self.down.discard(v)
+        self.gone.add(number)
+        self.version += 1
 
     def postorder(self, v: int = 0) -> Iterator[int]:
         """The subtree of ``v``, children in edge order before their parent."""
