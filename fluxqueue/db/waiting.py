@@ -190,9 +190,12 @@ async def in_queues(
     return _applicants(rows, rules)
 
 
-async def appraise(tx: Transaction, queues: Collection[str]) -> None:
-    """Have the priorities of those that wait in ``queues`` computed anew, where they change."""
-    await tx.execute(
+async def appraise(tx: Transaction, queues: Collection[str]) -> int:
+    """Have the priorities of those that wait in ``queues`` computed anew, where they change.
+
+    Gives the number of FluxJobs that were touched.
+    """
+    return await tx.execute(
         f"UPDATE fluxjobs SET priority_parts = '{{}}' WHERE {_IN_QUEUES}"  # noqa: S608 constants
         " AND priority_parts <>"
         " fluxjob_priority_parts(queue, user_name, asked_priority, set_priority)",
