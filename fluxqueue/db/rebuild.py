@@ -425,6 +425,12 @@ async def _tell_once(tx: Transaction, uids: Sequence[str], before: int) -> None:
         before=before,
         uids=list(uids),
     )
+    # On the way to its state a row passes others; nothing was given back there, and no run ended.
+    await tx.execute(
+        "DELETE FROM accounting WHERE ended_at = now() AND result = 'Requeued'"
+        " AND uid = ANY(CAST(:uids AS text[]))",
+        uids=list(uids),
+    )
     await tx.execute(
         "UPDATE history SET detail = detail || '{\"rebuilt\": true}'::jsonb"
         " WHERE at = now() AND uid = ANY(CAST(:uids AS text[]))",

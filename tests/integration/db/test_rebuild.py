@@ -172,6 +172,9 @@ async def test_rows_of_yesterday_follow_the_cluster(rows: Rows) -> None:
     assert await rows.states() == expected
     assert [(slot[1], slot[3]) for slot in await rows.slots("moved")] == [(other, "moved-0")]
     assert await rows.outbox("release") != []
+    assert await rows.fetch("SELECT uid, run, result FROM accounting") == [
+        {"uid": "over", "run": 1, "result": "Failed"}
+    ]
     assert await rows.value("SELECT min(version) FROM fluxjobs") > 50
     await rows.check()
     await rows.match()
