@@ -30,6 +30,7 @@ import numpy.typing as npt
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MatchPolicy, ResourceRequest, SlotRequest, describe
+from fluxqueue.graph.filling import in_rounds, on_fewest
 from fluxqueue.graph.node_masks import NodeMasks
 from fluxqueue.graph.store import FULL_SHARE
 from fluxqueue.graph.timeline import Booking, Timeline
@@ -418,9 +419,9 @@ class PoolSet:
             return None
         order = self._order(candidates, slot, free, policy)
         if policy is MatchPolicy.SPREAD:
-            return _in_rounds(order, counts[order], wanted)
+            return in_rounds(order, counts[order], wanted)
         if policy is MatchPolicy.PACK:
-            return _on_fewest(order, counts[order], wanted)
+            return on_fewest(order, counts[order], wanted)
         running = np.cumsum(counts[order])
         last = int(np.searchsorted(running, wanted))
         order = order[: last + 1]
@@ -565,30 +566,6 @@ class PoolSet:
         for point in self._checkpoints:
             point.free = np.pad(point.free, ((0, len(new)), (0, 0)))
         self.masks.grow(len(self.names))
-
-
-def _in_rounds(order: Vector, counts: Vector, wanted: int) -> Vector:
-    """``spread``: one slot to each node in order, then a second one to each, ..."""
-    rounds = bisect_right(
-        range(int(counts.max()) + 1), wanted, key=lambda r: int(np.minimum(counts, r).sum())
-    )
-    taken = np.minimum(counts, rounds - 1)
-    more = np.flatnonzero(counts >= rounds)[: wanted - int(taken.sum())]
-    taken[more] += 1
-    return np.repeat(order, taken)
-
-
-def _on_fewest(order: Vector, counts: Vector, wanted: int) -> Vector:
-    """``pack``: the fullest node that holds the rest, else the roomiest one, and so on."""
-    roomiest = np.argsort(-counts, kind="stable")
-    rest = wanted - np.cumsum(counts[roomiest]) + counts[roomiest]
-    whole = roomiest[: int(np.flatnonzero(counts[roomiest] >= rest)[0])]
-    taken = np.zeros_like(counts)
-    taken[whole] = counts[whole]
-    left = wanted - int(taken.sum())
-    fitting = (counts >= left) & (taken == 0)
-    taken[int(fitting.argmax())] += left
-    return np.repeat(order, taken)
 
 
 def _time_of_change(change: tuple[int, bool, Booking]) -> int:
