@@ -14,11 +14,13 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter, process_time
+from typing import Any
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.from_nodes import graph_from_nodes
+from fluxqueue.graph.from_nodes import graph_from_nodes, node_document
 from fluxqueue.graph.grug import read_grug
 from fluxqueue.graph.jgf import read_jgf
 from fluxqueue.graph.matcher import Matcher, Verb
@@ -63,6 +65,7 @@ JOBS = {
     "node1-slot1-core8": job(nodes(1)),
     "node4-slot1-core8": job(nodes(4)),
     "node64x": job(nodes(64, is_exclusive=True)),
+    "rack1-node4": job(Resource("rack", Count(1, 1), (nodes(4),))),
 }
 
 
@@ -158,7 +161,8 @@ def bench_graph(name: str, budget_s: float, policies: tuple[str, ...]) -> None:
     for policy in policies:
         for title, jobspec in JOBS.items():
             top = jobspec.resources[0]
-            if top.type == "node" and top.count.minimum > racks * per_rack:
+            wanted = top.with_[0] if top.type == "rack" else top
+            if wanted.type == "node" and wanted.count.minimum > racks * per_rack:
                 continue
             row = run_jobs(graph, policy, jobspec, budget_s)
             print(f"| {policy} | {title} | {' | '.join(row)} |", flush=True)
@@ -178,6 +182,44 @@ def bench_load(name: str) -> None:
     holder: list[ResourceGraph] = []
     nodes_s = timed(lambda: holder.append(graph_from_nodes(facts)))
     print(f"| {name} | Kubernetes nodes | {nodes_s:.2f} s | {rss_mib()} MiB |", flush=True)
+
+
+def bench_change(name: str) -> None:
+    """One node joins a graph with work on it, its pools change, and it leaves again."""
+    racks, per_rack, cores = GRAPHS[name]
+    facts = [
+        NodeFact(f"node{i}", f"uid{i}", {"cpu": cores * 1000, "memory": 256 << 30})
+        for i in range(racks * per_rack)
+    ]
+    share = Resource("slot", Count(1, 1), (Resource("cpu", Count(1500, 1500)),), label="default")
+    for what, takes_shares in (("cores", False), ("shares", True)):
+        matcher = Matcher(graph_from_nodes(facts, takes_shares=takes_shares), "lonode")
+        gc.freeze()
+        request = job(share) if takes_shares else JOBS["slot1-core8"]
+        matches = [timed(partial(matcher.match, request, number)) for number in range(1000)]
+        joins, resizes, leaves = [], [], []
+        for number in range(20):
+            fact = NodeFact(f"late{number}", f"late{number}", facts[0].capacity)
+            document = node_document(matcher.graph, fact, takes_shares=takes_shares)
+            joins.append(timed(partial(_change, matcher.attach, document, matcher, request)))
+            (v,) = matcher.graph.find_path(f"/cluster0/{fact.name}")
+            if takes_shares:
+                resizes.append(timed(partial(matcher.resize, v + 1, 32_000)))
+            leaves.append(timed(partial(_change, matcher.remove_subtree, v, matcher, request)))
+        print(
+            f"| {name} | {what} | one node joins (with the next match) {_ms(joins, 50)} ms, "
+            f"is resized {_ms(resizes, 50)} ms, leaves {_ms(leaves, 50)} ms; "
+            f"a match {_ms(matches, 50)} ms | {rss_mib()} MiB |",
+            flush=True,
+        )
+
+
+def _change(
+    change: Callable[[Any], None], what: object, matcher: Matcher, request: Jobspec
+) -> None:
+    """A change of the graph, and the match that finds it done."""
+    change(what)
+    matcher.match(request, -1, verb=Verb.WITHOUT_ALLOCATING)
 
 
 def bench_jgf(name: str) -> None:
@@ -247,6 +289,8 @@ def main() -> None:
         bench_graph(options.graph, options.seconds, tuple(options.policies.split(",")))
     elif options.step == "load":
         bench_load(options.graph)
+    elif options.step == "change":
+        bench_change(options.graph)
     elif options.step == "jgf":
         bench_jgf(options.graph)
     elif options.step == "emit":
@@ -274,6 +318,11 @@ def _run_all(options: argparse.Namespace) -> None:
         ) as writer:
             assert writer.stdout is not None
             _child("jgf", name, *clock, stdin=writer.stdout.fileno())
+    print(
+        "\n## One node more or less\n\n| graph | of | times | peak RSS |\n|---|---|---|---|",
+        flush=True,
+    )
+    _child("change", "10000x64", *clock)
     print("\n## Cycles\n\n| graph | policy | what | time |\n|---|---|---|---|", flush=True)
     _child("bulk", *clock)
 
