@@ -58,12 +58,15 @@ def graph(
     typer.echo(f"wrote {output}: {len(built)} vertices")
 
 
-def graph_from_cluster() -> ResourceGraph:
-    """The graph of what is free now in the cluster that kubectl would use."""
+def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
+    """The graph of what is free now in the cluster that kubectl would use; with ``takes_shares``
+    one consumable pool per resource (``cpu`` in millicores), what is used being used by others."""
     from fluxqueue.cli.cluster_view import read_cluster
     from fluxqueue.graph.from_nodes import graph_from_nodes
 
     view = asyncio.run(read_cluster(None))
+    if takes_shares:
+        return graph_from_nodes(view.nodes, takes_shares=True, foreign=view.used)
     return graph_from_nodes(view.free_nodes(), memory_granule_bytes=MEMORY_GRANULE_BYTES)
 
 

@@ -48,7 +48,7 @@ PROMPT = "resource-query> "
 def main(
     argv: Sequence[str],
     *,
-    from_cluster: Callable[[], ResourceGraph] | None = None,
+    from_cluster: Callable[[bool], ResourceGraph] | None = None,
     standard_input: Iterable[str] | None = None,
 ) -> int:
     """Run a session; returns the exit status.
@@ -58,8 +58,8 @@ def main(
     argv
         The arguments, without the program's name.
     from_cluster
-        Makes a graph of the current cluster, for ``--from-cluster``; handed in by the command
-        line, because this module may not talk to a cluster.
+        Makes a graph of the current cluster, for ``--from-cluster``, with consumable pools if
+        told so; handed in by the command line, because this module may not talk to a cluster.
     standard_input
         Lines to read instead of standard input (tests).
     """
@@ -123,7 +123,9 @@ def _lines(given: Iterable[str] | None, *, shows_prompt: bool) -> Iterator[str]:
             return
 
 
-def _load(options: argparse.Namespace, from_cluster: Callable[[], ResourceGraph] | None) -> Matcher:
+def _load(
+    options: argparse.Namespace, from_cluster: Callable[[bool], ResourceGraph] | None
+) -> Matcher:
     if options.match_subsystems.upper() != "CA":
         raise InvalidSettings(
             "only the containment subsystem is matched",
@@ -134,11 +136,12 @@ def _load(options: argparse.Namespace, from_cluster: Callable[[], ResourceGraph]
     if options.from_cluster:
         if from_cluster is None:
             raise InvalidSettings("no cluster is reachable from here", where="from-cluster")
-        graph = from_cluster()
+        graph = from_cluster(options.shares)
     elif options.load_file is None:
         raise InvalidSettings("is missing", where="load-file", hint="-L graph.graphml")
     else:
         graph = READERS[options.load_format](Path(options.load_file).read_bytes())
+    graph.declare_consumable(filter(None, (options.consumable or "").split(",")))
     filters = ",".join(text for text in options.prune_filters or () if text.strip()) or DEFAULT
     return Matcher(graph, options.match_policy, filters, answers_as_fluxion=True)
 
@@ -164,6 +167,8 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--graph-output", help="accepted and ignored, as by resource-query")
     add("-e", "--elapse-time", action="store_true", help="show how long each match took")
     add("-d", "--disable-prompt", action="store_true", help="show no prompt")
+    add("--consumable", help="TYPE[,TYPE...]: jobs take shares of these pools (not in Fluxion)")
+    add("--shares", action="store_true", help="with --from-cluster: millicores and bytes")
     add("--from-cluster", action="store_true", help="ask what would fit the current cluster")
     return parser
 

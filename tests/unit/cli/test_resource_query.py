@@ -22,8 +22,10 @@ tasks: [{command: [app], slot: default, count: {per_slot: 1}}]
 RULE = "INFO: =============================\n"
 
 
-def cluster() -> ResourceGraph:
-    return graph_from_nodes(NodeFact(f"node{i}", f"u{i}", {"cpu": 4000}) for i in range(2))
+def cluster(takes_shares: bool = False) -> ResourceGraph:
+    return graph_from_nodes(
+        (NodeFact(f"node{i}", f"u{i}", {"cpu": 4000}) for i in range(2)), takes_shares=takes_shares
+    )
 
 
 @pytest.fixture
@@ -161,3 +163,38 @@ def test_from_cluster(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commands = [f"match allocate {folder}/job.yaml"]
     assert main(arguments, from_cluster=cluster, standard_input=commands) == 0
     assert "node0[1:s]" in capsys.readouterr().out
+
+
+def test_from_cluster_in_shares(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--shares asks in millicores: two jobs of 1,500 fit one node of 4,000."""
+    (folder / "half.yaml").write_text(
+        JOBSPEC.replace("type: core, count: 2", "type: cpu, count: 1500")
+    )
+    commands = [f"match allocate {folder}/half.yaml"] * 3
+    arguments = ["--from-cluster", "--shares", "-P", "lonode"]
+    assert main(arguments, from_cluster=cluster, standard_input=commands) == 0
+    out = capsys.readouterr().out
+    assert out.count("cpu0[1500:x]") == 3
+    assert (out.count("node0[1:s]"), out.count("node1[1:s]")) == (2, 1)
+
+
+def test_consumable_types_of_a_file(folder: Path) -> None:
+    """--consumable makes pools of a Fluxion graph divisible; without it vertices go whole."""
+    nodes = [{"id": "0", "metadata": {"type": "cluster", "id": 0, "rank": -1, "paths":
+              {"containment": "/cluster0"}}},
+             {"id": "1", "metadata": {"type": "node", "id": 0, "rank": 0, "paths":
+              {"containment": "/cluster0/node0"}}},
+             {"id": "2", "metadata": {"type": "memory", "id": 0, "rank": 0, "size": 8, "unit": "GB",
+              "paths": {"containment": "/cluster0/node0/memory0"}}}]  # fmt: skip
+    edges = [{"source": "0", "target": "1"}, {"source": "1", "target": "2"}]
+    (folder / "graph.json").write_text(json.dumps({"graph": {"nodes": nodes, "edges": edges}}))
+    (folder / "gb.yaml").write_text(
+        JOBSPEC.replace("type: core, count: 2", "type: memory, count: 3")
+    )
+    match = "match allocate @gb.yaml"
+    whole = session(folder, match, match)
+    assert "memory0[8:x]" in whole
+    assert "No matching resources found" in whole
+    shared = session(folder, match, match, match, arguments=("--consumable", "memory"))
+    assert shared.count("memory0[3:x]") == 2
+    assert shared.count("No matching resources found") == 1
