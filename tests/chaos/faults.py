@@ -17,12 +17,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
+from sqlalchemy.exc import SQLAlchemyError
 
-from fluxqueue.errors import ApiUnavailable, NotFound
+from fluxqueue.errors import ApiUnavailable, DatabaseUnavailable, NotFound
 from fluxqueue.kube.resources import NODES
 from fluxqueue.localcluster.controllers.node_shape import NodeShape
 from tests.chaos.plan import NODES as NODE_NAMES
 from tests.chaos.plan import Step
+from tests.e2e import database
 from tests.e2e.world import World
 from tests.support.api_proxy import ApiProxy
 
@@ -59,6 +61,8 @@ class Chaos:
                 postgres = self.world.stack.postgres
                 assert postgres is not None
                 await asyncio.to_thread(postgres.kill)
+            case "lose-database":
+                await self._lose_database()
             case "freeze-database":
                 await self._freeze(self._database_processes(), step.lasts_s)
             case "cut":
@@ -100,6 +104,16 @@ class Chaos:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
             return [pid, *map(int, children.split())]
         return [pid]
+
+    async def _lose_database(self) -> None:
+        """Nobody is told; the server may be starting, or be killed meanwhile."""
+        while True:
+            try:
+                await database.empty(self.world.stack)
+            except (psycopg.Error, SQLAlchemyError, DatabaseUnavailable, OSError):
+                await asyncio.sleep(0.5)
+            else:
+                return
 
     def _cut(self) -> None:
         """Terminate a few sessions, whoever they belong to."""

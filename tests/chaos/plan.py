@@ -45,14 +45,19 @@ class Step:
         return " ".join(word for word in words if word)
 
 
-def make_plan(seed: int, duration_s: float) -> list[Step]:
-    """Draw the faults of one run; the last tenth of the time is left quiet."""
+def make_plan(seed: int, duration_s: float, *, loses_database: bool = False) -> list[Step]:
+    """Draw the faults of one run; the last tenth of the time is left quiet.
+
+    ``loses_database``: half way through the database is dropped, and an empty one put in its place.
+    """
     die = random.Random(seed)
     steps, at_s = [], die.uniform(0.5, 1.5)
     while at_s < 0.9 * duration_s:
         steps.append(Step(round(at_s, 2), **_draw(die)))
         at_s += die.uniform(0.3, 2.0)
-    return steps
+    if loses_database:
+        steps.append(Step(round(duration_s / 2, 2), "lose-database"))
+    return sorted(steps, key=lambda step: step.at_s)
 
 
 def _draw(die: random.Random) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def _make_anew(url: str) -> None:
     with psycopg.connect(urlunsplit(urlsplit(url)._replace(path="/postgres"))) as connection:
         connection.autocommit = True
         there = sql.Identifier(name)
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(there))
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(there))
         connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(there))
 
 
