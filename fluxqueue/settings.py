@@ -182,6 +182,13 @@ class Settings:
         low=60,
         high=10 * 366 * 86400,
     )
+    accounting_retention_s: int = _setting(
+        400 * 86400,
+        "FLUXQUEUE_ACCOUNTING_RETENTION_S",
+        "keep accounting rows this long",
+        low=60,
+        high=50 * 366 * 86400,
+    )
     # Leadership
     lease_duration_s: float = _setting(
         10.0,

@@ -70,6 +70,8 @@ def releases(view: View) -> Iterator[Finding]:
         workload = view.workloads.get(row.uid)
         if row.state != FluxJobState.ALLOCATED or workload is None or row.allocated_at_s is None:
             continue
+        if row.is_vacating:
+            continue  # suspended, and rightly so, until its pods are gone
         waited_s = view.rows.now_s - row.allocated_at_s
         if waited_s < RELEASE_S:
             continue

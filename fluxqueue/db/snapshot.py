@@ -15,7 +15,9 @@ from fluxqueue.db.database import Database
 
 @dataclass(frozen=True, slots=True)
 class FluxJobRow:
-    """One FluxJob; times are epoch seconds. ``has_reservation``: a planned start is stored."""
+    """One FluxJob; times are epoch seconds. ``has_reservation``: a planned start is stored;
+    ``is_vacating``: its pods are to go, and it is to wait again.
+    """
 
     uid: str
     jobid: int
@@ -30,6 +32,7 @@ class FluxJobRow:
     is_gone: bool
     allocated_at_s: int | None
     has_reservation: bool
+    is_vacating: bool = False
 
     @property
     def subject(self) -> str:
@@ -136,7 +139,8 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
         """
         SELECT uid, jobid, namespace, name, workload_kind, workload_name, flux_uid, state, reason,
                size, is_gone, extract(epoch FROM allocated_at)::bigint AS allocated_at_s,
-               EXISTS (SELECT FROM reservations r WHERE r.uid = f.uid) AS has_reservation
+               EXISTS (SELECT FROM reservations r WHERE r.uid = f.uid) AS has_reservation,
+               vacate_by IS NOT NULL AS is_vacating
         FROM fluxjobs f
         WHERE NOT is_gone OR ended_at IS NULL OR uid = ANY(CAST(:uids AS text[]))
         """,

@@ -32,7 +32,16 @@ async def rescue_stalled_tasks(database: Database) -> list[str]:
     return [row["task_name"] for row in rows]
 
 
-async def delete_old_rows(database: Database, *, retention_s: int) -> None:
+ACCOUNTING_RETENTION_S = 400 * 86400
+"""Runs are kept for longer than a year, so that years can be compared."""
+
+
+async def delete_old_rows(
+    database: Database,
+    *,
+    retention_s: int,
+    accounting_retention_s: int = ACCOUNTING_RETENTION_S,
+) -> None:
     """Forget FluxJobs, audit lines and tasks that ended longer than ``retention_s`` ago."""
     async with database.begin() as tx:
         await tx.execute(
@@ -44,6 +53,11 @@ async def delete_old_rows(database: Database, *, retention_s: int) -> None:
             "DELETE FROM history WHERE id IN (SELECT id FROM history"
             " WHERE at < now() - make_interval(secs => :retention_s) LIMIT 5000)",
             retention_s=retention_s,
+        )
+        await tx.execute(
+            "DELETE FROM accounting WHERE id IN (SELECT id FROM accounting"
+            " WHERE ended_at < now() - make_interval(secs => :retention_s) LIMIT 5000)",
+            retention_s=accounting_retention_s,
         )
         await tx.execute(
             "DELETE FROM procrastinate.procrastinate_jobs WHERE id IN ("

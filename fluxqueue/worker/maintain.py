@@ -64,7 +64,11 @@ async def maintain(context: WorkerContext, before: Drift = frozenset()) -> Drift
         metrics.RESCUED.labels(task).inc()
     if rescued:
         logger.warning("stalled tasks removed", extra={"action": "rescue", "tasks": rescued})
-    await upkeep.delete_old_rows(database, retention_s=context.settings.history_retention_s)
+    await upkeep.delete_old_rows(
+        database,
+        retention_s=context.settings.history_retention_s,
+        accounting_retention_s=context.settings.accounting_retention_s,
+    )
     analyzed = await upkeep.analyze_unknown(database)
     if analyzed:
         logger.info("statistics made", extra={"action": "maintain", "tables": analyzed})
