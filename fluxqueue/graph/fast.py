@@ -114,11 +114,12 @@ class FastSelector:
     def _make_plan(self, request: Request, policy: MatchPolicy) -> Plan | None:
         if len(request.needs) != 1:
             return None
-        levels: tuple[Need, ...] | None = ()
+        levels: tuple[Need, ...] = ()
         if request.needs[0].kind in self._top_kinds:
-            levels = levels_of(self.graph, request.needs)
-            if levels is None:
+            named = levels_of(self.graph, request.needs)
+            if named is None:
                 return None
+            levels = named
         top = levels[-1].children[0] if levels else request.needs[0]
         if top.is_slot and self._slot_could_match_above(top):
             return None

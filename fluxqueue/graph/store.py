@@ -373,7 +373,7 @@ class ResourceGraph:
             if self._by_rank is not None and self.rank[v] != -1:
                 self._by_rank[self.rank[v]].remove(v)
             for table in (self.names, self.paths, self.units, self.properties, self.other_paths):
-                table.pop(v, None)  # type: ignore[attr-defined]
+                table.pop(v, None)
             self.foreign.pop(v, None)
             self.down.discard(v)
         self.gone.add(number)
