@@ -14,8 +14,10 @@ from contextlib import suppress
 
 import pytest
 
+from fluxqueue.db import steering
 from fluxqueue.db.database import Database
 from fluxqueue.db.observations import save_foreign, save_gone, save_nodes, save_workloads
+from fluxqueue.db.wanted import read_wanted, remember_let_go
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
@@ -28,7 +30,15 @@ if "FLUXQUEUE_MODEL_SEED" in os.environ:
         int(os.environ["FLUXQUEUE_MODEL_SEED"]), int(os.environ["FLUXQUEUE_MODEL_SEED"]) + 1
     )
 STEPS = 60
+VERBS = ("hold", "hold", "release", "release", "cancel", "requeue", "requeue", "priority", "move")
 ROUNDS_MAX = 60
+
+
+_BLOCKED_BUT_STARTED = """
+SELECT f.uid, f.state, f.blocked_by FROM fluxjobs f
+WHERE (f.blocked_by IS NOT NULL AND f.state = 'Reserved')
+   OR (f.ended_at IS NULL AND (f.state = 'Held') <> (f.held_by IS NOT NULL))
+"""
 
 
 class Story:
@@ -72,13 +82,16 @@ class Story:
         """The drains: claim, carry out, forget; each effect may happen twice."""
         for kind in ("release", "ungate", "cleanup"):
             keys = await self.rows.fetch(
-                "SELECT id, key FROM outbox WHERE kind = :kind ORDER BY id LIMIT 20", kind=kind
+                "SELECT id, key, payload FROM outbox WHERE kind = :kind AND due_at <= now()"
+                " ORDER BY id LIMIT 20",
+                kind=kind,
             )
-            for key in {row["key"] for row in keys}:
+            for row in keys:
+                if "evict" in row["payload"]:
+                    self.world.evict(row["key"], row["payload"]["evict"])
+            for key in sorted({row["key"] for row in keys if "evict" not in row["payload"]}):
                 if kind == "release":
-                    states = await self.rows.states()
-                    if states.get(key) in {"Allocated", "Running"}:
-                        self.world.release(key)
+                    await self.release(key)
                 else:
                     for ungate in await self.rows.settle(key):
                         self.world.ungate(ungate)
@@ -88,23 +101,46 @@ class Story:
             )
         await self.rows.execute("DELETE FROM outbox WHERE kind = 'status'")
 
-    async def hold(self) -> None:
-        """A user holds a waiting FluxJob, or releases one."""
-        if self.random.random() < 0.5:
-            await self.rows.execute(
-                "UPDATE fluxjobs SET state = 'Held', held_by = 'alice' WHERE uid IN"
-                " (SELECT uid FROM fluxjobs WHERE state IN ('Pending', 'Reserved', 'Unsatisfiable')"
-                "  ORDER BY uid LIMIT 1)"
-            )
-        else:
-            await self.unhold()
+    async def release(self, key: str) -> None:
+        """The release effect, as the worker does it: the last word is the row's."""
+        database = self.rows.database
+        wanted = await read_wanted(database, key)
+        while wanted is not None:
+            generation = self.world.make(wanted)
+            if generation is not None:
+                await remember_let_go(database, key, generation)
+            now = await read_wanted(database, key)
+            if now == wanted:
+                return
+            wanted = now
+
+    async def steer(self) -> None:
+        """An operator's command to a FluxJob, whatever state it is in; often two at once."""
+        names = [*self.world.jobs] or ["nobody"]
+        for _ in range(self.random.choice((1, 1, 2))):
+            verb, name = self.random.choice(VERBS), self.random.choice(names)
+            await self.command(verb, name)
+
+    async def command(self, verb: str, name: str) -> None:
+        """One command, perhaps given twice; the second changes nothing."""
+        rows, before = self.rows, await self.rows.states()
+        values = (rows.database, "default", [name], "alice")
+        repeat = self.random.choice((1, 2))
+        for _ in range(repeat):
+            if verb == "priority":
+                await steering.set_priority(*values, priority=self.random.choice((None, -5, 9)))
+            elif verb == "move":
+                await steering.move(*values, queue=self.random.choice(("default", "other")))
+            else:
+                await getattr(steering, verb)(*values)
+        after = await rows.states()
+        moved = {uid for uid in before if before[uid] != after.get(uid)}
+        assert moved <= {name}, f"{verb} {name} has moved {moved}"
 
     async def unhold(self) -> None:
         """Let go all that users held."""
-        await self.rows.execute(
-            "UPDATE fluxjobs SET state = 'Pending', held_by = NULL, is_examined = false"
-            " WHERE state = 'Held' AND held_by = 'alice'"
-        )
+        held = await self.rows.fetch("SELECT uid FROM fluxjobs WHERE held_by = 'alice'")
+        await steering.release(self.rows.database, "default", [row["uid"] for row in held], "alice")
 
     async def crash(self, process: Callable[[], Awaitable[None]]) -> None:
         """Cancel a process wherever it is, and forget what it knew."""
@@ -131,25 +167,28 @@ class Story:
                 "change_node",
                 "return_nodes",
                 "foreigner",
-                "hold",
+                "steer",
+                "steer",
+                "suspend",
+                "edit",
                 "pods",
                 "look",
                 "crash",
                 "work",
             ],
-            [12, 3, 2, 3, 2, 3, 3, 3, 3, 14, 12, 8, 32],
+            [12, 3, 2, 3, 2, 3, 3, 3, 4, 2, 2, 2, 14, 12, 8, 32],
         )[0]
         self.log.append(happens)
         processes = [self.observe, self.match, self.effects]
-        if happens == "hold":
-            await self.hold()
+        if happens == "steer":
+            await self.steer()
         elif happens == "pods":
             world.run_pods()
             world.run_controllers()
         elif happens == "look":
             world.look(0.6)
         elif happens == "crash":
-            await self.crash(self.random.choice(processes))
+            await self.crash(self.random.choice([*processes, self.steer]))
         elif happens == "work":
             world.look(0.8)
             for process in processes:
@@ -164,6 +203,7 @@ class Story:
         """Rows are sound, and no node has more of our pods than it holds."""
         try:
             await self.rows.check()
+            assert await self.rows.fetch(_BLOCKED_BUT_STARTED) == []
             for name, cpu in NODES.items():
                 assert self.world.used(name) <= cpu, f"{name} runs more than it holds"
         except AssertionError:
@@ -176,10 +216,11 @@ class Story:
         world.foreign.clear()
         world.return_nodes()
         for job in world.jobs.values():
-            job.is_author_suspended = False
+            job.depends_on, job.is_held = (), False
             job.parallelism = max(1, job.parallelism)
         await self.unhold()
         for _ in range(ROUNDS_MAX):
+            world.resume_all()
             world.look()
             for process in (self.observe, self.match, self.effects):
                 await process()
@@ -209,7 +250,25 @@ class Story:
         assert await self.rows.value("SELECT count(*) FROM node_usage WHERE free < capacity") == 0
         completed = {u for u, s in states.items() if s == "Completed"}
         assert completed == {u for u, j in self.world.jobs.items() if j.result and u in completed}
+        await self.check_books()
         return True
+
+    async def check_books(self) -> None:
+        """One row for each run: one final one of each FluxJob, and one for each requeue."""
+        wrong = await self.rows.fetch(
+            """
+            SELECT f.uid, f.state, f.requeues, count(a.*) AS runs, max(a.run) AS last
+            FROM fluxjobs f LEFT JOIN accounting a USING (uid) WHERE f.ended_at IS NOT NULL
+            GROUP BY f.uid
+            HAVING count(a.*) FILTER (WHERE a.result = f.state) <> 1 OR max(a.run) <> count(a.*)
+                OR count(a.*) FILTER (WHERE a.result = 'Requeued') < f.requeues
+            """
+        )
+        assert wrong == []
+        lost = await self.rows.fetch(
+            "SELECT id FROM allocations EXCEPT SELECT allocation_id FROM accounting"
+        )
+        assert lost == [], "an allocation that is in no book"
 
 
 @pytest.mark.timeout(300)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from fluxqueue.db.observations import WorkloadSeen
 from fluxqueue.db.settling import Ungate
+from fluxqueue.db.wanted import Wanted
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, ResourceRequest
@@ -33,6 +35,9 @@ class Job:
     parallelism: int
     is_suspended: bool = True
     is_author_suspended: bool = False
+    is_held: bool = False
+    depends_on: tuple[tuple[str, str], ...] = ()
+    generation: int = 1
     is_deleting: bool = False
     is_gone: bool = False
     result: str | None = None
@@ -55,6 +60,7 @@ class World:
         self.seen_job: dict[str, Job] = {}
         self.seen_pods: dict[str, tuple[PodFact, ...]] = {}
         self.target: dict[str, str] = {}
+        self.stopped: set[str] = set()
         self.made = 0
         self.ended: Counter[str] = Counter()
 
@@ -80,7 +86,36 @@ class World:
             left=max(count, 1) + draw.choice((0, 0, 2)),
             parallelism=count,
             is_author_suspended=draw.random() < 0.1,
+            is_held=draw.random() < 0.05,
+            depends_on=self._edges(),
         )
+
+    def _edges(self) -> tuple[tuple[str, str], ...]:
+        """To Jobs that are there, gone, or never were."""
+        draw = self.random
+        if draw.random() > 0.25:
+            return ()
+        names = [*self.jobs, "nobody"]
+        kinds = ("afterok", "afternotok", "afterany", "after")
+        return tuple(
+            (draw.choice(kinds), draw.choice(names)) for _ in range(draw.choice((1, 1, 2)))
+        )
+
+    def edit(self) -> None:
+        """An author changes what a Job waits for: circles may close, and open."""
+        if job := self._pick(lambda j: not j.is_deleting and not j.result):
+            job.depends_on = self._edges()
+            job.is_held = self.random.random() < 0.1
+
+    def suspend(self) -> None:
+        """An author suspends a Job that we have let go."""
+        if job := self._pick(lambda j: not j.is_suspended and not j.is_deleting and not j.result):
+            self._set_suspend(job, True)
+            self.stopped.add(job.uid)
+
+    def _set_suspend(self, job: Job, is_suspended: bool) -> None:
+        if job.is_suspended != is_suspended:
+            job.is_suspended, job.generation = is_suspended, job.generation + 1
 
     def delete(self) -> None:
         """Someone deletes a Job; its pods are asked to go."""
@@ -90,9 +125,13 @@ class World:
                 job.pods[pod.uid] = replace(pod, is_terminating=True)
 
     def unsuspend(self) -> None:
-        """An author lets a Job go."""
+        """An author lets a Job go, or resumes one."""
         if job := self._pick(lambda j: j.is_author_suspended):
             job.is_author_suspended = False
+            self._set_suspend(job, False)
+        elif job := self._pick(lambda j: j.uid in self.stopped):
+            self.stopped.discard(job.uid)
+            self._set_suspend(job, False)
 
     def scale(self) -> None:
         """Another parallelism."""
@@ -128,11 +167,26 @@ class World:
         else:
             self.foreign[self.random.choice(sorted(NODES))] = self.random.choice((1, 3, 9))
 
+    def resume_all(self) -> None:
+        """No author holds anything any more, nor suspends again what we made wait."""
+        for job in self.jobs.values():
+            if job.is_author_suspended or job.uid in self.stopped:
+                job.is_author_suspended = False
+                self._set_suspend(job, False)
+        self.stopped.clear()
+
     # --- what Kubernetes does ----------------------------------------------------------------
 
     def run_controllers(self) -> None:
         """Job controller, scheduler and garbage collector, once around."""
         for job in list(self.jobs.values()):
+            if job.is_suspended and not job.result:
+                # The Job controller ends the pods of a suspended Job.
+                for pod in list(job.pods.values()):
+                    if pod.node is None:
+                        del job.pods[pod.uid]
+                    else:
+                        job.pods[pod.uid] = replace(pod, is_terminating=True)
             if not job.is_suspended and not job.is_deleting and not job.result:
                 self._make_pods(job)
                 if job.left == 0:
@@ -189,10 +243,30 @@ class World:
 
     # --- what fluxqueue does to it -----------------------------------------------------------
 
-    def release(self, uid: str) -> None:
-        """Our release: the Job is unsuspended; a repeat changes nothing."""
-        if uid in self.jobs:
-            self.jobs[uid].is_suspended = False
+    def make(self, wanted: Wanted) -> int | None:
+        """Our release: the Job is made what the row wants; gives the generation it was let go at.
+
+        A repeat changes nothing.
+        """
+        job = self.jobs.get(wanted.uid)
+        if job is None or job.is_gone:
+            return None
+        if wanted.is_deleted:
+            job.is_deleting = True
+            for pod in job.pods.values():
+                job.pods[pod.uid] = replace(pod, is_terminating=True)
+            return None
+        if wanted.is_suspended:
+            job.is_author_suspended = False  # its mark goes with the patch
+        self._set_suspend(job, wanted.is_suspended)
+        return None if wanted.is_suspended else job.generation
+
+    def evict(self, uid: str, pods: Sequence[str]) -> None:
+        """Our deletion of pods that are bound to no node."""
+        job = self.jobs.get(uid)
+        for pod in pods:
+            if job is not None and pod in job.pods and job.pods[pod].node is None:
+                del job.pods[pod]
 
     def ungate(self, one: Ungate) -> None:
         """Our ungate; too late or twice changes nothing."""
@@ -231,7 +305,12 @@ class World:
                 result=job.result,
                 is_deleting=job.is_deleting,
                 is_suspended=job.is_suspended,
-                held_by="author" if job.is_author_suspended else None,
+                held_by="author"
+                if job.is_held or (job.is_author_suspended and job.is_suspended)
+                else None,
+                has_hold=job.is_held,
+                generation=job.generation,
+                depends_on=tuple({"type": kind, "job": name} for kind, name in job.depends_on),
                 pods=tuple(sorted(pods, key=lambda p: p.uid)),
             )
             present.append(one)
