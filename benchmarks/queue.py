@@ -23,7 +23,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.observations import WorkloadSeen, save_foreign, save_nodes, save_workloads
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest, SlotRequest
-from fluxqueue.graph.pools import PoolSet
+from fluxqueue.graph.pools.pool_set import PoolSet
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle

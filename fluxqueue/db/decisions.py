@@ -17,7 +17,7 @@ from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools import FOREVER, Others, PlacedSlot, Placement, PoolSet
+from fluxqueue.graph.pools.pool_set import FOREVER, Others, PlacedSlot, Placement, PoolSet
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.top_up import Lack

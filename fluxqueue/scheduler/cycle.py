@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, Placement, PoolSet
-from fluxqueue.graph.reasons import why_never
-from fluxqueue.graph.room import is_open
-from fluxqueue.graph.waiting import why_no_plan
+from fluxqueue.graph.pools.pool_set import FOREVER, UNKNOWN_END, Placement, PoolSet
+from fluxqueue.graph.pools.reasons import why_never
+from fluxqueue.graph.pools.room import is_open
+from fluxqueue.graph.pools.waiting import why_no_plan
 from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, Placement, PoolSet
-from fluxqueue.graph.waiting import (
+from fluxqueue.graph.pools.pool_set import FOREVER, UNKNOWN_END, Placement, PoolSet
+from fluxqueue.graph.pools.waiting import (
     Holder,
     HolderIndex,
     describe_holders,

@@ -20,7 +20,7 @@ from fluxqueue.fluxjob.request import (
     Operator,
     ResourceRequest,
 )
-from fluxqueue.graph.pools import FOREVER, Placement, PoolSet
+from fluxqueue.graph.pools.pool_set import FOREVER, Placement, PoolSet
 
 
 @dataclass(frozen=True, slots=True)

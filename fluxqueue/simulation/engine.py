@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.pools import FOREVER, Placement, PoolSet
+from fluxqueue.graph.pools.pool_set import FOREVER, Placement, PoolSet
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle, split_unsatisfiable
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises

@@ -23,7 +23,7 @@ from fluxqueue.db.waiting import (
 )
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.graph.pools import PoolSet
+from fluxqueue.graph.pools.pool_set import PoolSet
 from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes, why_refused
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob, Queues, split_unsatisfiable

@@ -15,8 +15,8 @@ from fluxqueue.db import outlook
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
 from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools import Matrix, Placement, PoolSet
-from fluxqueue.graph.room import lost_room, placement_on, room, unusable
+from fluxqueue.graph.pools.pool_set import Matrix, Placement, PoolSet
+from fluxqueue.graph.pools.room import lost_room, placement_on, room, unusable
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.forecast import Outlook, forecast

@@ -30,7 +30,7 @@ from fluxqueue.db.waiting import (
     unsatisfiable,
 )
 from fluxqueue.fluxjob.request import MatchPolicy, ResourceRequest
-from fluxqueue.graph.pools import PoolSet
+from fluxqueue.graph.pools.pool_set import PoolSet
 from fluxqueue.policy.limits import Use
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules

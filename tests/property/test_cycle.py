@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest
-from fluxqueue.graph.pools import OVERRUN_GRACE_S, UNKNOWN_END, Placement, PoolSet
+from fluxqueue.graph.pools.pool_set import OVERRUN_GRACE_S, UNKNOWN_END, Placement, PoolSet
 from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
 from tests.support.pool_model import Model, node, request

@@ -23,7 +23,7 @@ from fluxqueue.fluxjob.request import (
     Taint,
     Toleration,
 )
-from fluxqueue.graph.pools import FOREVER, PlacedSlot, Placement, PoolSet
+from fluxqueue.graph.pools.pool_set import FOREVER, PlacedSlot, Placement, PoolSet
 from tests.support.pool_model import GPU, RACK, Model, node, request
 
 NOW = 1000

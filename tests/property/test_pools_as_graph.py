@@ -22,7 +22,7 @@ from fluxqueue.graph.export import whole_jgf
 from fluxqueue.graph.from_nodes import graph_from_nodes
 from fluxqueue.graph.jgf import read_jgf
 from fluxqueue.graph.matcher import Matcher, Verb
-from fluxqueue.graph.pools import Placement, PoolSet
+from fluxqueue.graph.pools.pool_set import Placement, PoolSet
 from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.jobspec import Count, Jobspec, Resource
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest
-from fluxqueue.graph.pools import Placement, PoolSet
+from fluxqueue.graph.pools.pool_set import Placement, PoolSet
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import NO_LIMITS, Limits, QueueRules

@@ -19,8 +19,8 @@ from fluxqueue.fluxjob.request import (
     SlotRequest,
     Taint,
 )
-from fluxqueue.graph.node_masks import admits
-from fluxqueue.graph.pools import (
+from fluxqueue.graph.pools.node_masks import admits
+from fluxqueue.graph.pools.pool_set import (
     FOREVER,
     OVERRUN_GRACE_S,
     UNKNOWN_END,

@@ -18,7 +18,7 @@ from fluxqueue.db.settling import Ungate, settle
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, ResourceRequest
-from fluxqueue.graph.pools import PoolSet
+from fluxqueue.graph.pools.pool_set import PoolSet
 from fluxqueue.settings import Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, Matcher

@@ -1,4 +1,4 @@
-"""What a queue refuses, and which limit keeps a job waiting: each names field, value and way out."""
+"""What a queue refuses, and which limit makes a job wait: each names field, value and way out."""
 
 from __future__ import annotations
 

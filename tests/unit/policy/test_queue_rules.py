@@ -1,4 +1,4 @@
-"""Rules read from a FluxQueue's spec: what each field becomes, and what is refused with its path."""
+"""Rules read from a FluxQueue's spec: what each field becomes, what is refused with its path."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.graph.pools import FOREVER, PoolSet
+from fluxqueue.graph.pools.pool_set import FOREVER, PoolSet
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle

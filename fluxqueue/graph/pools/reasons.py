@@ -15,7 +15,7 @@ from fluxqueue.fluxjob.request import (
     describe,
     describe_amount,
 )
-from fluxqueue.graph.pools import PoolSet
+from fluxqueue.graph.pools.pool_set import PoolSet
 
 
 def why_never(pools: PoolSet, request: ResourceRequest) -> str:

@@ -30,10 +30,10 @@ import numpy.typing as npt
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MatchPolicy, ResourceRequest, SlotRequest, describe
-from fluxqueue.graph.filling import in_rounds, on_fewest
-from fluxqueue.graph.node_masks import NodeMasks
+from fluxqueue.graph.pools.filling import in_rounds, on_fewest
+from fluxqueue.graph.pools.node_masks import NodeMasks
+from fluxqueue.graph.pools.timeline import Booking, Timeline
 from fluxqueue.graph.store import FULL_SHARE
-from fluxqueue.graph.timeline import Booking, Timeline
 
 Matrix: TypeAlias = npt.NDArray[np.int64]
 Vector: TypeAlias = npt.NDArray[np.int64]

@@ -15,8 +15,8 @@ import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, Placement, PoolSet
-from fluxqueue.graph.room import permanent_use, rows_in_use
+from fluxqueue.graph.pools.pool_set import FOREVER, UNKNOWN_END, Placement, PoolSet
+from fluxqueue.graph.pools.room import permanent_use, rows_in_use
 
 NAMED_MAX = 3
 """Jobs or namespaces named in one sentence."""

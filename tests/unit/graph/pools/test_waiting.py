@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.fluxjob.request import CPU, ResourceRequest
-from fluxqueue.graph.pools import FOREVER, Others, PoolSet
-from fluxqueue.graph.waiting import (
+from fluxqueue.graph.pools.pool_set import FOREVER, Others, PoolSet
+from fluxqueue.graph.pools.waiting import (
     Holder,
     HolderIndex,
     describe_holders,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools import Matrix, PlacedSlot, Placement, PoolSet, end_of
+from fluxqueue.graph.pools.pool_set import Matrix, PlacedSlot, Placement, PoolSet, end_of
 
 
 def rows_in_use(pools: PoolSet, placement: Placement) -> list[int]:

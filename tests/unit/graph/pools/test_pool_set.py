@@ -14,8 +14,8 @@ from fluxqueue.fluxjob.request import (
     ResourceRequest,
     SlotRequest,
 )
-from fluxqueue.graph.pools import FOREVER, UNKNOWN_END, PoolSet
-from fluxqueue.graph.reasons import why_never
+from fluxqueue.graph.pools.pool_set import FOREVER, UNKNOWN_END, PoolSet
+from fluxqueue.graph.pools.reasons import why_never
 from tests.support.pool_model import RACK, node, placement, request
 
 NOW = 1000
