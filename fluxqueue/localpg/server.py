@@ -125,7 +125,7 @@ class LocalPostgres:
         self._wanted_port, self._durable = port, durable
         self._binaries, self._environ = binaries, environ
         self._options = {**_OPTIONS, **({} if durable else _NOT_DURABLE), **(options or {})}
-        self._port = 0
+        self._port = self._served_port = 0
         self._socket_dir: Path | None = None
         self._child: _Child | None = None
         self._folder_lock: IO[str] | None = None
@@ -267,14 +267,17 @@ class LocalPostgres:
             time.sleep(_POLL_S)
 
     def _launch_until_ready(self) -> None:
-        for attempt in range(_ATTEMPTS_MAX):
-            self._port = self._choose_port(is_first=attempt == 0)
+        is_taken = False
+        for _ in range(_ATTEMPTS_MAX):
+            self._port = self._choose_port(is_taken=is_taken)
             log_start = self._launch()
             if self._wait_until_ready():
                 self.data.remember_port(self._port)
+                self._served_port = self._port
                 return
             words = self._log_since(log_start)
-            is_fixed_port = bool(self._wanted_port) and "could not bind" in words
+            is_taken = "could not bind" in words
+            is_fixed_port = bool(self._wanted_port) and is_taken
             if is_fixed_port or not any(sign in words for sign in _PASSING_TROUBLE):
                 break
             time.sleep(_RETRY_S)
@@ -283,9 +286,11 @@ class LocalPostgres:
             f"its log {self.data.log_file} ends with:\n{words[-2000:]}"
         )
 
-    def _choose_port(self, *, is_first: bool) -> int:
+    def _choose_port(self, *, is_taken: bool) -> int:
+        if self._served_port:
+            return self._served_port  # our URL is known by now; who has the port must let it go
         wishes = [self._wanted_port] if self._wanted_port else []
-        wishes += [self._port, self.data.last_port] if is_first and not wishes else []
+        wishes += [self._port, self.data.last_port] if not (is_taken or wishes) else []
         for port in wishes:
             if port and (port == self._wanted_port or _is_free(port)):
                 return port

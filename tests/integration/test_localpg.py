@@ -171,6 +171,27 @@ def test_pid_file_of_an_unrelated_process_is_stale(own_postgres: LocalPostgres) 
             other.kill()
 
 
+def test_a_child_that_outlives_its_killed_server_does_not_cost_the_port(
+    own_postgres: LocalPostgres,
+) -> None:
+    """Start fails while the old shared memory is in use; all who know the URL still find it."""
+    url = own_postgres.url
+    with psycopg.connect(url) as session:
+        child = session.info.backend_pid
+        os.kill(child, signal.SIGSTOP)
+        own_postgres.kill()
+        with ThreadPoolExecutor() as threads:
+            starting = threads.submit(own_postgres.start)
+            log = own_postgres.data.log_file
+            deadline = time.monotonic() + 30
+            while "pre-existing shared memory" not in log.read_text(errors="replace"):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            os.kill(child, signal.SIGCONT)
+            starting.result(timeout=60)
+    assert own_postgres.url == url
+
+
 def test_taken_last_port_gives_another_one(own_postgres: LocalPostgres) -> None:
     """The remembered port is a wish, unlike a port asked for by the caller."""
     port = own_postgres.port
