@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
+from fluxqueue.errors import ApiUnavailable, DatabaseUnavailable
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from tests.chaos.load import Load
 from tests.e2e.health import assert_invariants, what_is_left
@@ -33,6 +35,11 @@ async def until_all_have_ended(space: Space, load: Load, *, timeout_s: float) ->
     unfinished: list[str] = []
 
     async def look() -> bool:
+        with suppress(DatabaseUnavailable, ApiUnavailable):  # the last faults may still be mending
+            return await is_over()
+        return False
+
+    async def is_over() -> bool:
         jobs = (await space.client.list(JOBS, space.name)).items
         pods = (await space.client.list(PODS, space.name)).items
         rows = await space.world.rows(_ENDS, space=space.name)
