@@ -88,6 +88,8 @@ class BlockTable:
         old = self.window
         if window != old:
             self.window = window
+            # Blocks that joined have rows first: what changes with the window may be theirs.
+            self._extend_if_grown()
             changed: set[int] = set()
             for before, after in ((old.start, window.start), (old.end, window.end)):
                 if before != after:
@@ -98,13 +100,16 @@ class BlockTable:
 
     def catch_up(self) -> None:
         """Bring the rows up to date with the bookings since the last call, and new blocks."""
-        if len(self.offers) < len(self.graph.blocks):
-            self._extend()
+        self._extend_if_grown()
         log = self.state.log
         if self.position < len(log):
             changed = log[self.position :]
             self.position = len(log)
             self._refresh(changed if len(changed) == 1 else set(changed))
+
+    def _extend_if_grown(self) -> None:
+        if len(self.offers) < len(self.graph.blocks):
+            self._extend()
 
     def _refresh(self, numbers: Iterable[int]) -> None:
         state, graph, plan, window = self.state, self.graph, self.plan, self.window

@@ -14,6 +14,7 @@ from fluxqueue.graph.edit import vertex_of
 from fluxqueue.graph.jgf import JgfDocument, JgfVertex
 from fluxqueue.graph.matcher import Matcher, Verb
 from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.jobspec import Jobspec, parse_jobspec
 from tests.property.graph_strategies import graphs, jobspecs
 from tests.property.test_matcher_paths import VERBS, answer
 
@@ -147,3 +148,24 @@ def test_a_node_joins_without_compiling() -> None:
     matcher.remove_subtree(graph.find_path("/cluster0/n3")[0])
     assert list(graph.postorder()) == before
     assert graph.find_path("/cluster0/n3") == []
+
+
+def test_a_reservation_knows_a_node_that_joined_and_was_booked() -> None:
+    """The table of reservations was made before the node joined, and moves to another time."""
+    from fluxqueue.fluxjob.node import NodeFact
+    from fluxqueue.graph.from_nodes import graph_from_nodes, node_document
+
+    def one_core(duration_s: int) -> Jobspec:
+        slot = "{type: slot, count: 1, label: a, with: [{type: core, count: 1}]}"
+        return parse_jobspec(
+            f"{{version: 9999, resources: [{slot}], tasks: [],"
+            f" attributes: {{system: {{duration: {duration_s}}}}}}}"
+        )
+
+    matcher = Matcher(graph_from_nodes([NodeFact("n0", "0", {"cpu": 1000})]))
+    later = Verb.ALLOCATE_ORELSE_RESERVE
+    assert matcher.match(one_core(10), 1, now=0, verb=Verb.ALLOCATE).at == 0
+    assert matcher.match(one_core(10), 2, now=0, verb=later).at == 10
+    matcher.attach(node_document(matcher.graph, NodeFact("n1", "1", {"cpu": 1000})))
+    assert matcher.match(one_core(15), 3, now=0, verb=Verb.ALLOCATE).nodes() == ["n1"]
+    assert matcher.match(one_core(10), 4, now=0, verb=later).at == 15
