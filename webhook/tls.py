@@ -12,6 +12,7 @@ import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 
 from cryptography import x509
 
@@ -20,6 +21,9 @@ from fluxqueue.errors import InvalidSettings
 logger = logging.getLogger(__name__)
 
 CERTIFICATE, KEY = "tls.crt", "tls.key"
+
+Pair: TypeAlias = tuple[Path, Path]
+"""Certificate and key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,8 @@ class ServingCertificate:
             They are missing, damaged, or do not belong together.
         """
         try:
-            self._take(self._read_digest())
+            pair = self._find_pair()
+            self._take(pair, _digest(pair))
         except (OSError, ValueError) as error:
             raise InvalidSettings(
                 f"no usable certificate: {error}",
@@ -69,10 +74,11 @@ class ServingCertificate:
         """
         digest = b""
         try:
-            digest = self._read_digest()
+            pair = self._find_pair()
+            digest = _digest(pair)
             if digest in {self._digest, self._refused}:
                 return False
-            self._take(digest)
+            self._take(pair, digest)
         except (OSError, ValueError) as error:
             # Both files are rarely replaced in the same instant; the next look will see the pair.
             if digest != self._refused:
@@ -90,14 +96,21 @@ class ServingCertificate:
         at = now or datetime.now(tz=UTC)
         return self.validity is not None and self.validity.covers(at)
 
-    def _read_digest(self) -> bytes:
-        content = self._certificate.read_bytes() + b"\0" + self._key.read_bytes()
-        return hashlib.sha256(content).digest()
+    def _find_pair(self) -> Pair:
+        """The two files behind the links of a mounted Secret: those are never changed, only left.
 
-    def _take(self, digest: bytes) -> None:
-        certificate = x509.load_pem_x509_certificate(self._certificate.read_bytes())
+        Read through the links, the files may be exchanged between one look and the next.
+        """
+        return self._certificate.resolve(strict=True), self._key.resolve(strict=True)
+
+    def _take(self, pair: Pair, digest: bytes) -> None:
+        certificate = x509.load_pem_x509_certificate(pair[0].read_bytes())
         # A pair that does not fit must fail on a context that nobody uses.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._certificate, self._key)
-        self.context.load_cert_chain(self._certificate, self._key)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
+        self.context.load_cert_chain(*pair)
         self.validity = Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
         self._digest, self._refused = digest, None
+
+
+def _digest(pair: Pair) -> bytes:
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in pair)).digest()

@@ -32,6 +32,8 @@ Lease = dict[str, Any]
 # for clocks that run at different speeds and for work in flight when trust ends.
 TRUSTED_SHARE = 2 / 3
 
+RESIGN_ATTEMPTS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
@@ -199,13 +201,28 @@ class LeaseElector:
     async def _resign(self) -> None:
         """Release on a clean end, so that the successor need not wait for the expiry."""
         lease, self._held = self._held, None
-        if lease is None:
-            return
-        spec = {**lease["spec"], "holderIdentity": "", "renewTime": self._now()}
         try:
-            await self._put({**lease, "spec": spec})
+            for _ in range(RESIGN_ATTEMPTS):
+                if lease is None:
+                    return
+                spec = {**lease["spec"], "holderIdentity": "", "renewTime": self._now()}
+                try:
+                    await self._put({**lease, "spec": spec})
+                    return
+                except Conflict:
+                    lease = await self._still_held(lease)
         except (ApiUnavailable, ApiError) as error:
             logger.info("lease not released action=resign lease=%s error=%s", self._name, error)
+
+    async def _still_held(self, lease: Lease) -> Lease | None:
+        """The Lease as it is now, if it is held under the same term.
+
+        A renewal that was under way when we were cancelled may have arrived all the same.
+        """
+        found = await self._client.get(LEASES, self._namespace, self._name)
+        same = ("holderIdentity", "leaseTransitions")
+        is_same = all((found.get("spec") or {}).get(key) == lease["spec"][key] for key in same)
+        return found if is_same else None
 
     def _trust(self, lease: Lease, started_s: float) -> bool:
         """Believe in ``lease`` from the attempt's start; False if that time is over already."""
