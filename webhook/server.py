@@ -125,7 +125,8 @@ class WebhookServer:
     async def _watch_certificate(self) -> None:
         while True:
             await asyncio.sleep(self._config.reload_interval_s)
-            await asyncio.to_thread(self._certificate.reload)
+            if await asyncio.to_thread(self._certificate.has_changed):
+                self._certificate.reload()
 
     async def _mutate(self, request: web.Request) -> web.Response:
         body = await request.read()

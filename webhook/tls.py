@@ -67,9 +67,18 @@ class ServingCertificate:
                 hint="make one with: fluxqueue certs",
             ) from error
 
+    def has_changed(self) -> bool:
+        """Tell whether ``reload`` would find anything new; may be called in another thread."""
+        try:
+            return _digest(self._find_pair()) not in {self._digest, self._refused}
+        except OSError:
+            return self._refused != b""
+
     def reload(self) -> bool:
         """Take the files if their content changed; on trouble keep what is loaded, and say so.
 
+        To be called in the thread that shakes hands: certificate and key are set one after the
+        other, and a handshake in between would find a certificate without its key.
         Returns whether another certificate is served now.
         """
         digest = b""
