@@ -149,6 +149,8 @@ async def test_a_frozen_matcher_is_replaced_and_fenced(space: Space) -> None:
         _assert_nothing_ran_twice(seen)
     terms = [row["term"] for row in await world.rows("SELECT term FROM allocations ORDER BY id")]
     assert terms == sorted(terms), "a decision was made under a term that was over"
+    # What the frozen one had taken to tell is another's only when its claim has run out.
+    await _until_told(space, [*names, *more])
     await assert_invariants(world)
 
 
