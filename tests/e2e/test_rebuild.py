@@ -33,15 +33,14 @@ async def _rows(space: Space) -> dict[str, dict[str, Any]]:
     return {row["workload_name"]: row for row in await space.world.rows(sql, space=space.name)}
 
 
-async def _holders(space: Space) -> set[tuple[str, str, str]]:
-    """Which pod of which workload holds a slot on which node; slots of one node are alike."""
+async def _holders(space: Space) -> set[tuple[str, int, str, str]]:
     sql = (
-        "SELECT f.workload_name, s.node, s.pod_uid FROM allocation_slots s"
+        "SELECT f.workload_name, s.number, s.node, s.pod_uid FROM allocation_slots s"
         " JOIN allocations a ON a.id = s.allocation_id JOIN fluxjobs f USING (uid)"
         " WHERE a.is_live AND s.pod_uid IS NOT NULL AND f.namespace = :space"
     )
     rows = await space.world.rows(sql, space=space.name)
-    return {(r["workload_name"], r["node"], r["pod_uid"]) for r in rows}
+    return {(r["workload_name"], r["number"], r["node"], r["pod_uid"]) for r in rows}
 
 
 async def _until_rows(space: Space, expected: dict[str, str]) -> dict[str, dict[str, Any]]:
@@ -133,7 +132,7 @@ async def test_a_workload_whose_fluxjob_and_row_are_both_lost(space: Space) -> N
     world = space.world
     await space.create(job("runs", pods=3, cpu="3", run=FOR_EVER))
     await space.until_state("runs", "Running")
-    holders = {(node, pod) for _, node, pod in await _holders(space)}
+    holders = {(node, pod) for _, _, node, pod in await _holders(space)}
     assert len(holders) == 3
     async with space.recording() as seen:
         before = _running(seen)
@@ -141,7 +140,7 @@ async def test_a_workload_whose_fluxjob_and_row_are_both_lost(space: Space) -> N
             await space.client.delete(FLUXJOBS, space.name, "runs-job")
             await empty(world.stack)
         await _until_rows(space, {"runs": "Running"})
-        assert {(node, pod) for _, node, pod in await _holders(space)} == holders
+        assert {(node, pod) for _, _, node, pod in await _holders(space)} == holders
         await space.until_state("runs", "Running")
         _is_unmoved(seen, before)
     await assert_invariants(world)
@@ -171,7 +170,9 @@ async def test_a_fluxjob_that_somebody_deleted_is_made_again(space: Space) -> No
 async def test_rows_that_somebody_deleted_are_made_again(space: Space) -> None:
     """A few rows are gone, the rest stands: numbers and slots as before, the next waits on."""
     world = space.world
-    await space.create(job("runs", pods=2, cpu="7", pool="single", run=FOR_EVER))
+    await space.create(
+        job("runs", pods=2, cpu="7", pool="single", run=FOR_EVER, completionMode="Indexed")
+    )
     await space.until_state("runs", "Running")
     await space.create(job("waits", cpu="7", pool="single"))
     await space.until_state("waits", "Pending", "Reserved")
@@ -211,7 +212,8 @@ async def test_a_backup_that_is_older_than_the_cluster(space: Space, tmp_path: P
     await space.delete("deleted")
     await space.delete("blocks")
     await space.until_state("next", "Running")
-    await space.create(job("new", pods=2, cpu="2", run=FOR_EVER))
+    # Indexed, so that each pod has a slot of its own to come back to.
+    await space.create(job("new", pods=2, cpu="2", run=FOR_EVER, completionMode="Indexed"))
     patch = {"spec": {"suspend": False}}
     await space.client.patch(JOBS, space.name, "held", patch)
     for name in ("new", "held"):
