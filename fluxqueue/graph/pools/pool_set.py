@@ -5,7 +5,7 @@ bytes, units); a match places all slots of a request or none. Beside *now* the p
 future that is known: running allocations with an end, and reservations with a start. One match is
 a handful of vector operations, whatever the number of cores (docs/matcher.md has the figures).
 
-Called by ``scheduler.cycle`` (decisions) and ``db.recovery`` (loading); pure: times are integer
+Called by ``scheduler.cycle`` (decisions) and ``db.decisions`` (loading); pure: times are integer
 seconds handed in. Fluxion's two outcomes are two exceptions: ``InsufficientResources`` (EBUSY) and
 ``Unsatisfiable`` (ENODEV).
 
