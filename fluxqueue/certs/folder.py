@@ -5,9 +5,6 @@ Called by ``fluxqueue certs``, ``fluxqueue up`` and the tests; the webhook only 
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +12,7 @@ from pathlib import Path
 
 from fluxqueue.certs.pairs import KeyPair, is_valid_ca, is_valid_serving, make_ca, make_serving
 from fluxqueue.errors import InvalidInput
+from fluxqueue.whole_file import PRIVATE, PUBLIC, write_whole
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
@@ -102,20 +100,5 @@ def _load(certificate: Path, key: Path) -> KeyPair | None:
 
 
 def _store(pair: KeyPair, certificate: Path, key: Path) -> None:
-    _write_whole(key, pair.key_pem, mode=0o600)
-    _write_whole(certificate, pair.certificate_pem, mode=0o644)
-
-
-def _write_whole(path: Path, content: bytes, *, mode: int) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
+    write_whole(key, pair.key_pem, mode=PRIVATE)
+    write_whole(certificate, pair.certificate_pem, mode=PUBLIC)

@@ -24,6 +24,7 @@ from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.install import install_definitions, install_webhook, remove_webhook
 from fluxqueue.localpg.server import LocalPostgres
 from fluxqueue.settings import Settings
+from fluxqueue.whole_file import write_whole
 from fluxqueue.workload.labels import OWN_NAMESPACE
 
 DATABASE_RETRY_S = 1.0
@@ -103,7 +104,7 @@ class Stack:
             await asyncio.to_thread(self.postgres.start)
             self._keepers.append(asyncio.create_task(self._keep_postgres(self.postgres)))
             # So that `fluxqueue check` and its like find the database from another shell.
-            (self.options.data_dir / "database-url").write_text(self.postgres.socket_url)
+            write_whole(self.options.data_dir / "database-url", self.postgres.socket_url)
         await self._wait_for_database()
         await asyncio.to_thread(migrate.upgrade, self.database_url)
 
@@ -300,6 +301,6 @@ def _free_port(remembered: Path) -> int:
             except OSError:
                 continue
             found = int(probe.getsockname()[1])
-            remembered.write_text(str(found))
+            write_whole(remembered, str(found))
             return found
     raise OSError("no free port on the loopback interface")

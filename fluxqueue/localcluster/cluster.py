@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import yaml
-
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.localcluster.api.server import ApiServer, ApiServerConfig
@@ -173,9 +171,7 @@ class LocalCluster:
     def write_kubeconfig(self, path: Path) -> None:
         """Write the kubeconfig, readable by its owner alone."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.chmod(0o600)
-        path.write_text(yaml.safe_dump(self.kubeconfig, sort_keys=False), encoding="utf-8")
+        self.server.write_kubeconfig(path)
 
     def client_config(self) -> ClusterConfig:
         """Settings for a ``KubeClient`` of this cluster, as the administrator."""

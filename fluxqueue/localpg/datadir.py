@@ -28,6 +28,7 @@ from typing import IO
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.localpg.binaries import PostgresBinaries
 from fluxqueue.localpg.privileges import RunMode, clean_environment, hand_over, launch_command
+from fluxqueue.whole_file import write_whole
 
 SUPERUSER = "postgres"
 DATABASE = "fluxqueue"
@@ -78,7 +79,7 @@ class DataDir:
 
     def remember_port(self, port: int) -> None:
         """Keep ``port`` for the next start."""
-        self._port_file.write_text(f"{port}\n")
+        write_whole(self._port_file, f"{port}\n")
 
     def lock(self) -> IO[str]:
         """Take the folder for this process until the returned file is closed.

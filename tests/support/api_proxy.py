@@ -24,6 +24,7 @@ from aiohttp import web
 from yarl import URL
 
 from fluxqueue.kube.config import ClusterConfig, load_kubeconfig
+from fluxqueue.whole_file import write_whole
 
 REFUSALS = {"409": "Conflict", "429": "TooManyRequests", "500": "InternalError"}
 REQUEST_FAULTS = (*REFUSALS, "reset-before", "reset-after", "slow")
@@ -74,14 +75,14 @@ class ApiProxy:
 
     async def connect(self, kubeconfig: Path, into: Path) -> None:
         """Wait for a kubeconfig, stand before its server, and write another that leads to us."""
-        while not kubeconfig.is_file() or "server" not in kubeconfig.read_text():
+        while not kubeconfig.is_file():
             await asyncio.sleep(0.02)
         self.target = load_kubeconfig(str(kubeconfig))
         self._tls = self.target.ssl_context()
         document = yaml.safe_load(kubeconfig.read_text())
         (cluster,) = document["clusters"]
         cluster["cluster"] = {"server": f"http://127.0.0.1:{self.port}"}
-        into.write_text(yaml.safe_dump(document))
+        write_whole(into, yaml.safe_dump(document))
 
     # -- one request -----------------------------------------------------------------------------
 

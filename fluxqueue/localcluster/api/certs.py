@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fluxqueue.whole_file import PUBLIC, write_whole
+
 _LIFETIME = datetime.timedelta(days=3650)
 _NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
@@ -62,10 +64,8 @@ def load_authority(path: Path) -> Authority | None:
 def save_authority(path: Path, authority: Authority) -> None:
     """Keep an authority; the key is readable by its owner only."""
     path.mkdir(parents=True, exist_ok=True)
-    (path / "ca.crt").write_bytes(authority.cert_pem)
-    key = path / "ca.key"
-    key.touch(mode=0o600)
-    key.write_bytes(authority.key_pem)
+    write_whole(path / "ca.crt", authority.cert_pem, mode=PUBLIC)
+    write_whole(path / "ca.key", authority.key_pem)
 
 
 def make_server_cert(

@@ -42,6 +42,7 @@ from fluxqueue.localcluster.resources.crd import DefinitionController
 from fluxqueue.localcluster.resources.discovery import Discovery
 from fluxqueue.localcluster.resources.openapi import OpenApi
 from fluxqueue.localcluster.resources.registry import RequestContext
+from fluxqueue.whole_file import write_whole
 
 Obj = dict[str, Any]
 
@@ -286,8 +287,7 @@ class ApiServer:
 
     def write_kubeconfig(self, path: Path) -> None:
         """Write :meth:`kubeconfig`, readable by its owner only."""
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(self.kubeconfig(), sort_keys=False))
+        write_whole(path, yaml.safe_dump(self.kubeconfig(), sort_keys=False))
 
 
 def _dns_names(host: str) -> tuple[str, ...]:
@@ -304,6 +304,5 @@ def _kept(path: Path, fresh: str) -> str:
     if path.exists():
         return path.read_text().strip()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(fresh)
+    write_whole(path, fresh)
     return fresh
