@@ -19,6 +19,7 @@ from tests.chart.rendering import (
     EVERYTHING,
     EXTERNAL,
     by_id,
+    find,
     ha_values,
     id_of,
     merged,
@@ -334,6 +335,12 @@ FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = 
         {("ConfigMap", "fluxqueue-dashboard")},
     ),
     (
+        "classes of the system",
+        {},
+        {"postgres": {"priorityClassName": "system-cluster-critical"}},
+        {("ResourceQuota", "fluxqueue-critical")},
+    ),
+    (
         "aggregated roles",
         {"rbac": {"aggregatedRoles": False}},
         {},
@@ -372,6 +379,15 @@ def test_a_flag_brings_exactly_its_objects(
     assert (more, fewer) == (expected, set())
 
 
+def test_classes_of_the_system_are_let_in_by_a_quota() -> None:
+    """GKE refuses pods of these classes in namespaces whose quota does not speak of them."""
+    assert not [one for one in render() if one["kind"] == "ResourceQuota"]
+    classes = {"worker": {"priorityClassName": "system-node-critical"}}
+    quota = find("ResourceQuota", "fluxqueue-critical", merged(ha_values(), classes))
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert scope["values"] == ["system-cluster-critical", "system-node-critical"]
+
+
 def test_ha_values_mean_more_of_everything() -> None:
     documents = by_id(render(ha_values()))
     for part in ("controller", "worker", "webhook"):
@@ -379,5 +395,6 @@ def test_ha_values_mean_more_of_everything() -> None:
         assert deployment["replicas"] >= 2
         (by_host, *_) = deployment["template"]["spec"]["topologySpreadConstraints"]
         assert by_host["whenUnsatisfiable"] == "DoNotSchedule"
+        assert by_host["nodeTaintsPolicy"] == "Honor", "a tainted node would count as an empty one"
         assert ("PodDisruptionBudget", f"fluxqueue-{part}") in documents
     assert (CHART / "values-ha.yaml").is_file()
