@@ -13,10 +13,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
-import kopf
-
 from fluxqueue.kube.config import ClusterConfig
+from fluxqueue.kube.kubernetes_package import import_without_validator
 from fluxqueue.kube.resources import FLUXJOBS
+
+import_without_validator()  # before kopf imports it in another way
+import kopf  # noqa: E402
 
 STOP_S = 15.0
 """How long kopf may take to end; its thread does not outlive the process."""

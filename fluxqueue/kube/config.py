@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.kube.kubernetes_package import import_without_validator
 
 IN_CLUSTER_HOST_ENV = "KUBERNETES_SERVICE_HOST"
 IN_CLUSTER_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -117,6 +118,7 @@ def load_kubeconfig(path: str | None = None, context: str | None = None) -> Clus
 
 def _parse_kubeconfig(source: str, context: str | None) -> ClusterConfig:
     """Let the kubernetes package do the parsing and take over what it found."""
+    import_without_validator()
     from kubernetes.client import Configuration
     from kubernetes.config import kube_config as untyped
 
@@ -149,6 +151,7 @@ def _parse_kubeconfig(source: str, context: str | None) -> ClusterConfig:
 
 def load_in_cluster() -> ClusterConfig:
     """The service account of the pod this runs in. Raises InvalidSettings outside a pod."""
+    import_without_validator()
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException
     from kubernetes.config import incluster_config as untyped
