@@ -34,18 +34,17 @@ def test_the_validator_costs_no_start_of_ours_and_can_be_had_afterwards() -> Non
         assert done.stdout == "['kubernetes']\n"
 
 
+KEEP = """
+import sys
+import kubernetes_validate as before
+from fluxqueue.kube.kubernetes_package import import_without_validator
+import_without_validator()
+assert sys.modules["kubernetes_validate"] is before
+"""
+
+
 def test_who_has_the_validator_already_keeps_it() -> None:
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import kubernetes_validate as before, sys\n"
-            "from fluxqueue.kube.kubernetes_package import import_without_validator as f; f()\n"
-            "assert sys.modules['kubernetes_validate'] is before",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", KEEP], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
