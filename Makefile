@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-fast chaos lint types imports fmt lock images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
+.PHONY: help demo up test test-fast test-real chaos lint types imports fmt lock images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -38,6 +38,10 @@ test: $(STAMP) ## All tests
 
 test-fast: $(STAMP) ## Unit and property tests only
 	$(BIN)/python -m pytest tests/unit tests/property
+
+test-real: $(STAMP) ## Tests on a real control plane, under the chart's rights: KUBEBUILDER_ASSETS=folder
+	@: $${KUBEBUILDER_ASSETS:?is to name the folder with etcd, kube-apiserver and the others}
+	FLUXQUEUE_E2E_RBAC=chart $(BIN)/python -m pytest -m real_cluster
 
 # SEED=n repeats a run's faults, DURATION=s bounds how long they go on.
 chaos: $(STAMP) ## Processes, database, API server and nodes fail at random; everything ends once
