@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from fluxqueue.cli.supervisor import Part, python
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import Role, read_roles
 from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, FluxQueueError
+from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.install import install_definitions, install_webhook, remove_webhook
@@ -28,9 +30,8 @@ from fluxqueue.whole_file import write_whole
 from fluxqueue.workload.labels import OWN_NAMESPACE
 
 DATABASE_RETRY_S = 1.0
-
-
 POSTGRES_RETRY_S = 2.0
+ANSWER_TIMEOUT_S = 2.0
 
 
 class Stack:
@@ -42,6 +43,7 @@ class Stack:
         self.postgres: LocalPostgres | None = None
         self._logs = options.data_dir / "logs"
         self._keepers: list[asyncio.Task[None]] = []
+        self._ports: list[HeldPort] = []
 
     @property
     def kubeconfig(self) -> Path:
@@ -88,9 +90,11 @@ class Stack:
         cluster = asyncio.create_task(self._start_cluster())
         try:
             await self._start_database()
-        finally:
+        except BaseException:
+            cluster.cancel()
             await asyncio.wait([cluster])
-        cluster.result()
+            raise
+        await cluster
         async with self._client() as client:
             await install_definitions(client, OWN_NAMESPACE)
         await self._start_webhook()
@@ -131,7 +135,7 @@ class Stack:
                 continue
             try:
                 await asyncio.to_thread(postgres.start)
-            except FluxQueueError as error:
+            except (FluxQueueError, OSError) as error:  # also a full disk
                 print(f"Postgres does not start and is tried again: {error}", file=sys.stderr)
                 await asyncio.sleep(POSTGRES_RETRY_S)
 
@@ -144,6 +148,8 @@ class Stack:
             python("fluxqueue.localcluster", "--data-dir", str(folder)),
             "--kubeconfig-out",
             str(self.kubeconfig),
+            "--port",
+            str(self._hold_port("cluster-port")),
             "--nodes",
             str(shape.nodes),
             "--cpu",
@@ -179,7 +185,7 @@ class Stack:
         folder = self.options.data_dir / "certs"
         names = dict.fromkeys((host, "localhost", LOOPBACK))
         files = ensure(folder, list(names), now=datetime.now(tz=UTC))
-        port = _free_port(self.options.data_dir / "webhook-port")
+        port = self._hold_port("webhook-port")
         part = self._part(
             "webhook",
             python("webhook", "--cert-dir", str(folder)),
@@ -189,10 +195,9 @@ class Stack:
             str(port),
         )
         await part.start()
-        await part.wait_ready(lambda: _answers(LOOPBACK, port))
-        configuration = build_configuration(
-            Endpoint(url=f"https://{host}:{port}"), files.ca.read_bytes()
-        )
+        authority = files.ca.read_bytes()
+        await part.wait_ready(lambda: _answers_as(authority, port))
+        configuration = build_configuration(Endpoint(url=f"https://{host}:{port}"), authority)
         async with self._client() as client:
             await install_webhook(client, configuration)
 
@@ -226,6 +231,15 @@ class Stack:
         command = python("fluxqueue", kind, "--identity", name)
         return self._part(name, command, environ={**environ, **given})
 
+    def _hold_port(self, name: str) -> int:
+        """A port for a part, which dies and starts again; the one of the last time if possible."""
+        remembered = self.options.data_dir / name
+        wanted = int(remembered.read_text()) if remembered.is_file() else 0
+        held = HeldPort(wanted)
+        self._ports.append(held)
+        write_whole(remembered, str(held.port))
+        return held.port
+
     def _settings(self, environ: dict[str, str]) -> Settings:
         return Settings.from_env({**os.environ, **environ})
 
@@ -254,6 +268,8 @@ class Stack:
         await asyncio.gather(*(part.stop() for part in self.parts.values()))
         if cluster is not None:
             await cluster.stop()
+        for held in self._ports:
+            held.release()
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
@@ -273,34 +289,22 @@ class Stack:
 
 async def _is_led(database: Database, before: dict[str, Role]) -> bool:
     """Whether a controller observes under a new term, and a worker holds the matcher's role."""
-    now = await read_roles(database)
+    try:
+        now = await read_roles(database)
+    except DatabaseUnavailable:
+        return False
     old = before["controller"].term if "controller" in before else 0
     controller, matcher = now.get("controller"), now.get("matcher")
     return controller is not None and controller.term > old and bool(matcher and matcher.is_held)
 
 
-async def _answers(host: str, port: int) -> bool:
+async def _answers_as(authority_pem: bytes, port: int) -> bool:
+    """Whether who listens there shows a certificate of ours; any server would take the call."""
+    context = ssl.create_default_context(cadata=authority_pem.decode())
     try:
-        _, writer = await asyncio.open_connection(host, port)
-    except OSError:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(LOOPBACK, port, ssl=context)
+    except (OSError, TimeoutError):
         return False
     writer.close()
     return True
-
-
-def _free_port(remembered: Path) -> int:
-    """The port used last time if it is free, else any: a second start keeps its address."""
-    import socket
-
-    wanted = int(remembered.read_text()) if remembered.is_file() else 0
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((LOOPBACK, port))
-            except OSError:
-                continue
-            found = int(probe.getsockname()[1])
-            write_whole(remembered, str(found))
-            return found
-    raise OSError("no free port on the loopback interface")

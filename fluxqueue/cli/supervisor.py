@@ -21,6 +21,8 @@ from fluxqueue.errors import FluxQueueError
 
 STOP_TIMEOUT_S = 20.0
 RESTART_MIN_S, RESTART_MAX_S = 0.1, 3.0
+READY_TIMEOUT_S = 180.0
+"""For a part that neither ends nor gets ready; a machine under load takes its time."""
 PR_SET_PDEATHSIG = 1
 LOG_TAIL_LINES = 15
 
@@ -82,10 +84,21 @@ class Part:
             pause = RESTART_MIN_S if lasted > RESTART_MAX_S else min(2 * pause, RESTART_MAX_S)
             await asyncio.sleep(pause)
             self.restarts += 1
-            await self._launch()
+            await self._launch_in_the_end()
+
+    async def _launch_in_the_end(self) -> None:
+        """Nobody else starts it again: what keeps the system from it now may pass."""
+        while True:
+            try:
+                await self._launch()
+            except OSError as error:  # no process, no memory, no file left
+                print(f"{self.name} does not start and is tried again: {error}", file=sys.stderr)
+                await asyncio.sleep(RESTART_MAX_S)
+            else:
+                return
 
     async def wait_ready(
-        self, is_ready: Callable[[], Awaitable[bool]], *, timeout_s: float = 60.0
+        self, is_ready: Callable[[], Awaitable[bool]], *, timeout_s: float = READY_TIMEOUT_S
     ) -> None:
         """Wait until ``is_ready`` says so.
 

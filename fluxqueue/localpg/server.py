@@ -11,7 +11,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -22,18 +21,19 @@ from typing import IO, Self
 from urllib.parse import quote
 
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
+from fluxqueue.held_port import LOOPBACK, HeldPort
 from fluxqueue.localpg.binaries import PostgresBinaries, find_binaries
 from fluxqueue.localpg.datadir import DATABASE, SUPERUSER, DataDir
 from fluxqueue.localpg.privileges import clean_environment, hand_over, launch_command, run_mode
 
-HOST = "127.0.0.1"
+HOST = LOOPBACK
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.01
 _ATTEMPTS_MAX = 20
 _RETRY_S = 0.25
 _PASSING_TROUBLE = (
-    "could not bind",  # another process took the port between our look and the server's
+    "could not bind",  # a wish that somebody else listens on
     "pre-existing shared memory block",  # children of a killed server are still ending
     'lock file "postmaster.pid" already exists',
 )
@@ -102,6 +102,8 @@ class _Child:
 class LocalPostgres:
     """An embedded Postgres on 127.0.0.1 and a unix socket, as a context manager or by hand.
 
+    Threads may share it: one may kill or stop the server that another is just starting.
+
     Parameters:
         data_dir: folder of its own; made when absent, reused with its data when present.
         port: TCP port; 0 takes the one used last in this folder, else any free one.
@@ -126,6 +128,9 @@ class LocalPostgres:
         self._binaries, self._environ = binaries, environ
         self._options = {**_OPTIONS, **({} if durable else _NOT_DURABLE), **(options or {})}
         self._port = self._served_port = 0
+        self._held: HeldPort | None = None
+        self._starting = threading.Lock()
+        self._is_given_up = threading.Event()
         self._socket_dir: Path | None = None
         self._child: _Child | None = None
         self._folder_lock: IO[str] | None = None
@@ -140,47 +145,63 @@ class LocalPostgres:
         Raises: ``InvalidSettings`` (no binaries, folder in use, wrong version),
         ``DatabaseUnavailable`` (the server did not come up; the message ends with its log).
         """
-        if self.is_running:
-            return self
-        if self._folder_lock is None:
-            self._folder_lock = self.data.lock()
-        try:
-            self._prepare()
-            self._launch_until_ready()
-        except BaseException:
-            self._end_child(signal.SIGKILL)
-            self._release_folder()
-            raise
-        atexit.register(self.stop)
+        with self._starting:
+            if self.is_running:
+                return self
+            if self._folder_lock is None:
+                self._folder_lock = self.data.lock()
+            try:
+                self._prepare()
+                self._launch_until_ready()
+            except BaseException:
+                self._end_child(signal.SIGKILL)
+                self._release_folder()
+                raise
+            atexit.register(self.stop)
         return self
 
     def stop(self) -> None:
-        """Stop the server cleanly (clients are disconnected) and let go of the folder."""
+        """Stop the server cleanly (clients are disconnected) and let go of the folder.
+
+        A start under way in another thread is given up.
+        """
         if os.getpid() != self._owner_pid:
             return  # a forked child's exit must not stop its parent's server
-        atexit.unregister(self.stop)
-        self._end_child(signal.SIGINT)
-        self._release_folder()
-        if self._socket_dir is not None:  # a killed server's sockets may lie in it
-            shutil.rmtree(self._socket_dir, ignore_errors=True)
+        self._is_given_up.set()
+        with self._starting:
+            self._is_given_up.clear()
+            atexit.unregister(self.stop)
+            self._end_child(signal.SIGINT)
+            self._release_folder()
+            if self._held is not None:
+                self._held.release()
+                self._held = None
+            if self._socket_dir is not None:  # a killed server's sockets may lie in it
+                shutil.rmtree(self._socket_dir, ignore_errors=True)
 
     def kill(self) -> None:
-        """End the server as ``kill -9`` does, without any clean-up; ``start`` recovers."""
+        """End the server as ``kill -9`` does, without any clean-up; ``start`` recovers.
+
+        A start under way in another thread fails with ``DatabaseUnavailable``.
+        """
         self._end_child(signal.SIGKILL)
 
     @property
     def is_running(self) -> bool:
         """Whether the server process is alive."""
-        return self._child is not None and not self._child.has_ended.is_set()
+        child = self._child
+        return child is not None and not child.has_ended.is_set()
 
     @property
     def pid(self) -> int | None:
         """Process id of the server while it runs."""
-        return self._child.pid if self._child is not None and self.is_running else None
+        child = self._child
+        return None if child is None or child.has_ended.is_set() else child.pid
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the server has ended, by whatever cause; False when the time is over."""
-        return self._child is None or self._child.has_ended.wait(timeout_s)
+        child = self._child
+        return child is None or child.has_ended.wait(timeout_s)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -264,14 +285,19 @@ class LocalPostgres:
                     value=str(self.data.root),
                     hint=f"stop it with: kill -INT {pid}",
                 )
+            self._check_wanted()
             time.sleep(_POLL_S)
+
+    def _check_wanted(self) -> None:
+        if self._is_given_up.is_set():
+            raise DatabaseUnavailable("the embedded Postgres was stopped while it started")
 
     def _launch_until_ready(self) -> None:
         is_taken = False
         for _ in range(_ATTEMPTS_MAX):
             self._port = self._choose_port(is_taken=is_taken)
-            log_start = self._launch()
-            if self._wait_until_ready():
+            log_start, child = self._launch()
+            if self._wait_until_ready(child):
                 self.data.remember_port(self._port)
                 self._served_port = self._port
                 return
@@ -287,37 +313,44 @@ class LocalPostgres:
         )
 
     def _choose_port(self, *, is_taken: bool) -> int:
+        if self._wanted_port:
+            return self._wanted_port
         if self._served_port:
+            self._hold(self._served_port)
             return self._served_port  # our URL is known by now; who has the port must let it go
-        wishes = [self._wanted_port] if self._wanted_port else []
-        wishes += [self._port, self.data.last_port] if not (is_taken or wishes) else []
-        for port in wishes:
-            if port and (port == self._wanted_port or _is_free(port)):
-                return port
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            return int(probe.getsockname()[1])
+        wishes = [] if is_taken else [self._port, self.data.last_port]
+        return self._hold(*wishes)
 
-    def _launch(self) -> int:
+    def _hold(self, *wishes: int) -> int:
+        """Keep a port from others until ``stop``, also while no server listens on it."""
+        if self._held is None or self._held.port not in wishes:
+            if self._held is not None:
+                self._held.release()
+            self._held = HeldPort(*wishes)
+        return self._held.port
+
+    def _launch(self) -> tuple[int, _Child]:
         command = [self.binaries.postgres, "-D", str(self.data.pgdata)]
         command += ["-k", str(self.socket_dir), "-p", str(self._port)]
         for name, value in self._options.items():
             command += ["-c", f"{name}={value}"]
+        self._check_wanted()
         with self.data.open_log() as log:
             start = log.tell()
-            self._child = _Child(launch_command(run_mode(), command), self.data.root, log)
-        return start
+            child = _Child(launch_command(run_mode(), command), self.data.root, log)
+        self._child = child
+        return start, child
 
-    def _wait_until_ready(self) -> bool:
+    def _wait_until_ready(self, child: _Child) -> bool:
         """Wait for the server's own word in its pid file, as pg_ctl does."""
-        assert self._child is not None
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             noted = self.data.read_pid_file()
-            if noted and noted.pid == self._child.pid and noted.is_ready:
+            if noted and noted.pid == child.pid and noted.is_ready:
                 return True
-            if self._child.has_ended.wait(_POLL_S):
+            if child.has_ended.wait(_POLL_S):
                 return False
+            self._check_wanted()
         self._end_child(signal.SIGKILL)
         return False
 
@@ -327,26 +360,15 @@ class LocalPostgres:
             return file.read().decode(errors="replace").strip()
 
     def _end_child(self, number: signal.Signals) -> None:
-        if self._child is None:
+        child = self._child
+        if child is None:
             return
         for step in (number, signal.SIGQUIT, signal.SIGKILL):
-            self._child.send(step)
-            if self._child.has_ended.wait(_STOP_TIMEOUT_S):
+            child.send(step)
+            if child.has_ended.wait(_STOP_TIMEOUT_S):
                 break
-        self._child = None
 
     def _release_folder(self) -> None:
         if self._folder_lock is not None:
             self._folder_lock.close()
             self._folder_lock = None
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        # As the server does: a connection in TIME_WAIT does not make the port taken.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True

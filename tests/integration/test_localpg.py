@@ -21,6 +21,7 @@ import pytest
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.localpg import LocalPostgres, PostgresBinaries, find_binaries, privileges
 from fluxqueue.localpg.binaries import installed_binaries
+from fluxqueue.localpg.datadir import PidFile
 from fluxqueue.localpg.privileges import RunMode
 
 REPOSITORY = Path(__file__).parents[2]
@@ -138,6 +139,51 @@ def test_kill_9_then_start_keeps_committed_rows_port_and_url(own_postgres: Local
     own_postgres.start()
     assert own_postgres.url == url
     assert one_value(url, "SELECT n FROM t") == 42
+
+
+def test_a_dead_server_s_port_is_not_given_to_anybody(own_postgres: LocalPostgres) -> None:
+    """Its clients try to connect meanwhile: one of them would soon meet itself on that port."""
+    own_postgres.kill()
+    with socket.socket() as rival, pytest.raises(OSError, match="in use"):
+        rival.bind(("127.0.0.1", own_postgres.port))
+    with pytest.raises(psycopg.OperationalError, match="refused"):
+        psycopg.connect(own_postgres.url)
+    own_postgres.start()
+    assert one_value(own_postgres.url, "SELECT 1") == 1
+
+
+def test_a_kill_in_the_midst_of_a_start_is_a_start_that_failed(
+    own_postgres: LocalPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever keeps it running hears ``DatabaseUnavailable`` and starts it again."""
+    read_pid_file = own_postgres.data.read_pid_file
+
+    def read_after_a_kill() -> PidFile | None:
+        if own_postgres.is_running:
+            own_postgres.kill()
+        return read_pid_file()
+
+    own_postgres.kill()
+    with monkeypatch.context() as patch:
+        patch.setattr(own_postgres.data, "read_pid_file", read_after_a_kill)
+        with pytest.raises(DatabaseUnavailable, match="did not start"):
+            own_postgres.start()
+    own_postgres.start()
+    assert one_value(own_postgres.url, "SELECT 1") == 1
+
+
+def test_stop_ends_a_start_under_way(own_postgres: LocalPostgres) -> None:
+    """Ctrl-C while the server starts again leaves no server behind."""
+    own_postgres.kill()
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(own_postgres.start)
+        wait_until(lambda: own_postgres.is_running or starting.done(), "the server was launched")
+        own_postgres.stop()
+        assert starting.exception(DEADLINE_S) is None or isinstance(
+            starting.exception(), DatabaseUnavailable
+        )
+    assert not own_postgres.is_running
+    assert own_postgres.data.owner_pid() is None
 
 
 def test_clean_stop_then_new_object_keeps_rows_and_url(own_postgres: LocalPostgres) -> None:

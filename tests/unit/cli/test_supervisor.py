@@ -1,0 +1,44 @@
+"""Parts start again whatever ended them, and whatever kept them from starting for a while."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.cli import supervisor
+from fluxqueue.cli.supervisor import Part
+from tests.support.waiting import eventually
+
+
+async def test_what_cannot_be_started_for_a_while_is_started_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A machine without a free process or file would else leave the part dead for good."""
+    monkeypatch.setattr(supervisor, "RESTART_MAX_S", 0.05)
+    program, away = tmp_path / "python", tmp_path / "away"
+    program.symlink_to(sys.executable)
+    part = Part("sleeper", [str(program), "-c", "import signal; signal.pause()"], tmp_path / "log")
+    await part.start()
+    try:
+        first = part.pid
+        assert first is not None
+        program.rename(away)
+        os.kill(first, signal.SIGKILL)
+
+        async def has_failed() -> bool:
+            return "sleeper does not start" in capsys.readouterr().err
+
+        await eventually(has_failed, "a start that fails")
+        away.rename(program)
+
+        async def is_back() -> bool:
+            return part.pid not in {None, first}
+
+        await eventually(is_back, "the part started again")
+    finally:
+        await part.stop(timeout_s=5)
+    assert part.pid is None
