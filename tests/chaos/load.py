@@ -44,11 +44,14 @@ class Load:
 
     async def _create(self, body: Obj) -> Obj:
         resource, name = _resource(body), body["metadata"]["name"]
+        is_there = False
         while True:
             try:
+                if is_there:
+                    return await self.space.client.get(resource, self.space.name, name)
                 return await self.space.create(body)
-            except Conflict:
-                return await self.space.client.get(resource, self.space.name, name)
+            except Conflict:  # it was made, only the answer was lost
+                is_there = True
             except (ApiUnavailable, ApiError):
                 await asyncio.sleep(0.2)
 

@@ -118,7 +118,15 @@ class Recording:
                         one = view(event.object)
                         self._note(one.uid, None if event.type == "DELETED" else one)
             except (Gone, ApiUnavailable):
-                version = await self._relist()
+                version = await self._relist_in_the_end()
+
+    async def _relist_in_the_end(self) -> str:
+        """List again as soon as the API server answers; what is not recorded is not judged."""
+        while True:
+            try:
+                return await self._relist()
+            except ApiUnavailable:
+                await asyncio.sleep(0.2)
 
     def _note(self, uid: str, one: PodView | None) -> None:
         if one is None:
