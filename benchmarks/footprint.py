@@ -124,7 +124,7 @@ async def measure(nodes: int, waiting: int, timeout_s: float) -> None:
                 print(f"  {'database':<12} {await count(database, size):7} MiB on disk")
                 sql = "SELECT count(*) AS number FROM pg_stat_activity WHERE application_name"
                 for role in ("controller", "worker"):
-                    number = await count(database, f"{sql} = 'fluxqueue-{role}'")
+                    number = await count(database, f"{sql} LIKE 'fluxqueue-{role}/%'")
                     print(f"  {role:<12} {number:7} connections")
 
 

@@ -12,6 +12,7 @@
     │   └── Unsatisfiable           can never fit as it is     (Fluxion: ENODEV)
     ├── Transient               the same call may succeed later; callers retry with back-off
     │   ├── DatabaseUnavailable
+    │   ├── OlderCodeRuns       a migration would break processes that are still connected
     │   └── ApiUnavailable      connection refused, reset, 429, 5xx (``retry_after_s``)
     ├── ApiError                the API server refused (``code``, ``reason``, ``body``)
     │   ├── NotFound
@@ -90,6 +91,10 @@ class Transient(FluxQueueError):
 
 class DatabaseUnavailable(Transient):
     """Postgres cannot be reached or broke the connection."""
+
+
+class OlderCodeRuns(Transient):
+    """A migration waits until processes of an older release are gone."""
 
 
 class ApiUnavailable(Transient):

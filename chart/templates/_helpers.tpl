@@ -211,13 +211,14 @@ PGPASSWORD where the URL has none, so it needs no escaping either. */}}
 {{- end -}}
 
 {{/* The init container that migrates. Any number may start at once: one migrates under an advisory lock, the
-others wait. In an init container, not in a hook: at the first installation a hook before everything
+others wait. --pre: old replicas still run beside the new one, so what would break them is left for the next release
+(migrations/README.md). In an init container, not in a hook: at the first installation a hook before everything
 would wait for a Postgres that comes after it, and a hook after everything for parts that wait for it. */}}
 {{- define "fluxqueue.migration" -}}
 - name: migrate
   image: {{ include "fluxqueue.image" . }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
-  command: [fluxqueue, db, upgrade]
+  command: [fluxqueue, db, upgrade, --pre]
   env:
     {{- include "fluxqueue.databaseEnv" . | nindent 4 }}
     {{- include "fluxqueue.settingsEnv" . | nindent 4 }}

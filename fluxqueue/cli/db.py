@@ -38,14 +38,42 @@ def _url(given: str) -> str:
 
 
 @app.command()
-def upgrade(revision: RevisionArgument = "head", database_url: UrlOption = "") -> None:
+def upgrade(
+    revision: RevisionArgument = "head",
+    database_url: UrlOption = "",
+    pre: Annotated[
+        bool,
+        typer.Option(
+            "--pre",
+            help="only as far as this release needs to start; older code goes on working",
+        ),
+    ] = False,
+) -> None:
     """Apply migrations; waits for the database first, safe to run from several places at once."""
     from fluxqueue.db import migrate
 
+    if pre and revision != migrate.HEAD:
+        raise InvalidSettings(
+            f"revision {revision} and --pre exclude each other",
+            where="--pre",
+            hint="give one of them",
+        )
     url = _url(database_url)
     migrate.wait_for_database(url)
-    migrate.upgrade(url, revision)
-    typer.echo(f"revision {migrate.current(url)}")
+    migrate.upgrade(url, migrate.PRE if pre else revision)
+    found = migrate.current(url)
+    typer.echo(f"revision {found}")
+    _tell_left_out(found)
+
+
+def _tell_left_out(found: str | None) -> None:
+    from fluxqueue.db import migrate
+
+    if later := migrate.left_out(found):
+        typer.echo(
+            f"left out: {', '.join(later)} (post); this release works without. The next release "
+            "brings them, or `fluxqueue db upgrade` once no older code runs"
+        )
 
 
 @app.command()
@@ -65,6 +93,7 @@ def current(database_url: UrlOption = "") -> None:
 
     found = migrate.current(_url(database_url))
     typer.echo(f"revision {found or 'none'}, newest {migrate.head()}")
+    _tell_left_out(found)
 
 
 @app.command()
@@ -72,12 +101,14 @@ def check(database_url: UrlOption = "") -> None:
     """Compare the database with the code; exit 1 and a list when they differ."""
     from fluxqueue.db import migrate
 
-    found = migrate.check(_url(database_url))
+    url = _url(database_url)
+    found = migrate.check(url)
     for line in found:
         typer.echo(line)
     if found:
         raise typer.Exit(1)
     typer.echo("the database and the code agree")
+    _tell_left_out(migrate.current(url))
 
 
 @app.command()

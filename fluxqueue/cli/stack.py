@@ -110,7 +110,7 @@ class Stack:
             # So that `fluxqueue check` and its like find the database from another shell.
             write_whole(self.options.data_dir / "database-url", self.postgres.socket_url)
         await self._wait_for_database()
-        await asyncio.to_thread(migrate.upgrade, self.database_url)
+        await asyncio.to_thread(migrate.upgrade, self.database_url, migrate.PRE)
 
     async def _wait_for_database(self) -> None:
         """Wait as long as it takes, and say so; not in a thread, which Ctrl-C could not end."""

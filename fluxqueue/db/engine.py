@@ -20,8 +20,12 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from fluxqueue import metrics
+from fluxqueue.db.revisions import head
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.settings import Settings
+
+APPLICATION = "fluxqueue-"
+"""Beginning of the name of every connection: ``fluxqueue-<role>/<newest revision it knows>``."""
 
 SEARCH_PATH = "public,procrastinate"
 """Ours first. Procrastinate's functions call each other without naming their schema."""
@@ -86,7 +90,8 @@ def connect_args(settings: Settings, *, role: str) -> dict[str, Any]:
     """Return libpq parameters for every connection of this process.
 
     Also for procrastinate's ``PsycopgConnector(conninfo=..., kwargs=...)``. Parameter: ``role``
-    says which part of fluxqueue connects; ``pg_stat_activity`` shows it.
+    says which part of fluxqueue connects; ``pg_stat_activity`` shows it, and what its code knows
+    of the schema: as long as it is connected, no migration goes beyond that (``migrate.upgrade``).
     """
     timeout_ms = int(settings.statement_timeout_s * 1000)
     return {
@@ -94,7 +99,7 @@ def connect_args(settings: Settings, *, role: str) -> dict[str, Any]:
         "connect_timeout": _CONNECT_TIMEOUT_S,
         # Of several hosts the one that takes writes; a standby or a read-only server is none.
         "target_session_attrs": "read-write",
-        "application_name": f"fluxqueue-{role}",
+        "application_name": f"{APPLICATION}{role}/{head()}",
         # The actor stands in ``history``: the rows' trigger reads it (sql/transitions.sql).
         "options": f"-c fluxqueue.actor={role}"
         f" -c search_path={SEARCH_PATH} -c statement_timeout={timeout_ms}"

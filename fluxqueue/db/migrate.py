@@ -22,18 +22,21 @@ from alembic import op
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection, NullPool, create_engine, text
 
-from fluxqueue.db.engine import libpq_url, sqlalchemy_url
+from fluxqueue.db import revisions as files
+from fluxqueue.db.engine import APPLICATION, libpq_url, sqlalchemy_url
+from fluxqueue.db.revisions import head, startable
 from fluxqueue.db.tables import metadata
-from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
+from fluxqueue.errors import DatabaseUnavailable, InvalidSettings, OlderCodeRuns
 
 log = logging.getLogger(__name__)
 
-MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 HEAD, BASE = "head", "base"
+PRE = "pre"
+"""As far as this code needs to start: *post* revisions at the end are left for later."""
+
 PROCRASTINATE_SCHEMA = "procrastinate"
 _VERSION_TABLE = "alembic_version"
 
@@ -56,20 +59,26 @@ def upgrade(url: str, revision: str = HEAD) -> None:
 
     Any number of starters may call this at once: one migrates, the others wait and find it done.
     A newer database that this code still works on is left as it is: code that was rolled back
-    starts again. Raises: ``DatabaseUnavailable``; ``InvalidSettings`` for an unknown revision, a
-    database too new for this code, or an unsuitable procrastinate.
+    starts again. Raises: ``DatabaseUnavailable``; ``OlderCodeRuns`` before a *post* revision that
+    a process which uses the database does not know; ``InvalidSettings`` for an unknown revision,
+    a database too new for this code, or an unsuitable procrastinate.
     """
     check_procrastinate()
     with _migrating(url) as connection:
         found = MigrationContext.configure(connection).get_current_revision()
-        if revision == HEAD and found not in (None, *revisions()) and _is_usable(connection, found):
+        is_named = revision not in (HEAD, PRE)
+        if not is_named and found not in (None, *revisions()) and _is_usable(connection, found):
             log.warning(
                 "the database is newer than this code, which still works on it",
                 extra={"action": "upgrade", "revision": found, "knows": head()},
             )
             return
+        target = {HEAD: head(), PRE: startable()}.get(revision, revision)
+        if {found, target} <= set(revisions()) and not files.after(found, until=target):
+            return
+        _refuse_beside_older(connection, found, target)
         connection.rollback()  # looking has begun a transaction; Alembic is to begin its own
-        _run(connection, lambda config: alembic.command.upgrade(config, revision))
+        _run(connection, lambda config: alembic.command.upgrade(config, target))
 
 
 def downgrade(url: str, revision: str) -> None:
@@ -84,23 +93,25 @@ def current(url: str) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
-def head() -> str:
-    """Return the newest revision that this code has."""
-    found = ScriptDirectory.from_config(_config()).get_current_head()
-    assert found is not None, f"no revisions in {MIGRATIONS}"
-    return found
-
-
 def revisions() -> list[str]:
-    """Return all revisions, oldest first."""
-    script = ScriptDirectory.from_config(_config())
-    return [step.revision for step in script.walk_revisions()][::-1]
+    """Return all revisions that this code has, oldest first."""
+    return [one.number for one in files.known()]
+
+
+def left_out(found: str | None) -> list[str]:
+    """Return the *post* revisions that a database at ``found`` has yet to get.
+
+    Empty where it is too old, or too new, for this code anyway.
+    """
+    missing = files.after(found) if found in revisions() else []
+    return [one.number for one in missing] if all(one.is_post for one in missing) else []
 
 
 def check(url: str) -> list[str]:
     """Compare the database with the code; an empty list means that they agree.
 
-    Each item is a sentence: the revision is not the newest, or a table differs.
+    Each item is a sentence: the revision is too old, or a table differs. While *post* revisions
+    are left out, what such ones take away or tighten may still be there.
     """
     with _connection(url) as connection:
         context = MigrationContext.configure(
@@ -108,9 +119,11 @@ def check(url: str) -> list[str]:
             opts={"compare_type": True, "compare_server_default": True, "include_name": is_ours},
         )
         found = context.get_current_revision()
-        if found != head():
-            return [f"the database is at revision {found or 'none'}, this code needs {head()}"]
-        return [_describe(item) for item in compare_metadata(context, metadata)]
+        is_behind = bool(left_out(found))
+        if found != head() and not is_behind:
+            return [f"the database is at revision {found or 'none'}, this code needs {startable()}"]
+        differences = compare_metadata(context, metadata)
+        return [_describe(item) for item in differences if not (is_behind and _is_for_post(item))]
 
 
 def create_revision(url: str, slug: str, kind: str) -> Path:
@@ -133,7 +146,7 @@ def create_revision(url: str, slug: str, kind: str) -> Path:
                 config, message=name, autogenerate=True, rev_id=number
             ),
         )
-    return MIGRATIONS / "versions" / f"{number}_{name}.py"
+    return files.MIGRATIONS / "versions" / f"{number}_{name}.py"
 
 
 def wait_for_database(
@@ -170,14 +183,17 @@ def wait_for_database(
 
 
 def is_usable(url: str) -> bool:
-    """Tell whether this code works on the database as it is: at head, or newer and compatible."""
+    """Tell whether this code works on the database as it is.
+
+    It does from its last *pre* revision on, and on a newer one that leaves it working.
+    """
     with _connection(url) as connection:
         return _is_usable(connection, MigrationContext.configure(connection).get_current_revision())
 
 
 def _is_usable(connection: Connection, found: str | None) -> bool:
     if found is None or found in revisions():
-        return found == head()
+        return found is not None and not files.after(found, until=startable())
     # Made by newer code, which said in the schema whose code it leaves working.
     has_floor = connection.execute(text("SELECT to_regclass('public.schema_floor')")).scalar()
     if has_floor is None:
@@ -189,6 +205,7 @@ def _is_usable(connection: Connection, found: str | None) -> bool:
 def wait_for_head(url: str, *, timeout_s: float | None = None) -> None:
     """Wait for the database, then for somebody (a migration Job, another starter) to upgrade it.
 
+    As far as this code needs: *post* revisions may be left out.
     Raises: ``DatabaseUnavailable`` when the time is over.
     """
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -197,14 +214,16 @@ def wait_for_head(url: str, *, timeout_s: float | None = None) -> None:
         found = current(url)
         if deadline_s is not None and time.monotonic() > deadline_s:
             raise DatabaseUnavailable(
-                f"the database is at revision {found or 'none'}, this code needs {head()}: "
+                f"the database is at revision {found or 'none'}, this code needs {startable()}: "
                 "run `fluxqueue db upgrade` of the newest release in use"
             )
         log.warning(
             "waiting for the migrations",
-            extra={"action": "wait_for_head", "revision": found, "needs": head()},
+            extra={"action": "wait_for_head", "revision": found, "needs": startable()},
         )
         time.sleep(1.0)
+    if later := left_out(current(url)):
+        log.info("post revisions are left out", extra={"action": "wait_for_head", "later": later})
 
 
 def check_procrastinate() -> None:
@@ -245,13 +264,42 @@ def run_sql_file(name: str) -> None:
     Goes past SQLAlchemy to psycopg: without parameters psycopg sends the text as it is, so that
     ``%`` and ``:name`` in function bodies need no escape.
     """
-    text = (MIGRATIONS / "sql" / name).read_text(encoding="utf-8")
+    statements = (files.MIGRATIONS / "sql" / name).read_text(encoding="utf-8")
     driver = op.get_bind().connection.driver_connection
     assert driver is not None
-    driver.execute(text)
+    driver.execute(statements)
 
 
 # -- inside --------------------------------------------------------------------------------------
+
+
+def _refuse_beside_older(connection: Connection, found: str | None, target: str) -> None:
+    """Make sure that no process which does not know the *post* revisions to come is connected.
+
+    Every connection of ours says in its name what its code knows. A database without any
+    revision has no users.
+    """
+    posts = [one.number for one in files.after(found, until=target) if one.is_post]
+    if found is None or not posts:
+        return
+    names = connection.execute(
+        text(
+            "SELECT DISTINCT application_name FROM pg_stat_activity"
+            " WHERE datname = current_database() AND starts_with(application_name, :ours)"
+        ),
+        {"ours": APPLICATION},
+    ).scalars()
+    older = sorted(
+        part
+        for part, _, knows in (name.partition("/") for name in names)
+        if knows < posts[-1] and knows
+    )
+    if older:
+        raise OlderCodeRuns(
+            f"revision {posts[-1]} is for databases that no older code uses, and older code is "
+            f"connected: {', '.join(older)}; finish the upgrade to the release that brought it, "
+            "or stop those processes, then repeat this"
+        )
 
 
 def _procrastinate_migrations() -> Path:
@@ -262,7 +310,7 @@ def _procrastinate_migrations() -> Path:
 
 def _config() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(files.MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.set_main_option("file_template", "%%(rev)s_%%(slug)s")
     return config
@@ -349,3 +397,16 @@ def _describe(item: Any) -> str:
         return f"{verb}: {table}.{column}: {in_database} in the database, {in_code} in the code"
     names = [getattr(subject, "name", subject) for subject in subjects]
     return f"{verb}: " + ".".join(str(name) for name in names if name is not None)
+
+
+def _is_for_post(item: Any) -> bool:
+    """Whether a difference is of the kind that *post* revisions make go away."""
+    if isinstance(item, list):  # several changes of one column
+        return all(_is_for_post(part) for part in item)
+    verb, *subjects = item
+    if verb == "modify_nullable":
+        _schema, _table, _column, _existing, is_nullable, _is_nullable_in_code = subjects
+        return bool(is_nullable)
+    if verb == "add_index":
+        return bool(subjects[0].unique)
+    return str(verb).startswith(("remove_", "add_constraint"))

@@ -161,5 +161,5 @@ async def assert_clean(world: World) -> None:
     sessions = await world.rows(_SESSIONS)
     assert not [row for row in sessions if "aborted" in (row["state"] or "")]
     for name in ("fluxqueue-worker", "fluxqueue-controller"):
-        count = sum(row["n"] for row in sessions if row["name"] == name)
+        count = sum(row["n"] for row in sessions if row["name"].startswith(f"{name}/"))
         assert count <= 2 * _SESSIONS_MAX, f"two processes of {name} have {count} sessions"

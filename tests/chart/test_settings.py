@@ -212,7 +212,7 @@ def test_migration_comes_before_the_part(part: str) -> None:
     spec = find("Deployment", f"fluxqueue-{part}")["spec"]["template"]["spec"]
     (init,) = spec["initContainers"]
     (main,) = spec["containers"]
-    assert init["command"] == ["fluxqueue", "db", "upgrade"]
+    assert init["command"] == ["fluxqueue", "db", "upgrade", "--pre"]
     assert main["command"] == ["fluxqueue", part]
     assert init["image"] == main["image"]
     assert environment(init)["DATABASE_URL"] == environment(main)["DATABASE_URL"]

@@ -37,7 +37,7 @@ def test_the_way_of_a_database_through_all_commands(empty_database_url: str) -> 
         (("current",), 0, f"revision none, newest {newest}\n"),
         (("check",), 1, f"the database is at revision none, this code needs {newest}\n"),
         (("upgrade",), 0, f"revision {newest}\n"),
-        (("upgrade",), 0, f"revision {newest}\n"),
+        (("upgrade", "--pre"), 0, f"revision {newest}\n"),
         (("wait", "--timeout", "30"), 0, ""),
         (("check",), 0, "the database and the code agree\n"),
         (("downgrade", "0001"), 0, "revision 0001\n"),
@@ -56,6 +56,14 @@ def test_the_option_wins_over_the_environment(empty_database_url: str) -> None:
     assert result.exit_code == 0, result.exception
     with psycopg.connect(empty_database_url) as connection:
         assert connection.execute("SELECT count(*) FROM queue").fetchone() == (0,)
+
+
+def test_a_revision_and_pre_exclude_each_other(empty_database_url: str) -> None:
+    """Neither is silently ignored."""
+    result = run("upgrade", "0001", "--pre", DATABASE_URL=empty_database_url)
+    assert isinstance(result.exception, InvalidSettings)
+    assert "--pre" in str(result.exception)
+    assert migrate.current(empty_database_url) is None
 
 
 @pytest.mark.parametrize("command", ["upgrade", "current", "check", "wait"])

@@ -20,6 +20,7 @@ from fluxqueue.db.engine import (
     sqlalchemy_url,
     translated_errors,
 )
+from fluxqueue.db.revisions import head
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.settings import Settings
@@ -48,12 +49,12 @@ def test_every_spelling_of_the_scheme_is_understood(scheme: str) -> None:
 
 
 async def test_our_views_and_procrastinates_tables_need_no_schema_name(database_url: str) -> None:
-    """``public`` first, ``procrastinate`` after it, and the connection says who it is."""
+    """``public``, then ``procrastinate``; the connection says who it is and what it knows."""
     async with engine_of(database_url) as engine, engine.connect() as connection:
         for table in ("queue", "procrastinate_jobs"):
             assert await connection.scalar(text(f"SELECT count(*) FROM {table}")) == 0
         name = await connection.scalar(text("SELECT current_setting('application_name')"))
-        assert name == "fluxqueue-test"
+        assert name == f"fluxqueue-test/{head()}"
 
 
 async def test_socket_urls_work_too(own_postgres: LocalPostgres) -> None:

@@ -113,7 +113,7 @@ async def test_connections_cut_one_by_one(
     """Every connection of the worker is terminated while Jobs come in: none is lost or doubled."""
     cut = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE application_name = 'fluxqueue-worker' AND datname = current_database()"
+        " WHERE application_name LIKE 'fluxqueue-worker/%' AND datname = current_database()"
         " ORDER BY random() LIMIT 2"
     )
     names = [f"j{n}" for n in range(12)]
