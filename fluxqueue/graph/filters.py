@@ -21,7 +21,6 @@ class PruningFilters:
         self.everywhere: set[int] = set()
         self.anchored: dict[int, set[int]] = {}
         self._number = graph.type_number
-        self._types = graph.types
         if specification:
             for pair in specification.split(","):
                 self._add_pair(pair, graph)

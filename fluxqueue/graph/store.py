@@ -412,12 +412,6 @@ class ResourceGraph:
                 )
         self.consumable |= kinds
 
-    def total_below(self, v: int, kind: int) -> int:
-        """Units of type ``kind`` strictly below ``v``."""
-        first, last = v + 1, self.end[v]
-        sizes = self.size
-        return sum(sizes[first + i] for i, t in enumerate(self.type_of[first:last]) if t == kind)
-
     def is_up(self, v: int) -> bool:
         """Whether ``v`` and everything above it is up."""
         while v >= 0:

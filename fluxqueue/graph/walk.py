@@ -135,7 +135,6 @@ class Walk:
         self.shares: dict[int, int] = {}
         self._pools = self.graph.consumable - request.exclusive_kinds
         self.has_conflict = False
-        self.visits = 0
         types = self.graph.type_number
         self._node = types["node"]
         self._constrained = {self._node, types["storage_node"]}
@@ -173,7 +172,6 @@ class Walk:
 
         Returns units, score and exclusivity of ``v`` itself as a candidate, or None.
         """
-        self.visits += 1
         is_exclusive = is_exclusive or self._is_wanted_exclusively(v, needs)
         slot, match = self._test(v, needs)
         if slot is None and match is None and not is_pristine:

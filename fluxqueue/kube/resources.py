@@ -63,9 +63,6 @@ CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap", True)
 SECRETS = Resource("", "v1", "secrets", "Secret", True)
 SERVICES = Resource("", "v1", "services", "Service", True)
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", True)
-PERSISTENT_VOLUME_CLAIMS = Resource(
-    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True
-)
 
 JOBS = Resource("batch", "v1", "jobs", "Job", True)
 CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob", True)
@@ -86,13 +83,6 @@ MUTATING_WEBHOOKS = Resource(
     "v1",
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
-    False,
-)
-VALIDATING_WEBHOOKS = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
     False,
 )
 ADMISSION_POLICIES = Resource(

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob import hostlist
 from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
@@ -200,17 +199,6 @@ def ungate_patch(
         *(_pin_by_name(pod, node) if hostname is None else _pin_by_label(pod, hostname)),
         *_annotate(pod, {labels.JOBID: str(jobid), labels.NODES: nodes}),
     ]
-
-
-def hosts_annotation(nodes: list[str]) -> str:
-    """Write the nodes of an allocation, each once, as the annotation shows them.
-
-    Raises
-    ------
-    InvalidInput
-        A name cannot stand in a hostlist.
-    """
-    return hostlist.compress(dict.fromkeys(nodes))
 
 
 def _pin_by_label(pod: Mapping[str, Any], hostname: str) -> Patch:

@@ -136,10 +136,6 @@ class OwnerGraph:
         item = self.items.get(uid)
         return item.owners if item is not None else ()
 
-    def unknown_owners(self, item: Item) -> list[Obj]:
-        """Owner references that the graph cannot answer; they are looked up live."""
-        return [owner for owner in item.owners if self.state_of(item, owner) is None]
-
     def state_of(self, item: Item, owner: Obj) -> OwnerState | None:
         """State of an owner as far as the graph knows; None if it must be looked up."""
         found = self.items.get(owner["uid"])

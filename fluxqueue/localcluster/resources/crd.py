@@ -23,18 +23,6 @@ ESTABLISH_DELAY_S = 0.02
 """Between the steps, so that clients see them one after the other as with the real server."""
 
 
-class StoreEntry(Protocol):
-    """What the store keeps for one object."""
-
-    @property
-    def obj(self) -> Obj:
-        """The object, not to be changed."""
-
-    @property
-    def managed(self) -> object:
-        """Its field owners."""
-
-
 class ObjectStore(Protocol):
     """The part of ``api.store.Store`` that is used here."""
 

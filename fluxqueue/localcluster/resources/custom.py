@@ -41,7 +41,6 @@ class CustomStrategy(BaseStrategy):
     def __init__(self, definition: Obj, version: Obj) -> None:
         spec = definition["spec"]
         self._kind = str(spec["names"]["kind"])
-        self._api_version = f"{spec['group']}/{version['name']}"
         self.version = version["name"]
         self.is_namespaced = spec["scope"] == "Namespaced"
         self.has_status = "status" in (version.get("subresources") or {})

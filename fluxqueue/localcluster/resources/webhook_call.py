@@ -33,7 +33,6 @@ class Verdict:
 
     is_allowed: bool
     patch: list[Obj] = field(default_factory=list)
-    has_patch: bool = False
     warnings: list[str] = field(default_factory=list)
     status: Obj = field(default_factory=dict)
 
@@ -196,7 +195,7 @@ def _read_patch(response: Obj, verdict: Verdict, *, is_mutating: bool) -> None:
         raise CallFailed(f"{head}: {text}")
     if response["patchType"] != "JSONPatch":
         raise _invalid(f'webhook returned invalid response.patchType of "{response["patchType"]}"')
-    verdict.patch, verdict.has_patch = patch, True
+    verdict.patch = patch
 
 
 def denial(name: str, status: Obj) -> StatusError:

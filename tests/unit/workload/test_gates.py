@@ -278,7 +278,3 @@ def test_pinning_by_name_narrows_every_term() -> None:
         {"matchExpressions": [expression], "matchFields": [name]},
         {"matchFields": [other, name]},
     ]
-
-
-def test_nodes_are_shown_once_each() -> None:
-    assert gates.hosts_annotation(["n1", "n1", "n2", "n4"]) == "n[1-2,4]"

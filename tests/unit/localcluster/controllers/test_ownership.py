@@ -87,7 +87,6 @@ def test_another_name_under_the_uid_is_looked_up() -> None:
     graph.put(_item("job", resource=JOBS, name="renamed"))
     pod = _item("pod", "job")
     assert graph.state_of(pod, pod.owners[0]) is None
-    assert graph.unknown_owners(pod) == [pod.owners[0]]
 
 
 def test_decisions_about_dependents() -> None:
