@@ -47,12 +47,14 @@ def sim(
     """Simulate the queue; exit 1 if a promise is broken or a job is left behind."""
     from fluxqueue.policy.queue_policy import queue_policy
     from fluxqueue.simulation.engine import simulate
-    from fluxqueue.simulation.gantt import Panel, draw
+    from fluxqueue.simulation.gantt import Panel, check_format, draw
     from fluxqueue.simulation.jobs import uniform_cluster
     from fluxqueue.simulation.metrics import figures, render_table
     from fluxqueue.simulation.workloads import WorkloadShape, node_faults, synthetic
 
     policies = [queue_policy(name, queue_depth=depth) for name in _policy_names(policy)]
+    if out is not None:
+        check_format(out)
     if swf is not None:
         work, what = _from_file(swf, cores, jobs)
     else:

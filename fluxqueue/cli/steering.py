@@ -162,8 +162,9 @@ def list_queue(
         database_url,
         lambda db: accounting.living(db, namespace=namespace or None, queue=queue or None),
     )
-    short = ("jobid", "namespace", "name", "user", "queue", "state", "size", "priority", "reason")
-    wide = (*short[:-1], "expected_start", "held_by", "requeues", "submitted_at", "reason")
+    first = ("jobid", "namespace", "name", "user", "queue", "state", "size", "nodes", "priority")
+    short = (*first, "reason")
+    wide = (*first, "expected_start", "held_by", "requeues", "submitted_at", "reason")
     _print(rows, short, wide, output)
 
 
@@ -177,6 +178,7 @@ def history(
     from fluxqueue.db import accounting
 
     rows = _run(database_url, lambda db: accounting.history(db, namespace, name))
+    _must_be_known(rows, name, namespace)
     for row in rows:
         detail = row["detail"]
         row["what"] = detail.get("reason") or ", ".join(
@@ -202,6 +204,7 @@ def accounting(
 
     if name:
         rows = _run(database_url, lambda db: books.runs(db, namespace or "default", name))
+        _must_be_known(rows, name, namespace or "default")
         short = ("jobid", "run", "name", "result", "nodes", "allocated_at", "ended_at", "cpu_s")
         wide = (*short, "gpu_s", "slots", "size", "queue", "user", "queued_at", "started_at")
         _print(rows, short, wide, output)
@@ -214,6 +217,13 @@ def accounting(
     )
     columns = (*groups, "runs", "cpu_h", "gpu_h", "wait_s")
     _print(rows, columns, columns, output)
+
+
+def _must_be_known(rows: Sequence[Row], name: str, namespace: str) -> None:
+    """Say so where nothing was found: an empty table would look like an answer. Exits 1."""
+    if not rows:
+        typer.echo(f"{name}: nothing is known of it in namespace {namespace}", err=True)
+        raise typer.Exit(1)
 
 
 def _time(text: str, where: str) -> datetime | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fluxqueue.db.database import Database
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.hostlist import compress
 
 Row = dict[str, Any]
 
@@ -88,13 +89,19 @@ async def history(database: Database, namespace: str, reference: str) -> list[Ro
 async def living(
     database: Database, *, namespace: str | None = None, queue: str | None = None
 ) -> list[Row]:
-    """All FluxJobs that have not ended: what runs, then what waits in the order of its turn."""
+    """All FluxJobs that have not ended: what runs, then what waits in the order of its turn.
+
+    ``nodes`` is a hostlist of where its slots are or were, None where it has none.
+    """
     async with database.begin() as tx:
-        return await tx.fetch(
+        rows = await tx.fetch(
             """
             SELECT jobid, namespace, workload_name AS name, workload_kind AS kind,
                    user_name AS user, queue, state, size, priority, expected_start, held_by,
-                   blocked_by, requeues, submitted_at, started_at, reason
+                   blocked_by, requeues, submitted_at, started_at, reason,
+                   (SELECT array_agg(s.node ORDER BY s.number)
+                    FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
+                    WHERE a.uid = fluxjobs.uid AND a.is_live) AS nodes
             FROM fluxjobs WHERE ended_at IS NULL
               AND (CAST(:namespace AS text) IS NULL OR namespace = :namespace)
               AND (CAST(:queue AS text) IS NULL OR queue = :queue)
@@ -105,3 +112,6 @@ async def living(
             namespace=namespace,
             queue=queue,
         )
+    for row in rows:
+        row["nodes"] = row["nodes"] and compress(dict.fromkeys(row["nodes"]))
+    return rows

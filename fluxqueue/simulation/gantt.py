@@ -58,6 +58,16 @@ class Block:
     height: float
 
 
+def check_format(output: Path) -> None:
+    """Refuse a suffix that is none of ``PICTURES``; asked before the work that is to be drawn."""
+    if output.suffix not in PICTURES:
+        raise InvalidSettings(
+            f"cannot draw a {output.suffix or 'file without a suffix'}",
+            where=str(output),
+            hint=f"one of {', '.join(PICTURES)}",
+        )
+
+
 def draw(panels: Sequence[Panel], output: Path) -> None:
     """Draw all panels under each other into ``output``; its suffix names the format.
 
@@ -66,12 +76,7 @@ def draw(panels: Sequence[Panel], output: Path) -> None:
     InvalidSettings
         matplotlib is not installed, or the suffix is none of ``PICTURES``.
     """
-    if output.suffix not in PICTURES:
-        raise InvalidSettings(
-            f"cannot draw a {output.suffix or 'file without a suffix'}",
-            where=str(output),
-            hint=f"one of {', '.join(PICTURES)}",
-        )
+    check_format(output)
     try:
         import matplotlib
     except ImportError as error:

@@ -11,7 +11,8 @@ from typer.testing import CliRunner, Result
 from fluxqueue.cli.main import app
 from fluxqueue.db.database import Database
 from fluxqueue.errors import InvalidInput
-from tests.support.rows import Rows, settings_for, workload
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, settings_for, workload
 
 
 @pytest.fixture
@@ -65,6 +66,34 @@ def test_the_list_is_in_the_order_of_turns(url: str) -> None:
     assert "SUBMITTED_AT" in run(url, "list", "-o", "wide").stdout
     found = json.loads(run(url, "list", "-n", "other", "-o", "json").stdout)
     assert [(one["name"], one["priority"], one["queue"]) for one in found] == [("b", 7, "batch")]
+
+
+def test_what_runs_is_listed_with_where(url: str) -> None:
+    """What waits is nowhere."""
+
+    async def match() -> None:
+        async with Database(settings_for(url), role="test") as database:
+            rows = Rows(database)
+            await rows.see(workload("wide", request(8, cpu=1)))
+            await rows.add_nodes(*(cpu_node(f"n{n}", 4) for n in (1, 2, 3)))
+            await rows.match()
+
+    asyncio.run(match())
+    found = {one["name"]: one for one in json.loads(run(url, "list", "-o", "json").stdout)}
+    assert found["wide"]["nodes"] == "n[1-3]"
+    assert found["a"]["nodes"] == "n1"
+    header, *lines = run(url, "list").stdout.splitlines()
+    at = header.index("NODES")
+    assert {line[at:].split()[0] for line in lines} == {"n1", "n[1-3]"}
+    assert run(url, "hold", "a").exit_code == 1
+
+
+@pytest.mark.parametrize("command", ["history", "accounting"])
+def test_nothing_known_is_no_answer(url: str, command: str) -> None:
+    """Rather than an empty table."""
+    result = run(url, command, "nobody")
+    assert result.exit_code == 1
+    assert "nobody: nothing is known of it in namespace default" in result.output
 
 
 def test_the_books_are_summed_and_shown_run_by_run(url: str) -> None:

@@ -39,6 +39,13 @@ def test_a_saved_workload_gives_the_same_figures(tmp_path: Path) -> None:
     assert run(*size, "--swf", str(saved)).splitlines()[-1] == first
 
 
+def test_a_chart_that_cannot_be_drawn_is_refused_before_the_work() -> None:
+    """A long simulation is not thrown away at its end."""
+    result = CliRunner().invoke(app, ["sim", "--jobs", "12", "--out", "chart.gif"])
+    assert isinstance(result.exception, InvalidInput)
+    assert result.output == ""
+
+
 def test_the_sample_and_a_chart(tmp_path: Path) -> None:
     """The command of the documentation."""
     chart = tmp_path / "gantt.svg"
