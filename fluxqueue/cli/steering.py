@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
+import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -251,7 +252,7 @@ def _steer(
     output: Output,
     database_url: str,
 ) -> None:
-    who = actor or f"{getpass.getuser()}@{socket.gethostname()}"
+    who = actor or f"{_user()}@{socket.gethostname()}"
     outcomes = _run(database_url, lambda db: verb(db, namespace, names, who))
     if output is Output.JSON:
         fields = ("reference", "is_done", "message", "jobid", "name", "state")
@@ -262,6 +263,14 @@ def _steer(
             typer.echo(f"{number}: {one.message}", err=not one.is_done)
     if not all(one.is_done for one in outcomes):
         raise typer.Exit(1)
+
+
+def _user() -> str:
+    """Name of who calls; in the images no user has one (KeyError; OSError from Python 3.13 on)."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
 
 
 def _run(database_url: str, read: Callable[[Database], Awaitable[list[Any]]]) -> list[Any]:

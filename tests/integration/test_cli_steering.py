@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -86,6 +87,20 @@ def test_what_runs_is_listed_with_where(url: str) -> None:
     at = header.index("NODES")
     assert {line[at:].split()[0] for line in lines} == {"n1", "n[1-3]"}
     assert run(url, "hold", "a").exit_code == 1
+
+
+def test_a_user_without_a_name_may_steer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the images, whose user stands in no /etc/passwd: `kubectl exec` worked for nobody."""
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    result = run(url, "hold", "a")
+    assert result.exit_code == 0, result.exception
+    assert f"uid-{os.getuid()}@" in run(url, "history", "a").stdout
 
 
 @pytest.mark.parametrize("command", ["history", "accounting"])
