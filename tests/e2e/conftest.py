@@ -5,7 +5,6 @@ After every test the invariants are asserted and nothing may be left behind (``h
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -18,6 +17,7 @@ from pytest_asyncio import is_async_test
 
 from tests.e2e.health import assert_nothing_left
 from tests.e2e.objects import job
+from tests.e2e.rights import is_under_rights, sufficient_rights
 from tests.e2e.space import Space, make_space, remove_space
 from tests.e2e.world import NODES, World, embedded_world, real_world
 from tests.support.control_plane import missing_reason
@@ -69,9 +69,7 @@ async def world(
         folder.chmod(0o755)  # where the server runs as nobody it must reach its data
         logs = tmp_path_factory.mktemp(f"logs-{cluster_kind}")
         exits.callback(shutil.copytree, folder / "logs", logs, dirs_exist_ok=True)
-        if cluster_kind == "real" and os.environ.get("FLUXQUEUE_E2E_RBAC") == "chart":
-            from tests.e2e.rights import sufficient_rights
-
+        if is_under_rights(cluster_kind):
             running = await exits.enter_async_context(sufficient_rights(folder))
         elif cluster_kind == "real":
             control_plane = request.getfixturevalue("control_plane")

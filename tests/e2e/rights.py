@@ -5,13 +5,15 @@ Chosen for the whole suite by ``FLUXQUEUE_E2E_RBAC=chart``, and always by ``test
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fluxqueue.kube.client import KubeClient
-from tests.e2e.world import World, real_world
+from tests.e2e.world import World, embedded_world, real_world
 from tests.support import chart_rights
 from tests.support.control_plane import ControlPlane
 
@@ -29,8 +31,27 @@ class RightsWorld:
         return chart_rights.read_uses(self.folder)
 
 
+def is_under_rights(kind: str) -> bool:
+    """Whether worlds on this kind of cluster have the chart's rights instead of all."""
+    return kind == "real" and os.environ.get("FLUXQUEUE_E2E_RBAC") == "chart"
+
+
 @asynccontextmanager
-async def rights_world(folder: Path) -> AsyncIterator[RightsWorld]:
+async def own_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[World]:
+    """A world on a cluster that nobody else uses; ``more`` are further options of the stack."""
+    if kind == "embedded":
+        async with embedded_world(folder, **more) as world:
+            yield world
+    elif is_under_rights(kind):
+        async with sufficient_rights(folder, **more) as world:
+            yield world
+    else:
+        async with ControlPlane() as control_plane, real_world(folder, control_plane, **more) as w:
+            yield w
+
+
+@asynccontextmanager
+async def rights_world(folder: Path, **more: Any) -> AsyncIterator[RightsWorld]:
     """Everything running under the chart's rights; what is refused shows in ``uses``."""
     with chart_rights.audited_control_plane(folder) as control_plane:
         kubeconfigs = await _install(control_plane, folder)
@@ -39,14 +60,15 @@ async def rights_world(folder: Path) -> AsyncIterator[RightsWorld]:
             control_plane,
             kubeconfigs={part: kubeconfigs[part] for part in ("controller", "worker")},
             environ=chart_rights.ENVIRON,
+            **more,
         ) as world:
             yield RightsWorld(world, kubeconfigs, folder)
 
 
 @asynccontextmanager
-async def sufficient_rights(folder: Path) -> AsyncIterator[World]:
+async def sufficient_rights(folder: Path, **more: Any) -> AsyncIterator[World]:
     """The same for a whole suite, at whose end nothing may have been refused."""
-    async with rights_world(folder) as rights:
+    async with rights_world(folder, **more) as rights:
         yield rights.world
         assert not chart_rights.missing(rights.uses()), "the chart's rights do not suffice"
 

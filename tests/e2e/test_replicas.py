@@ -27,10 +27,10 @@ from fluxqueue.workload.labels import OWN_NAMESPACE
 from tests.e2e.health import assert_invariants, assert_nothing_left
 from tests.e2e.objects import job
 from tests.e2e.recording import Recording
+from tests.e2e.rights import own_world
 from tests.e2e.space import Space, create_with_patience, make_space, remove_space
-from tests.e2e.world import World, embedded_world, real_world
+from tests.e2e.world import World
 from tests.support.balancer import Balancer
-from tests.support.control_plane import ControlPlane
 from tests.support.waiting import eventually
 from webhook.configuration import NAME
 
@@ -54,12 +54,7 @@ async def replicas(
         folder.chmod(0o755)
         logs = tmp_path_factory.mktemp(f"logs-replicas-{cluster_kind}")
         exits.callback(shutil.copytree, folder / "logs", logs, dirs_exist_ok=True)
-        if cluster_kind == "real":
-            control_plane = exits.enter_context(ControlPlane())
-            running = real_world(folder, control_plane, **REPLICAS)
-        else:
-            running = embedded_world(folder, **REPLICAS)
-        world = await exits.enter_async_context(running)
+        world = await exits.enter_async_context(own_world(cluster_kind, folder, **REPLICAS))
         balancer = await exits.enter_async_context(_two_webhooks(world))
         yield world, balancer
 

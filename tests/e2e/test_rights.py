@@ -46,7 +46,6 @@ async def rights(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Righ
                 yield running
         finally:
             shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
-            shutil.copy(chart_rights.audit_log(folder), logs)
 
 
 async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWorld) -> None:

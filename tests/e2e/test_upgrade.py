@@ -20,8 +20,9 @@ import pytest_asyncio
 from fluxqueue.cli.supervisor import Part
 from tests.e2e.health import assert_invariants, assert_nothing_left
 from tests.e2e.objects import bare_pod, job
+from tests.e2e.rights import own_world
 from tests.e2e.space import Space, create_with_patience, make_space, remove_space
-from tests.e2e.world import World, embedded_world
+from tests.e2e.world import World
 from tests.support.next_version import APPLICATION, command_of_next, make_next_version
 from tests.support.waiting import eventually
 
@@ -32,13 +33,13 @@ LONG = {"duration": "120s"}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def own_world(tmp_path: Path) -> AsyncIterator[World]:
+async def old_world(cluster_kind: str, tmp_path: Path) -> AsyncIterator[World]:
     """A world of this test's own: the others' parts stay what they are."""
     with tempfile.TemporaryDirectory(prefix="fluxqueue-upgrade-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         try:
-            async with embedded_world(folder) as world:
+            async with own_world(cluster_kind, folder) as world:
                 yield world
         finally:
             shutil.copytree(folder / "logs", tmp_path / "logs", dirs_exist_ok=True)
@@ -91,9 +92,9 @@ async def _running_pods(space: Space, names: list[str]) -> dict[str, str]:
     return {p["metadata"]["uid"]: p["status"]["phase"] for p in found}
 
 
-async def test_every_part_to_the_next_version_and_back(own_world: World, tmp_path: Path) -> None:
+async def test_every_part_to_the_next_version_and_back(old_world: World, tmp_path: Path) -> None:
     """Old code on the new schema, old and new side by side, then a rollback without a downgrade."""
-    world, order = own_world, random.Random(20261121)
+    world, order = old_world, random.Random(20261121)
     root = await asyncio.to_thread(make_next_version, tmp_path)
     space = await make_space(world)
     running = [f"running-{n}" for n in range(4)]

@@ -80,6 +80,7 @@ def audited_control_plane(folder: Path) -> Iterator[ControlPlane]:
         ],
     }
     (folder / "policy.json").write_text(json.dumps(policy))
+    audit_log(folder).parent.mkdir(exist_ok=True)
     flags = [
         f"--audit-policy-file={folder / 'policy.json'}",
         f"--audit-log-path={audit_log(folder)}",
@@ -89,8 +90,8 @@ def audited_control_plane(folder: Path) -> Iterator[ControlPlane]:
 
 
 def audit_log(folder: Path) -> Path:
-    """Where the API server writes."""
-    return folder / "audit.log"
+    """Where the API server writes: beside the parts' logs, which tests keep."""
+    return folder / "logs" / "audit.log"
 
 
 def documents() -> list[Document]:
