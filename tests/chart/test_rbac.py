@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.checking import view
+from fluxqueue.kube.resources import Resource
 from tests.chart.rendering import EVERYTHING, NAMESPACE, RELEASE, Document, render
 
 FLUX = "jobs.converged-computing.org"
@@ -84,6 +86,13 @@ def test_controller() -> None:
             ("", "secrets", (f"{RELEASE}-webhook-certificate",), ("get", "update")),
         },
     }
+
+
+def test_check_can_be_run_in_a_pod_of_the_controller() -> None:
+    """As docs/operations.md says: what the check lists, the controller may list."""
+    asked = {(one.group, one.plural) for one in vars(view).values() if isinstance(one, Resource)}
+    assert len(asked) >= 4
+    assert asked <= {(rule[0], rule[1]) for rule in CONTROLLER if "list" in rule[3]}
 
 
 def test_controller_beside_cert_manager() -> None:

@@ -1,4 +1,4 @@
-"""docs/operations.md and docs/images.md held against the chart and the settings they talk of."""
+"""Documents held against the chart, the settings and the commands they talk of."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 
+from fluxqueue.cli.main import app
 from fluxqueue.settings import Settings
 from tests.chart.rendering import RELEASE, find, pod_specs, render, render_files
 from tests.support.wheel import ROOT
 
-DOCUMENTS = ("docs/operations.md", "docs/images.md", ".ci/quickstart")
+DOCUMENTS = sorted(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "README.md", ROOT / ".ci" / "quickstart", *(ROOT / "docs").glob("*.md"))
+)
 
 
 def text_of(document: str) -> str:
@@ -66,6 +71,21 @@ def test_variables_that_are_named_are_settings(document: str) -> None:
         assert name in known, name
         if default:
             assert float(default) == known[name], name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_that_are_named_exist(document: str) -> None:
+    """With the options that they are given, be it in a pod (`exec ... -- fluxqueue`) or a shell."""
+    called = r"(?:^\$ (?:\w+=\S+ )*|`|-- |&& )(?:kubectl )?fluxqueue ([a-z][^`|#&\n]*)"
+    for line in re.findall(called, text_of(document), re.M):
+        words = line.replace("[", " ").replace("]", " ").split()
+        command: Any = get_command(app)
+        while words and hasattr(command, "commands"):
+            assert words[0] in command.commands, line
+            command = command.commands[words.pop(0)]
+        options = {name for one in command.params for name in one.opts} | {"--help"}
+        given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert given <= options, line
 
 
 def test_objects_that_commands_name_are_rendered() -> None:
