@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
@@ -30,18 +30,11 @@ from tests.support import compose
 from tests.support.waiting import eventually
 from tests.support.wheel import Installation, clean_environ
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 URL_IN_FILE = "postgresql://fluxqueue:fluxqueue@postgres:5432/fluxqueue"
-READY_S = 60.0
-END_S = 30.0
-
-
-def free_port() -> str:
-    """A port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+READY_S = 150.0
+END_S = 60.0
 
 
 @dataclass(slots=True)
@@ -51,10 +44,14 @@ class Processes:
     installation: Installation
     folder: Path
     database_url: str
-    cluster_port: str = field(default_factory=free_port)
-    webhook_port: str = field(default_factory=free_port)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _http_ports: dict[str, str] = field(default_factory=dict)
+    _ports: dict[str, HeldPort] = field(default_factory=dict)
+
+    def port(self, name: str) -> str:
+        """The port of loopback that stands for one of the file's, always the same."""
+        if name not in self._ports:
+            self._ports[name] = HeldPort()
+        return str(self._ports[name].port)
 
     def translate(self, service: str, text: str) -> str:
         """Put our paths, names and ports in place of the container's; no word is left out."""
@@ -65,8 +62,8 @@ class Processes:
         text = re.sub(r"/(certs|cluster|kube)\b", str(self.folder) + r"/\1", text)
         text = re.sub(r"(//|=)kubernetes\b", r"\g<1>127.0.0.1", text)
         text = text.replace("//webhook:", "//localhost:")
-        text = text.replace("6443", self.cluster_port).replace("8443", self.webhook_port)
-        return text.replace("8081", self._http_ports[service])
+        text = text.replace("6443", self.port("cluster")).replace("8443", self.port("webhook"))
+        return text.replace("8081", self.port(f"http of {service}"))
 
     def command(self, name: str, words: list[str]) -> list[str]:
         """A command line of a service, translated."""
@@ -75,11 +72,10 @@ class Processes:
     def environ(self, name: str, service: compose.Service) -> dict[str, str]:
         """The variables of a service and nothing of this process's that could stand in."""
         own = {k: self.translate(name, v) for k, v in service.get("environment", {}).items()}
-        return clean_environ(**own, FLUXQUEUE_HTTP_PORT=self._http_ports[name])
+        return clean_environ(**own, FLUXQUEUE_HTTP_PORT=self.port(f"http of {name}"))
 
     def start(self, name: str, service: compose.Service) -> None:
         """Start a service and wait as Compose does: for its end, or for its health."""
-        self._http_ports[name] = free_port()
         with self.log(name).open("wb") as log:
             self.running[name] = subprocess.Popen(
                 self.command(name, compose.command_line(service)),

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import re
-import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, LEASES
@@ -42,7 +42,7 @@ class Probed:
     async def get(self, path: str) -> tuple[int, str]:
         """Status and text; status 0 while nobody listens."""
         url = f"http://127.0.0.1:{self.port}{path}"
-        timeout = aiohttp.ClientTimeout(total=10)
+        timeout = aiohttp.ClientTimeout(total=60)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
@@ -104,9 +104,8 @@ async def start(tmp_path: Path, cluster: LocalCluster) -> AsyncIterator[Starter]
 async def _running(
     part: str, url: str, folder: Path, environ: dict[str, str]
 ) -> AsyncIterator[Probed]:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = int(environ.pop("port", 0)) or int(probe.getsockname()[1])
+    held = HeldPort()
+    port = int(environ.pop("port", 0)) or held.port
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -127,10 +126,11 @@ async def _running(
     try:
         yield Probed(part, process, port)
     finally:
+        held.release()
         if process.returncode is None:
             process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), 30)
+            await asyncio.wait_for(process.wait(), 60)
         except TimeoutError:
             process.kill()
         (folder / f"{part}-{port}.log").write_bytes(await reading)
@@ -252,5 +252,5 @@ async def test_two_processes_on_one_port_are_refused_with_the_way_out(
     first = await start("worker", database_url)
     await first.until("/healthz", 200)
     second = await start("worker", database_url, port=str(first.port))
-    assert await asyncio.wait_for(second.process.wait(), 60) == 2
+    assert await asyncio.wait_for(second.process.wait(), 150) == 2
     assert first.process.returncode is None

@@ -21,7 +21,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.config import ClusterConfig
 from tests.support.control_plane_keys import write_certificates, write_private
 
@@ -161,6 +161,7 @@ class ControlPlane:
         self._servers: dict[str, Server] = {}
         self._commands: dict[str, list[str]] = {}
         self._folder: Path | None = None
+        self._ports: list[HeldPort] = []
         self.url = ""
         self.ca_pem = ""
         self._tokens = {user: secrets.token_urlsafe(24) for user in _USERS}
@@ -186,6 +187,8 @@ class ControlPlane:
         for name in reversed(PROGRAMS):
             if name in self._servers:
                 self._servers.pop(name).end()
+        for held in self._ports:
+            held.release()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -289,7 +292,8 @@ class ControlPlane:
 
     def _prepare(self, binaries: Mapping[str, str]) -> None:
         """Write keys, certificates, tokens and kubeconfigs; decide ports and command lines."""
-        etcd_port, peer_port, api_port = _free_ports(3)
+        self._ports = [HeldPort() for _ in range(3)]
+        etcd_port, peer_port, api_port = (held.port for held in self._ports)
         self.url = f"https://{HOST}:{api_port}"
         self.ca_pem = write_certificates(self.folder, HOST)
         rows = [
@@ -418,18 +422,6 @@ def _scheduler_flags(folder: Path) -> list[str]:
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
     ]
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free now; all held at once, so that they differ."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 # -- by hand -------------------------------------------------------------------------------------

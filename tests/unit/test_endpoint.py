@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+from collections.abc import Iterator
 
 import aiohttp
 import pytest
@@ -11,12 +11,15 @@ import pytest
 from fluxqueue import endpoint as module
 from fluxqueue.endpoint import Endpoint, Heartbeats
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.held_port import HeldPort
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port for this test alone."""
+    held = HeldPort()
+    yield held.port
+    held.release()
 
 
 async def _get(port: int, path: str) -> tuple[int, str]:
@@ -27,8 +30,7 @@ async def _get(port: int, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_lives_but_is_not_ready_until_started() -> None:
-    port = _free_port()
+async def test_lives_but_is_not_ready_until_started(port: int) -> None:
     async with Endpoint(port) as endpoint:
         endpoint.waits_for("the database")
         assert await _get(port, "/healthz") == (200, "ok\n")
@@ -38,7 +40,7 @@ async def test_lives_but_is_not_ready_until_started() -> None:
 
 
 async def test_every_check_that_fails_is_named_and_a_slow_one_has_failed(
-    monkeypatch: pytest.MonkeyPatch,
+    port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHECK_TIMEOUT_S", 0.05)
 
@@ -48,7 +50,6 @@ async def test_every_check_that_fails_is_named_and_a_slow_one_has_failed(
     async def good() -> str | None:
         return None
 
-    port = _free_port()
     async with Endpoint(port) as endpoint:
         endpoint.started()
         endpoint.ready_checks |= {"one": bad, "two": good, "three": asyncio.Event().wait}  # type: ignore[dict-item]
@@ -58,9 +59,8 @@ async def test_every_check_that_fails_is_named_and_a_slow_one_has_failed(
         assert (await _get(port, "/healthz"))[0] == 200, "a restart would not help"
 
 
-async def test_a_loop_that_does_not_turn_makes_the_process_unhealthy() -> None:
+async def test_a_loop_that_does_not_turn_makes_the_process_unhealthy(port: int) -> None:
     heartbeats = Heartbeats()
-    port = _free_port()
     async with Endpoint(port) as endpoint:
         endpoint.live_checks["loops"] = heartbeats.problem
         heartbeats.beat("sweep", within_s=60)
@@ -73,8 +73,7 @@ async def test_a_loop_that_does_not_turn_makes_the_process_unhealthy() -> None:
         assert (await _get(port, "/healthz"))[0] == 200, "it ended as it should"
 
 
-async def test_a_port_that_is_taken_is_refused_with_the_way_out() -> None:
-    port = _free_port()
+async def test_a_port_that_is_taken_is_refused_with_the_way_out(port: int) -> None:
     async with Endpoint(port):
         with pytest.raises(InvalidSettings, match="FLUXQUEUE_HTTP_PORT") as caught:
             async with Endpoint(port):
