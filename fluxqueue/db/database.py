@@ -8,7 +8,7 @@ cannot be forgotten.
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -49,13 +49,13 @@ class Transaction:
         return None if row is None else dict(row)
 
     async def execute(self, sql: str, **values: Any) -> int:
-        """Run one statement and give the number of rows it touched."""
-        return (await self.connection.execute(statement(sql), values)).rowcount
+        """Run one statement and give the number of rows it touched.
 
-    async def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run one statement for each of ``rows``."""
-        if rows:
-            await self.connection.execute(statement(sql), list(rows))
+        Many rows go into one statement as arrays. One statement for each (executemany) would be a
+        pipeline: of a client that stops in the midst of it the server believes that it is active,
+        no time-out ends its transaction, and its locks hold up everybody for as long as it hangs.
+        """
+        return (await self.connection.execute(statement(sql), values)).rowcount
 
     def wake(self, *tasks: TaskName) -> None:
         """Ask for tasks with this transaction; asking twice is asking once."""

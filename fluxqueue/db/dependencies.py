@@ -92,15 +92,20 @@ async def _remember_satisfied(
     tx: Transaction, edges: Mapping[str, Sequence[tuple[int, Edge]]]
 ) -> None:
     """Satisfied stays satisfied, also if what had started is requeued later."""
-    await tx.execute_many(
-        "UPDATE dependencies SET is_satisfied = true WHERE uid = :uid AND number = :number",
-        [
-            {"uid": uid, "number": number}
-            for uid, mine in sorted(edges.items())
-            for number, edge in mine
-            if not edge.is_satisfied and outcome(edge) is Outcome.SATISFIED
-        ],
-    )
+    new = [
+        (uid, number)
+        for uid, mine in sorted(edges.items())
+        for number, edge in mine
+        if not edge.is_satisfied and outcome(edge) is Outcome.SATISFIED
+    ]
+    if new:
+        await tx.execute(
+            "UPDATE dependencies d SET is_satisfied = true"
+            " FROM unnest(CAST(:uids AS text[]), CAST(:numbers AS int[])) AS n (uid, number)"
+            " WHERE d.uid = n.uid AND d.number = n.number",
+            uids=[uid for uid, _ in new],
+            numbers=[number for _, number in new],
+        )
 
 
 async def _circle(tx: Transaction, uid: str, edges: Sequence[Edge]) -> list[tuple[str, str]]:

@@ -62,12 +62,13 @@ async def put_payloads(
 ) -> None:
     """Leave effects that say more than their key, and wake their task."""
     if effects:
-        await tx.execute_many(
-            "INSERT INTO outbox (kind, key, payload) VALUES (:kind, :key, CAST(:payload AS jsonb))",
-            [
-                {"kind": task.value, "key": key, "payload": orjson.dumps(payload).decode()}
-                for key, payload in effects
-            ],
+        await tx.execute(
+            "INSERT INTO outbox (kind, key, payload)"
+            " SELECT CAST(:kind AS text), key, CAST(payload AS jsonb)"
+            " FROM unnest(CAST(:keys AS text[]), CAST(:payloads AS text[])) AS e (key, payload)",
+            kind=task.value,
+            keys=[key for key, _ in effects],
+            payloads=[orjson.dumps(payload).decode() for _, payload in effects],
         )
         tx.wake(task)
 
@@ -92,17 +93,18 @@ async def finish_and_claim(
             await tx.execute(
                 "DELETE FROM outbox WHERE id = ANY(CAST(:ids AS bigint[]))", ids=outcome.done
             )
-        await tx.execute_many(
-            """
-            UPDATE outbox SET last_error = :error,
-                due_at = now() + make_interval(secs => least(:max_s, 0.2 * 2 ^ least(attempts, 12)))
-            WHERE id = :id
-            """,
-            [
-                {"id": row_id, "error": error[:500], "max_s": RETRY_MAX_S}
-                for row_id, error in outcome.failed.items()
-            ],
-        )
+        if outcome.failed:
+            await tx.execute(
+                """
+                UPDATE outbox o SET last_error = f.error, due_at = now()
+                    + make_interval(secs => least(:max_s, 0.2 * 2 ^ least(attempts, 12)))
+                FROM unnest(CAST(:ids AS bigint[]), CAST(:errors AS text[])) AS f (id, error)
+                WHERE o.id = f.id
+                """,
+                ids=list(outcome.failed),
+                errors=[error[:500] for error in outcome.failed.values()],
+                max_s=RETRY_MAX_S,
+            )
         rows = await tx.fetch(_CLAIM, kind=task.value, claim_s=CLAIM_S, limit=limit)
     return sorted((OutboxRow(**row) for row in rows), key=lambda row: row.id)
 

@@ -56,6 +56,12 @@ WHERE (q.uid, q.generation, q.spec, q.namespaces, q.fault)
 RETURNING name
 """
 
+_SAVE_FAULTS = """
+UPDATE fluxqueues q SET fault = r.fault, generation = r.generation
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (name text, generation bigint, fault text)
+WHERE q.name = r.name AND r.fault IS NOT NULL AND q.fault IS DISTINCT FROM r.fault
+"""
+
 
 async def save_queues(tx: Transaction, seen: Sequence[QueueSeen], gone: Iterable[str]) -> None:
     """Write queues as they are, forget those that are gone, and tell the matcher of changes.
@@ -64,15 +70,7 @@ async def save_queues(tx: Transaction, seen: Sequence[QueueSeen], gone: Iterable
     """
     rows = [_to_row(one) for one in seen]
     changed = await tx.fetch(_SAVE, rows=orjson.dumps(rows).decode())
-    await tx.execute_many(
-        "UPDATE fluxqueues SET fault = :fault, generation = :generation"
-        " WHERE name = :name AND fault IS DISTINCT FROM :fault",
-        [
-            {"name": one.name, "fault": one.fault, "generation": one.generation}
-            for one in seen
-            if one.fault is not None
-        ],
-    )
+    await tx.execute(_SAVE_FAULTS, rows=orjson.dumps(rows).decode())
     removed = await tx.fetch(
         "DELETE FROM fluxqueues WHERE name = ANY(CAST(:gone AS text[])) RETURNING name",
         gone=[name for name in gone if name != DEFAULT_QUEUE],

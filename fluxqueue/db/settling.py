@@ -167,18 +167,7 @@ async def _store(
     tx: Transaction, row: Mapping[str, Any], allocation_id: int, decision: FollowDecision
 ) -> None:
     uid = row["uid"]
-    changes: list[dict[str, Any]] = [
-        {"n": number, "state": SlotState.FREE, "pod": None} for number in decision.free
-    ]
-    changes += [{"n": n, "state": SlotState.RETURNED, "pod": None} for n in decision.give_back]
-    # Last, so that a pod's uid is free again before it is written a second time.
-    changes += [{"n": n, "state": SlotState.HELD, "pod": pod} for n, pod in decision.assign]
-    await tx.execute_many(
-        "UPDATE allocation_slots SET state = :state, pod_uid = :pod, returned_at ="
-        " CASE WHEN CAST(:state AS text) = 'returned' THEN now() END"
-        " WHERE allocation_id = :a AND number = :n",
-        [{**change, "state": str(change["state"]), "a": allocation_id} for change in changes],
-    )
+    await _store_slots(tx, allocation_id, decision)
     if decision.is_ended or decision.is_requeued:
         await tx.execute(
             "UPDATE allocations SET is_live = false, ended_at = now() WHERE id = :id",
@@ -204,6 +193,34 @@ async def _store(
             has_run=decision.state is not FluxJobState.CANCELLED,
             is_ended=decision.is_ended,
             uid=uid,
+        )
+
+
+async def _store_slots(tx: Transaction, allocation_id: int, decision: FollowDecision) -> None:
+    """Let go first, so that a pod's uid is free again before it is written a second time."""
+    if decision.free or decision.give_back:
+        await tx.execute(
+            """
+            UPDATE allocation_slots SET pod_uid = NULL,
+                state = CASE WHEN number = ANY(CAST(:back AS int[])) THEN 'returned'
+                             ELSE 'free' END,
+                returned_at = CASE WHEN number = ANY(CAST(:back AS int[])) THEN now() END
+            WHERE allocation_id = :a AND number = ANY(CAST(:numbers AS int[]))
+            """,
+            a=allocation_id,
+            back=list(decision.give_back),
+            numbers=[*decision.free, *decision.give_back],
+        )
+    if decision.assign:
+        await tx.execute(
+            """
+            UPDATE allocation_slots s SET state = 'held', pod_uid = g.pod_uid, returned_at = NULL
+            FROM unnest(CAST(:numbers AS int[]), CAST(:pods AS text[])) AS g (number, pod_uid)
+            WHERE s.allocation_id = :a AND s.number = g.number
+            """,
+            a=allocation_id,
+            numbers=[number for number, _ in decision.assign],
+            pods=[pod for _, pod in decision.assign],
         )
 
 

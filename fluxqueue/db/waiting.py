@@ -240,13 +240,15 @@ async def mark_examined(
         " WHERE uid = ANY(CAST(:uids AS text[]))",
         uids=sorted([job.uid for job in jobs] + [job.uid for job, _ in never]),
     )
-    await tx.execute_many(
-        "UPDATE fluxjobs SET state = 'Unsatisfiable', reason = :reason, expected_start = NULL"
-        " WHERE uid = :uid AND state IN ('Pending', 'Reserved')",
-        sorted(
-            ({"uid": job.uid, "reason": reason} for job, reason in never), key=lambda r: r["uid"]
-        ),
-    )
+    if never:
+        await tx.execute(
+            "UPDATE fluxjobs f"
+            " SET state = 'Unsatisfiable', reason = n.reason, expected_start = NULL"
+            " FROM unnest(CAST(:uids AS text[]), CAST(:reasons AS text[])) AS n (uid, reason)"
+            " WHERE f.uid = n.uid AND f.state IN ('Pending', 'Reserved')",
+            uids=[job.uid for job, _ in never],
+            reasons=[reason for _, reason in never],
+        )
 
 
 async def unsatisfiable(tx: Transaction, rules: Mapping[str, QueueRules]) -> list[PendingJob]:

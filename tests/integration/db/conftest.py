@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import NoReturn
 
+import psycopg
+import pytest
 import pytest_asyncio
 
 from fluxqueue.db.database import Database
 from tests.support.rows import Rows, settings_for
+
+
+@pytest.fixture(autouse=True)
+def _no_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent in a pipeline, which executemany does.
+
+    No time-out of the server ends the transaction of a client that stops in the midst of one.
+    """
+
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("statements in a pipeline: a process that hangs would keep its locks")
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "pipeline", refuse)
 
 
 @pytest_asyncio.fixture
