@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -37,6 +37,7 @@ class Chaos:
 
     world: World
     proxy: ApiProxy
+    when_database_is_lost: Callable[[], None] = lambda: None
     log: list[str] = field(default_factory=list)
     _frozen: set[int] = field(default_factory=set)
     _away: set[str] = field(default_factory=set)
@@ -53,7 +54,11 @@ class Chaos:
     async def _do(self, step: Step) -> None:
         match step.kind:
             case "kill":
-                self._kill(step.target)
+                self._signal(step.target, signal.SIGKILL)
+            case "restart-cluster":
+                # Not kill -9: it writes its objects a moment later than it answers, and would
+                # then go back in time, as no etcd does.
+                self._signal("cluster", signal.SIGTERM)
             case "freeze":
                 pid = self.world.stack.parts[step.target].pid
                 await self._freeze([pid] if pid else [], step.lasts_s)
@@ -72,11 +77,11 @@ class Chaos:
             case _:
                 await self._fail_calls(step)
 
-    def _kill(self, name: str) -> None:
+    def _signal(self, name: str, number: signal.Signals) -> None:
         pid = self.world.stack.parts[name].pid
         if pid is not None:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
 
     async def _freeze(self, pids: Sequence[int], lasts_s: float) -> None:
         for pid in pids:
@@ -113,6 +118,7 @@ class Chaos:
             except (psycopg.Error, SQLAlchemyError, DatabaseUnavailable, OSError):
                 await asyncio.sleep(0.5)
             else:
+                self.when_database_is_lost()
                 return
 
     def _cut(self) -> None:

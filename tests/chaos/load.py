@@ -17,22 +17,34 @@ from fluxqueue.kube.resources import JOBS, PODS, Resource
 from tests.e2e.objects import Obj, bare_pod, job
 from tests.e2e.space import Space
 
+LOOK_EVERY = 20
+UNFINISHED_MAX = 60
+"""More than this does not make a run harder, only longer where the machine is slow."""
+
 
 @dataclass(slots=True)
 class Load:
-    """Everything that was submitted. ``deleted`` holds the names that users took back."""
+    """Everything that was submitted. ``deleted`` holds the names that users took back.
+
+    ``history_lost``: the UIDs of what was submitted before the database was lost. If the cluster
+    too has forgotten one of them (a pod of a lost node), nobody can tell how it ended.
+    """
 
     space: Space
     seed: int
     bodies: dict[str, Obj] = field(default_factory=dict)
     uids: dict[str, str] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
+    history_lost: frozenset[str] = frozenset()
 
     async def run(self, is_over: Callable[[], bool], *, pause_s: float) -> None:
         """Submit until it is over."""
         die = random.Random(self.seed)
         number = 0
         while not is_over():
+            if number % LOOK_EVERY == 0 and await self._unfinished() > UNFINISHED_MAX:
+                await asyncio.sleep(1)
+                continue
             body = _draw(die, number)
             name = body["metadata"]["name"]
             self.bodies[name] = body
@@ -41,6 +53,20 @@ class Load:
                 await self._delete(die.choice(sorted(set(self.bodies) - self.deleted)))
             number += 1
             await asyncio.sleep(die.uniform(0, 2 * pause_s))
+
+    async def _unfinished(self) -> int:
+        """How much is still to end, as far as it can be seen now."""
+        try:
+            jobs = (await self.space.client.list(JOBS, self.space.name)).items
+            pods = (await self.space.client.list(PODS, self.space.name)).items
+        except (ApiUnavailable, ApiError):
+            return 0
+        bare = [pod for pod in pods if not pod["metadata"].get("ownerReferences")]
+        return sum(not has_ended(one) for one in (*jobs, *bare))
+
+    def lose_history(self) -> None:
+        """The database is another from now on."""
+        self.history_lost = frozenset(self.uids.values())
 
     async def _create(self, body: Obj) -> Obj:
         resource, name = _resource(body), body["metadata"]["name"]
@@ -66,6 +92,15 @@ class Load:
                 await asyncio.sleep(0.2)
             else:
                 return
+
+
+def has_ended(workload: Obj) -> bool:
+    """Whether a Job or Pod has ended, by its status."""
+    status = workload.get("status") or {}
+    if status.get("phase"):
+        return status["phase"] in {"Succeeded", "Failed"}
+    conditions = status.get("conditions") or ()
+    return any(c["type"] in {"Complete", "Failed"} and c["status"] == "True" for c in conditions)
 
 
 def _resource(body: Obj) -> Resource:

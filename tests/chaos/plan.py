@@ -45,10 +45,14 @@ class Step:
         return " ".join(word for word in words if word)
 
 
-def make_plan(seed: int, duration_s: float, *, loses_database: bool = False) -> list[Step]:
+def make_plan(
+    seed: int, duration_s: float, *, loses_database: bool = False, restarts_cluster: bool = False
+) -> list[Step]:
     """Draw the faults of one run; the last tenth of the time is left quiet.
 
     ``loses_database``: half way through the database is dropped, and an empty one put in its place.
+    ``restarts_cluster``: in the second quarter the API server ends with all connections and starts
+    again, without the history of its watches.
     """
     die = random.Random(seed)
     steps, at_s = [], die.uniform(0.5, 1.5)
@@ -57,6 +61,8 @@ def make_plan(seed: int, duration_s: float, *, loses_database: bool = False) -> 
         at_s += die.uniform(0.3, 2.0)
     if loses_database:
         steps.append(Step(round(duration_s / 2, 2), "lose-database"))
+    if restarts_cluster:
+        steps.append(Step(round(duration_s * die.uniform(0.25, 0.45), 2), "restart-cluster"))
     return sorted(steps, key=lambda step: step.at_s)
 
 

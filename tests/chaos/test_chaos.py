@@ -37,16 +37,21 @@ DURATION_S = float(os.environ.get("FLUXQUEUE_CHAOS_DURATION_S") or SHORT_S)
 SEED = int(os.environ.get("FLUXQUEUE_CHAOS_SEED") or random.SystemRandom().randrange(1_000_000))
 LOSES_DATABASE = DURATION_S >= 20 and SEED % 2 == 1
 """In a long run of an odd seed the database is lost as a whole half way through."""
+RESTARTS_CLUSTER = DURATION_S >= 20
+"""Short runs have no time for it: all of its clients have to come back."""
 
 PAUSE_S = 0.25
-END_S = 120.0
+PATIENCE_S = 100.0
+"""Without one more end; beyond every back-off, every resync and the loss of a node."""
+JUDGEMENT_S = 600.0
+"""On the slowest of machines; what hangs is found, and named, long before."""
 ENVIRON = {
     # What a watch has lost for good is found again within the test.
     "FLUXQUEUE_RESYNC_INTERVAL_S": "10",
     "FLUXQUEUE_MAINTAIN_INTERVAL_S": "5",
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(DURATION_S + 2 * END_S + 120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(DURATION_S + JUDGEMENT_S)]
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +65,9 @@ def _shared_bytecode(tmp_path: Path) -> Iterator[None]:
 
 async def test_everything_ends_exactly_once_whatever_fails() -> None:
     """Processes, database, API server and nodes fail under a stream of Jobs and Pods."""
-    plan = make_plan(SEED, DURATION_S, loses_database=LOSES_DATABASE)
+    plan = make_plan(
+        SEED, DURATION_S, loses_database=LOSES_DATABASE, restarts_cluster=RESTARTS_CLUSTER
+    )
     print(f"\nchaos: SEED={SEED} DURATION={DURATION_S:g}, {len(plan)} faults")
     with tempfile.TemporaryDirectory(prefix="fluxqueue-chaos-") as name:
         folder = Path(name)
@@ -87,13 +94,15 @@ async def _run(folder: Path, plan: Sequence[Step]) -> None:
         connecting = asyncio.create_task(proxy.connect(folder / "kubeconfig", through))
         async with embedded_world(folder, **options) as world, late_nodes(world):
             await connecting
-            chaos = Chaos(world, proxy)
             space = await make_space(world)
             load = Load(space, SEED)
+            chaos = Chaos(world, proxy, load.lose_history)
             try:
                 async with space.recording() as seen:
                     await _storm(chaos, plan, load)
-                    await until_all_have_ended(space, load, timeout_s=END_S)
+                    stormed_s = time.monotonic()
+                    await until_all_have_ended(space, load, patience_s=PATIENCE_S)
+                    ended_s = time.monotonic()
                     await assert_ended_once(space)
                     assert_nothing_ran_twice(seen, load)
                     await until_told(space)
@@ -102,7 +111,11 @@ async def _run(folder: Path, plan: Sequence[Step]) -> None:
             except BaseException:
                 print("\n".join(["chaos: the faults were", *chaos.log]))
                 raise
-            print(f"chaos: {len(load.bodies)} workloads; faults of calls: {dict(proxy.told)}")
+            print(
+                f"chaos: {len(load.bodies)} workloads; faults of calls: {dict(proxy.told)};"
+                f" all ended {ended_s - stormed_s:.0f} s after the last fault,"
+                f" judged in {time.monotonic() - ended_s:.0f} s"
+            )
 
 
 async def _storm(chaos: Chaos, plan: Sequence[Step], load: Load) -> None:

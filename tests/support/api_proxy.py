@@ -98,11 +98,14 @@ class ApiProxy:
             return _reset(request)
         if fault == "slow":
             await asyncio.sleep(self._random.uniform(0, SLOW_S))
-        async with self._forward(request) as answer:
-            body = await answer.read()
-            if fault == "reset-after":
-                return _reset(request)
-            return web.Response(status=answer.status, headers=_headers(answer), body=body)
+        try:
+            async with self._forward(request) as answer:
+                body = await answer.read()
+        except aiohttp.ClientError:  # the API server itself is away
+            return _reset(request)
+        if fault == "reset-after":
+            return _reset(request)
+        return web.Response(status=answer.status, headers=_headers(answer), body=body)
 
     def _draw(self, names: tuple[str, ...]) -> str:
         for name in names:
@@ -129,28 +132,36 @@ class ApiProxy:
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         if self._draw(("410",)):
             return _refusal(410, "Expired")
-        async with self._forward(request) as answer:
-            out = web.StreamResponse(status=answer.status, headers=_headers(answer))
-            await out.prepare(request)
-            held: bytes | None = None
-            with suppress(ConnectionError, aiohttp.ClientError):
-                async for line in _lines(answer):
-                    fault = self._draw(WATCH_FAULTS)
-                    if fault == "reorder" and held is None:
-                        held = line
-                        continue
+        try:
+            async with self._forward(request) as answer:
+                return await self._pass_on(request, answer)
+        except aiohttp.ClientError:  # the API server itself is away
+            return _reset(request)
+
+    async def _pass_on(
+        self, request: web.Request, answer: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        out = web.StreamResponse(status=answer.status, headers=_headers(answer))
+        await out.prepare(request)
+        held: bytes | None = None
+        with suppress(ConnectionError, aiohttp.ClientError):
+            async for line in _lines(answer):
+                fault = self._draw(WATCH_FAULTS)
+                if fault == "reorder" and held is None:
+                    held = line
+                    continue
+                await out.write(line)
+                if held is not None:
+                    await out.write(held)
+                    held = None
+                if fault == "duplicate":
                     await out.write(line)
-                    if held is not None:
-                        await out.write(held)
-                        held = None
-                    if fault == "duplicate":
-                        await out.write(line)
-                    if fault == "410":
-                        await out.write(_gone_event())
-                        return out
-                    if fault == "cut":
-                        return _reset(request)
-            return _reset(request) if held is not None else out
+                if fault == "410":
+                    await out.write(_gone_event())
+                    return out
+                if fault == "cut":
+                    return _reset(request)
+        return _reset(request) if held is not None else out
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
