@@ -46,7 +46,7 @@ test-real: $(STAMP) ## Tests on a real control plane, under the chart's rights: 
 # SEED=n repeats a run's faults, DURATION=s bounds how long they go on.
 chaos: $(STAMP) ## Processes, database, API server and nodes fail at random; everything ends once
 	FLUXQUEUE_CHAOS_SEED=$(SEED) FLUXQUEUE_CHAOS_DURATION_S=$(or $(DURATION),120) \
-	    timeout 300 $(BIN)/python -m pytest -s tests/chaos
+	    timeout --signal=INT --kill-after=15 285 $(BIN)/python -m pytest -s tests/chaos
 
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check .
