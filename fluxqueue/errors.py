@@ -25,7 +25,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+SHOWN_MAX = 60
+"""Longest value shown in a refusal."""
 
 
 class FluxQueueError(Exception):
@@ -48,9 +52,23 @@ class InvalidInput(FluxQueueError):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
+        shown = self._shown_value()
+        value = f" = {shown}" if shown and self.where else ""
+        place = f"{self.where}{value}: " if self.where else ""
         hint = f" ({self.hint})" if self.hint else ""
         return f"{place}{self.message}{hint}"
+
+    def _shown_value(self) -> str:
+        """The value as text, where it is a scalar and the sentence does not name it already."""
+        value = self.value
+        if not isinstance(value, (str, int, float)):
+            return ""
+        # A number in the field's name (``resources[0]``) is not the value.
+        said = f"{self.message} {self.where}" if isinstance(value, str) else self.message
+        if re.search(rf"(?<![\w.-]){re.escape(str(value))}(?![\w.])", said):
+            return ""
+        text = repr(value)
+        return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 class InvalidJobspec(InvalidInput):
@@ -62,7 +80,10 @@ class InvalidGraph(InvalidInput):
 
 
 class InvalidSettings(InvalidInput):
-    """Configuration that cannot be used."""
+    """Configuration that cannot be used. Values may be secrets: only the message shows them."""
+
+    def _shown_value(self) -> str:
+        return ""
 
 
 class MatchError(FluxQueueError):

@@ -10,14 +10,16 @@ resource-query does.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TextIO
 
-from fluxqueue.cli.resource_query_commands import COMMANDS, Session
+from fluxqueue.cli.resource_query_commands import COMMANDS, Session, read_file
 from fluxqueue.errors import FluxQueueError, InvalidSettings
+from fluxqueue.graph import jgf
 from fluxqueue.graph.filters import DEFAULT
 from fluxqueue.graph.grug import read_grug
 from fluxqueue.graph.jgf import read_jgf
@@ -73,6 +75,10 @@ def main(
                 _run(options, matcher, out, standard_input, load_s)
         else:
             _run(options, matcher, sys.stdout, standard_input, load_s)
+    except BrokenPipeError:
+        # Whoever reads has enough, as ``| head``; Python's flush at exit must not fail either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (FluxQueueError, OSError) as failure:
         print(f"ERROR: {failure}", file=sys.stderr)
         return 1
@@ -103,7 +109,9 @@ def _lines(given: Iterable[str] | None, *, shows_prompt: bool) -> Iterator[str]:
         yield from given
         return
     if not sys.stdin.isatty():
-        yield from sys.stdin
+        # Bytes that are no UTF-8 are part of a word that no command knows.
+        for line in sys.stdin.buffer:
+            yield line.decode(errors="replace")
         return
     try:
         import readline
@@ -140,7 +148,7 @@ def _load(
     elif options.load_file is None:
         raise InvalidSettings("is missing", where="load-file", hint="-L graph.graphml")
     else:
-        graph = READERS[options.load_format](Path(options.load_file).read_bytes())
+        graph = READERS[options.load_format](read_file(options.load_file, jgf.MAX_BYTES))
     graph.declare_consumable(filter(None, (options.consumable or "").split(",")))
     filters = ",".join(text for text in options.prune_filters or () if text.strip()) or DEFAULT
     return Matcher(graph, options.match_policy, filters, answers_as_fluxion=True)

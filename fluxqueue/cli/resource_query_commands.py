@@ -20,12 +20,13 @@ from fluxqueue.errors import (
     InvalidJobspec,
     Unsatisfiable,
 )
+from fluxqueue.graph import jgf
 from fluxqueue.graph.jgf import JgfDocument, parse_jgf
 from fluxqueue.graph.matcher import Matcher, Verb
 from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.graph.rv1 import Rv1, parse_rv1
 from fluxqueue.graph.writers import write
-from fluxqueue.jobspec import idset, parse_jobspec
+from fluxqueue.jobspec import document, idset, parse_jobspec
 
 RULE = "INFO: =============================\n"
 _FULL_ONLY = {"jgf_shorthand": "jgf", "rv1_shorthand": "rv1"}
@@ -58,16 +59,19 @@ class Session:
         self.jobs: dict[int, JobInfo] = {}
 
     def run_line(self, line: str) -> bool:
-        """Run one line; False if it ends the session. Unknown commands are passed over."""
+        """Run one line; False if it ends the session. Unknown commands change nothing."""
         words = line.split()
-        command = COMMANDS.get(words[0]) if words else None
+        if not words or words[0].startswith("#"):
+            return True
+        command = COMMANDS.get(words[0])
         if command is None:
+            _complain(f"unknown command {words[0]!r} (help lists them)")
             return True
         if command.run is None:
             return False
         try:
             command.run(self, words)
-        except (FluxQueueError, OSError) as failure:
+        except FluxQueueError as failure:
             _complain(str(failure))
         return True
 
@@ -75,17 +79,17 @@ class Session:
 
     def match(self, words: list[str]) -> None:
         if len(words) != 3:
-            _complain("malformed command")
+            _malformed(words)
         elif words[1] not in set(Verb):
-            _complain(f"unknown subcmd {words[1]}")
+            _complain(f"unknown subcmd {words[1]!r} (one of {', '.join(Verb)})")
         else:
             self._match_one(Verb(words[1]), words[2])
 
     def multi_match(self, words: list[str]) -> None:
         if len(words) <= 3:
-            _complain("malformed command")
+            _malformed(words)
         elif words[1] not in set(Verb):
-            _complain(f"unknown subcmd {words[1]}")
+            _complain(f"unknown subcmd {words[1]!r} (one of {', '.join(Verb)})")
         else:
             for name in words[2:]:
                 if not self._match_one(Verb(words[1]), name):
@@ -93,9 +97,9 @@ class Session:
 
     def _match_one(self, verb: Verb, name: str) -> bool:
         try:
-            text = Path(name).read_bytes()
-        except OSError:
-            _complain(f"can't open {name}")
+            text = read_file(name, document.MAX_BYTES)
+        except InvalidInput as refusal:
+            _complain(str(refusal))
             return True
         job = self.next_job
         started = perf_counter()
@@ -121,7 +125,7 @@ class Session:
         return failure is None
 
     def _show_satisfiability(self, failure: FluxQueueError | None, elapsed: float) -> None:
-        word = "Unsatisfiable" if isinstance(failure, Unsatisfiable) else "Satisfiable"
+        word = "Satisfiable" if failure is None else "Unsatisfiable"
         self.out.write(f"{RULE}INFO: {word} request\n{RULE}")
         self._show_elapsed(elapsed)
 
@@ -156,17 +160,19 @@ class Session:
 
     def update(self, words: list[str]) -> None:
         if len(words) != 7:
-            _complain("malformed command")
+            _malformed(words)
             return
         if words[1] not in ("allocate", "reserve"):
-            _complain(f"unknown subcmd {words[1]}")
+            _complain(f"unknown subcmd {words[1]!r} (allocate or reserve)")
             return
         job, at, duration_s = (_number(word) for word in words[4:7])
         if job in self.matcher.state.bookings:
-            _complain("existing Jobid")
+            _complain(f"existing Jobid {job} (cancel it first)")
             return
         if at < 0 or duration_s == 0:
-            _complain(f"invalid time ({at}, {duration_s})")
+            _complain(
+                f"invalid time: starttime {at} must be at least 0, duration {duration_s} at least 1"
+            )
             return
         started = perf_counter()
         found: ResourceSet | None = None
@@ -187,7 +193,7 @@ class Session:
 
     def cancel(self, words: list[str]) -> None:
         if len(words) not in (2, 3):
-            _complain("malformed command")
+            _malformed(words)
             return
         job = _number(words[1])
         if job not in self.matcher.state.bookings:
@@ -201,7 +207,7 @@ class Session:
 
     def partial_cancel(self, words: list[str]) -> None:
         if len(words) not in (4, 5):
-            _complain("malformed command")
+            _malformed(words)
             return
         job = _number(words[1])
         booking = self.matcher.state.bookings.get(job)
@@ -210,8 +216,8 @@ class Session:
         elif booking.is_reservation:
             _complain("reservations not currently supported by partial cancel")
         else:
-            document = _read(words[2], words[3], needs_hosts=False)
-            if self.matcher.cancel_part(job, document):
+            given = _read(words[2], words[3], needs_hosts=False)
+            if self.matcher.cancel_part(job, given):
                 self.jobs[job].state = "CANCELED"
             if words[4:] == ["stats"]:
                 # Fluxion's partial cancel goes straight to the vertices and counts none.
@@ -224,9 +230,12 @@ class Session:
         )
 
     def info(self, words: list[str]) -> None:
-        found = self.jobs.get(_number(words[1])) if len(words) == 2 else None
+        if len(words) != 2:
+            _malformed(words)
+            return
+        found = self.jobs.get(_number(words[1]))
         if found is None:
-            _complain(f"nonexistent job {' '.join(words[1:])}")
+            _complain(f"nonexistent job {words[1]} (list shows them)")
         else:
             print(found.line())
 
@@ -238,7 +247,7 @@ class Session:
 
     def find(self, words: list[str]) -> None:
         if len(words) < 2:
-            _complain("malformed command")
+            _malformed(words)
             return
         expression = " ".join(words[1:])
         found = self.matcher.find(expression)
@@ -247,16 +256,16 @@ class Session:
 
     def attach(self, words: list[str]) -> None:
         if len(words) != 2:
-            _complain("malformed command")
+            _malformed(words)
         else:
-            document = parse_jgf(Path(words[1]).read_bytes())
-            for found in document.vertices:
+            joining = parse_jgf(read_file(words[1], jgf.MAX_BYTES))
+            for found in joining.vertices:
                 found.vertex.unit = ""
-            self.matcher.attach(document)
+            self.matcher.attach(joining)
 
     def remove(self, words: list[str]) -> None:
         if len(words) != 3 or words[2] not in ("true", "false"):
-            _complain("malformed command")
+            _malformed(words)
         elif words[2] == "false":
             self.matcher.remove_ranks(idset.decode(words[1]))
         else:
@@ -264,11 +273,11 @@ class Session:
             if found:
                 self.matcher.remove_subtree(found[0])
             else:
-                _complain("can't remove subgraph")
+                _complain(f"can't remove subgraph: the graph has no path {words[1]}")
 
     def set_property(self, words: list[str]) -> None:
         if len(words) != 3:
-            _complain("malformed command")
+            _malformed(words)
             return
         key, equals, value = words[2].partition("=")
         if not key or not equals or not value:
@@ -284,7 +293,7 @@ class Session:
 
     def get_property(self, words: list[str]) -> None:
         if len(words) != 2:
-            _complain("malformed command")
+            _malformed(words)
             return
         for v in self._at_path(words[1]):
             properties = self.matcher.graph.properties.get(v, {})
@@ -298,17 +307,17 @@ class Session:
 
     def set_status(self, words: list[str]) -> None:
         if len(words) != 3:
-            _complain("malformed command")
+            _malformed(words)
             return
         for v in self._at_path(words[1]):
             if words[2] not in ("up", "down"):
-                _complain("unrecognized status")
+                _complain(f"unrecognized status {words[2]!r} (up or down)")
                 return
             self.matcher.set_status(v, is_up=words[2] == "up")
 
     def get_status(self, words: list[str]) -> None:
         if len(words) != 2:
-            _complain("malformed command")
+            _malformed(words)
             return
         for v in self._at_path(words[1]):
             status = "down" if v in self.matcher.graph.down else "up"
@@ -331,7 +340,7 @@ class Session:
 
     def cat(self, words: list[str]) -> None:
         for name in words[1:2]:
-            print(Path(name).read_text(encoding="utf-8"), end="")
+            print(read_file(name, document.MAX_BYTES).decode(errors="replace"), end="")
             print(f"INFO: Jobspec in {name}")
 
     def help(self, words: list[str]) -> None:
@@ -403,23 +412,50 @@ def visit_counts(matcher: Matcher, job: int) -> tuple[int, int]:
 
 def _read(reader: str, name: str, *, needs_hosts: bool = True) -> JgfDocument | Rv1:
     if reader not in ("jgf", "jgf_shorthand", "rv1exec"):
-        raise InvalidInput(f"unsupported reader {reader}", where="reader", value=reader)
-    data = Path(name).read_bytes()
+        raise InvalidInput(
+            f"unsupported reader {reader}",
+            where="reader",
+            value=reader,
+            hint="jgf, jgf_shorthand or rv1exec",
+        )
+    data = read_file(name, jgf.MAX_BYTES)
     if reader == "rv1exec":
         return parse_rv1(data, needs_hosts=needs_hosts)
-    document = parse_jgf(data)
-    document.is_shorthand = reader == "jgf_shorthand"
-    return document
+    found = parse_jgf(data)
+    found.is_shorthand = reader == "jgf_shorthand"
+    return found
+
+
+def read_file(name: str, most: int) -> bytes:
+    """A file's bytes; of one with more than ``most`` bytes so many that its reader refuses it.
+
+    Raises
+    ------
+    InvalidInput
+        It cannot be read.
+    """
+    try:
+        with Path(name).open("rb") as file:
+            return file.read(most + 1)
+    except OSError as failure:
+        reason = failure.strerror or str(failure)
+    except ValueError as failure:  # a NUL in the name
+        reason = str(failure)
+    raise InvalidInput(f"can't open {name}: {reason}")
 
 
 def _number(word: str) -> int:
     """As strtoll: the leading digits, else 0."""
     digits = ""
     for position, character in enumerate(word[:19]):
-        if not (character.isdigit() or (character == "-" and position == 0)):
+        if not (character in "0123456789" or (character == "-" and position == 0)):
             break
         digits += character
     return int(digits) if digits.strip("-") else 0
+
+
+def _malformed(words: list[str]) -> None:
+    _complain(f"malformed command {words[0]} ({COMMANDS[words[0]].note})")
 
 
 def _complain(message: str) -> None:

@@ -26,6 +26,7 @@ _VALUES = {
     "sched-future": ("reserved", "free"),
     "agfilter": ("true", "t", "false", "f"),
 }
+PREDICATES = "status, sched-now, sched-future, names, property, jobid-..., agfilter"
 _JOB_PREDICATES = ("jobid-alloc", "jobid-reserved", "jobid-span", "jobid-tag")
 
 
@@ -199,7 +200,13 @@ class Finder:
         key, equals, value = word.partition("=")
         low = value.lower()
         if not equals or (key in _VALUES and low not in _VALUES[key]):
-            raise InvalidInput("is no predicate", where="expression", value=word)
+            known = ", ".join(sorted(_VALUES.get(key, ())))
+            raise InvalidInput(
+                "is no predicate",
+                where="expression",
+                value=word,
+                hint=f"{key}= one of {known}" if known else PREDICATES,
+            )
         match key:
             case "status":
                 return lambda view: view.is_down == (low == "down")
@@ -221,7 +228,7 @@ class Finder:
             "is no predicate",
             where="expression",
             value=word,
-            hint="status, sched-now, sched-future, names, property, jobid-..., agfilter",
+            hint=PREDICATES,
         )
 
     def _job_predicate(self, key: str, value: str) -> Predicate:

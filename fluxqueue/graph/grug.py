@@ -85,7 +85,7 @@ class _RecipeReader:
 
     def read(self, text: str | bytes) -> None:
         if len(text) > MAX_BYTES:
-            raise InvalidGraph(f"is larger than {MAX_BYTES} bytes", where="grug", value=len(text))
+            raise InvalidGraph(f"is larger than {MAX_BYTES} bytes", where="grug")
         parser = self._parser
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end

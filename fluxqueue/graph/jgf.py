@@ -399,7 +399,7 @@ def parse_vertex(element: Any, where: str) -> JgfVertex:
     basename = _string(meta, "basename", here) or kind
     size = _integer(meta, "size", here, 1)
     if size is None or not 0 <= size <= MAX_SIZE:
-        raise InvalidGraph("is out of range", where=f"{here}.size", value=size)
+        raise InvalidGraph(f"must be 0 to {MAX_SIZE}", where=f"{here}.size", value=size)
     is_consumable = _boolean(meta, "consumable", here)
     vertex = Vertex(
         type=kind,

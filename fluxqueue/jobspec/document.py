@@ -42,7 +42,7 @@ def load(text: str | bytes, error: type[InvalidInput], max_bytes: int = MAX_BYTE
         key; ``where`` is the line.
     """
     if len(text) > max_bytes:
-        raise error(f"is larger than {max_bytes} bytes", where="document", value=len(text))
+        raise error(f"is larger than {max_bytes} bytes", where="document")
     if isinstance(text, bytes):
         try:
             text = text.decode()
@@ -72,7 +72,7 @@ def load_json(text: str | bytes, error: type[InvalidInput], max_bytes: int) -> A
         As the subclass ``error``, with the line and column of the first mistake.
     """
     if len(text) > max_bytes:
-        raise error(f"is larger than {max_bytes} bytes", where="document", value=len(text))
+        raise error(f"is larger than {max_bytes} bytes", where="document")
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as failure:

@@ -37,12 +37,14 @@ def parse_jobspec(text: str | bytes) -> Jobspec:
 
 def parse_document(top: Any) -> Jobspec:
     """Read a jobspec from parsed YAML or JSON; raises ``InvalidJobspec`` as ``parse_jobspec``."""
+    if top is None:
+        _refuse("is empty", "jobspec", None, f"needs {', '.join(sorted(_TOP_KEYS))}")
     if not isinstance(top, dict):
         _refuse("a jobspec is a mapping", "jobspec", top)
     for key in sorted(_TOP_KEYS - top.keys()):
         _refuse(f"the key {key!r} is missing", "jobspec", None)
     for key in sorted(str(k) for k in top.keys() - _TOP_KEYS):
-        _refuse("unknown key", key, top[key], f"one of {', '.join(sorted(_TOP_KEYS))}")
+        _refuse("unknown key", key, None, f"one of {', '.join(sorted(_TOP_KEYS))}")
     version = _unsigned(top["version"], "version")
     if not 1 <= version <= 9999:
         _refuse("must be from 1 to 9999", "version", version)
@@ -63,7 +65,7 @@ def _with_attributes(
     if not isinstance(attributes, dict):
         _refuse("must be a mapping", "attributes", attributes)
     for key in sorted(str(k) for k in attributes.keys() - {"user", "system"}):
-        _refuse("unknown key", f"attributes.{key}", attributes[key], "user or system")
+        _refuse("unknown key", f"attributes.{key}", None, "user or system")
     system = attributes.get("system")
     system = {} if system is None else system
     if not isinstance(system, dict):
@@ -101,7 +103,7 @@ def _resource(value: Any, where: str, budget: list[int], depth: int) -> Resource
         if key not in value:
             _refuse(f"the key {key!r} is missing", where, None)
     for key in sorted(str(k) for k in value.keys() - _RESOURCE_KEYS):
-        _refuse("unknown key", f"{where}.{key}", value[key], ", ".join(sorted(_RESOURCE_KEYS)))
+        _refuse("unknown key", f"{where}.{key}", None, ", ".join(sorted(_RESOURCE_KEYS)))
     kind = _text(value["type"], f"{where}.type")
     children = _resources(value.get("with", []), f"{where}.with", budget, depth + 1)
     if kind == SLOT and "label" not in value:
@@ -160,7 +162,7 @@ def _task(value: Any, where: str) -> Task:
         if key not in value:
             _refuse(f"the key {key!r} is missing", where, None)
     for key in sorted(str(k) for k in value.keys() - _TASK_KEYS):
-        _refuse("unknown key", f"{where}.{key}", value[key], ", ".join(sorted(_TASK_KEYS)))
+        _refuse("unknown key", f"{where}.{key}", None, ", ".join(sorted(_TASK_KEYS)))
     command = value["command"]
     if not isinstance(command, list):
         _refuse("must be a list", f"{where}.command", command)
@@ -176,8 +178,9 @@ def _task(value: Any, where: str) -> Task:
 
 
 def _unsigned(value: Any, where: str) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 11:
-        value = int(value)
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        # Longer ones are out of range whatever they are, and int() of them may take long.
+        value = int(value[:20])
     if isinstance(value, bool) or not isinstance(value, int):
         _refuse("must be a whole number", where, value)
     if not 0 <= value <= UNLIMITED:

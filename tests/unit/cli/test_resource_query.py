@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,9 +78,16 @@ def test_short_commands_and_formats(folder: Path) -> None:
     ("command", "complaint"),
     [
         ("match allocate @missing.yaml", "can't open"),
-        ("match allocate @bad.yaml", "resources[0].with[0].count"),
-        ("match sometimes @job.yaml", "unknown subcmd"),
-        ("match allocate", "malformed"),
+        ("match allocate @bad.yaml", "resources[0].with[0].count = -2: must be from 0 to"),
+        ("match allocate /dev/zero", "is larger than 1048576 bytes"),
+        ("match allocate a\0b", "can't open a\0b: embedded null byte"),
+        ("match sometimes @job.yaml", "unknown subcmd 'sometimes' (one of allocate, "),
+        ("match allocate", "malformed command match (match {allocate|"),
+        ("allocate @job.yaml", "unknown command 'allocate' (help lists them)"),
+        ("info", "malformed command info (show one job: info jobid)"),
+        ("info \N{SUPERSCRIPT TWO}", "nonexistent job \N{SUPERSCRIPT TWO}"),
+        ("cat @missing.yaml", "can't open"),
+        ("find status=ill", "expression = 'status=ill': is no predicate (status= one of down, up)"),
         ("cancel 7", "nonexistent job 7"),
         ("info 7", "nonexistent job 7"),
         ("find colour=blue", "no predicate"),
@@ -89,9 +98,10 @@ def test_short_commands_and_formats(folder: Path) -> None:
         ("attach @missing.json", "No such file"),
         ("attach @job.yaml", "not JSON"),
         ("remove /cluster0 true", "root cannot be removed"),
-        ("remove 9 false", "no such rank"),
+        ("remove 9 false", "rank = 9: the graph has no such rank"),
+        ("remove /cluster0/node9 true", "the graph has no path /cluster0/node9"),
         ("remove 3-1 false", "no idset"),
-        ("set-status /cluster0 sideways", "unrecognized status"),
+        ("set-status /cluster0 sideways", "unrecognized status 'sideways' (up or down)"),
     ],
 )
 def test_bad_commands_are_explained(
@@ -101,6 +111,57 @@ def test_bad_commands_are_explained(
     text = session(folder, command, "get-status /cluster0")
     assert complaint in capsys.readouterr().err
     assert text.endswith("/cluster0 is up\n")
+
+
+def test_comments_and_empty_lines_are_passed_over(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fluxion's command files have comments."""
+    assert session(folder, "# match allocate @job.yaml", "", "#") == ""
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bad_jobspec_is_never_satisfiable(folder: Path) -> None:
+    """What cannot be read is not said to fit."""
+    text = session(folder, "match satisfiability @bad.yaml")
+    assert text == f"{RULE}INFO: Unsatisfiable request\n{RULE}"
+
+
+def test_bytes_that_are_no_text(folder: Path) -> None:
+    """On standard input and in a file to show: no traceback, the session goes on."""
+    (folder / "binary").write_bytes(b"\x00\xff\n")
+    command = [sys.executable, "-m", "fluxqueue", "resource-query", "-d", "-f", "jgf"]
+    ended = subprocess.run(
+        [*command, "-L", str(folder / "graph.json")],
+        input=b"\xff\ncat " + bytes(folder / "binary") + b"\nget-status /cluster0\n",
+        capture_output=True,
+        check=True,
+    )
+    assert ended.stdout.endswith(b"/cluster0 is up\n")
+    assert (
+        ended.stderr
+        == "ERROR: unknown command '\N{REPLACEMENT CHARACTER}' (help lists them)\n".encode()
+    )
+
+
+def test_a_reader_that_has_enough(folder: Path) -> None:
+    """``| head``: the session ends without a word."""
+    (folder / "commands").write_text("get-status /cluster0\n" * 10_000)
+    command = [sys.executable, "-m", "fluxqueue", "resource-query", "-d", "-f", "jgf"]
+    with (
+        (folder / "commands").open("rb") as commands,
+        subprocess.Popen(
+            [*command, "-L", str(folder / "graph.json")],
+            stdin=commands,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as running,
+    ):
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.wait(60) == 1
+        assert running.stderr.read() == b""
 
 
 def test_properties_and_status(folder: Path) -> None:
