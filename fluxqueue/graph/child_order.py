@@ -3,7 +3,8 @@
 Fluxion keeps the children of a vertex by (weight, uniq_id), descending. A weight starts at the
 largest number and becomes "units free below it now" when a job is booked through the edge; it is
 not touched when a job ends (flux-sched, dfu_impl_update.cpp, ``upd_by_outedges``). Recorded
-outputs depend on that, so it is kept. Called by the matcher; pure.
+outputs depend on that, so the matcher can leave it so; else it sets weights anew when something is
+given back. Called by the matcher; pure.
 """
 
 from __future__ import annotations
@@ -64,6 +65,12 @@ class ChildOrder:
         keys.insert(position, fresh)
         children.insert(position, v)
         self.weights[v] = weight
+
+    def forget_weight(self, v: int) -> None:
+        """Nothing is booked at or below ``v`` any more."""
+        if v in self.weights:
+            self.set_weight(v, UNTOUCHED)
+            del self.weights[v]
 
     def _ordered(self, above: int) -> tuple[list[Key], list[int]]:
         keys = self._keys.get(above)

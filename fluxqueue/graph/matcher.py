@@ -25,7 +25,7 @@ from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.graph.rv1 import Rv1
 from fluxqueue.graph.search import GRAPH_END, PLAN_END, Search, Verb
 from fluxqueue.graph.state import Booking, GraphState
-from fluxqueue.graph.store import ResourceGraph, iterate_bits
+from fluxqueue.graph.store import Block, ResourceGraph, iterate_bits
 from fluxqueue.jobspec.model import Jobspec
 
 __all__ = ["GRAPH_END", "PLAN_END", "Matcher", "Verb"]
@@ -50,8 +50,8 @@ class Matcher:
     use_reference
         True runs every match by the reference walk, vertex by vertex (tests compare the two).
     answers_as_fluxion
-        True copies Fluxion's constant answers of the pre-check on the number of nodes, which
-        recorded outputs rest on (docs/matcher.md).
+        True copies what recorded outputs rest on (docs/matcher.md): constant answers of the
+        pre-check on the number of nodes, and weights of ``first`` that a cancel leaves behind.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Matcher:
         self.end = end
         self.use_reference = use_reference
         self.answers_as_fluxion = answers_as_fluxion
+        self._unweighed: set[int] = set()
         self._load(graph)
 
     def _load(self, graph: ResourceGraph) -> None:
@@ -77,6 +78,7 @@ class Matcher:
         self.order = ChildOrder(graph)
         self.fast = FastSelector(self.state, self.order)
         self.nodes_up = self._nodes_up_below(0)
+        self._weighed_at = 0
         self._compiled: dict[int, tuple[Jobspec, Request]] = {}
 
     # -- matching ---------------------------------------------------------------------------
@@ -111,6 +113,8 @@ class Matcher:
         chosen = self.policy if policy is None else parse_policy(policy)
         if verb.commits and job in self.state.bookings:
             raise InvalidInput("the job holds resources already", where="jobid", value=job)
+        if chosen.stops_early and self._unweighed:
+            self._weigh_the_rest(now)
         search = Search(self, request, chosen, now, verb)
         if verb is Verb.SATISFIABILITY:
             search.check_satisfiability()
@@ -120,6 +124,8 @@ class Matcher:
             self.state.book(found.booking)
             if chosen.stops_early:
                 self._update_weights(found.booking, now)
+            else:
+                self._unweighed.add(job)
         return found
 
     def compile(self, jobspec: Jobspec) -> Request:
@@ -143,7 +149,10 @@ class Matcher:
         """
         if job not in self.state.bookings:
             raise InvalidInput("holds nothing", where="jobid", value=job)
-        return self.state.cancel(job)
+        booking = self.state.cancel(job)
+        self._unweighed.discard(job)
+        self._follow_weights(booking)
+        return booking
 
     # -- given resource sets ------------------------------------------------------------------
 
@@ -168,6 +177,8 @@ class Matcher:
         self.state.book(booking)
         if self.policy.stops_early:
             self._update_weights(given.shown, now)
+        else:
+            self._unweighed.add(job)
         return ResourceSet(self.graph, given.shown)
 
     def read_given(self, document: JgfDocument | Rv1) -> GivenJgf | GivenRv1:
@@ -198,10 +209,13 @@ class Matcher:
             units_of = {v: found.share for v, found in zip(gone, document.vertices, strict=True)}
         left = without(graph, booking, gone, units_of)
         self.state.cancel(job)
-        if left.blocks or left.tops:
+        is_some_left = bool(left.blocks or left.tops)
+        if is_some_left:
             self.state.book(left)
-            return False
-        return True
+        else:
+            self._unweighed.discard(job)
+        self._follow_weights(booking)
+        return not is_some_left
 
     def _held_on_ranks(self, booking: Booking, ranks: set[int]) -> list[int]:
         graph = self.graph
@@ -294,6 +308,7 @@ class Matcher:
         graph.size[v] = size
         self.state.reshape_block(graph.block_of[v], shape)
         graph.version += 1
+        self._follow_block(graph.block_of[v], 1)
 
     def set_foreign(self, v: int, units: int) -> None:
         """Others than our jobs use ``units`` of a consumable pool now; raises as ``resize``."""
@@ -302,7 +317,9 @@ class Matcher:
             self.graph.foreign[v] = units
         else:
             self.graph.foreign.pop(v, None)
-        self.state.log.append(self.graph.block_of[v])
+        number = self.graph.block_of[v]
+        self.state.log.append(number)
+        self._follow_block(number, 1)
 
     def _check_pool(self, v: int, units: int) -> None:
         graph = self.graph
@@ -380,7 +397,40 @@ class Matcher:
     # -- weights of the first policies --------------------------------------------------------
 
     def _update_weights(self, booking: Booking, now: int) -> None:
+        """What is free below the vertices of a new booking."""
         graph, state = self.graph, self.state
+        self._weighed_at = now
+        self._weigh_tops(booking, now)
+        known: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        for number, (_, touched) in booking.blocks.items():
+            block = graph.blocks[number]
+            held = state.held_at(number, now)
+            # Blocks of one shape that hold the same have the same left, unless shares are taken.
+            key = (-1 - number if graph.consumable else block.shape.number, touched, held)
+            inside = known.get(key)
+            if inside is None:
+                inside = known[key] = self._weights_inside(block, touched, held, now)
+            for i, weight in inside:
+                self.order.set_weight(block.base + i, weight)
+
+    def _weigh_the_rest(self, now: int) -> None:
+        """Jobs that other policies have placed since the last request for ``first``."""
+        for job in self._unweighed:
+            booking = self.state.bookings.get(job)
+            if booking is not None:
+                self._update_weights(booking, now)
+        self._unweighed.clear()
+
+    def _follow_weights(self, booking: Booking) -> None:
+        """What was given back is free again, and untouched if nobody else is there."""
+        if self.answers_as_fluxion or not self.order.weights:
+            return
+        self._weigh_tops(booking, self._weighed_at)
+        for number, (_, touched) in booking.blocks.items():
+            self._follow_block(number, touched)
+
+    def _weigh_tops(self, booking: Booking, now: int) -> None:
+        state = self.state
         for v in booking.tops:
             planner = state.planners.get(v)
             if v and planner is not None:
@@ -388,24 +438,46 @@ class Matcher:
                 weight = planner.totals[last] - planner.used_at(now, last)
                 if weight or planner.spans:
                     self.order.set_weight(v, weight)
-        for number, (_, touched) in booking.blocks.items():
-            block = graph.blocks[number]
-            shape = block.shape
-            held = 0
-            for start, end, booked, _, _, _ in state.block_spans[number].values():
-                if start <= now < end:
-                    held |= booked
-            tracked = state.tracked_mask(shape)
-            for i in (0, *shape.inner):
-                types = state.filters.types_at(shape.types[i])
-                if not types or not touched >> i & 1 or block.base + i == 0:
-                    continue
-                inside = shape.below(i) & ~(1 << i)
-                weight = shape.count(types[-1], inside & ~held)
-                if types[-1] in graph.consumable:
-                    weight -= sum(
-                        state.units_used(block.base + p, now, now + 1)
-                        for p in iterate_bits(shape.type_mask.get(types[-1], 0) & inside & ~held)
-                    )
-                if weight or touched & inside & tracked:
-                    self.order.set_weight(block.base + i, weight)
+                if not (planner.spans or self.answers_as_fluxion):
+                    self.order.forget_weight(v)
+
+    def _follow_block(self, number: int, touched: int) -> None:
+        """The weights in a block, ``touched`` as it was, by what is booked there now."""
+        block, weights = self.graph.blocks[number], self.order.weights
+        if self.answers_as_fluxion or block.base not in weights:
+            return
+        spans = self.state.block_spans[number].values()
+        still = 0
+        for span in spans:
+            still |= span[3]
+        for i in (0, *block.shape.inner):
+            if touched >> i & 1 and not still >> i & 1:
+                self.order.forget_weight(block.base + i)
+        if still:
+            now = self._weighed_at
+            held = self.state.held_at(number, now)
+            for i, weight in self._weights_inside(block, still, held, now):
+                self.order.set_weight(block.base + i, weight)
+
+    def _weights_inside(
+        self, block: Block, touched: int, held: int, now: int
+    ) -> list[tuple[int, int]]:
+        """Units free below the root of a block and below its inner vertices, as far as touched."""
+        graph, state, shape = self.graph, self.state, block.shape
+        tracked = state.tracked_mask(shape)
+        found: list[tuple[int, int]] = []
+        for i in (0, *shape.inner):
+            types = state.filters.types_at(shape.types[i])
+            if not types or not touched >> i & 1 or block.base + i == 0:
+                continue
+            inside = shape.below(i) & ~(1 << i)
+            weight = shape.count(types[-1], inside & ~held)
+            if types[-1] in graph.consumable:
+                pools = shape.type_mask.get(types[-1], 0) & inside & ~held
+                weight -= sum(
+                    state.units_used(v, now, now + 1) + graph.foreign.get(v, 0)
+                    for v in (block.base + p for p in iterate_bits(pools))
+                )
+            if weight or touched & inside & tracked:
+                found.append((i, weight))
+        return found

@@ -107,6 +107,14 @@ class GraphState:
                 allocated |= mine
         return booked, touched, allocated
 
+    def held_at(self, number: int, now: int) -> int:
+        """What is booked in a block at the instant ``now``."""
+        held = 0
+        for start, end, booked, _, _, _ in self.block_spans[number].values():
+            if start <= now < end:
+                held |= booked
+        return held
+
     def units_used(self, v: int, start: int, end: int, *, is_now: bool = False) -> int:
         """The most units of a pool that are taken at one time in ``[start, end)``.
 

@@ -8,7 +8,8 @@ starts, whatever was booked, promised and given back before. ``docs/matcher.md``
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import orjson
 import pytest
@@ -30,8 +31,8 @@ QUIET = list(HealthCheck)
 GPU = "nvidia.com/gpu"
 SAME_CHOICE = ["lonode", "hinode", "lonodex", "hinodex", "pack", "spread"]
 """Policies that choose the same nodes for every request."""
-SAME_SPREAD = ["first", "firstnodex"]
-"""Policies that do so for requests of one slot a node, as long as nothing is given back."""
+SAME_WHEN_FLAT = ["first", "firstnodex"]
+"""Policies that do so for work that starts now, where no level stands above the nodes."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class Cluster:
 
     nodes: tuple[NodeFact, ...]
     foreign: dict[str, dict[str, int]]
+
+    def flat(self) -> Cluster:
+        """The same without racks."""
+        return replace(self, nodes=tuple(replace(node, labels={}) for node in self.nodes))
 
     def pools(self, policy: str) -> PoolSet:
         pools = PoolSet(MatchPolicy(policy))
@@ -84,6 +89,8 @@ class Asked:
     duration_s: int
     is_spread: bool = False
     is_exclusive: bool = False
+    policy: str | None = None
+    """Its own match policy."""
 
     def request(self) -> ResourceRequest:
         return ResourceRequest(
@@ -91,6 +98,7 @@ class Asked:
             duration_s=self.duration_s,
             is_spread=self.is_spread,
             is_exclusive=self.is_exclusive,
+            match_policy=None if self.policy is None else MatchPolicy(self.policy),
         )
 
     def jobspec(self) -> Jobspec:
@@ -162,21 +170,22 @@ def same(placement: Placement, found: ResourceSet | None, asked: Asked) -> None:
 
 def agree(pools: PoolSet, matcher: Matcher, asked: Asked, job: int, *, later: bool) -> bool:
     """Ask both; True if both booked, now or (with ``later``) as a reservation."""
-    request, jobspec = asked.request(), asked.jobspec()
+    request = asked.request()
+    match = partial(matcher.match, asked.jobspec(), job, policy=asked.policy)
     if not pools.is_satisfiable(request):
         with pytest.raises(Unsatisfiable):
-            matcher.match(jobspec, job, verb=Verb.SATISFIABILITY)
+            match(verb=Verb.SATISFIABILITY)
         with pytest.raises(Unsatisfiable):
-            matcher.match(jobspec, job, verb=Verb.ALLOCATE_ORELSE_RESERVE)
+            match(verb=Verb.ALLOCATE_ORELSE_RESERVE)
         return False
-    assert matcher.match(jobspec, job, verb=Verb.SATISFIABILITY) is None
+    assert match(verb=Verb.SATISFIABILITY) is None
     try:
         placement = pools.match_now(request, 0)
     except InsufficientResources:
         with pytest.raises(InsufficientResources):
-            matcher.match(jobspec, job)
+            match()
         return later and agree_later(pools, matcher, asked, job)
-    same(placement, matcher.match(jobspec, job), asked)
+    same(placement, match(), asked)
     pools.book(str(job), placement)
     return True
 
@@ -186,19 +195,25 @@ def agree_later(pools: PoolSet, matcher: Matcher, asked: Asked, job: int) -> boo
         placement = pools.match_later(asked.request(), 0)
     except InsufficientResources:
         with pytest.raises(InsufficientResources):
-            matcher.match(asked.jobspec(), job, verb=Verb.ALLOCATE_ORELSE_RESERVE)
+            matcher.match(
+                asked.jobspec(), job, verb=Verb.ALLOCATE_ORELSE_RESERVE, policy=asked.policy
+            )
         return False
-    found = matcher.match(asked.jobspec(), job, verb=Verb.ALLOCATE_ORELSE_RESERVE)
+    found = matcher.match(
+        asked.jobspec(), job, verb=Verb.ALLOCATE_ORELSE_RESERVE, policy=asked.policy
+    )
     same(placement, found, asked)
     pools.reserve(placement, 0)
     return False  # a reservation is not given back one by one in the cycle
 
 
-@pytest.mark.parametrize("policy", SAME_CHOICE)
+@pytest.mark.parametrize("policy", [*SAME_CHOICE, *SAME_WHEN_FLAT])
 @settings(deadline=None, max_examples=40, suppress_health_check=QUIET)
 @given(cluster=clusters(), data=st.data())
 def test_same_nodes_for_shares(policy: str, cluster: Cluster, data: st.DataObject) -> None:
     """Fractions of nodes, with use by others, slot by slot and one slot a node, with cancels."""
+    if policy in SAME_WHEN_FLAT:
+        cluster = cluster.flat()
     pools, matcher = cluster.pools(policy), cluster.matcher(policy)
     booked: list[int] = []
     for job in range(data.draw(st.integers(1, 12))):
@@ -212,21 +227,22 @@ def test_same_nodes_for_shares(policy: str, cluster: Cluster, data: st.DataObjec
             booked.append(job)
 
 
-@pytest.mark.parametrize("policy", SAME_SPREAD)
-@settings(deadline=None, max_examples=40, suppress_health_check=QUIET)
-@given(cluster=clusters(), data=st.data())
-def test_same_nodes_for_first(policy: str, cluster: Cluster, data: st.DataObject) -> None:
-    """Untouched nodes first, then those with most cpu left: one slot a node, nothing given back
-    (Fluxion's weights do not follow a cancel), no levels above the nodes and nobody else there
-    (a weight is what our jobs leave)."""
-    flat = tuple(NodeFact(n.name, n.uid, n.capacity, is_up=n.is_up) for n in cluster.nodes)
-    cluster = Cluster(flat, {})
-    pools, matcher = cluster.pools(policy), cluster.matcher(policy)
-    for job in range(data.draw(st.integers(1, 10))):
-        asked = data.draw(requests(is_spread=True))
+@settings(deadline=None, max_examples=100, suppress_health_check=QUIET)
+@given(cluster=clusters().map(Cluster.flat), data=st.data())
+def test_same_nodes_when_each_request_has_its_policy(cluster: Cluster, data: st.DataObject) -> None:
+    """Policies mixed: what one has placed counts for the next, in both."""
+    pools, matcher = cluster.pools("lonode"), cluster.matcher("lonode")
+    policies = st.sampled_from([*SAME_CHOICE, *SAME_WHEN_FLAT])
+    booked: list[int] = []
+    for job in range(data.draw(st.integers(2, 8))):
+        if booked and data.draw(st.integers(0, 3)) == 0:
+            gone = booked.pop(data.draw(st.integers(0, len(booked) - 1)))
+            pools.cancel(str(gone))
+            matcher.cancel(gone)
+        asked = replace(data.draw(requests()), policy=data.draw(policies))
         note(f"{job}: {asked}")
-        if known(matcher, asked):
-            agree(pools, matcher, asked, job, later=False)
+        if known(matcher, asked) and agree(pools, matcher, asked, job, later=False):
+            booked.append(job)
 
 
 @pytest.mark.parametrize("policy", SAME_CHOICE)
@@ -243,13 +259,64 @@ def test_same_reservations(policy: str, cluster: Cluster, data: st.DataObject) -
             agree(pools, matcher, asked, job, later=True)
 
 
+def whole_nodes(names: str, *, racks: str = "") -> Cluster:
+    """Nodes of four cores, each in the rack below its name."""
+    label = "topology.kubernetes.io/rack"
+    return Cluster(
+        tuple(
+            NodeFact(f"n{name}", name, {"cpu": 4000}, {label: f"r{racks[i]}"} if racks else {})
+            for i, name in enumerate(names)
+        ),
+        {},
+    )
+
+
+def chosen_by_both(
+    pools: PoolSet, matcher: Matcher, asked: Asked, job: int, *, at: int = 0
+) -> tuple[list[str], list[str]]:
+    """Nodes that each chose and booked, both from second ``at`` on."""
+    found = matcher.match(asked.jobspec(), job, verb=Verb.ALLOCATE_ORELSE_RESERVE)
+    assert found is not None
+    if at:
+        placement = pools.match_later(asked.request(), 0)
+        pools.reserve(placement, 0)
+    else:
+        placement = pools.match_now(asked.request(), 0)
+        pools.book(str(job), placement)
+    assert placement.starts_at == found.at == at
+    return sorted(placement.nodes), sorted(found.nodes())
+
+
+def test_first_goes_from_rack_to_rack_in_the_graph_only() -> None:
+    """The one difference for work that starts now: with racks the graph weighs these first, and
+    goes on in the untouched one; the cycle knows nodes only, and takes the highest untouched."""
+    cluster = whole_nodes("0123", racks="0011")
+    pools, matcher = cluster.pools("first"), cluster.matcher("first")
+    asked = Asked((("cpu", 1000),), 1, 10)
+
+    assert chosen_by_both(pools, matcher, asked, 1) == (["n3"], ["n3"])
+    assert chosen_by_both(pools, matcher, asked, 2) == (["n2"], ["n1"])
+
+
+def test_first_weighs_the_future_in_the_cycle_only() -> None:
+    """The one difference for promises: what the graph weighs is what is free now, whenever the
+    work starts; in the cycle it is what is free then, with what was promised before."""
+    cluster = whole_nodes("01")
+    pools, matcher = cluster.pools("first"), cluster.matcher("first")
+    all_of_it, some = Asked((("cpu", 4000),), 2, 10), Asked((("cpu", 1000),), 1, 10)
+
+    assert chosen_by_both(pools, matcher, all_of_it, 1) == (["n0", "n1"], ["n0", "n1"])
+    assert chosen_by_both(pools, matcher, some, 2, at=10) == (["n1"], ["n1"])
+    assert chosen_by_both(pools, matcher, some, 3, at=10) == (["n0"], ["n1"])
+
+
 def cores(count: int, each: int) -> Jobspec:
     core = Resource("core", Count(each, each))
     slot = Resource("slot", Count(count, count), (core,), label="task")
     return Jobspec(1, (slot,), duration_s=3600)
 
 
-@pytest.mark.parametrize("policy", ["lonode", "hinode", "pack", "spread"])
+@pytest.mark.parametrize("policy", ["first", "lonode", "hinode", "pack", "spread"])
 @settings(deadline=None, max_examples=60)
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5),

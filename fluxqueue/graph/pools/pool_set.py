@@ -422,6 +422,10 @@ class PoolSet:
             return in_rounds(order, counts[order], wanted)
         if policy is MatchPolicy.PACK:
             return on_fewest(order, counts[order], wanted)
+        if policy in (MatchPolicy.FIRST, MatchPolicy.FIRSTNODEX):
+            # flux-sched looks until there is enough, then takes the highest ids of what it saw.
+            seen = int(np.searchsorted(np.cumsum(counts[order]), wanted)) + 1
+            order = np.sort(order[:seen])[::-1]
         running = np.cumsum(counts[order])
         last = int(np.searchsorted(running, wanted))
         order = order[: last + 1]
