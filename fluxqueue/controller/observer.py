@@ -48,7 +48,7 @@ from fluxqueue.errors import (
 )
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS, PRIORITY_CLASSES
+from fluxqueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
 from fluxqueue.settings import Settings
 from fluxqueue.workload import labels
 from fluxqueue.workload.managed import is_managed
@@ -253,7 +253,7 @@ class Observer:
         """Compare everything with everything and store the differences, as one transaction."""
         self._let_go.clear()
         # FluxJobs first: a status that is newer than its row then proves the row to be old.
-        fluxjobs = resync.index_fluxjobs((await self._client.list(FLUXJOBS)).items)
+        fluxjobs = await resync.list_fluxjobs(self._client)
         await self._queues.ensure_default()
         # Before the rows: a pod is given its slot in them first, and is seen to run afterwards.
         sight = self._sight(fluxjobs)
@@ -286,7 +286,7 @@ class Observer:
                 self._mark("workload", uid)
             self._flux_uids[uid] = flux_uid
 
-    def _sight(self, fluxjobs: Mapping[str, resync.Object]) -> resync.Sight:
+    def _sight(self, fluxjobs: Mapping[str, resync.Published]) -> resync.Sight:
         hosts = {
             node["metadata"].get("labels", {}).get(labels.HOSTNAME): node["metadata"]["name"]
             for node in self._informers["nodes"].items()

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.observations import WorkloadSeen, save_gone, save_workloads
@@ -23,8 +26,10 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.request import Operator
 from fluxqueue.fluxjob.states import FINAL
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.adoption import PlacedPod
-from fluxqueue.scheduler.record import read_record
+from fluxqueue.scheduler.record import FIELDS, Record, read_record
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.managed import is_managed
@@ -40,12 +45,33 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True)
+class Published:
+    """A FluxJob as it was listed, as small as can be: a cluster may have very many.
+
+    ``text``: what its record is read from, if it comes to that.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    workload_uid: str
+    version: int | None
+    state: Any
+    jobid: Any
+    text: str
+
+    def record(self) -> Record:
+        """What it says was decided."""
+        return read_record(orjson.loads(self.text))
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
     """The cluster as the controller sees it. ``hosts``: hostname label -> name of the node."""
 
     objects: Mapping[str, Object]
     pods_of: Mapping[str, Mapping[str, Object]]
-    fluxjobs: Mapping[str, Object]
+    fluxjobs: Mapping[str, Published]
     hosts: Mapping[str, str]
     default_cpu_m: int
 
@@ -63,14 +89,33 @@ class Differences:
     unpublished: list[str] = field(default_factory=list)
 
 
-def index_fluxjobs(fluxjobs: Iterable[Object]) -> dict[str, Object]:
-    """FluxJobs by the UID of their workload; one that is going is none."""
-    found: dict[str, Object] = {}
-    for one in fluxjobs:
-        uid = ((one.get("spec") or {}).get("workload") or {}).get("uid")
-        if uid and not one["metadata"].get("deletionTimestamp"):
-            found[uid] = one
-    return found
+async def list_fluxjobs(client: KubeClient) -> dict[str, Published]:
+    """All FluxJobs by the UID of their workload, listed page by page."""
+    kept, _ = await client.collect(FLUXJOBS, keep=publication)
+    return {one.workload_uid: one for one in kept if one is not None}
+
+
+def publication(fluxjob: Object) -> Published | None:
+    """What is kept of a FluxJob; one that is going, or names no workload, is none."""
+    meta, status = fluxjob["metadata"], fluxjob.get("status") or {}
+    workload_uid = ((fluxjob.get("spec") or {}).get("workload") or {}).get("uid")
+    if not workload_uid or meta.get("deletionTimestamp"):
+        return None
+    version = status.get("version")
+    read = {
+        "metadata": {key: meta[key] for key in ("uid", "creationTimestamp") if key in meta},
+        "status": {key: status[key] for key in FIELDS if key in status},
+    }
+    return Published(
+        uid=meta["uid"],
+        namespace=sys.intern(meta["namespace"]),
+        name=meta["name"],
+        workload_uid=workload_uid,
+        version=version if isinstance(version, int) else None,
+        state=status.get("state"),
+        jobid=status.get("jobid"),
+        text=orjson.dumps(read).decode(),  # its bytes keep the 4 KB that they were written in
+    )
 
 
 See = Callable[[Object, Sequence[Object], str | None], WorkloadSeen]
@@ -93,7 +138,7 @@ async def compare(sight: Sight, present: Present, see: See) -> Differences:
         if row is None and not _is_ours(sight, uid):
             continue
         fluxjob = _fluxjob_of(sight, uid)
-        flux_uid = fluxjob["metadata"]["uid"] if fluxjob is not None else None
+        flux_uid = fluxjob.uid if fluxjob is not None else None
         found.flux_uids[uid] = flux_uid
         try:
             pods = list(sight.pods_of.get(uid, {}).values())
@@ -111,9 +156,8 @@ def _look(
     found: Differences, sight: Sight, present: Present, seen: WorkloadSeen, row: RowSeen | None
 ) -> None:
     fluxjob = _fluxjob_of(sight, seen.uid)
-    status = (fluxjob.get("status") if fluxjob is not None else None) or {}
-    version = status.get("version")
-    is_newer = row is not None and isinstance(version, int) and version > row.version
+    version = fluxjob.version if fluxjob is not None else None
+    is_newer = row is not None and version is not None and version > row.version
     pods = placed_pods(sight, seen.uid)
     is_stray = (
         row is not None
@@ -121,7 +165,7 @@ def _look(
         and any(pod.node and pod.uid not in present.holders for pod in pods)
     )
     if row is None or is_newer or is_stray:
-        record = read_record(fluxjob) if fluxjob is not None else None
+        record = fluxjob.record() if fluxjob is not None else None
         for trouble in record.troubles if record is not None else ():
             logger.warning(
                 "FluxJob not believed",
@@ -130,8 +174,9 @@ def _look(
         found.found.append(Found(seen, record, pods))
     elif differs(row, seen):
         found.changed.append(seen)
-    shown = (status.get("state"), status.get("jobid"))
-    if row is not None and fluxjob is not None and shown != (row.state, row.jobid):
+    if row is None or fluxjob is None:
+        return
+    if (fluxjob.state, fluxjob.jobid) != (row.state, row.jobid):
         found.unpublished.append(seen.uid)
 
 
@@ -168,12 +213,11 @@ def _is_ours(sight: Sight, uid: str) -> bool:
     return is_managed(sight.objects[uid]) or _fluxjob_of(sight, uid) is not None
 
 
-def _fluxjob_of(sight: Sight, uid: str) -> Object | None:
+def _fluxjob_of(sight: Sight, uid: str) -> Published | None:
     fluxjob, workload = sight.fluxjobs.get(uid), sight.objects[uid]
     if fluxjob is None:
         return None
-    meta = fluxjob["metadata"]
-    is_its = (meta["namespace"], meta["name"]) == (
+    is_its = (fluxjob.namespace, fluxjob.name) == (
         workload["metadata"]["namespace"],
         fluxjob_name(workload),
     )

@@ -39,6 +39,8 @@ PRE = "pre"
 
 PROCRASTINATE_SCHEMA = "procrastinate"
 _VERSION_TABLE = "alembic_version"
+_PARTS = ("controller", "worker")
+"""Roles of the processes that may not meet a schema their code does not know."""
 
 _LOCK_KEY = 0x666C7578  # "flux"; one number for all starters of all versions
 _LOCK_WAIT_MAX_S = 900.0
@@ -274,10 +276,10 @@ def run_sql_file(name: str) -> None:
 
 
 def _refuse_beside_older(connection: Connection, found: str | None, target: str) -> None:
-    """Make sure that no process which does not know the *post* revisions to come is connected.
+    """Make sure that no part which does not know the *post* revisions to come is connected.
 
-    Every connection of ours says in its name what its code knows. A database without any
-    revision has no users.
+    Every connection of ours says in its name what its code knows. Commands of an older release
+    do not count: they fail, which harms nobody. A database without any revision has no users.
     """
     posts = [one.number for one in files.after(found, until=target) if one.is_post]
     if found is None or not posts:
@@ -285,14 +287,14 @@ def _refuse_beside_older(connection: Connection, found: str | None, target: str)
     names = connection.execute(
         text(
             "SELECT DISTINCT application_name FROM pg_stat_activity"
-            " WHERE datname = current_database() AND starts_with(application_name, :ours)"
+            " WHERE datname = current_database() AND application_name LIKE :ours"
         ),
-        {"ours": APPLICATION},
+        {"ours": f"{APPLICATION}%/%"},
     ).scalars()
     older = sorted(
         part
         for part, _, knows in (name.partition("/") for name in names)
-        if knows < posts[-1] and knows
+        if part.removeprefix(APPLICATION) in _PARTS and knows < posts[-1]
     )
     if older:
         raise OlderCodeRuns(

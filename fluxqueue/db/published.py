@@ -38,6 +38,9 @@ class PublishedRow:
     until: int | None
     slots: Sequence[Mapping[str, Any]]
     held_by: str | None = None
+    vacate_by: str | None = None
+    cancel_by: str | None = None
+    accepted_by: str | None = None
     set_priority: int | None = None
     set_queue: str | None = None
     queue: str | None = None
@@ -53,8 +56,8 @@ async def read_published(database: Database, uids: Sequence[str]) -> dict[str, P
             SELECT f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name,
                    f.flux_uid, f.flux_rv, f.state, f.reason, f.size, f.version, f.ignored,
                    f.submitted_at, f.allocated_at, f.started_at, f.ended_at, f.expected_start,
-                   f.held_by, f.set_priority, f.set_queue, f.queue, f.priority, f.priority_parts,
-                   a.starts_at, a.until,
+                   f.held_by, f.vacate_by, f.cancel_by, f.accepted_by, f.set_priority,
+                   f.set_queue, f.queue, f.priority, f.priority_parts, a.starts_at, a.until,
                    coalesce((SELECT jsonb_agg(jsonb_build_object(
                                  'node', s.node, 'resources', s.resources) ORDER BY s.number)
                              FROM allocation_slots s WHERE s.allocation_id = a.id),

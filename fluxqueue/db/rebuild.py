@@ -348,6 +348,33 @@ WHERE f.uid = r.uid
 """
 
 
+_SAID = """
+UPDATE fluxjobs f SET
+    flux_uid = coalesce(r.flux_uid, f.flux_uid), flux_rv = NULL,
+    set_priority = coalesce(r.set_priority, f.set_priority),
+    set_queue = coalesce(r.set_queue, f.set_queue),
+    queue = coalesce(r.set_queue, f.queue),
+    accepted_by = coalesce(r.accepted_by, f.accepted_by),
+    vacate_by = coalesce(r.vacate_by, f.vacate_by),
+    cancel_by = coalesce(r.cancel_by, f.cancel_by),
+    is_deleting = f.is_deleting OR r.cancel_by IS NOT NULL,
+    reason = coalesce(r.reason, f.reason),
+    author_hold = coalesce(f.author_hold, r.author_hold),
+    let_go_at = coalesce(f.let_go_at, r.let_go_at)
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, flux_uid text, set_priority int, set_queue text, author_hold text,
+    let_go_at bigint, accepted_by text, vacate_by text, cancel_by text, reason text)
+WHERE f.uid = r.uid
+"""
+
+# By itself: the guard counts on from the version before wherever something that is shown changes.
+_VERSION = """
+UPDATE fluxjobs f SET version = greatest(f.version, r.version + 1)
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, version bigint)
+WHERE f.uid = r.uid
+"""
+
+
 async def _move(tx: Transaction, cases: Sequence[_Case]) -> None:
     """Take each row to its state, by transitions that the table of states has."""
     await _step(tx, S.PENDING, cases)
@@ -357,22 +384,9 @@ async def _move(tx: Transaction, cases: Sequence[_Case]) -> None:
     for state in sorted(FINAL):
         await _step(tx, state, [case for case in cases if case.target is state])
     for chunk in _chunks(cases):
-        await tx.execute(
-            """
-            UPDATE fluxjobs f SET version = greatest(f.version, r.version + 1),
-                flux_uid = coalesce(r.flux_uid, f.flux_uid), flux_rv = NULL,
-                set_priority = coalesce(r.set_priority, f.set_priority),
-                set_queue = coalesce(r.set_queue, f.set_queue),
-                queue = coalesce(r.set_queue, f.queue),
-                author_hold = coalesce(f.author_hold, r.author_hold),
-                let_go_at = coalesce(f.let_go_at, r.let_go_at)
-            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-                uid text, version bigint, flux_uid text, set_priority int, set_queue text,
-                author_hold text, let_go_at bigint)
-            WHERE f.uid = r.uid
-            """,
-            rows=_json([_said(case) for case in chunk]),
-        )
+        said = _json([_said(case) for case in chunk])
+        await tx.execute(_SAID, rows=said)
+        await tx.execute(_VERSION, rows=said)
 
 
 async def _step(tx: Transaction, state: FluxJobState, cases: Sequence[_Case]) -> None:
@@ -405,7 +419,13 @@ def _said(case: _Case) -> dict[str, Any]:
     # It ran and is suspended: whatever generation our release made, this is a later one.
     let_go_at = 0 if case.target is S.RUNNING and seen.is_suspended else None
     if record is None:
-        return {"uid": case.uid, "version": 0, "let_go_at": let_go_at}
+        accepted_by = seen.queue if case.runs else None
+        return {
+            "uid": case.uid,
+            "version": 0,
+            "let_go_at": let_go_at,
+            "accepted_by": accepted_by,
+        }
     return {
         "uid": case.uid,
         "let_go_at": let_go_at,
@@ -414,7 +434,24 @@ def _said(case: _Case) -> dict[str, Any]:
         "flux_uid": record.flux_uid,
         "set_priority": record.set_priority,
         "set_queue": record.set_queue,
+        "accepted_by": record.accepted_by,
+        "vacate_by": _vacate_by(case),
+        "cancel_by": _cancel_by(case),
+        "reason": record.reason if _vacate_by(case) or _cancel_by(case) else None,
     }
+
+
+def _vacate_by(case: _Case) -> str | None:
+    """The operator who wants what runs back in the queue, though not all its pods have ended."""
+    record = case.found.record
+    by = record.requeue_by if record is not None and case.runs else None
+    return None if by == AUTHOR else by  # the BatchJob itself tells what its author wants
+
+
+def _cancel_by(case: _Case) -> str | None:
+    """The operator who wants the workload deleted."""
+    record = case.found.record
+    return record.cancel_by if record is not None and not case.target.is_final else None
 
 
 async def _tell_once(tx: Transaction, uids: Sequence[str], before: int) -> None:
@@ -448,6 +485,8 @@ async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
             for case in cases
             if case.target is S.ALLOCATED
             or (case.target is S.PENDING and not case.found.seen.is_suspended)
+            or _vacate_by(case) is not None
+            or _cancel_by(case) is not None
         ],
     )
     await put(tx, TaskName.UNGATE, [case.uid for case in cases if case.runs])

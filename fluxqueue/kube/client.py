@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlencode
 
 import orjson
@@ -38,6 +38,9 @@ TOKEN_MAX_AGE_S = 60.0
 RESERVED_CONCURRENCY = 2
 RETRY_BASE_S = 0.1
 RETRY_CAP_S = 5.0
+
+
+Kept = TypeVar("Kept")
 
 
 class PatchKind(StrEnum):
@@ -159,26 +162,54 @@ class KubeClient:
         field_selector: str = "",
         limit: int = 500,
     ) -> ListResult:
-        """All matching objects, fetched in pages of ``limit``, consistent as of one version.
+        """All matching objects, as ``collect`` fetches them, whole."""
+        items, version = await self.collect(
+            resource,
+            namespace,
+            keep=lambda item: item,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            limit=limit,
+        )
+        return ListResult(items, version)
 
-        An expired page token restarts the list; after ``LIST_RESTARTS_MAX`` restarts it is asked
-        for unpaged. Items carry apiVersion and kind, which servers leave out inside lists.
+    async def collect(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        keep: Callable[[dict[str, Any]], Kept],
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> tuple[list[Kept], str]:
+        """What ``keep`` makes of each matching object, and the one version all of them are of.
+
+        Fetched in pages of ``limit``: no more than one page of whole objects is in memory. A page
+        token that has expired (410) restarts the list, because pages of two versions would not be
+        one state; after ``LIST_RESTARTS_MAX`` restarts it is asked for unpaged. Objects carry
+        apiVersion and kind, which servers leave out inside lists.
         """
         query = _selectors(label_selector, field_selector)
         path = resource.path(namespace)
         for attempt in range(LIST_RESTARTS_MAX + 1):
             paging = limit if attempt < LIST_RESTARTS_MAX else 0
             try:
-                return await self._list_pages(resource, path, query, paging)
+                return await self._pages(resource, path, query, paging, keep)
             except Gone:
                 if attempt == LIST_RESTARTS_MAX:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _list_pages(
-        self, resource: Resource, path: str, query: dict[str, str], limit: int
-    ) -> ListResult:
-        items: list[dict[str, Any]] = []
+    async def _pages(
+        self,
+        resource: Resource,
+        path: str,
+        query: dict[str, str],
+        limit: int,
+        keep: Callable[[dict[str, Any]], Kept],
+    ) -> tuple[list[Kept], str]:
+        kept: list[Kept] = []
         page_query = dict(query)
         if limit:
             page_query["limit"] = str(limit)
@@ -188,10 +219,10 @@ class KubeClient:
             for item in page.get("items") or ():
                 item.setdefault("apiVersion", resource.api_version)
                 item.setdefault("kind", resource.kind)
-                items.append(item)
+                kept.append(keep(item))
             token = metadata.get("continue")
             if not token:
-                return ListResult(items, str(metadata.get("resourceVersion") or ""))
+                return kept, str(metadata.get("resourceVersion") or "")
             page_query["continue"] = token
 
     async def watch(

@@ -43,6 +43,14 @@ def _version(resource_version: str | None) -> int:
     return int(resource_version) if resource_version and resource_version.isdigit() else 0
 
 
+def _is_same(one: Object, other: Object) -> bool:
+    """Whether both are the same version of the same object."""
+    a, b = one["metadata"], other["metadata"]
+    return bool(
+        a.get("uid") == b.get("uid") and a.get("resourceVersion") == b.get("resourceVersion")
+    )
+
+
 class Informer:
     """List, then watch, for ever.
 
@@ -119,7 +127,7 @@ class Informer:
         stored = self._store.get(key)
         if stored is None or version > _version(stored["metadata"].get("resourceVersion")):
             self._ahead[key] = version
-            self._upsert(key, obj)
+            self._upsert(key, self._reduce(obj))
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -171,17 +179,26 @@ class Informer:
                 await asyncio.sleep(delay_s)
 
     async def _relist(self) -> None:
-        listed = await self._client.list(
+        items, resource_version = await self._client.collect(
             self.resource,
             self._namespace,
+            keep=self._keep,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
         )
         self.relists += 1
-        self._replace(listed.items, _version(listed.resource_version))
-        self._resource_version = listed.resource_version
+        self._replace(items, _version(resource_version))
+        self._resource_version = resource_version
         self._must_list = False
         self.synced.set()
+
+    def _keep(self, raw: Object) -> Object:
+        """Of an object as listed what is stored; what is stored already is not kept twice."""
+        stored = self._store.get(key_of(raw))
+        return stored if stored is not None and _is_same(stored, raw) else self._reduce(raw)
+
+    def _reduce(self, raw: Object) -> Object:
+        return self._transform(raw) if self._transform else raw
 
     async def _follow(self) -> None:
         events = self._client.watch(
@@ -199,8 +216,9 @@ class Informer:
     # -- the store -------------------------------------------------------------------------------
 
     def _replace(self, items: list[Object], listed_at: int) -> None:
-        """Make the store equal to ``items``; removals first, so that capacity frees before use.
+        """Make the store equal to ``items``, as ``_keep`` made them.
 
+        Removals come first, so that capacity frees before use.
         Only what was observed while the list was on its way survives it; nothing else is kept
         for a high version alone, because a server restored from a backup counts from lower ones.
         """
@@ -234,7 +252,7 @@ class Informer:
                 self._tombstones.popitem(last=False)
             self._remove(key)
         else:
-            self._upsert(key, obj)
+            self._upsert(key, self._reduce(obj))
 
     def _is_overtaken(self, key: Key, event: WatchEvent) -> bool:
         """Whether something later of the object is known: servers keep order, proxies may not."""
@@ -245,17 +263,14 @@ class Informer:
         at = _version(metadata["resourceVersion"])
         return stored is not None and 0 < at < _version(stored["metadata"].get("resourceVersion"))
 
-    def _upsert(self, key: Key, raw: Object) -> None:
+    def _upsert(self, key: Key, new: Object) -> None:
         old = self._store.get(key)
-        metadata = raw["metadata"]
         if old is not None:
-            before = old["metadata"]
-            if before.get("uid") != metadata.get("uid"):
+            if _is_same(old, new):
+                return
+            if old["metadata"].get("uid") != new["metadata"].get("uid"):
                 self._remove(key)
                 old = None
-            elif before.get("resourceVersion") == metadata.get("resourceVersion"):
-                return
-        new = self._transform(raw) if self._transform else raw
         self._store[key] = new
         self._notify(old, new)
 

@@ -21,6 +21,20 @@ NUMBER_MAX = 2**53
 
 PRIORITY_MAX = 2**31 - 1
 
+FIELDS = (
+    "state",
+    "reason",
+    "version",
+    "jobid",
+    "R",
+    "startTime",
+    "endTime",
+    "operator",
+    "queue",
+    "acceptedBy",
+)
+"""Fields of the status that are read here."""
+
 Value = TypeVar("Value")
 
 
@@ -28,7 +42,8 @@ Value = TypeVar("Value")
 class Record:
     """A decision as published. Times are epoch seconds; None is *not said*.
 
-    ``held_by``, ``set_priority`` and ``set_queue`` are what an operator set.
+    ``held_by``, ``set_priority`` and ``set_queue`` are what an operator set, ``requeue_by`` and
+    ``cancel_by`` what one has asked for. ``accepted_by`` is the queue that took it in.
     """
 
     flux_uid: str
@@ -43,6 +58,9 @@ class Record:
     held_by: str | None = None
     set_priority: int | None = None
     set_queue: str | None = None
+    requeue_by: str | None = None
+    cancel_by: str | None = None
+    accepted_by: str | None = None
     troubles: tuple[str, ...] = ()
 
 
@@ -78,8 +96,21 @@ def read_record(fluxjob: Mapping[str, Any]) -> Record:
         held_by=field("operator.heldBy", operator, str),
         set_priority=field("operator.priority", operator, _priority),
         set_queue=field("operator.queue", operator, str),
+        requeue_by=field("operator.requeueBy", operator, str),
+        cancel_by=field("operator.cancelBy", operator, str),
+        accepted_by=_accepted_by(status),
         troubles=tuple(troubles),
     )
+
+
+def _accepted_by(status: Mapping[str, Any]) -> str | None:
+    """The queue that took it in; what is not held waits or runs because its queue did.
+
+    The status of one that waits may be older than its queue's first look at it.
+    """
+    is_held = status.get("state") in (None, FluxJobState.HELD)
+    value = status.get("acceptedBy") or (None if is_held else status.get("queue"))
+    return value if isinstance(value, str) else None
 
 
 def _number(value: Any) -> int:

@@ -150,13 +150,20 @@ def _render(row: PublishedRow) -> dict[str, Any]:
         ),
         operator=_operator(row),
         queue=row.queue,
+        accepted_by=row.accepted_by,
         priority=row.priority,
         priority_parts=row.priority_parts,
     )
 
 
 def _operator(row: PublishedRow) -> dict[str, Any]:
-    said = {"heldBy": row.held_by, "priority": row.set_priority, "queue": row.set_queue}
+    said = {
+        "heldBy": row.held_by,
+        "priority": row.set_priority,
+        "queue": row.set_queue,
+        "requeueBy": row.vacate_by,
+        "cancelBy": None if FluxJobState(row.state).is_final else row.cancel_by,
+    }
     # A merge patch takes out only what it names as null.
     return said if any(value is not None for value in said.values()) else {}
 

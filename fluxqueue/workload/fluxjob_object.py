@@ -36,6 +36,7 @@ _OPTIONAL_STATUS = (
     "start",
     "endTime",
     "queue",
+    "acceptedBy",
     "priority",
     "priorityParts",
     "operator",
@@ -151,6 +152,7 @@ def render_status(
     conditions: Sequence[Mapping[str, Any]] = (),
     operator: Mapping[str, Any] | None = None,
     queue: str | None = None,
+    accepted_by: str | None = None,
     priority: int | None = None,
     priority_parts: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
@@ -158,8 +160,8 @@ def render_status(
 
     ``nodes`` may repeat a node for each of its slots. ``expected_start_s`` is shown only while
     there is no real start. ``priority`` is the effective one, made of ``priority_parts``.
-    ``operator`` is what an operator set and no object tells: it is read back when rows are
-    rebuilt.
+    ``operator`` is what an operator set or has asked for, and ``accepted_by`` the queue that took
+    it in: no other object tells, and they are read back when rows are rebuilt.
     """
     status: dict[str, Any] = {
         "state": str(state),
@@ -180,6 +182,8 @@ def render_status(
         status["endTime"] = _write_time(ended_at_s)
     if queue is not None:
         status["queue"] = queue
+    if accepted_by is not None:
+        status["acceptedBy"] = accepted_by
     if priority is not None:
         status["priority"] = priority
         status["priorityParts"] = dict(priority_parts or {})

@@ -80,10 +80,15 @@ def test_a_start_leaves_post_revisions_out_and_works_without(url: str) -> None:
 
 @pytest.mark.usefixtures("next_release")
 def test_post_revisions_come_when_no_older_code_is_connected(url: str) -> None:
-    """Refused and named until it is gone; code that knows them and migrations do not count."""
+    """Refused and named until it is gone; newer code, commands and migrations do not count."""
     migrate.upgrade(url, migrate.PRE)
     older, *others = _connected(
-        url, f"fluxqueue-worker/{NOW}", f"fluxqueue-controller/{POST}", "fluxqueue-migrate", "psql"
+        url,
+        f"fluxqueue-worker/{NOW}",
+        f"fluxqueue-controller/{POST}",
+        f"fluxqueue-cli/{NOW}",
+        "fluxqueue-migrate",
+        "psql",
     )
     with pytest.raises(OlderCodeRuns, match=f"revision {POST}.*connected: fluxqueue-worker;"):
         migrate.upgrade(url)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fluxqueue.controller.observe import see_workload
-from fluxqueue.controller.resync import Differences, Sight, compare, index_fluxjobs
+from fluxqueue.controller.resync import Differences, Published, Sight, compare, publication
 from fluxqueue.db.rebuild import Present, RowSeen
 from fluxqueue.workload.labels import GATE
 from tests.support.workloads import bare_pod, batch_job, owner
@@ -44,12 +44,18 @@ def _fluxjob(**status: Any) -> Obj:
     }
 
 
+def _published(fluxjob: Obj) -> dict[str, Published]:
+    one = publication(fluxjob)
+    assert one is not None
+    return {one.workload_uid: one}
+
+
 def _sight(*, pod: Obj | None = None, fluxjob: Obj | None = None, **more: Any) -> Sight:
     pod = pod or _pod()
     known = {
         "objects": {UID: JOB},
         "pods_of": {UID: {pod["metadata"]["uid"]: pod}},
-        "fluxjobs": index_fluxjobs([fluxjob or _fluxjob()]),
+        "fluxjobs": _published(fluxjob or _fluxjob()),
         "hosts": {"host-1": "n1"},
         "default_cpu_m": 1000,
     }
@@ -118,7 +124,7 @@ async def test_a_fluxjob_of_another_is_none() -> None:
     solo = bare_pod("solo", nodeName="n1")
     forged = _fluxjob()
     forged["spec"]["workload"]["uid"] = "uid-solo"
-    sight = _sight(objects={"uid-solo": solo}, pods_of={}, fluxjobs=index_fluxjobs([forged]))
+    sight = _sight(objects={"uid-solo": solo}, pods_of={}, fluxjobs=_published(forged))
     assert (await _compare(sight, None)).flux_uids == {}
 
 

@@ -26,7 +26,7 @@ def _fluxjob(**status: Any) -> dict[str, Any]:
         nodes=["n1", "n2"],
         started_at_s=1_700_000_001,
         resource_set=R,
-        operator={"heldBy": None, "priority": 9, "queue": "fast"},
+        operator={"heldBy": None, "priority": 9, "queue": "fast", "requeueBy": "ann"},
     )
     return {"metadata": META, "status": {**whole, **status}}
 
@@ -45,6 +45,23 @@ def test_what_was_published_is_read_back() -> None:
     assert (record.given.starts_at, record.given.until) == (1_700_000_000, 1_700_003_600)
     assert (record.set_priority, record.set_queue, record.held_by) == (9, "fast", None)
     assert record.started_at_s == 1_700_000_001
+    assert (record.requeue_by, record.cancel_by) == ("ann", None)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"state": "Held", "queue": "fast", "acceptedBy": "fast"}, "fast"),
+        ({"state": "Pending", "queue": "slow", "acceptedBy": "fast"}, "fast"),
+        ({"state": "Held", "queue": "fast"}, None),
+        ({"state": "Pending", "queue": "fast"}, "fast"),
+        ({"queue": "fast"}, None),
+        ({"state": [], "queue": {}, "acceptedBy": 7}, None),
+    ],
+)
+def test_which_queue_took_it_in(status: dict[str, Any], expected: str | None) -> None:
+    """As it says itself; what waits without saying so was told before its queue's first look."""
+    assert read_record({"metadata": META, "status": status}).accepted_by == expected
 
 
 @pytest.mark.parametrize(

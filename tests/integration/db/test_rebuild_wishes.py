@@ -1,0 +1,203 @@
+"""What a database was told and no workload tells: published in the status, read back from it.
+
+Each test asks for something, loses every row, and takes over what the FluxJobs said last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fluxqueue.db import steering
+from fluxqueue.db.observations import WorkloadSeen
+from fluxqueue.db.published import read_published
+from fluxqueue.db.queues import QueueSeen, save_queues
+from fluxqueue.db.rebuild import Found, take_over
+from fluxqueue.db.wanted import read_wanted
+from fluxqueue.policy.queue_rules import read_rules
+from fluxqueue.scheduler.adoption import PlacedPod
+from fluxqueue.scheduler.record import Record, read_record
+from fluxqueue.worker import publish
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, pod, workload
+
+ALICE = "alice@host"
+LOST = "fluxjobs, allocations, allocation_slots, reservations, pods, outbox, history, fluxqueues"
+
+
+def _queue(*, enabled: bool, started: bool) -> QueueSeen:
+    spec = {"enabled": enabled, "started": started, "limits": {"perUser": {"jobs": 1}}}
+    return QueueSeen("fast", "u", int(enabled), spec, None, read_rules("fast", spec))
+
+
+async def _set_queue(rows: Rows, *, enabled: bool, started: bool) -> None:
+    async with rows.database.begin() as tx:
+        await save_queues(tx, [_queue(enabled=enabled, started=started)], [])
+    await rows.match()
+
+
+async def _records(rows: Rows, *uids: str) -> dict[str, Record]:
+    """What the status effect would write now, read back."""
+    found = await read_published(rows.database, uids)
+    return {
+        uid: read_record({"metadata": {"uid": row.flux_uid}, "status": publish._render(row)})
+        for uid, row in found.items()
+    }
+
+
+async def _lose_all(rows: Rows) -> None:
+    await rows.execute(f"TRUNCATE {LOST} CASCADE")
+    await rows.execute("INSERT INTO fluxqueues (name) VALUES ('default')")
+    rows.matcher = None
+
+
+async def _take(rows: Rows, *found: Found) -> None:
+    async with rows.database.begin() as tx:
+        await take_over(tx, found)
+
+
+async def _steer(verb: object, rows: Rows, *names: str) -> None:
+    outcomes = await verb(rows.database, "default", names, ALICE)  # type: ignore[operator]
+    assert all(one.is_done for one in outcomes), outcomes
+
+
+async def test_a_queue_that_was_disabled_meanwhile_keeps_what_it_took_in(rows: Rows) -> None:
+    """As it waited, in its order, also what an operator holds; what it refused it still refuses."""
+    await rows.add_nodes(cpu_node("n0"))
+    await _set_queue(rows, enabled=True, started=False)
+    waiting = {uid: workload(uid, queue="fast", user_name="ann") for uid in "cabh"}
+    await rows.see(*waiting.values())
+    await rows.match()
+    await _steer(steering.hold, rows, "h")
+    await _set_queue(rows, enabled=False, started=False)
+    late = workload("late", queue="fast")
+    await rows.see(late)
+    await rows.match()
+    expected = dict.fromkeys("cab", "Pending") | {"h": "Held", "late": "Held"}
+    assert await rows.states() == expected
+    records = await _records(rows, *waiting, "late")
+
+    await _lose_all(rows)
+    await _set_queue(rows, enabled=False, started=False)
+    seen: list[WorkloadSeen] = [*waiting.values(), late, workload("new", queue="fast")]
+    await _take(rows, *(Found(one, records.get(one.uid)) for one in seen))
+    await rows.match()
+    assert await rows.states() == {**expected, "new": "Held"}
+    await _steer(steering.release, rows, "h")
+    await rows.match()
+    assert list(await rows.states()) == ["c", "a", "b", "h", "late", "new"]
+    assert (await rows.states())["h"] == "Pending"
+    held = await rows.fetch("SELECT uid FROM fluxjobs WHERE held_by = 'queue' ORDER BY uid")
+    assert [row["uid"] for row in held] == ["late", "new"]
+
+    await _set_queue(rows, enabled=False, started=True)
+    states = await rows.states()
+    assert [states[uid] for uid in "cabh"] == ["Allocated", "Pending", "Pending", "Pending"]
+    await rows.check()
+
+
+async def test_what_runs_and_left_no_record_was_taken_in(rows: Rows) -> None:
+    """Requeued later, it waits in its queue, which takes no submissions any more."""
+    await rows.add_nodes(cpu_node("n0"))
+    await _set_queue(rows, enabled=False, started=False)
+    runs = workload("a", queue="fast", is_suspended=False, generation=2, pods=(_pod("a-0"),))
+    await _take(rows, Found(runs, None, (_placed("a-0"),)))
+    await _steer(steering.requeue, rows, "a")
+    await rows.see(replace(runs, is_suspended=True, generation=3, pods=()))
+    await rows.settle("a")
+    await rows.match()
+    assert await rows.states() == {"a": "Pending"}
+
+
+def _pod(uid: str) -> object:
+    return pod(uid, "Running", is_gated=False, node="n0")
+
+
+def _placed(uid: str) -> PlacedPod:
+    return PlacedPod(uid, uid, "n0", {"cpu": 1}, "Running")
+
+
+async def _run(rows: Rows, uid: str, pods: int) -> WorkloadSeen:
+    """A FluxJob that runs on the one node."""
+    await rows.add_nodes(cpu_node("n0"))
+    names = [f"{uid}-{n}" for n in range(pods)]
+    asked = request(pods, cpu=1)
+    gated = workload(uid, asked, is_suspended=False, generation=2, pods=tuple(map(pod, names)))
+    await rows.see(gated)
+    await rows.match()
+    await rows.settle(uid)
+    seen = replace(gated, pods=tuple(map(_pod, names)))
+    await rows.see(seen)
+    await rows.settle(uid)
+    assert (await rows.states())[uid] == "Running"
+    return seen
+
+
+@pytest.mark.parametrize("is_suspended", [False, True], ids=["not yet suspended", "suspended"])
+async def test_a_requeue_under_way_goes_on(rows: Rows, is_suspended: bool) -> None:
+    """Its pods end, and it is back at its old place, not held as if its author had stopped it."""
+    seen = await _run(rows, "a", pods=2)
+    await _steer(steering.requeue, rows, "a")
+    record = (await _records(rows, "a"))["a"]
+    await _lose_all(rows)
+    left = replace(seen, is_suspended=is_suspended, pods=seen.pods[1:])
+    await _take(rows, Found(left, record, (_placed("a-1"),)))
+    assert "a" in await rows.outbox("release")
+    version = await rows.value("SELECT version FROM fluxjobs")
+    assert version > record.version, "else its status would not be written"
+    wanted = await read_wanted(rows.database, "a")
+    assert wanted is not None
+    assert wanted.is_suspended
+    await rows.see(replace(left, is_suspended=True, generation=3))
+    await rows.settle("a")
+    assert await rows.fetch("SELECT state, vacate_by, reason FROM fluxjobs") == [
+        {"state": "Running", "vacate_by": ALICE, "reason": record.reason}
+    ]
+    await rows.see(replace(left, is_suspended=True, generation=3, pods=()))
+    await rows.settle("a")
+    assert await rows.fetch("SELECT state, vacate_by, held_by, reason FROM fluxjobs") == [
+        {"state": "Pending", "vacate_by": None, "held_by": None, "reason": f"requeued by {ALICE}"}
+    ]
+    await rows.check()
+
+
+async def test_a_requeue_whose_last_pod_went_meanwhile_is_done(rows: Rows) -> None:
+    """Suspended, no pod left: it waits."""
+    seen = await _run(rows, "a", pods=1)
+    await _steer(steering.requeue, rows, "a")
+    record = (await _records(rows, "a"))["a"]
+    await _lose_all(rows)
+    gone = replace(seen, is_suspended=True, generation=3, pods=())
+    await _take(rows, Found(gone, record))
+    await rows.settle("a")
+    await rows.see(gone)
+    assert await rows.states() == {"a": "Pending"}
+    assert await rows.value("SELECT vacate_by FROM fluxjobs") is None
+    await rows.check()
+
+
+async def test_a_cancel_that_was_not_carried_out_is(rows: Rows) -> None:
+    """Running or waiting: nothing of it starts, its workload is deleted, and it says by whom."""
+    runs = await _run(rows, "a", pods=1)
+    waits = workload("w", request(cpu=4))
+    await rows.see(waits)
+    await rows.match()
+    await _steer(steering.cancel, rows, "a", "w")
+    records = await _records(rows, "a", "w")
+    await _lose_all(rows)
+    await _take(rows, Found(runs, records["a"], (_placed("a-0"),)), Found(waits, records["w"]))
+    await rows.match()
+    assert await rows.states() == {"a": "Running", "w": "Pending"}
+    for uid in ("a", "w"):
+        wanted = await read_wanted(rows.database, uid)
+        assert wanted is not None
+        assert wanted.is_deleted
+    assert {"a", "w"} <= set(await rows.outbox("release"))
+    await rows.see(replace(runs, is_deleting=True, pods=()), replace(waits, is_deleting=True))
+    await rows.settle("a", "w")
+    assert await rows.fetch("SELECT uid, state, reason FROM fluxjobs ORDER BY uid") == [
+        {"uid": uid, "state": "Cancelled", "reason": f"cancelled by {ALICE}"} for uid in ("a", "w")
+    ]
+    assert (await _records(rows, "a"))["a"].cancel_by is None, "nothing is left to be done"
+    await rows.check()
