@@ -1,13 +1,14 @@
--- Views for people in psql. `select * from queue` is the first thing to type.
+-- Views for people in psql. `select * from queue` is the first thing to type. What waits for others or
+-- for its time has no position: no cycle looks at it.
 CREATE VIEW queue AS
-SELECT CASE WHEN state IN ('Pending', 'Reserved')
-            THEN row_number() OVER (PARTITION BY state IN ('Pending', 'Reserved')
-                                    ORDER BY priority DESC, jobid) END AS position,
+SELECT CASE WHEN is_in_turn THEN row_number() OVER (PARTITION BY is_in_turn
+                                                    ORDER BY priority DESC, jobid) END AS position,
        jobid, namespace, workload_name AS name, queue, state, size, priority,
        expected_start, date_trunc('second', now() - submitted_at) AS waiting, reason
-FROM fluxjobs
+FROM fluxjobs,
+     LATERAL (SELECT state IN ('Pending', 'Reserved') AND blocked_by IS NULL AS is_in_turn) AS turn
 WHERE state IN ('Pending', 'Reserved', 'Held', 'Unsatisfiable')
-ORDER BY state NOT IN ('Pending', 'Reserved'), priority DESC, jobid;
+ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, jobid;
 
 CREATE VIEW pending_queue AS
 SELECT * FROM queue WHERE state IN ('Pending', 'Reserved');

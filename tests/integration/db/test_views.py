@@ -12,19 +12,21 @@ from tests.support.rows import Rows, cpu_node, pod, workload
 
 
 async def test_queue_is_in_the_order_of_the_next_cycle(rows: Rows) -> None:
-    """Priority, then submission; held and impossible ones stand behind, without a position."""
+    """Priority, then submission; who is not looked at stands behind, without a position."""
     await rows.add_nodes(cpu_node("n0", cpu=1))
     await rows.see(workload("first"), workload("late"), workload("high", priority=5))
     await rows.see(workload("kept", held_by="author"), workload("never", request(cpu=99)))
+    await rows.see(workload("tonight", begin_at_s=4_000_000_000, priority=9))
     await rows.match()
     listed = await rows.fetch("SELECT position, name, state FROM queue")
     assert [tuple(row.values()) for row in listed] == [
         (1, "first", "Reserved" if listed[0]["state"] == "Reserved" else "Pending"),
         (2, "late", "Pending"),
+        (None, "tonight", "Pending"),
         (None, "kept", "Held"),
         (None, "never", "Unsatisfiable"),
     ]
-    assert await rows.value("SELECT count(*) FROM pending_queue") == 2
+    assert await rows.value("SELECT count(*) FROM pending_queue") == 3
     assert await rows.value("SELECT reason FROM queue WHERE name = 'never'") != ""
 
 
