@@ -23,7 +23,7 @@ def _no_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> NoReturn:
         raise AssertionError("statements in a pipeline: a process that hangs would keep its locks")
 
-    monkeypatch.setattr(psycopg.AsyncConnection, "pipeline", refuse)
+    monkeypatch.setattr(psycopg.AsyncPipeline, "__aenter__", refuse)
 
 
 @pytest_asyncio.fixture
