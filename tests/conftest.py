@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from fluxqueue.localpg import LocalPostgres
+from tests.support import order
 from tests.support.control_plane import ControlPlane, missing_reason
+from tests.support.once import made_once, shared_folder
 from tests.support.postgres import PostgresServer, make_migrated_template, running_server
 from tests.support.wheel import Installation, build_wheel, install_wheel
+
+RANDOM_VARIABLE = "FLUXQUEUE_TEST_RANDOM"
+
+# How fast a machine is decides no test, and a change that breaks nothing fails none: each run draws
+# the same examples of the present code. ``FLUXQUEUE_TEST_RANDOM=1`` draws others each time.
+hypothesis.settings.register_profile(
+    "fluxqueue",
+    parent=hypothesis.settings.get_profile("default"),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize=not os.environ.get(RANDOM_VARIABLE),
+    print_blob=True,
+)
+hypothesis.settings.load_profile("fluxqueue")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In each of several processes the order and the groups are the same."""
+    if hasattr(config, "workerinput"):
+        order.arrange(items)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests start compiles our modules once, not once in each process and at each restart.
+
+    Where the environment forbids bytecode beside the sources it may stand in a folder of ours.
+    """
+    if not os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE")
+        patch.setenv("PYTHONPYCACHEPREFIX", str(shared_folder(tmp_path_factory) / "bytecode"))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -67,10 +106,13 @@ def control_plane() -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our wheel, built from this tree."""
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+    folder = made_once(shared_folder(tmp_path_factory) / "wheel", build_wheel)
+    (found,) = folder.glob("*.whl")
+    return found
 
 
 @pytest.fixture(scope="session")
 def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """An environment outside the tree with the wheel in it."""
-    return install_wheel(wheel, tmp_path_factory.mktemp("installed") / "env")
+    folder = shared_folder(tmp_path_factory) / "installed"
+    return Installation(made_once(folder, lambda folder: install_wheel(wheel, folder)))

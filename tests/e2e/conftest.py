@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tests.e2e.world import NODES, World, embedded_world, real_world
 from tests.support.control_plane import missing_reason
 
 HERE = Path(__file__).parent
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,18 +45,6 @@ def cluster_kind(request: pytest.FixtureRequest) -> str:
     if kind == "real" and (reason := missing_reason()):
         pytest.skip(reason)
     return kind
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _shared_bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The parts compile our modules once, not once in each process and at each restart.
-
-    Where the environment forbids bytecode beside the sources it may stand in a folder of ours.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
-        yield
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

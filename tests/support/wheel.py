@@ -7,20 +7,17 @@ found by path alone, so that the editable installation there is not.
 
 from __future__ import annotations
 
-import atexit
-import functools
 import os
 import re
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT_AT = 1_700_000_000
-BUILD_TIMEOUT_S = 110
+BUILD_TIMEOUT_S = 300
 PIN = re.compile(r"^([a-z0-9._-]+)(?:\[[a-z,]+\])?==([^ ;\\]+)", re.MULTILINE)
 """A line of a lock file: name and version."""
 
@@ -33,22 +30,19 @@ def pins(lock: str) -> dict[str, str]:
 def clean_environ(**more: str) -> dict[str, str]:
     """This process's environment without anything that leads into the source tree.
 
-    What is compiled is kept, whatever the environment says: images are compiled too.
+    What is compiled is kept, whatever the environment says, and beside its source: images are
+    compiled too, and what the dependencies' installation has compiled is found.
     """
-    ours = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "DATABASE_URL", "KUBECONFIG", "VIRTUAL_ENV")
+    ours = (
+        *("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "VIRTUAL_ENV"),
+        *("DATABASE_URL", "KUBECONFIG"),
+    )
     kept = {
         name: value
         for name, value in os.environ.items()
         if name not in ours and not name.startswith("FLUXQUEUE_")
     }
-    return {"PYTHONPYCACHEPREFIX": str(_bytecode()), **kept, **more}
-
-
-@functools.cache
-def _bytecode() -> Path:
-    folder = tempfile.TemporaryDirectory(prefix="fluxqueue-bytecode-")
-    atexit.register(folder.cleanup)
-    return Path(folder.name)
+    return {**kept, **more}
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environ: str) -> str:

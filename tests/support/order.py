@@ -1,0 +1,58 @@
+"""Which tests come first and which share a process, where several processes run them.
+
+Called by ``tests/conftest.py`` in the processes of ``make test``, which keeps groups together
+(``--dist loadgroup``). What takes long begins first, so that no process is left alone with it at
+the end. Tests of one file stay in one process for the sake of what they share, but for those marked
+``slow``, each of which may go where there is room. A mark ``xdist_group`` in a test file goes
+before all this.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+E2E = TESTS / "e2e"
+
+WORLD_FIXTURE = "world"
+"""The fixture of ``tests/e2e/conftest.py`` that starts all parts of the system, once a process."""
+
+FIRST_WORLD = frozenset(
+    {"test_crashes", "test_rebuild", "test_uninstall", "test_steering", "test_check"}
+)
+"""Modules that share one world; the others in ``tests/e2e`` share a second one. Two are enough to
+keep two processors busy, and each more costs the start of seven processes."""
+
+_RANKS = {"e2e": 2, "integration": 3, "migrations": 3, "property": 3, "chaos": 3, "chart": 4}
+_LAST = 5
+
+
+def arrange(items: list[pytest.Item]) -> None:
+    """Put the tests in order and mark those that share a process."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and (group := _group(item)):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_rank)
+
+
+def _group(item: pytest.Item) -> str:
+    """The name of the tests that it stays with, empty for none."""
+    if _is_in_a_world(item):
+        return "world 1" if item.path.stem in FIRST_WORLD else "world 2"
+    if item.get_closest_marker("slow"):
+        return ""
+    return str(item.path.relative_to(TESTS))
+
+
+def _rank(item: pytest.Item) -> int:
+    if _is_in_a_world(item):
+        return 0
+    if item.get_closest_marker("slow"):
+        return 1
+    return _RANKS.get(item.path.relative_to(TESTS).parts[0], _LAST)
+
+
+def _is_in_a_world(item: pytest.Item) -> bool:
+    return E2E in item.path.parents and WORLD_FIXTURE in getattr(item, "fixturenames", ())
