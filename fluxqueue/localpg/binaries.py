@@ -24,7 +24,7 @@ SUPPORTED_MAJORS = range(15, 19)
 _SYSTEM_FOLDERS = Path("/usr/lib/postgresql")
 _WHEEL_FOLDERS = ("pginstall18", "pginstall")
 _NEEDED = ("postgres", "initdb")
-_VERSION_TIMEOUT_S = 20
+_VERSION_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ DATABASE = "fluxqueue"
 _SOCKET_PATH_MAX = 107
 _SOCKET_NAME = ".s.PGSQL.65535.lock"
 _LOG_SIZE_MAX_BYTES = 16 * 2**20
-_INITDB_TIMEOUT_S = 120
+_INITDB_TIMEOUT_S = 300
 _READY_LINE, _PID_LINE = 7, 0
 """Zero-based lines of postmaster.pid: src/include/utils/pidfile.h, unchanged since Postgres 10."""
 

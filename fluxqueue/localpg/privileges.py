@@ -20,7 +20,7 @@ from pathlib import Path
 from fluxqueue.errors import InvalidSettings
 
 _BECOME = Path(__file__).with_name("become.py")
-_PROBE_TIMEOUT_S = 20
+_PROBE_TIMEOUT_S = 60
 
 
 class RunMode(StrEnum):

@@ -27,8 +27,8 @@ from fluxqueue.localpg.datadir import DATABASE, SUPERUSER, DataDir
 from fluxqueue.localpg.privileges import clean_environment, hand_over, launch_command, run_mode
 
 HOST = LOOPBACK
-_START_TIMEOUT_S = 60.0
-_STOP_TIMEOUT_S = 20.0
+_START_TIMEOUT_S = 180.0
+_STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.01
 _ATTEMPTS_MAX = 20
 _RETRY_S = 0.25
@@ -172,12 +172,12 @@ class LocalPostgres:
             self._is_given_up.clear()
             atexit.unregister(self.stop)
             self._end_child(signal.SIGINT)
-            self._release_folder()
+            if self._socket_dir is not None:  # a killed server's sockets may lie in it
+                shutil.rmtree(self._socket_dir, ignore_errors=True)
             if self._held is not None:
                 self._held.release()
                 self._held = None
-            if self._socket_dir is not None:  # a killed server's sockets may lie in it
-                shutil.rmtree(self._socket_dir, ignore_errors=True)
+            self._release_folder()  # last: sockets and port may be the next owner's from here on
 
     def kill(self) -> None:
         """End the server as ``kill -9`` does, without any clean-up; ``start`` recovers.
