@@ -32,9 +32,9 @@ sim: $(STAMP) ## The queue on virtual time: SEED= JOBS= NODES= POLICY= SWF=file 
 	$(BIN)/fluxqueue sim --seed $(SEED) --jobs $(JOBS) --nodes $(NODES) --policy $(POLICY) \
 	    $(if $(SWF),--swf "$(SWF)") $(if $(OUT),--out "$(OUT)") $(ARGS)
 
-# Four processes, each with a database server and a running system of its own: most tests wait.
+# Four processes for two cores: most tests wait. tests/support/order.py says which run together.
 test: $(STAMP) ## All tests
-	$(BIN)/python -m pytest -n 4
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
 test-fast: $(STAMP) ## Unit and property tests only
 	$(BIN)/python -m pytest tests/unit tests/property

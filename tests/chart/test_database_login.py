@@ -67,7 +67,7 @@ def _fluxqueue(given: dict[str, str], *arguments: str) -> subprocess.CompletedPr
         env={**os.environ, **given},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

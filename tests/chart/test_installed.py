@@ -45,7 +45,7 @@ from tests.support.waiting import eventually
 RELEASE, NAMESPACE = "blue", "blue-system"
 FULLNAME = "blue-fluxqueue"
 NODES = [NodeShape(f"chart-{number}", cpu="32", memory="64Gi") for number in (1, 2)]
-HELM_TIMEOUT_S = 150
+HELM_TIMEOUT_S = 300
 
 NOT_EMBEDDED = {
     "gatePolicy": {"enabled": False},
@@ -56,7 +56,7 @@ admission policies and network policies."""
 
 T = TypeVar("T")
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,5 +81,5 @@ def _run(postgres: LocalPostgres | None, program: str, *arguments: str) -> None:
         [str(postgres.binaries.folder / program), *arguments],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=200,
     )

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.slow
 
 WAVE = 10
-ALL_DONE_S = 150.0
+ALL_DONE_S = 300.0
 
 
 def _wave(victim: str) -> list[Obj]:

@@ -112,7 +112,7 @@ async def test_foreign_pods_are_subtracted_and_given_back(space: Space, unmanage
     await eventually(is_seen, "10 foreign cores")
     async with space.recording() as seen:
         await space.create(job("waits", cpu="8", pool="single"))
-        await space.create(job("fits", cpu="6", pool="single", activeDeadlineSeconds=30))
+        await space.create(job("fits", cpu="6", pool="single", activeDeadlineSeconds=300))
         await space.until_job("fits")
         await space.until_state("waits", *WAITING)
         await assert_invariants(space.world)
@@ -131,7 +131,7 @@ async def test_a_cordoned_node_gets_nothing_until_it_is_uncordoned(space: Space)
         await space.until_state("waits", *WAITING, "Unsatisfiable")
         await space.create(job("other", cpu="8", pool="main"))
         await space.until_job("other")  # the queue has looked at all
-        told = await space.until_state("waits", *WAITING, timeout_s=5)
+        told = await space.until_state("waits", *WAITING)
         assert told["status"]["reason"]
         assert not await space.pods("waits")
     finally:

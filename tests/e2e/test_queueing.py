@@ -10,7 +10,8 @@ from tests.e2e.space import WAITING, Space, elapsed_s
 from tests.support.waiting import eventually
 
 UNSATISFIABLE_S = 3.0
-"""The goal is one second on an idle machine; busy test machines get some more."""
+"""The goal is one second on an idle machine. On a busy one the measure is how long the same way
+takes for a Job that can run: nothing may wait for a clock."""
 
 
 async def _block(space: Space, cpu: str = "16") -> None:
@@ -78,14 +79,14 @@ async def test_a_gang_that_does_not_fit_whole_starts_no_pod(space: Space) -> Non
 async def test_backfill_fills_the_gap_and_does_not_delay_the_head(space: Space) -> None:
     """What ends before the reserved start may go first; what would delay it may not."""
     async with space.recording() as seen:
-        first = job("first", cpu="12", pool="single", run=FOR_EVER, activeDeadlineSeconds=300)
+        first = job("first", cpu="12", pool="single", run=FOR_EVER, activeDeadlineSeconds=3000)
         await space.create(first)
         await space.until_state("first", "Running")
-        await space.create(job("head", cpu="16", pool="single", activeDeadlineSeconds=60))
+        await space.create(job("head", cpu="16", pool="single", activeDeadlineSeconds=600))
         head = await space.until_state("head", "Reserved")
         assert head["status"]["expectedStart"]
-        await space.create(job("long", cpu="4", pool="single", activeDeadlineSeconds=3600))
-        await space.create(job("short", cpu="4", pool="single", activeDeadlineSeconds=30))
+        await space.create(job("long", cpu="4", pool="single", activeDeadlineSeconds=36000))
+        await space.create(job("short", cpu="4", pool="single", activeDeadlineSeconds=300))
         await space.until_job("short")
         for waiting in ("head", "long"):
             await space.until_state(waiting, *WAITING)
@@ -110,7 +111,7 @@ async def test_a_deleted_waiting_job_leaves_the_queue_at_once(space: Space) -> N
     async def is_alone() -> bool:
         return await queued() == ["stays"]
 
-    await eventually(is_alone, "only one Job in the queue", timeout_s=10)
+    await eventually(is_alone, "only one Job in the queue")
     await space.delete("blocker")
     await space.until_job("stays")
 
@@ -137,9 +138,13 @@ async def test_a_deleted_running_job_gives_back_when_its_pods_are_gone(space: Sp
 async def test_what_no_node_can_hold_is_said_at_once_and_blocks_nobody(space: Space) -> None:
     """Unsatisfiable, in words, on the FluxJob and as an event on the Job."""
     since = time.monotonic()
+    await space.create(job("usual"))
+    await space.until_state("usual", "Allocated", "Running", "Completed")
+    usual_s = elapsed_s(since)
+    since = time.monotonic()
     made = await space.create(job("huge", cpu="40", wishes={"priority": "100"}))
     told = await space.until_state("huge", "Unsatisfiable")
-    assert elapsed_s(since) < UNSATISFIABLE_S
+    assert elapsed_s(since) < max(UNSATISFIABLE_S, 3 * usual_s)
     assert "needs 40 cpu on one node; the largest has 16" in told["status"]["reason"]
 
     async def event() -> list[str]:

@@ -11,9 +11,9 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,10 @@ from tests.e2e.rights import own_world
 from tests.e2e.space import Space, create_with_patience, make_space, remove_space
 from tests.e2e.world import World
 from tests.support.balancer import Balancer
-from tests.support.waiting import eventually
+from tests.support.waiting import Pauses, eventually
 from webhook.configuration import NAME
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("replicas")]
 
 REPLICAS = {"controllers": 2, "workers": 3}
 TAKEOVER_S = 15.0
@@ -121,6 +121,11 @@ async def _lease(world: World) -> tuple[str, int]:
     return found["spec"]["holderIdentity"], found["spec"]["leaseTransitions"]
 
 
+async def _acquired_at(world: World) -> datetime:
+    found = await world.client.get(LEASES, OWN_NAMESPACE, "fluxqueue-controller")
+    return datetime.fromisoformat(found["spec"]["acquireTime"])
+
+
 async def _load(space: Space, prefix: str, number: int = LOAD) -> list[str]:
     names = [f"{prefix}-{n}" for n in range(number)]
     for n, name in enumerate(names):
@@ -147,18 +152,21 @@ async def test_a_hanging_leader_is_replaced_in_time_and_fenced(crowd: Space) -> 
     async with crowd.recording() as seen:
         names = await _load(crowd, "before")
         leader, term = await _lease(world)
+        stopped_at = datetime.now(tz=UTC)
         os.kill(world.pid(leader), signal.SIGSTOP)
-        started_s = time.monotonic()
         try:
-            names += await _load(crowd, "during", 10)
+            async with Pauses() as pauses:
+                names += await _load(crowd, "during", 10)
 
-            async def is_taken() -> bool:
-                holder, later = await _lease(world)
-                return holder not in {leader, ""} and later > term
+                async def is_taken() -> bool:
+                    holder, later = await _lease(world)
+                    return holder not in {leader, ""} and later > term
 
-            await eventually(is_taken, "another controller leads", timeout_s=2 * TAKEOVER_S)
-            assert time.monotonic() - started_s <= TAKEOVER_S
-            await crowd.until_all_complete(names, timeout_s=150)
+                await eventually(is_taken, "another controller leads")
+            # What the successor wrote, on this machine's clock: not when we came to look.
+            took = await _acquired_at(world) - stopped_at
+            assert took.total_seconds() <= TAKEOVER_S + 2 * pauses.longest_s
+            await crowd.until_all_complete(names, timeout_s=300)
         finally:
             os.kill(world.pid(leader), signal.SIGCONT)
         after = await _load(crowd, "after", 10)
@@ -184,7 +192,7 @@ async def test_every_replica_may_die_under_load(crowd: Space) -> None:
             loading = asyncio.create_task(_load(crowd, f"v{number}", 8))
             await _kill(world, victim)
             names += await loading
-        await crowd.until_all_complete(names, timeout_s=200)
+        await crowd.until_all_complete(names, timeout_s=300)
         _assert_nothing_ran_twice(seen)
     for name in names:
         await crowd.until_state(name, "Completed")

@@ -28,7 +28,7 @@ async def test_four_pods_of_8_cores_on_16_cores_run_two_at_a_time(space: Space) 
     """The first demo of the lineage: two run, two wait, all complete."""
     async with space.recording() as seen:
         await space.create_all(
-            job(f"pi-{n}", cpu="8", pool="single", run={"duration": "1s"}) for n in range(4)
+            job(f"pi-{n}", cpu="8", pool="single", run={"duration": "3s"}) for n in range(4)
         )
         await space.until_all_complete(f"pi-{n}" for n in range(4))
     assert len(seen.seen()) == 4
@@ -93,7 +93,7 @@ async def test_a_job_that_fails_for_good_gives_everything_back(space: Space) -> 
 async def test_a_slot_that_is_no_longer_needed_is_returned_before_the_end(space: Space) -> None:
     """With one completion left of three, the second slot serves the next Job meanwhile."""
     async with space.recording() as seen:
-        three = job("three", pods=2, cpu="8", pool="single", run={"duration": "3s"}, completions=3)
+        three = job("three", pods=2, cpu="8", pool="single", run={"duration": "5s"}, completions=3)
         await space.create(three)
         # It stays: Kubernetes may take longer to make the third pod than a short Job runs.
         await space.create(job("next", cpu="8", pool="single", run=FOR_EVER))

@@ -138,7 +138,7 @@ spec:
         encoding="utf-8",
     )
     assert "job.batch/by-hand created" in await kubectl(space, "apply", "-f", str(manifest))
-    await kubectl(space, "wait", "--for=condition=Complete", "job/by-hand", "--timeout=60s")
-    await kubectl(space, "wait", "--for=condition=Finished", "fluxjob/by-hand-job", "--timeout=60s")
+    await kubectl(space, "wait", "--for=condition=Complete", "job/by-hand", "--timeout=99s")
+    await kubectl(space, "wait", "--for=condition=Finished", "fluxjob/by-hand-job", "--timeout=99s")
     await kubectl(space, "delete", "job", "by-hand")
     assert "No resources found" in await kubectl(space, "get", "pods")

@@ -137,17 +137,17 @@ def test_a_wrong_statement_is_not_retryable(database_url: str) -> None:
         connection.execute("SELECT * FROM no_such_table")
 
 
-def application(url: str) -> procrastinate.App:
-    """Procrastinate with our connection settings."""
+def application(url: str, *, timeout_s: float = 60) -> procrastinate.App:
+    """Procrastinate with our connection settings; it waits ``timeout_s`` for a connection."""
     connector = procrastinate.PsycopgConnector(
-        conninfo=libpq_url(url), kwargs=connect_args(SETTINGS, role="test"), timeout=0.5
+        conninfo=libpq_url(url), kwargs=connect_args(SETTINGS, role="test"), timeout=timeout_s
     )
     return procrastinate.App(connector=connector)
 
 
 async def test_procrastinates_errors_are_translated(own_postgres: LocalPostgres) -> None:
     """It wraps the driver's errors in its own; "not now" stays "not now"."""
-    app = application(own_postgres.url)
+    app = application(own_postgres.url, timeout_s=0.5)
     async with app.open_async():
         await asyncio.to_thread(own_postgres.stop)
         with pytest.raises(DatabaseUnavailable), translated_errors():

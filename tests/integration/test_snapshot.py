@@ -99,7 +99,7 @@ async def test_a_running_fluxjob_is_read_with_its_slots(database: Database) -> N
         False,
     )
     assert fluxjob.allocated_at_s is not None
-    assert 49 <= rows.now_s - fluxjob.allocated_at_s <= 52
+    assert 49 <= rows.now_s - fluxjob.allocated_at_s < 110
     assert (allocation.uid, allocation.until_s) == ("uid-pi", None)
     assert (slot.uid, slot.node, dict(slot.resources)) == (
         "uid-pi",
@@ -157,7 +157,7 @@ async def test_late_effects_are_those_overdue_or_tried_often(database: Database)
         )
     late = {effect.key: effect for effect in (await read_rows(database)).late}
     assert set(late) == {"overdue", "failing"}
-    assert late["overdue"].overdue_s in {90, 91, 92}
+    assert 90 <= late["overdue"].overdue_s < 150
     assert (late["failing"].overdue_s, late["failing"].last_error) == (0, "409 Conflict")
 
 
@@ -202,7 +202,7 @@ async def test_lines_of_fluxjobs_and_nodes(database: Database) -> None:
     )
     assert done.waited_s == pytest.approx(10, abs=0.1)
     assert done.ran_s == pytest.approx(30, abs=0.1)
-    assert waiting.waited_s == pytest.approx(60, abs=5)
+    assert 59 <= waiting.waited_s < 120
     assert waiting.ran_s is None
     (node,) = await node_lines(database)
     assert (node.capacity_m, node.allocated_m, node.foreign_m) == (16000, 0, 1000)

@@ -28,7 +28,7 @@ from webhook.server import ServerConfig, WebhookServer
 
 NAMES = ("localhost", "127.0.0.1")
 DAY = timedelta(days=1)
-DEADLINE_S = 20.0
+DEADLINE_S = 75.0
 POLL_S = 0.02
 
 

@@ -107,7 +107,7 @@ def test_concurrent_upgraders_migrate_once(url: str) -> None:
         for _ in range(3)
     ]
     for process in running:
-        _out, error = process.communicate(timeout=60)
+        _out, error = process.communicate(timeout=250)
         assert process.returncode == 0, error
     assert migrate.current(url) == migrate.head()
     assert migrate.check(url) == []

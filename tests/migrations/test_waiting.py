@@ -63,7 +63,7 @@ def test_waiting_for_head_sees_somebody_elses_upgrade(empty_database_url: str) -
     """A worker started together with the migration Job goes on as soon as that is done."""
     other = threading.Thread(target=migrate.upgrade, args=(empty_database_url,))
     other.start()
-    migrate.wait_for_head(empty_database_url, timeout_s=60)
+    migrate.wait_for_head(empty_database_url, timeout_s=200)
     other.join()
     assert migrate.current(empty_database_url) == migrate.head()
 
@@ -84,7 +84,7 @@ def test_the_lock_of_a_dead_migrator_is_free(empty_database_url: str) -> None:
         assert upgrading.is_alive(), "the upgrade did not wait for the lock"
         with psycopg.connect(empty_database_url, autocommit=True) as admin:
             admin.execute("SELECT pg_terminate_backend(%s)", (dead.info.backend_pid,))
-    upgrading.join(timeout=60)
+    upgrading.join(timeout=200)
     assert migrate.current(empty_database_url) == migrate.head()
 
 

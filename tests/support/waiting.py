@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 Answer = TypeVar("Answer")
 
-WAIT_S = 75.0
-"""Long enough for two busy cores, and for the garbage collector of Kubernetes, which looks for new
-kinds every 30 seconds."""
+WAIT_S = 120.0
+"""Long enough for a machine several times slower, and for the garbage collector of Kubernetes,
+which looks for new kinds every 30 seconds."""
+
+_TICK_S = 0.01
 
 
 async def eventually(
@@ -23,3 +26,34 @@ async def eventually(
         assert time.monotonic() < deadline, f"not within {timeout_s}s: {what}"
         await asyncio.sleep(0.1)
     return answer
+
+
+class Pauses:
+    """The longest time that this process could not do anything, because the machine was busy.
+
+    For judgements of how soon something happens: so much later it may be, and no more.
+    """
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(_TICK_S)
+            self.longest_s = max(self.longest_s, time.monotonic() - before - _TICK_S)

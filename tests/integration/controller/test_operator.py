@@ -16,7 +16,7 @@ from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.localcluster.cluster import LocalCluster
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from tests.support.api_proxy import ApiProxy
-from tests.support.waiting import eventually
+from tests.support.waiting import WAIT_S, eventually
 from tests.support.workers import QUIET
 
 FLUXJOB = {
@@ -52,7 +52,7 @@ async def test_a_kopf_that_fails_leaves_our_tasks_alone(tmp_path: Path) -> None:
         registry = _registry(load_kubeconfig(str(tmp_path / "through")), [])
         running = asyncio.create_task(run_operator(registry, stop=asyncio.Event()))
         ours = asyncio.create_task(asyncio.Event().wait())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             with pytest.raises(Exception, match="the proxy of this test says so"):
                 await running
         await asyncio.sleep(0.5)
@@ -79,9 +79,9 @@ async def test_what_it_sees_is_told_in_our_loop_and_it_stops_when_told() -> None
             return "uid-a" in told
 
         await client.create(FLUXJOBS, "default", FLUXJOB)
-        await eventually(made, "the FluxJob seen", timeout_s=30)
+        await eventually(made, "the FluxJob seen")
         await client.delete(FLUXJOBS, "default", "a-job")
-        await eventually(gone, "its end seen", timeout_s=30)
+        await eventually(gone, "its end seen")
         stop.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             await running

@@ -98,7 +98,7 @@ async def test_two_transactions_that_ask_at_once_do_not_wait_for_each_other(
                 tx.wake(TaskName.SCHEDULE)
 
         other = asyncio.create_task(second())
-        done, _ = await asyncio.wait([other], timeout=1)
+        done, _ = await asyncio.wait([other], timeout=30)
         is_blocked = not done
     await other
     assert await waiting(database) == ["schedule"]

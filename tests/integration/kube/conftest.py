@@ -130,5 +130,5 @@ async def faulty() -> AsyncIterator[FaultyApi]:
 @pytest_asyncio.fixture
 async def client(faulty: FaultyApi) -> AsyncIterator[KubeClient]:
     """A client of the misbehaving server."""
-    async with KubeClient(ClusterConfig(faulty.url, token="t"), timeout_s=2) as made:
+    async with KubeClient(ClusterConfig(faulty.url, token="t"), timeout_s=30) as made:
         yield made

@@ -215,13 +215,13 @@ async def test_cut_watch_keeps_what_came_before(client: KubeClient, faulty: Faul
 async def test_silent_watch_ends(client: KubeClient, faulty: FaultyApi) -> None:
     """Neither event nor bookmark: the connection is given up, without an error."""
     faulty.then(stream({"type": "ADDED", "object": POD}, stays_open=True))
-    events = await _collect(client.watch(PODS, resource_version="1", idle_s=0.2))
+    events = await _collect(client.watch(PODS, resource_version="1", idle_s=1))
     assert len(events) == 1
 
 
 async def test_concurrency_is_bounded_and_leases_are_not_behind_it(faulty: FaultyApi) -> None:
     """With all slots waiting for answers, the reserved budget still gets through."""
-    async with KubeClient(ClusterConfig(faulty.url), concurrency=2, timeout_s=5) as client:
+    async with KubeClient(ClusterConfig(faulty.url), concurrency=2, timeout_s=30) as client:
         waiting = [asyncio.create_task(client.get(PODS, "n", str(i))) for i in range(5)]
         while len(faulty.seen) < 2:
             await asyncio.sleep(0.01)

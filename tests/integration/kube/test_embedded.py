@@ -19,7 +19,7 @@ from fluxqueue.kube.lease import LeaseElector
 from fluxqueue.kube.resources import CONFIGMAPS, LEASES, PODS
 from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
 from fluxqueue.localcluster.inprocess import InProcessTransport
-from tests.support.waiting import eventually
+from tests.support.waiting import WAIT_S, eventually
 
 QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
 
@@ -108,13 +108,14 @@ async def test_watch(client: KubeClient) -> None:
     await client.create(CONFIGMAPS, "default", _map("mine", labels={"a": "b"}))
     await client.patch(CONFIGMAPS, "default", "mine", {"data": {"v": "2"}})
     await client.delete(CONFIGMAPS, "default", "mine")
-    events = client.watch(CONFIGMAPS, resource_version=version, label_selector="a=b", timeout_s=1)
+    events = client.watch(CONFIGMAPS, resource_version=version, label_selector="a=b", timeout_s=60)
+    seen: list[str] = []
     async with aclosing(events) as stream:  # type: ignore[type-var]
-        seen = [
-            f"{event.type} {event.object['metadata']['name']}"
-            async for event in stream
-            if event.type != "BOOKMARK"
-        ]
+        async for event in stream:
+            if event.type != "BOOKMARK":
+                seen.append(f"{event.type} {event.object['metadata']['name']}")
+            if event.type == "DELETED":
+                break
     assert seen == ["ADDED mine", "MODIFIED mine", "DELETED mine"]
 
 
@@ -137,7 +138,7 @@ async def test_informer(client: KubeClient) -> None:
 
     informer = Informer(client, CONFIGMAPS, namespace="default", on_change=changed)
     informer.start()
-    await asyncio.wait_for(informer.synced.wait(), 10)
+    await asyncio.wait_for(informer.synced.wait(), WAIT_S)
     await client.create(CONFIGMAPS, "default", _map("after"))
     await client.patch(CONFIGMAPS, "default", "before", {"data": {"v": "2"}})
     await client.delete(CONFIGMAPS, "default", "after")
@@ -145,7 +146,7 @@ async def test_informer(client: KubeClient) -> None:
     async def is_complete() -> bool:
         return len(log) >= 4
 
-    await eventually(is_complete, "four changes", timeout_s=10)
+    await eventually(is_complete, "four changes")
     await informer.stop()
     assert log == ["+before", "+after", "~before", "-after"]
     assert len(informer) == 1
@@ -163,7 +164,7 @@ async def test_elector(client: KubeClient) -> None:
             name,
             on_started=lambda term: log.append(f"{name} {term}"),
             on_lost=lambda: log.append(f"{name} lost"),
-            duration_s=3,
+            duration_s=60,  # no pause of this machine lets it expire
             retry_s=0.05,
         )
         return asyncio.create_task(made.run())
@@ -175,11 +176,11 @@ async def test_elector(client: KubeClient) -> None:
         return look
 
     first = elector("a")
-    await eventually(logged("a 1"), "a leads", timeout_s=10)
+    await eventually(logged("a 1"), "a leads")
     second = elector("b")
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
-    await eventually(logged("b 2"), "b leads", timeout_s=10)
+    await eventually(logged("b 2"), "b leads")
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
     lease = await client.get(LEASES, "default", "leader")
@@ -200,14 +201,14 @@ async def test_informer_survives_a_restart_of_the_server(tmp_path: Path) -> None
 
     async with LocalCluster(config) as cluster:
         port = cluster.server.port
-        client = KubeClient(cluster.client_config(), timeout_s=5)
+        client = KubeClient(cluster.client_config(), timeout_s=30)
         await client.create(CONFIGMAPS, "default", _map("stays"))
         await client.create(CONFIGMAPS, "default", _map("goes"))
         informer = Informer(
             client, CONFIGMAPS, namespace="default", on_change=changed, retry_cap_s=0.2
         )
         informer.start()
-        await asyncio.wait_for(informer.synced.wait(), 10)
+        await asyncio.wait_for(informer.synced.wait(), WAIT_S)
     again = LocalClusterConfig(
         data_dir=tmp_path, port=port, run_controllers=False, run_scheduler=False, run_nodes=False
     )
@@ -217,7 +218,7 @@ async def test_informer_survives_a_restart_of_the_server(tmp_path: Path) -> None
         async def is_reported() -> bool:
             return "-goes" in log
 
-        await eventually(is_reported, "the removal is reported", timeout_s=20)
+        await eventually(is_reported, "the removal is reported")
         await informer.stop()
         await client.close()
     assert log.count("+stays") == 1

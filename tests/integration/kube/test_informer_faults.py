@@ -9,6 +9,7 @@ from typing import Any
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer, Object
 from fluxqueue.kube.resources import PODS
+from tests.support.waiting import WAIT_S
 
 from .conftest import FaultyApi, json_answer, status, stream
 
@@ -34,7 +35,7 @@ def _event(kind: str, pod: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -115,7 +116,7 @@ async def test_failures_before_the_first_list(client: KubeClient, faulty: Faulty
     await _until(lambda: len(faulty.seen) == 4)
     assert not informer.synced.is_set()
     faulty.then(json_answer(_listed(1)), stream(stays_open=True))
-    await asyncio.wait_for(informer.synced.wait(), 5)
+    await asyncio.wait_for(informer.synced.wait(), WAIT_S)
     await informer.stop()
 
 
@@ -129,7 +130,7 @@ async def test_transform_and_late_handlers(client: KubeClient, faulty: FaultyApi
     faulty.then(json_answer(_listed(5, _pod("a", 1))), stream(stays_open=True))
     informer = Informer(client, PODS, transform=slim)
     informer.start()
-    await asyncio.wait_for(informer.synced.wait(), 5)
+    await asyncio.wait_for(informer.synced.wait(), WAIT_S)
     late = _Log()
     informer.add_handler(late)
     await informer.stop()
@@ -152,7 +153,7 @@ async def test_a_failing_handler_does_not_stop_others(
     informer.add_handler(log)
     faulty.then(json_answer(_listed(5, _pod("a", 1), _pod("b", 2))), stream(stays_open=True))
     informer.start()
-    await asyncio.wait_for(informer.synced.wait(), 5)
+    await asyncio.wait_for(informer.synced.wait(), WAIT_S)
     await informer.stop()
     assert log.lines == ["- a@1", "- b@2"]
 
@@ -163,7 +164,7 @@ async def test_own_writes_are_seen_at_once(client: KubeClient, faulty: FaultyApi
     faulty.then(json_answer(_listed(5, _pod("a", 3))), stream(stays_open=True))
     informer = Informer(client, PODS, on_change=log)
     informer.start()
-    await asyncio.wait_for(informer.synced.wait(), 5)
+    await asyncio.wait_for(informer.synced.wait(), WAIT_S)
     informer.observe(_pod("b", 7))
     informer.observe(_pod("a", 8))
     informer.observe(_pod("a", 6))
@@ -193,7 +194,7 @@ async def test_deletion_of_a_predecessor_spares_its_successor(
     faulty.then(json_answer(_listed(5, _pod("a", 3, "u1"))))
     informer = Informer(client, PODS)
     informer.start()
-    await asyncio.wait_for(informer.synced.wait(), 5)
+    await asyncio.wait_for(informer.synced.wait(), WAIT_S)
     informer.observe(_pod("a", 8, "u2"))
     faulty.then(
         stream(

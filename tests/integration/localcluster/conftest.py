@@ -13,6 +13,7 @@ import orjson
 import pytest_asyncio
 
 from fluxqueue.localcluster.api.server import ApiServer
+from tests.support.waiting import WAIT_S
 
 Obj = dict[str, Any]
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -99,12 +100,12 @@ class Api:
                 events.append({"type": "END"})
 
         self.watches.append(asyncio.create_task(follow()))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             await opened.wait()
         return events
 
 
-async def until(condition: Any, what: str, timeout_s: float = 10.0) -> None:
+async def until(condition: Any, what: str, timeout_s: float = WAIT_S) -> None:
     """Wait for a condition; fails with ``what``."""
     try:
         async with asyncio.timeout(timeout_s):

@@ -11,6 +11,7 @@ import pytest
 from fluxqueue.localcluster.api import reads
 from fluxqueue.localcluster.api.server import ApiServer, ApiServerConfig
 from tests.integration.localcluster.conftest import TABLE, Api, kinds, until
+from tests.support.waiting import WAIT_S
 
 Obj = dict[str, Any]
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -436,7 +437,7 @@ async def test_a_second_start_goes_on(tmp_path: Path) -> None:
 async def test_stop_ends_watches(api: Api, server: ApiServer) -> None:
     """A server that stops does not wait for its watchers."""
     events = await api.watch(MAPS)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         await server.stop()
     await until(lambda: events and events[-1] == {"type": "END"}, "the end of the stream")
 

@@ -16,6 +16,7 @@ import aiohttp
 import yaml
 
 from tests.integration.localcluster.conftest import until
+from tests.support.waiting import WAIT_S
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 DEFINITION = {
@@ -68,7 +69,7 @@ async def started(data: Path, kubeconfig: Path) -> AsyncIterator[Running]:
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             assert (await process.stdout.readline()).startswith(b"ready ")
         config = yaml.safe_load(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
@@ -83,7 +84,7 @@ async def started(data: Path, kubeconfig: Path) -> AsyncIterator[Running]:
     finally:
         if process.returncode is None:
             process.terminate()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(WAIT_S):
                 assert await process.wait() == 0, "SIGTERM ends the server cleanly"
 
 
@@ -106,7 +107,7 @@ async def test_a_killed_server_goes_on_where_it_was(tmp_path: Path) -> None:
             async with first.session.post(MAPS, json=body) as answer:
                 assert answer.status == 201
                 last = int((await answer.json())["metadata"]["resourceVersion"])
-        await until(lambda: kept_maps(data) == 50, "the journal to have the objects", 5)
+        await until(lambda: kept_maps(data) == 50, "the journal to have the objects")
         await first.kill()
 
     async with started(data, tmp_path / "second") as second:

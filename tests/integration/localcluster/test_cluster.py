@@ -33,7 +33,7 @@ from tests.support.waiting import eventually
 
 Obj = dict[str, Any]
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 
 PREFIX = "localcluster.fluxqueue/"
 
@@ -454,7 +454,7 @@ async def test_a_second_start_goes_on(tmp_path: Path) -> None:
         LocalCluster(config) as cluster,
         KubeClient(cluster.client_config(), timeout_s=30) as client,
     ):
-        template = _template({"duration": "3s"})
+        template = _template({"duration": "6s"})  # both must be seen running
         await client.create(JOBS, "default", _job("j", template, parallelism=2, completions=2))
         await eventually(
             _pods_are(

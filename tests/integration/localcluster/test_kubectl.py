@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.localcluster.api.server import ApiServer
+from tests.support.waiting import WAIT_S
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -127,7 +128,7 @@ async def test_the_life_of_an_object(kubectl: Kubectl) -> None:
     got = json.loads(await kubectl("get", "job", "sleep", "-o", "json"))
     assert (got["metadata"]["labels"]["a"], got["spec"]["parallelism"]) == ("d", 2)
     assert "Parallelism:" in await kubectl("describe", "job", "sleep")
-    await kubectl("wait", "--for=jsonpath={.spec.suspend}=true", "job/sleep", "--timeout=10s")
+    await kubectl("wait", "--for=jsonpath={.spec.suspend}=true", "job/sleep", "--timeout=60s")
     await kubectl("delete", "job", "sleep", "--cascade=background")
     code, _, err = await kubectl.run("get", "job", "sleep")
     assert (code, err) == (1, 'Error from server (NotFound): jobs.batch "sleep" not found\n')
@@ -175,7 +176,7 @@ async def test_get_watch_follows(kubectl: Kubectl) -> None:
     process = await kubectl.start("get", "configmaps", "-w", "--output-watch-events")
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             assert b"EVENT" in await process.stdout.readline()
             assert b"ADDED" in await process.stdout.readline()
             await kubectl("label", "configmap", "a", "x=y")
@@ -221,7 +222,7 @@ async def test_commands_with_bodies_of_their_own(kubectl: Kubectl, words: tuple[
 async def test_custom_resources(kubectl: Kubectl) -> None:
     """Define, wait, create, print with columns, explain, delete."""
     await kubectl("apply", "-f", "-", stdin=DEFINITION)
-    await kubectl("wait", "--for=condition=Established", "crd/things.example.com", "--timeout=10s")
+    await kubectl("wait", "--for=condition=Established", "crd/things.example.com", "--timeout=60s")
     thing: dict[str, Any] = {"apiVersion": "example.com/v1", "kind": "Thing"}
     thing |= {"metadata": {"name": "a"}, "spec": {"size": 7}}
     await kubectl("apply", "-f", "-", stdin=json.dumps(thing))

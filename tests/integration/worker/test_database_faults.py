@@ -27,10 +27,11 @@ from tests.support.waiting import eventually
 from tests.support.workers import QUIET, is_released, make_job, rows_of, submit, worker
 
 RESUME_S = 10.0
+"""Beyond what a release takes just now; every pause between two tries is shorter."""
 AWAY_S = float(os.environ.get("FLUXQUEUE_TEST_AWAY_S", "20"))
 """Long enough for every pause between two tries to have reached its longest."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest_asyncio.fixture
@@ -53,7 +54,7 @@ async def _release_one(url: str, admin: KubeClient, name: str) -> float:
     async with rows_of(url) as rows:
         began = time.monotonic()
         await submit(rows, admin, name)
-        await eventually(lambda: is_released(admin, name), f"{name} released", timeout_s=60)
+        await eventually(lambda: is_released(admin, name), f"{name} released")
         took = time.monotonic() - began
         await rows.check()
         most = "SELECT max(n) FROM (SELECT count(*) AS n FROM allocations GROUP BY uid) per_uid"
@@ -72,12 +73,12 @@ async def test_away_until_every_pause_is_at_its_longest(
     """Stopped cleanly and away: the worker neither ends nor waits long after the return."""
     await _prepare(own_postgres.url)
     async with worker(own_postgres.url, cluster):
-        await _release_one(own_postgres.url, admin, "before")
+        usual = await _release_one(own_postgres.url, admin, "before")
         await asyncio.to_thread(own_postgres.stop)
         await asyncio.sleep(AWAY_S)
         await asyncio.to_thread(own_postgres.start)
         took = await _release_one(own_postgres.url, admin, "after")
-        assert took < RESUME_S, f"resumed after {took:.1f} s"
+        assert took < RESUME_S + usual, f"resumed after {took:.1f} s, usual are {usual:.1f} s"
 
 
 async def test_read_only_as_after_a_fail_over(
@@ -88,7 +89,7 @@ async def test_read_only_as_after_a_fail_over(
     await _prepare(url)
     read_only = sql.SQL("ALTER DATABASE fluxqueue SET default_transaction_read_only = {}")
     async with worker(url, cluster):
-        await _release_one(url, admin, "before")
+        usual = await _release_one(url, admin, "before")
         with psycopg.connect(own_postgres.url_of("postgres"), autocommit=True) as server:
             server.execute(read_only.format(sql.Literal("on")))
             server.execute(
@@ -99,7 +100,7 @@ async def test_read_only_as_after_a_fail_over(
                 await _release_one(url, admin, "meanwhile")
             server.execute(read_only.format(sql.Literal("off")))
         took = await _release_one(url, admin, "after")
-        assert took < RESUME_S, f"resumed after {took:.1f} s"
+        assert took < RESUME_S + usual, f"resumed after {took:.1f} s, usual are {usual:.1f} s"
 
 
 async def test_a_session_that_became_read_only_is_not_kept(own_postgres: LocalPostgres) -> None:
@@ -169,8 +170,6 @@ async def test_disk_full(
             for seen in made:
                 await rows.see(seen)
             for name in names:
-                await eventually(
-                    lambda name=name: is_released(admin, name), f"{name} released", timeout_s=60
-                )
+                await eventually(lambda name=name: is_released(admin, name), f"{name} released")
             assert await rows.value("SELECT count(*) FROM allocations") == len(names) + 1
             await rows.check()

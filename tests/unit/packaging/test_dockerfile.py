@@ -223,5 +223,5 @@ def test_shellcheck_has_nothing_to_say(script: str) -> None:
 
 
 def _run_clean(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

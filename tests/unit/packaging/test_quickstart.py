@@ -31,7 +31,7 @@ def quickstart(*arguments: str, tools: Path, **environ: str) -> subprocess.Compl
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=250,
         env={"PATH": str(tools), "HOME": os.environ.get("HOME", "/"), **environ},
     )
 
