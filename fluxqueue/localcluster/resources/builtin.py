@@ -145,7 +145,11 @@ def _add_core(builder: _Builder, reviews: Reviews) -> None:
     )
     add("", "services", core.ServiceStrategy(), columns.SERVICES, short="svc", categories="all")
     add("", "persistentvolumeclaims", core.ClaimStrategy(), columns.CLAIMS, short="pvc")
-    add(
+
+
+def _add_events(builder: _Builder) -> None:
+    """Two API groups, one storage."""
+    builder.add(
         "",
         "events",
         events.EventStrategy(),
@@ -153,7 +157,7 @@ def _add_core(builder: _Builder, reviews: Reviews) -> None:
         short="ev",
         fields=selectable.events,
     )
-    view = add(
+    view = builder.add(
         "events.k8s.io",
         "events",
         events.EventsEventStrategy(),
@@ -279,6 +283,7 @@ def build_registry(tokens: Tokens | None = None) -> Registry:
     builder = _Builder()
     reviews = Reviews(tokens)
     _add_core(builder, reviews)
+    _add_events(builder)
     _add_workloads(builder)
     _add_rest(builder)
     _add_reviews(builder, reviews)
