@@ -128,7 +128,7 @@ async def _until_no_family(folder: Path) -> None:
 
 
 async def _kill_cluster(folder: Path) -> None:
-    """Ended is not enough: what is asked next must not be answered by the one that dies."""
+    """Kill -9, and wait for its end: what is asked next is answered by its successor."""
     for pid in _family(folder):
         if b"fluxqueue.localcluster" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
