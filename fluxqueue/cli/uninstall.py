@@ -84,6 +84,8 @@ async def _run(settings: Settings, kubeconfig: str, options: UninstallOptions) -
 
 def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
     """The report for people: what was done, then what remains and how that goes."""
+    from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES
+
     state = "removed" if report.webhook_removed else "was not there"
     verb = "left suspended" if options.leave_suspended else "unsuspended"
     lines = [
@@ -105,9 +107,9 @@ def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
             " because Kubernetes lets nobody change their templates:"
             f" {_some(report.running)}; repeat this command with --wait, or ungate those by hand"
         )
+    definitions = " ".join(f"{one.plural}.{one.group}" for one in (FLUXJOBS, FLUXQUEUES))
     lines.append(
-        "remains: FluxJobs and their definitions"
-        " (kubectl delete crd fluxjobs.jobs.converged-computing.org),"
+        f"remains: FluxJobs, FluxQueues and their definitions (kubectl delete crd {definitions}),"
         " and the database's volume, if the chart brought one"
     )
     return lines

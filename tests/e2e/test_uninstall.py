@@ -141,7 +141,8 @@ async def test_a_repeat_finds_nothing_and_says_so(space: Space) -> None:
     assert f"webhook configuration {NAME}: was not there" in told
     assert "Jobs let go: 0" in told
     assert "pods let go: 0" in told
-    assert "remains: FluxJobs" in told
+    assert "remains: FluxJobs, FluxQueues" in told
+    assert "kubectl delete crd fluxjobs.jobs.converged-computing.org fluxqueues.jobs." in told
 
 
 async def test_left_suspended_on_request(space: Space) -> None:
