@@ -22,6 +22,7 @@ from tests.support.wheel import ROOT
 SERVICES = compose.services()
 OURS = {name: one for name, one in SERVICES.items() if compose.target_of(one)}
 LASTING = {name: one for name, one in SERVICES.items() if one["restart"] != "no"}
+DOCUMENT = ROOT / "docs" / "images.md"
 PREPARES_AS_ROOT = "owner"
 SERVER_VARIABLES = {"POSTGRES_DB", "POSTGRES_USER", "POSTGRES_PASSWORD"}
 
@@ -140,6 +141,16 @@ def test_somebody_waits_for_every_service_that_ends() -> None:
     asked_for = {other for one in SERVICES.values() for other in one.get("depends_on", {})}
     assert ending
     assert ending <= asked_for
+
+
+def test_documented_variables_are_those_of_the_file() -> None:
+    """Of the table in docs/images.md, with their defaults; the images' names are for `make`."""
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (?:`([^`]*)`|a volume) \|", DOCUMENT.read_text(), re.M)
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    used = dict(re.findall(r"\$\{([A-Z_]+):-([^}]*)\}", text))
+    known = {name: value for name, value in used.items() if not name.endswith("_IMAGE")}
+    assert dict(rows).keys() == known.keys()
+    assert all(known[name] == value for name, value in rows if value)
 
 
 def test_images_are_pinned_to_this_version() -> None:
