@@ -4,6 +4,9 @@ Opened by ``server`` when a data directory is given.  A batch is one transaction
 everything up to one resourceVersion, so that a crash loses at most the last ``FLUSH_EVERY_S`` and
 never leaves half of a change.  Watch history is not kept: after a restart older watches get 410.
 
+One process at a time has the file.  The next one waits for it: a server that has been told to end
+still writes what is left, over what its successor would have read.
+
 Versions that were given out but not yet written must not be given out again, hence the stored
 counter runs ahead of the real one; a clean stop writes the real one.
 """
@@ -12,19 +15,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import orjson
 
+from fluxqueue.errors import InvalidSettings
 from fluxqueue.localcluster.api.store import Event, StorageKey, Store
 
 log = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 0.05
 VERSIONS_AHEAD = 100_000
+OWNER_WAIT_S = 30.0
+OWNER_POLL_S = 0.05
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (
@@ -42,10 +51,14 @@ _Key = tuple[str, str, str]
 
 
 class Journal:
-    """One SQLite file.  ``load`` first, then ``start``; ``stop`` writes what is left."""
+    """One SQLite file.  ``load`` first, then ``start``; ``stop`` writes what is left.
+
+    Raises: ``InvalidSettings`` when another process does not let go of it in ``OWNER_WAIT_S``.
+    """
 
     def __init__(self, path: Path, store: Store) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._owned = _own(path.with_suffix(".lock"))
         self._store = store
         self._pending: dict[_Key, _Row | None] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="localcluster-journal")
@@ -116,6 +129,28 @@ class Journal:
         await loop.run_in_executor(self._thread, self._write, self._take(), self._store.rv)
         self._thread.shutdown()
         self._database.close()
+        self._owned.close()
+
+
+def _own(path: Path) -> IO[str]:
+    """Have the file to ourselves until it is closed; at a start there is nobody to serve yet."""
+    file = path.open("a+")
+    deadline = time.monotonic() + OWNER_WAIT_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() < deadline:
+                time.sleep(OWNER_POLL_S)
+                continue
+            file.close()
+            raise InvalidSettings(
+                f"{str(path.parent)!r} is in use by another embedded cluster",
+                where="data directory",
+                value=str(path.parent),
+                hint="stop that one, or choose another data directory",
+            ) from error
+        return file
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.localcluster.api.journal import VERSIONS_AHEAD, Journal
+import pytest
+
+from fluxqueue.errors import InvalidSettings
+from fluxqueue.localcluster.api.journal import OWNER_POLL_S, VERSIONS_AHEAD, Journal
 from fluxqueue.localcluster.api.store import Store
 
 MAPS = ("", "configmaps")
@@ -42,6 +46,39 @@ async def test_a_clean_stop_loses_nothing(tmp_path: Path) -> None:
     await second.stop()
 
 
+async def test_a_successor_waits_for_what_its_predecessor_still_writes(tmp_path: Path) -> None:
+    """As when the first is still ending while the second starts on the same folder."""
+    store, journal = await opened(tmp_path)
+    again = Store()
+
+    def open_second() -> Journal:
+        second = Journal(tmp_path / "objects.sqlite3", again)
+        second.load()
+        return second
+
+    opening = asyncio.create_task(asyncio.to_thread(open_second))
+    done, _ = await asyncio.wait({opening}, timeout=4 * OWNER_POLL_S)
+    assert not done, "it must not read before the first has written"
+    store.create(MAPS, config_map("late"))
+    await journal.stop()
+    second = await opening
+    assert [o["metadata"]["name"] for o in again.list(*MAPS)] == ["late"]
+    second.start()
+    await second.stop()
+
+
+async def test_a_folder_that_stays_in_use_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clusters on one folder would overwrite each other; the message names it."""
+    _, journal = await opened(tmp_path)
+    monkeypatch.setattr("fluxqueue.localcluster.api.journal.OWNER_WAIT_S", 0.0)
+    with pytest.raises(InvalidSettings, match="in use") as refused:
+        Journal(tmp_path / "objects.sqlite3", Store())
+    assert str(tmp_path) in str(refused.value)
+    await journal.stop()
+
+
 async def test_history_does_not_survive(tmp_path: Path) -> None:
     """A watch from before the restart is expired, so clients list again."""
     store, journal = await opened(tmp_path)
@@ -64,6 +101,7 @@ async def test_after_a_crash_no_version_is_given_out_twice(tmp_path: Path) -> No
     journal._task.cancel()
     journal._thread.shutdown()
     journal._database.close()  # no stop(): the process died
+    journal._owned.close()
 
     again, second = await opened(tmp_path)
     assert [o["metadata"]["name"] for o in again.list(*MAPS)] == ["a"]
