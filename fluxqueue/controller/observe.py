@@ -11,6 +11,7 @@ from typing import Any
 
 from fluxqueue.db.observations import AUTHOR, WorkloadSeen
 from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.indexes import NO_INDEXES, as_multirange
 from fluxqueue.workload import batch, pods
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.constraints import ignored
@@ -84,7 +85,7 @@ def see_workload(
     request = words.to_request(workload, default_cpu_m=default_cpu_m)
     fact = words.workload_fact(workload)
     spec = workload["spec"] if words is pods else batch.pod_spec(workload)
-    facts = tuple(sorted((pods.pod_fact(pod) for pod in its_pods), key=lambda one: one.uid))
+    facts = _pod_facts(workload, its_pods)
     return WorkloadSeen(
         uid=meta["uid"],
         namespace=meta["namespace"],
@@ -102,7 +103,7 @@ def see_workload(
         begin_at_s=begin_time(workload, wishes),
         depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
         ignored=ignored(spec),
-        wanted=_wanted(workload, fact.wanted, facts) if words is batch else fact.wanted,
+        wanted=_wanted(workload, facts) if fact.wanted and words is batch else fact.wanted,
         result=str(fact.result) if fact.result else None,
         is_deleting=fact.is_deleting,
         is_gone=False,
@@ -110,6 +111,7 @@ def see_workload(
         pods=facts,
         has_hold=wishes.is_held,
         generation=int(meta.get("generation") or 0),
+        ended_indexes=_ended_indexes(workload, facts),
     )
 
 
@@ -122,15 +124,16 @@ def see_facts(
     """
     words = batch if kind_of(workload) == JOB else pods
     fact = words.workload_fact(workload)
-    facts = tuple(sorted((pods.pod_fact(pod) for pod in its_pods), key=lambda one: one.uid))
+    facts = _pod_facts(workload, its_pods)
     return replace(
         old,
-        wanted=_wanted(workload, fact.wanted, facts) if words is batch else fact.wanted,
+        wanted=_wanted(workload, facts) if fact.wanted and words is batch else fact.wanted,
         result=str(fact.result) if fact.result else None,
         is_deleting=fact.is_deleting,
         is_suspended=words is batch and batch.is_suspended(workload),
         pods=facts,
         generation=int(workload["metadata"].get("generation") or 0),
+        ended_indexes=_ended_indexes(workload, facts),
     )
 
 
@@ -140,13 +143,30 @@ def _held_by(workload: Mapping[str, Any], wishes: Wishes) -> str | None:
     return AUTHOR if is_suspended or wishes.is_held else None
 
 
-def _wanted(job: Mapping[str, Any], wanted: int, facts: Sequence[PodFact]) -> int:
-    """Bound ``wanted`` by the pods seen to have succeeded: status counts them a little later."""
-    completions = job["spec"].get("completions")
-    if completions is None:
-        return wanted
-    succeeded = sum(fact.phase == "Succeeded" for fact in facts)
-    return max(0, min(wanted, int(completions) - succeeded))
+def _pod_facts(
+    workload: Mapping[str, Any], its_pods: Sequence[Mapping[str, Any]]
+) -> tuple[PodFact, ...]:
+    """Pods as rows store them; only an Indexed BatchJob has indexes, whatever a template says."""
+    facts = sorted((pods.pod_fact(pod) for pod in its_pods), key=lambda one: one.uid)
+    if _is_indexed(workload):
+        return tuple(facts)
+    return tuple(replace(fact, index=None) for fact in facts)
+
+
+def _is_indexed(workload: Mapping[str, Any]) -> bool:
+    return kind_of(workload) == JOB and batch.is_indexed(workload)
+
+
+def _wanted(job: Mapping[str, Any], facts: Sequence[PodFact]) -> int:
+    """Bound by the pods seen to have succeeded, too: status counts them a little later."""
+    return batch.wanted(job, [fact.index for fact in facts if fact.phase == "Succeeded"])
+
+
+def _ended_indexes(workload: Mapping[str, Any], facts: Sequence[PodFact]) -> str:
+    if not _is_indexed(workload):
+        return NO_INDEXES
+    succeeded = (fact.index for fact in facts if fact.phase == "Succeeded")
+    return as_multirange(batch.ended_indexes(workload, (i for i in succeeded if i is not None)))
 
 
 def is_same(old: WorkloadSeen | None, new: WorkloadSeen) -> bool:

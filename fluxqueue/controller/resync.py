@@ -24,6 +24,7 @@ from fluxqueue.db.settling import settle
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.indexes import is_in
 from fluxqueue.fluxjob.request import Operator
 from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.kube.client import KubeClient
@@ -31,6 +32,7 @@ from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import FIELDS, Record, read_record
 from fluxqueue.workload import labels
+from fluxqueue.workload.batch import ended_indexes
 from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pods import pod_fact
@@ -171,7 +173,7 @@ def _look(
                 "FluxJob not believed",
                 extra={"action": "resync", "uid": seen.uid, "error": trouble},
             )
-        found.found.append(Found(seen, record, pods))
+        found.found.append(Found(seen, record, pods, _last_nodes(sight, seen)))
     elif differs(row, seen):
         found.changed.append(seen)
     if row is None or fluxjob is None:
@@ -191,10 +193,10 @@ def _look_for_the_gone(found: Differences, sight: Sight, row: RowSeen) -> None:
 
 def differs(row: RowSeen, seen: WorkloadSeen) -> bool:
     """Whether a row says something else than was seen, or the pods beside it do."""
-    said = (row.wanted, row.result, row.is_deleting, row.is_suspended, row.is_gone)
-    now = (seen.wanted, seen.result, seen.is_deleting, seen.is_suspended, False)
+    said = (row.wanted, row.ended_indexes, row.result, row.is_deleting, row.is_suspended)
+    now = (seen.wanted, seen.ended_indexes, seen.result, seen.is_deleting, seen.is_suspended)
     is_other = seen.flux_uid is not None and seen.flux_uid != row.flux_uid
-    return said != now or is_other or _pods(seen.pods) != dict(row.pods)
+    return row.is_gone or said != now or is_other or _pods(seen.pods) != dict(row.pods)
 
 
 def _pods(facts: Iterable[PodFact]) -> dict[str, tuple[str, bool, bool, str | None]]:
@@ -247,6 +249,23 @@ def placed_pods(sight: Sight, uid: str) -> tuple[PlacedPod, ...]:
             )
         )
     return tuple(placed)
+
+
+def _last_nodes(sight: Sight, seen: WorkloadSeen) -> dict[int, str]:
+    """Where the last pod of a completion index was, if another is to come and may be there."""
+    indexes = {fact.uid: fact.index for fact in seen.pods if fact.index is not None}
+    last: dict[int, Object] = {}
+    for pod in sight.pods_of.get(seen.uid, {}).values():
+        index = indexes.get(pod["metadata"]["uid"])
+        if index is not None and not pod_fact(pod).is_gated:
+            last[index] = max(pod, last.get(index, pod), key=_age)
+    ended = ended_indexes(sight.objects[seen.uid]) if last else []
+    facts = {index: pod_fact(pod) for index, pod in last.items() if not is_in(index, ended)}
+    return {
+        index: fact.node
+        for index, fact in facts.items()
+        if fact.phase == "Failed" and fact.node is not None and not fact.is_refused
+    }
 
 
 def _destination(spec: Object, hosts: Mapping[str, str]) -> str | None:

@@ -146,11 +146,15 @@ async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
     )
     slots = await tx.fetch(
         """
-        INSERT INTO allocation_slots (allocation_id, number, node, resources, state, pod_uid)
+        INSERT INTO allocation_slots (allocation_id, number, node, resources, state, pod_uid,
+                                      completion_index)
         SELECT a.id, (SELECT coalesce(max(o.number), -1) FROM allocation_slots o
                       WHERE o.allocation_id = a.id)
                      + row_number() OVER (PARTITION BY a.id ORDER BY p.name),
-               p.node, f.request -> 'slots' -> 0 -> 'resources', 'held', p.uid
+               p.node, f.request -> 'slots' -> 0 -> 'resources', 'held', p.uid,
+               CASE WHEN NOT EXISTS (
+                   SELECT FROM allocation_slots o WHERE o.allocation_id = a.id
+                   AND o.completion_index = p.completion_index) THEN p.completion_index END
         FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live
         JOIN pods p ON p.workload_uid = f.uid AND NOT p.is_gated AND p.node IS NOT NULL
         WHERE f.uid = ANY(CAST(:uids AS text[]))

@@ -17,6 +17,7 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.states import FluxJobState
 
@@ -35,7 +36,8 @@ class WorkloadSeen:
     """A workload and all its pods as the controller sees them now.
 
     ``has_hold``: it is held by annotation. ``generation``: of its object, which tells a suspension
-    by its author from the one before our release.
+    by its author from the one before our release. ``ended_indexes``: completion indexes for which
+    no pod will be made any more, as an ``int4multirange``.
     """
 
     uid: str
@@ -62,6 +64,7 @@ class WorkloadSeen:
     pods: tuple[PodFact, ...] = field(default=())
     has_hold: bool = False
     generation: int = 0
+    ended_indexes: str = NO_INDEXES
 
 
 _SEEN = """
@@ -71,7 +74,7 @@ WITH seen AS (
         flux_uid text, user_name text, queue text, priority int, held_by text, request jsonb,
         size int, duration_s int, begin_at_s bigint, depends_on jsonb, ignored jsonb,
         wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool, position int,
-        jobid bigint, has_hold bool, generation bigint)
+        jobid bigint, has_hold bool, generation bigint, ended_indexes int4multirange)
 )
 """
 
@@ -80,12 +83,12 @@ _INSERT = """
 INSERT INTO fluxjobs (
     uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     asked_priority, held_by, author_hold, request, size, duration_s, begin_at, depends_on, ignored,
-    wanted, result, is_deleting, is_gone, is_suspended,
+    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes,
     state, reason)
 SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     priority, held_by, CASE WHEN has_hold THEN 'annotation' ELSE held_by END, request, size,
     duration_s, to_timestamp(begin_at_s), depends_on, ignored,
-    wanted, result, is_deleting, is_gone, is_suspended,
+    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes,
     CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
     CASE WHEN has_hold THEN 'held by its annotation fluxqueue/hold'
          WHEN held_by = 'author' THEN 'suspended by its author' ELSE '' END
@@ -122,7 +125,7 @@ UPDATE fluxjobs f SET
     flux_uid = coalesce(seen.flux_uid, f.flux_uid),
     wanted = seen.wanted, result = seen.result,
     is_deleting = seen.is_deleting OR f.cancel_by IS NOT NULL, is_gone = seen.is_gone,
-    is_suspended = seen.is_suspended,
+    is_suspended = seen.is_suspended, ended_indexes = seen.ended_indexes,
     -- What was asked for may change only while nothing has been given for it.
     request = CASE WHEN f.allocated_at IS NULL THEN seen.request ELSE f.request END,
     size = CASE WHEN f.allocated_at IS NULL THEN seen.size ELSE f.size END,
@@ -326,7 +329,8 @@ async def _settle_lost(tx: Transaction, names: Sequence[str]) -> None:
         SELECT DISTINCT a.uid FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
         WHERE a.is_live AND s.node = ANY(CAST(:names AS text[]))
           AND (s.state = 'free' OR (s.state = 'held' AND EXISTS (
-                SELECT FROM pods p WHERE p.uid = s.pod_uid AND p.node IS NULL)))
+                SELECT FROM pods p WHERE p.uid = s.pod_uid
+                AND (p.node IS NULL OR p.is_terminating))))
           AND NOT EXISTS (SELECT FROM nodes n WHERE n.name = s.node
                           AND (n.fact ->> 'up')::boolean AND (n.fact ->> 'schedulable')::boolean)
         """,

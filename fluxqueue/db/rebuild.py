@@ -26,6 +26,7 @@ from fluxqueue.db.observations import (
 )
 from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
 from fluxqueue.scheduler.record import Record
@@ -43,11 +44,15 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A workload in the cluster: as seen, as its FluxJob says, and its pods that were let go."""
+    """A workload in the cluster: as seen, as its FluxJob says, and its pods that were let go.
+
+    ``last_nodes``: where the last pod of a completion index has failed.
+    """
 
     seen: WorkloadSeen
     record: Record | None
     pods: tuple[PlacedPod, ...] = ()
+    last_nodes: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -201,7 +206,7 @@ async def _retire_allocations(tx: Transaction, uids: Sequence[str]) -> None:
 async def _adopt(tx: Transaction, cases: Sequence[_Case]) -> None:
     """Store what runs: first everything that pods hold, then what still fits beside it."""
     for case in cases:
-        case.slots = place(case.found.record, case.found.pods)
+        case.slots = place(case.found.record, case.found.pods, case.found.last_nodes)
     await _free_pods(tx, [slot.pod_uid for case in cases for slot in case.slots if slot.pod_uid])
     ids = await _store_allocations(tx, cases)
     await _store_slots(
@@ -272,11 +277,12 @@ async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, 
         await tx.execute(
             """
             INSERT INTO allocation_slots
-                (allocation_id, number, node, resources, state, pod_uid, given_at, returned_at)
+                (allocation_id, number, node, resources, state, pod_uid, given_at, returned_at,
+                 completion_index)
             SELECT a.id, s.n, s.node, s.r, s.state, s.pod, to_timestamp(a.starts_at),
-                   CASE WHEN s.state = 'returned' THEN coalesce(a.ended_at, now()) END
+                   CASE WHEN s.state = 'returned' THEN coalesce(a.ended_at, now()) END, s.i
             FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
-                a bigint, n int, node text, r jsonb, state text, pod text)
+                a bigint, n int, node text, r jsonb, state text, pod text, i int)
             JOIN allocations a ON a.id = s.a
             """,
             rows=_json(
@@ -288,6 +294,7 @@ async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, 
                         "r": dict(slot.resources),
                         "state": state,
                         "pod": slot.pod_uid,
+                        "i": slot.index,
                     }
                     for allocation, slot, state in chunk
                 ]
@@ -519,6 +526,7 @@ class RowSeen:
     is_suspended: bool
     pods: Mapping[str, tuple[str, bool, bool, str | None]]
     """UID -> (phase, is_gated, is_terminating, node)."""
+    ended_indexes: str = NO_INDEXES
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,7 +547,8 @@ async def read_present(tx: Transaction) -> Present:
         pods.setdefault(row["workload_uid"], {})[row["uid"]] = fact
     rows = await tx.fetch(
         "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"
-        " is_suspended FROM fluxjobs WHERE NOT is_gone OR ended_at IS NULL"
+        " is_suspended, CAST(ended_indexes AS text) AS ended_indexes FROM fluxjobs"
+        " WHERE NOT is_gone OR ended_at IS NULL"
     )
     holders = await tx.fetch("SELECT pod_uid FROM allocation_slots WHERE pod_uid IS NOT NULL")
     return Present(

@@ -132,8 +132,10 @@ async def _slots(tx: Transaction, allocation_id: int) -> list[Slot]:
     rows = await tx.fetch(
         "SELECT number, node, s.state, pod_uid, NOT coalesce((n.fact ->> 'up')::boolean"
         " AND (n.fact ->> 'schedulable')::boolean, false) AS is_lost,"
-        " n.name IS NULL AS is_gone, refused_at IS NOT NULL AS is_refused"
-        " FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node"
+        " n.name IS NULL AS is_gone, refused_at IS NOT NULL AS is_refused, completion_index,"
+        " coalesce(completion_index <@ f.ended_indexes, false) AS is_spent"
+        " FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id"
+        " JOIN fluxjobs f USING (uid) LEFT JOIN nodes n ON n.name = s.node"
         " WHERE allocation_id = :id ORDER BY number",
         id=allocation_id,
     )
@@ -146,6 +148,8 @@ async def _slots(tx: Transaction, allocation_id: int) -> list[Slot]:
             is_lost=r["is_lost"],
             is_gone=r["is_gone"],
             is_refused=r["is_refused"],
+            index=r["completion_index"],
+            is_spent=r["is_spent"],
         )
         for r in rows
     ]
@@ -168,6 +172,7 @@ async def _store(
 ) -> None:
     uid = row["uid"]
     await _store_slots(tx, allocation_id, decision)
+    await _store_indexes(tx, allocation_id, decision)
     if decision.is_ended or decision.is_requeued:
         await tx.execute(
             "UPDATE allocations SET is_live = false, ended_at = now() WHERE id = :id",
@@ -193,6 +198,26 @@ async def _store(
             has_run=decision.state is not FluxJobState.CANCELLED,
             is_ended=decision.is_ended,
             uid=uid,
+        )
+
+
+async def _store_indexes(tx: Transaction, allocation_id: int, decision: FollowDecision) -> None:
+    """Whose slots they are now that pods hold them; an index has one, the last it was given."""
+    if decision.assign:
+        await tx.execute(
+            """
+            WITH given AS (
+                SELECT s.number, p.completion_index AS index
+                FROM allocation_slots s JOIN pods p ON p.uid = s.pod_uid
+                WHERE s.allocation_id = :a AND s.number = ANY(CAST(:numbers AS int[])))
+            UPDATE allocation_slots s
+            SET completion_index = (SELECT g.index FROM given g WHERE g.number = s.number)
+            WHERE s.allocation_id = :a
+              AND (s.number IN (SELECT number FROM given)
+                   OR s.completion_index IN (SELECT index FROM given))
+            """,
+            a=allocation_id,
+            numbers=[number for number, _ in decision.assign],
         )
 
 

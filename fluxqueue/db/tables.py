@@ -42,7 +42,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import INT4MULTIRANGE, JSONB
 
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
@@ -104,6 +104,13 @@ fluxjobs = Table(
     Column("ignored", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("wanted", Integer, nullable=False, server_default="0"),
     Column("lacking", Integer, nullable=False, server_default="0", comment="slots to be added"),
+    Column(
+        "ended_indexes",
+        INT4MULTIRANGE,
+        nullable=False,
+        server_default=text("'{}'::int4multirange"),
+        comment="completion indexes that get no pod any more",
+    ),
     Column("result", Text),
     Column("is_deleting", Boolean, nullable=False, server_default=text("false")),
     Column("is_gone", Boolean, nullable=False, server_default=text("false")),
@@ -188,6 +195,7 @@ allocation_slots = Table(
     Column("given_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
     Column("returned_at", DateTime(timezone=True)),
     Column("refused_at", DateTime(timezone=True), comment="when its node refused a pod"),
+    Column("completion_index", Integer, comment="whose slot it is, once a pod of it has held it"),
     CheckConstraint(f"state IN ({_quoted(SlotState)})", name="state"),
     CheckConstraint(f"(state = '{SlotState.HELD}') = (pod_uid IS NOT NULL)", name="held"),
 )

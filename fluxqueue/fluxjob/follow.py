@@ -8,7 +8,10 @@ The rules (design: life of a batch workload, steps 6 to 8):
 
 - A slot is *held* by one pod from its assignment until that pod is terminal or gone. A pod that
   is only being deleted still holds its slot: its containers still run.
-- A failed pod's slot returns to its own workload; the replacement takes it.
+- A failed pod's slot returns to its own workload; the replacement takes it. Of an Indexed BatchJob
+  that is the next pod of the same index: its slot is kept for it while others end, and it waits
+  for it while its predecessor is going. A kept slot is given to another index only where none is
+  lost by it: the index has ended, or the workload has as many pods as it may run without it.
 - A slot the workload can no longer use is returned to the cluster at once.
 - A slot that nobody holds on a node that is lost goes back too. Where nothing has been held yet the
   whole allocation does, and the workload is matched anew; otherwise the pods that then lack a slot
@@ -17,6 +20,8 @@ The rules (design: life of a batch workload, steps 6 to 8):
 - The allocation ends when the workload has ended (or is deleted) *and* every slot is unheld.
 - A slot whose node refused its pod (``OutOfcpu``) goes back when that pod is over; the replacement
   gets another, somewhere else.
+- A pod that is going on a lost node may never be gone: it holds its slot, and its replacement gets
+  another beside it.
 - A pod that was let go to a node that no longer exists, and is bound to none, is given up: its
   BatchJob makes another. A pod that may run is never touched.
 - A workload that is to vacate (requeued, or suspended by its author) gives each slot back as its
@@ -25,7 +30,7 @@ The rules (design: life of a batch workload, steps 6 to 8):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -45,7 +50,9 @@ class Slot:
     """One place of an allocation: ``number`` counts from 0 within it.
 
     ``is_lost``: its node is gone, down or cordoned, so no pod can start there; ``is_gone``: it no
-    longer exists. ``is_refused``: it would not take the pod that held this slot.
+    longer exists. ``is_refused``: it would not take the pod that held this slot. ``index``: the
+    completion index whose slot it is, since a pod of it has held it; ``is_spent``: no pod of that
+    index will be made any more.
     """
 
     number: int
@@ -55,6 +62,8 @@ class Slot:
     is_lost: bool = False
     is_gone: bool = False
     is_refused: bool = False
+    index: int | None = None
+    is_spent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,12 @@ def follow(
     slots : all slots of its live allocation.
     """
     live = {pod.uid: pod for pod in pods if not pod.is_terminal}
-    held = {s.number: s.pod_uid for s in slots if s.pod_uid in live and s.state is SlotState.HELD}
+    holders = {
+        slot.pod_uid: slot
+        for slot in slots
+        if slot.pod_uid is not None and slot.pod_uid in live and slot.state is SlotState.HELD
+    }
+    held = {slot.number for slot in holders.values()}
     freed = tuple(s.number for s in slots if s.state is SlotState.HELD and s.number not in held)
     if workload.is_over and not held:
         gone = tuple(s.number for s in slots if s.state is not SlotState.RETURNED)
@@ -143,22 +157,47 @@ def follow(
     if lost and not held and state is FluxJobState.ALLOCATED:
         return _requeue(freed, unheld)
     useless = tuple(s.number for s in unheld if s.is_lost or s.is_refused)
-    open_slots = [s.number for s in unheld if s.number not in useless]
-    waiting = [] if workload.is_over else _waiting(live, set(held.values()))
-    assign = _assign(waiting, open_slots, len(slots))
-    taken = {number for number, _ in assign}
-    spare = [number for number in open_slots if number not in taken]
+    ended = {slot.index for slot in slots if slot.is_spent}
+    leaving = {uid for uid, slot in holders.items() if _is_leaving(live[uid], slot, ended)}
+    # Whoever is of an index that has its slot waits until that slot is there; it needs no other.
+    bound = {live[uid].index for uid in holders if uid not in leaving} - {None}
+    shared = _share([s for s in unheld if s.number not in useless], bound)
+    waiting = [] if workload.is_over else _waiting(live, holders, bound)
     wanted = 0 if workload.is_over else workload.wanted
-    keep = max(0, wanted - len(held) - len(assign))
-    unused = wanted - len(held) - len(assign) - len(spare[:keep])
+    active = {uid for uid, pod in live.items() if not pod.is_terminating} - leaving
+    assign = _assign(waiting, shared, len(slots), is_more_to_come=len(active) < wanted)
+    taken = {number for number, _ in assign}
+    uses = {*holders, *[uid for _, uid in assign if live[uid].index not in ended]} - leaving
+    room = wanted - len(uses)
+    spare = [number for number in shared if number not in taken]
+    keep = max(0, room)
     return FollowDecision(
         assign=tuple(assign),
         free=tuple(n for n in freed if n not in taken),
-        give_back=(*useless, *spare[keep:]),
+        give_back=(*useless, *sorted(spare[keep:])),
         state=FluxJobState.RUNNING if started else None,
-        lacking=max(0, min(len(waiting) - len(assign), unused)),
+        lacking=max(0, min(len(waiting) - len(assign), room - len(spare[:keep]))),
         evict=() if workload.is_over else _stranded(live, slots),
     )
+
+
+def _share(open_slots: Sequence[Slot], bound: Container[int | None]) -> dict[int, int | None]:
+    """Open slots by number, each with the index it is kept for; those to be given up last first."""
+    kept = {
+        slot.number: None if slot.is_spent or slot.index in bound else slot.index
+        for slot in open_slots
+    }
+    # The BatchJob makes the pod of the lowest index first.
+    order = sorted(kept, key=lambda number: (kept[number] is None, kept[number] or 0, number))
+    return {number: kept[number] for number in order}
+
+
+def _is_leaving(pod: PodFact, slot: Slot, ended: Container[int | None]) -> bool:
+    """Whether it holds a slot that is not one of those the workload is to have.
+
+    Its index has ended, and it is not yet seen to; or it is going where nobody may see it go.
+    """
+    return pod.index in ended or (pod.is_terminating and slot.is_lost)
 
 
 def _vacate(
@@ -198,25 +237,43 @@ def _end(workload: WorkloadFact) -> FluxJobState:
     return workload.result or FluxJobState.CANCELLED
 
 
-def _waiting(live: dict[str, PodFact], holders: set[str | None]) -> list[PodFact]:
-    """Gated pods without a slot, in the order in which they get one."""
-    return sorted(
+def _waiting(
+    live: Mapping[str, PodFact], holders: Container[str], bound: Collection[int | None]
+) -> list[PodFact]:
+    """Gated pods that are to get a slot, in the order in which they do: one of each index."""
+    found = sorted(
         (p for p in live.values() if p.is_gated and not p.is_terminating and p.uid not in holders),
         key=lambda p: (p.index if p.index is not None else -1, p.name),
     )
+    served = set(bound)
+    waiting: list[PodFact] = []
+    for pod in found:
+        if pod.index not in served:
+            waiting.append(pod)
+            served |= {pod.index} - {None}
+    return waiting
 
 
 def _assign(
-    waiting: Sequence[PodFact], open_slots: Sequence[int], width: int
+    waiting: Sequence[PodFact],
+    shared: Mapping[int, int | None],
+    width: int,
+    *,
+    is_more_to_come: bool,
 ) -> list[tuple[int, str]]:
-    """Give open slots to waiting pods: an index gets its own slot where that is open."""
-    remaining = list(open_slots)
-    chosen: list[tuple[int, str]] = []
-    for pod in waiting:
-        if not remaining:
-            break
-        own = pod.index % width if pod.index is not None else -1
-        number = own if own in remaining else remaining[0]
-        remaining.remove(number)
+    """Give open slots to waiting pods: an index gets the slot that is kept for it.
+
+    Who has none gets one that is kept for nobody, the one of its own number if it can. Others are
+    kept as long as the workload may make more pods: the indexes that have begun come first.
+    """
+    own = {index: number for number, index in shared.items() if index is not None}
+    chosen = [(own.pop(p.index), p.uid) for p in waiting if p.index is not None and p.index in own]
+    reserved = {number for number, _ in chosen} | set(own.values() if is_more_to_come else ())
+    left = sorted(number for number in shared if number not in reserved)
+    served = {uid for _, uid in chosen}
+    for pod in [pod for pod in waiting if pod.uid not in served][: len(left)]:
+        first = pod.index % width if pod.index is not None else -1
+        number = first if first in left else left[0]
+        left.remove(number)
         chosen.append((number, pod.uid))
     return chosen

@@ -8,7 +8,8 @@ asks for a pod to be moved, stopped or started again.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.scheduler.record import Record
@@ -33,12 +34,16 @@ class PlacedPod:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedSlot:
-    """A slot as it is to be stored; ``pod_uid`` None is a slot that nobody holds."""
+    """A slot as it is to be stored; ``pod_uid`` None is a slot that nobody holds.
+
+    ``index``: the completion index whose slot it is, where that is known.
+    """
 
     number: int
     node: str
     resources: Amounts
     pod_uid: str | None = None
+    index: int | None = None
 
 
 def target_state(
@@ -71,11 +76,20 @@ def target_state(
     return FluxJobState.HELD if is_held else FluxJobState.PENDING
 
 
-def place(record: Record | None, pods: Sequence[PlacedPod]) -> list[AdoptedSlot]:
+def place(
+    record: Record | None,
+    pods: Sequence[PlacedPod],
+    last_nodes: Mapping[int, str] = MappingProxyType({}),
+) -> list[AdoptedSlot]:
     """Give each pod the slot of the record that it must have held, else one where it is.
 
     An indexed pod's own slot comes first, as when slots are given out. A pod whose node is not
     known takes any slot that is left; where there is none it stays without, until it is bound.
+
+    Parameters
+    ----------
+    last_nodes : completion indexes whose last pod has failed, with the node where that was: what
+        is left there is theirs.
     """
     given = record.given.slots if record is not None and record.given is not None else ()
     left = {n: AdoptedSlot(n, node, amounts) for n, (node, amounts) in enumerate(given)}
@@ -85,11 +99,26 @@ def place(record: Record | None, pods: Sequence[PlacedPod]) -> list[AdoptedSlot]
         number = _slot_for(pod, left, len(given))
         if number is not None:
             slot = left.pop(number)
-            held.append(AdoptedSlot(number, slot.node, slot.resources, pod.uid))
+            held.append(AdoptedSlot(number, slot.node, slot.resources, pod.uid, pod.index))
         elif pod.node is not None:
-            held.append(AdoptedSlot(beyond, pod.node, pod.resources, pod.uid))
+            held.append(AdoptedSlot(beyond, pod.node, pod.resources, pod.uid, pod.index))
             beyond += 1
-    return sorted([*held, *left.values()], key=lambda slot: slot.number)
+    there = {slot.index for slot in held}
+    missing = {index: node for index, node in last_nodes.items() if index not in there}
+    return sorted([*held, *_keep_for(left, missing, len(given))], key=lambda slot: slot.number)
+
+
+def _keep_for(
+    left: Mapping[int, AdoptedSlot], last_nodes: Mapping[int, str], width: int
+) -> list[AdoptedSlot]:
+    """The slots that are left, each index's own marked as such."""
+    slots = dict(left)
+    for index, node in sorted(last_nodes.items()):
+        there = [n for n, slot in slots.items() if slot.node == node and slot.index is None]
+        if there:
+            number = _choose(there, index, width)
+            slots[number] = replace(slots[number], index=index)
+    return list(slots.values())
 
 
 def _slot_for(pod: PlacedPod, left: Mapping[int, AdoptedSlot], width: int) -> int | None:
@@ -98,8 +127,13 @@ def _slot_for(pod: PlacedPod, left: Mapping[int, AdoptedSlot], width: int) -> in
         for number, slot in left.items()
         if pod.node in {None, slot.node} and _covers(slot.resources, pod.resources)
     ]
-    own = pod.index % width if pod.index is not None and width else None
-    return own if own in fitting else next(iter(sorted(fitting)), None)
+    return _choose(fitting, pod.index, width) if fitting else None
+
+
+def _choose(numbers: Sequence[int], index: int | None, width: int) -> int:
+    """The one of its own number if it can be, else the first."""
+    own = index % width if index is not None and width else None
+    return own if own is not None and own in numbers else min(numbers)
 
 
 def _covers(given: Amounts, needs: Amounts) -> bool:
@@ -125,7 +159,10 @@ def keep(
     free : (node, resource) -> what is free after all held slots are counted; what is kept is
         taken from it.
     """
-    open_slots = [slot for slot in slots if slot.pod_uid is None]
+    # Those first whose index is known to come again.
+    open_slots = sorted(
+        (slot for slot in slots if slot.pod_uid is None), key=lambda slot: slot.index is None
+    )
     usable = max(0, wanted - (len(slots) - len(open_slots)))
     if is_whole and usable < len(open_slots):
         open_slots = open_slots[:usable]

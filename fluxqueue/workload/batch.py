@@ -5,10 +5,11 @@ Called by the controller when it wraps a BatchJob and by the worker when it foll
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fluxqueue.fluxjob.follow import WorkloadFact
+from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.annotations import read_wishes
@@ -85,7 +86,7 @@ def workload_fact(job: Mapping[str, Any] | None) -> WorkloadFact:
         return WorkloadFact(wanted=0, is_deleting=True)
     result = _result(job)
     return WorkloadFact(
-        wanted=0 if result else _wanted(job),
+        wanted=0 if result else wanted(job),
         result=result,
         is_deleting=bool(job["metadata"].get("deletionTimestamp")),
     )
@@ -101,27 +102,52 @@ def _result(job: Mapping[str, Any]) -> FluxJobState | None:
     return None
 
 
-def _wanted(job: Mapping[str, Any]) -> int:
+def is_indexed(job: Mapping[str, Any]) -> bool:
+    """Whether each pod has a completion index."""
+    return bool(job["spec"].get("completionMode") == "Indexed")
+
+
+def ended_indexes(job: Mapping[str, Any], succeeded: Iterable[int] = ()) -> list[Range]:
+    """Completion indexes for which no pod will be made any more; none where there are no indexes.
+
+    Parameters
+    ----------
+    succeeded : indexes of pods seen to have succeeded; status tells of them a little later.
+    """
+    if not is_indexed(job):
+        return []
+    status = job.get("status") or {}
+    # Of an Indexed BatchJob that was made smaller, the indexes beyond its completions are over.
+    return [
+        *read_indexes(status.get("completedIndexes") or ""),
+        *read_indexes(status.get("failedIndexes") or ""),
+        *((index, index + 1) for index in succeeded),
+        (_number(job["spec"], "completions", 0), None),
+    ]
+
+
+def wanted(job: Mapping[str, Any], succeeded: Iterable[int | None] = ()) -> int:
+    """Tell how many pods it may still run at once, if it has not ended.
+
+    Parameters
+    ----------
+    succeeded : one item for each pod seen to have succeeded, its completion index; status counts
+        them a little later.
+    """
     spec, status = job["spec"], job.get("status") or {}
     parallelism = _number(spec, "parallelism", 1)
+    seen = list(succeeded)
+    completions = spec.get("completions")
+    if is_indexed(job) and completions is not None:
+        ended = ended_indexes(job, (index for index in seen if index is not None))
+        return min(parallelism, int(completions) - count_below(ended, int(completions)))
     # The controller moves a pod from the uncounted list to the count in one write.
     uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
-    succeeded = _number(status, "succeeded", 0) + len(uncounted)
-    completions = spec.get("completions")
+    counted = _number(status, "succeeded", 0) + len(uncounted)
     if completions is None:
         # A work queue: after the first success no pod is started any more.
-        return min(parallelism, _number(status, "active", 0)) if succeeded else parallelism
-    left = int(completions) - succeeded - count_indexes(status.get("failedIndexes") or "")
-    return max(0, min(parallelism, left))
-
-
-def count_indexes(text: str) -> int:
-    """Count the indexes in a status field such as ``1,3-5`` (``status.failedIndexes``)."""
-    count = 0
-    for part in filter(None, text.split(",")):
-        low, _, high = part.partition("-")
-        count += int(high or low) - int(low) + 1
-    return count
+        return min(parallelism, _number(status, "active", 0)) if counted else parallelism
+    return max(0, min(parallelism, int(completions) - max(counted, len(seen))))
 
 
 def _number(fields: Mapping[str, Any], name: str, default: int) -> int:

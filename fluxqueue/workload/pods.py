@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
+from fluxqueue.fluxjob.indexes import DIGITS_MAX, INDEX_MAX
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import labels
@@ -115,4 +116,7 @@ def controller_owner(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _completion_index(meta: Mapping[str, Any]) -> int | None:
     text = (meta.get("annotations") or {}).get(labels.COMPLETION_INDEX)
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+    # Anybody may write this annotation on a pod of theirs; the rows take an int32.
+    if text is None or len(text) > DIGITS_MAX or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text) if int(text) <= INDEX_MAX else None

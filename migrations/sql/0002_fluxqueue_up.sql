@@ -35,6 +35,7 @@ CREATE TABLE fluxjobs (
     ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
     wanted INTEGER DEFAULT '0' NOT NULL,
     lacking INTEGER DEFAULT '0' NOT NULL,
+    ended_indexes INT4MULTIRANGE DEFAULT '{}'::int4multirange NOT NULL,
     result TEXT,
     is_deleting BOOLEAN DEFAULT false NOT NULL,
     is_gone BOOLEAN DEFAULT false NOT NULL,
@@ -106,6 +107,8 @@ COMMENT ON COLUMN fluxjobs.let_go_at IS 'generation of the BatchJob that our rel
 
 COMMENT ON COLUMN fluxjobs.lacking IS 'slots to be added';
 
+COMMENT ON COLUMN fluxjobs.ended_indexes IS 'completion indexes that get no pod any more';
+
 CREATE TABLE allocations (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
     uid TEXT NOT NULL,
@@ -140,6 +143,7 @@ CREATE TABLE allocation_slots (
     given_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     returned_at TIMESTAMP WITH TIME ZONE,
     refused_at TIMESTAMP WITH TIME ZONE,
+    completion_index INTEGER,
     CONSTRAINT pk_allocation_slots PRIMARY KEY (allocation_id, number),
     CONSTRAINT ck_allocation_slots_state CHECK (state IN ('free', 'held', 'returned')),
     CONSTRAINT ck_allocation_slots_held CHECK ((state = 'held') = (pod_uid IS NOT NULL)),
@@ -153,6 +157,8 @@ CREATE INDEX ix_allocation_slots_returned_at ON allocation_slots (returned_at) W
 CREATE UNIQUE INDEX uq_allocation_slots_pod ON allocation_slots (pod_uid) WHERE pod_uid IS NOT NULL;
 
 COMMENT ON COLUMN allocation_slots.refused_at IS 'when its node refused a pod';
+
+COMMENT ON COLUMN allocation_slots.completion_index IS 'whose slot it is, once a pod of it has held it';
 
 CREATE TABLE reservations (
     uid TEXT NOT NULL,

@@ -32,6 +32,7 @@ class World:
     pods: dict[str, PodFact] = field(default_factory=dict)
     workload: WorkloadFact = field(default_factory=lambda: WorkloadFact(wanted=0))
     made: int = 0
+    ended: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.slots = [Slot(n, f"node-{n}") for n in range(self.width)]
@@ -39,6 +40,7 @@ class World:
 
     def decide(self) -> FollowDecision:
         """Ask."""
+        self.slots = [replace(slot, is_spent=slot.index in self.ended) for slot in self.slots]
         return follow(self.state, self.workload, list(self.pods.values()), self.slots)
 
     def apply(self, decision: FollowDecision) -> None:
@@ -49,7 +51,12 @@ class World:
         for number in decision.give_back:
             by_number[number] = replace(by_number[number], state=SlotState.RETURNED, pod_uid=None)
         for number, pod in decision.assign:
-            by_number[number] = replace(by_number[number], state=SlotState.HELD, pod_uid=pod)
+            index = self.pods[pod].index
+            for slot in [slot for slot in by_number.values() if slot.index == index]:
+                by_number[slot.number] = replace(slot, index=None)
+            by_number[number] = replace(
+                by_number[number], state=SlotState.HELD, pod_uid=pod, index=index
+            )
         self.slots = [by_number[n] for n in range(self.width)]
         if decision.is_requeued:
             self._match_anew()
@@ -85,6 +92,8 @@ class World:
         if (pod := self._pick(number)) and not pod.is_gated:
             phase = "Failed" if number % 2 else "Succeeded"
             self.pods[pod.uid] = replace(pod, phase=phase)
+            if phase == "Succeeded" and pod.index is not None:
+                self.ended.add(pod.index)
 
     def delete(self, number: int) -> None:
         """A pod is asked to go."""
@@ -186,27 +195,53 @@ def check_decision(world: World, before: list[Slot], decision: FollowDecision) -
         assert world.state.is_final
     else:
         assert not world.state.is_final
-        _check_kept(world, decision, len(holders))
+        _check_kept(world, decision)
 
 
-def _check_kept(world: World, decision: FollowDecision, held: int) -> None:
+def _check_kept(world: World, decision: FollowDecision) -> None:
     wanted = 0 if world.workload.is_over else world.workload.wanted
-    free = sum(slot.state is SlotState.FREE for slot in world.slots)
-    assert free <= max(0, wanted - held), "a slot is kept that nobody can use"
+    free = [slot for slot in world.slots if slot.state is SlotState.FREE]
+    assert not any(slot.is_lost or slot.is_refused for slot in free)
+    used = [s for s in world.slots if s.pod_uid is not None and not _is_beside(world, s)]
+    lacking = max(0, wanted - len(used) - len(free))
+    assert len(free) <= max(0, wanted - len(used)), "a slot is kept that nobody can use"
+    if world.workload.is_over:
+        assert not decision.lacking
+        return
+    without = _without(world, {world.pods[s.pod_uid or ""].index for s in used} - {None})
+    active = [
+        pod
+        for pod in world.pods.values()
+        if not pod.is_terminal and not pod.is_terminating and pod.index not in world.ended
+    ]
+    if without and free:
+        assert len(active) < wanted, "a pod waits beside a free slot, and no other pod will come"
+        for slot in free:
+            assert slot.index is not None, "a pod waits beside a free slot"
+            assert slot.index not in world.ended | {pod.index for pod in without}
+    assert decision.lacking == min(len(without), lacking)
+
+
+def _is_beside(world: World, slot: Slot) -> bool:
+    """Whether it is held beside those that the workload is to have."""
+    pod = world.pods[slot.pod_uid or ""]
+    known = {s.index for s in world.slots if s.is_spent}
+    return pod.index in known or (pod.is_terminating and slot.is_lost)
+
+
+def _without(world: World, bound: set[int | None]) -> list[PodFact]:
+    """Pods that wait for a slot: one of an index, and none whose index has one."""
     has_slot = {slot.pod_uid for slot in world.slots}
-    free_slots = [s for s in world.slots if s.state is SlotState.FREE]
-    assert not any(s.is_lost or s.is_refused for s in free_slots)
-    live_slots = held + free
-    assert decision.lacking <= max(0, wanted - live_slots), "more slots than pods it may run"
-    if not world.workload.is_over:
-        waiting = [
-            uid
-            for uid, pod in world.pods.items()
-            if pod.is_gated and not pod.is_terminating and not pod.is_terminal
-        ]
-        without = [uid for uid in waiting if uid not in has_slot]
-        assert not (free and without), "a pod waits beside a free slot"
-        assert decision.lacking == min(len(without), max(0, wanted - live_slots))
+    waiting = [
+        pod
+        for uid, pod in world.pods.items()
+        if pod.is_gated and not pod.is_terminating and not pod.is_terminal and uid not in has_slot
+        if pod.index not in bound
+    ]
+    first: dict[object, PodFact] = {}
+    for pod in waiting:
+        first.setdefault(pod.uid if pod.index is None else pod.index, pod)
+    return list(first.values())
 
 
 @settings(max_examples=400, deadline=None)

@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 def settings_for(url: str, **more: Any) -> Settings:
     """Settings of a test's process."""
-    return Settings(database_url=url, db_pool_timeout_s=5.0, matcher_lease_s=2.0, **more)
+    return Settings(database_url=url, db_pool_timeout_s=30.0, matcher_lease_s=2.0, **more)
 
 
 def workload(uid: str, asked: ResourceRequest | None = None, **more: Any) -> WorkloadSeen:
@@ -180,6 +180,11 @@ WHERE f.state = 'Reserved' AND NOT EXISTS (SELECT FROM reservations r WHERE r.ui
 UNION ALL
 SELECT 'two holders of one pod', min(s.pod_uid) FROM allocation_slots s
 WHERE s.pod_uid IS NOT NULL GROUP BY s.pod_uid HAVING count(*) > 1
+UNION ALL
+SELECT 'two slots of one index', a.uid FROM allocations a
+JOIN allocation_slots s ON s.allocation_id = a.id
+WHERE a.is_live AND s.completion_index IS NOT NULL
+GROUP BY a.uid, s.completion_index HAVING count(*) > 1
 UNION ALL
 SELECT 'free is not capacity minus allocated minus foreign', node FROM node_usage
 WHERE free <> capacity - allocated - foreign_used

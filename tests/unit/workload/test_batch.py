@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from fluxqueue.fluxjob.follow import WorkloadFact
+from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.request import ResourceRequest, SlotRequest
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import batch
 from tests.support.workloads import batch_job, container
+
+INDEXED = {"parallelism": 4, "completions": 8, "completionMode": "Indexed"}
 
 
 def _with_status(job: dict[str, Any], **status: Any) -> dict[str, Any]:
@@ -103,7 +106,8 @@ def test_priority_annotation_then_class_then_default() -> None:
             {"succeeded": 5, "uncountedTerminatedPods": {"succeeded": ["a", "b"]}},
             1,
         ),
-        ({"parallelism": 4, "completions": 8}, {"succeeded": 4, "failedIndexes": "0,2-3"}, 1),
+        (INDEXED, {"succeeded": 4, "completedIndexes": "4-7", "failedIndexes": "0,2-3"}, 1),
+        (INDEXED | {"completions": 2}, {"succeeded": 3, "completedIndexes": "0,2-3"}, 1),
         ({"parallelism": 4, "completions": None}, {"active": 4}, 4),
         ({"parallelism": 4, "completions": None}, {"active": 2, "succeeded": 1}, 2),
         ({"parallelism": 4, "completions": None}, {"succeeded": 1}, 0),
@@ -143,6 +147,17 @@ def test_a_deleted_or_absent_batch_job_is_over() -> None:
     assert batch.workload_fact(None) == WorkloadFact(wanted=0, is_deleting=True)
 
 
-@pytest.mark.parametrize(("text", "count"), [("", 0), ("3", 1), ("0-4", 5), ("1,3-5,7", 5)])
-def test_counts_indexes(text: str, count: int) -> None:
-    assert batch.count_indexes(text) == count
+def test_what_pods_say_and_what_status_says_is_counted_once() -> None:
+    """Whichever comes first, and of an index that was taken away not at all."""
+    told = {"succeeded": 2, "completedIndexes": "0,1"}
+    indexed = _with_status(batch_job(**INDEXED), **told)
+    assert batch.wanted(indexed, [1, 2, 2, 3, 4, 9, None]) == 3
+    assert batch.wanted(_with_status(batch_job(parallelism=4, completions=8), **told), [None]) == 4
+    assert batch.wanted(batch_job(parallelism=4, completions=8), [None] * 7) == 1
+
+
+def test_which_indexes_get_no_pod_any_more() -> None:
+    """Completed, failed for good, seen to have succeeded, or beyond the completions."""
+    job = _with_status(batch_job(**INDEXED), completedIndexes="0,3-5", failedIndexes="1")
+    assert as_multirange(batch.ended_indexes(job, [6])) == "{[0,2),[3,7),[8,)}"
+    assert batch.ended_indexes(batch_job(), [6]) == []
