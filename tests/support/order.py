@@ -25,8 +25,14 @@ FIRST_WORLD = frozenset(
 """Modules that share one world; the others in ``tests/e2e`` share a second one. Two are enough to
 keep two processors busy, and each more costs the start of seven processes."""
 
-_RANKS = {"e2e": 2, "integration": 3, "migrations": 3, "property": 3, "chaos": 3, "chart": 4}
-_LAST = 5
+LONGEST = frozenset(
+    {"test_assemble", "test_upgrade", "test_replicas", "test_chaos", "test_demo", "test_queue_a_job"}
+)
+"""Modules of tests that take about a minute each."""
+
+_WORLD, _LONGEST, _SLOW = 0, 1, 2
+_FOLDERS = {"e2e": 3, "integration": 4, "migrations": 4, "property": 4, "chart": 5}
+_REST = 6
 
 
 def arrange(items: list[pytest.Item]) -> None:
@@ -48,10 +54,12 @@ def _group(item: pytest.Item) -> str:
 
 def _rank(item: pytest.Item) -> int:
     if _is_in_a_world(item):
-        return 0
+        return _WORLD
+    if item.path.stem in LONGEST:
+        return _LONGEST
     if item.get_closest_marker("slow"):
-        return 1
-    return _RANKS.get(item.path.relative_to(TESTS).parts[0], _LAST)
+        return _SLOW
+    return _FOLDERS.get(item.path.relative_to(TESTS).parts[0], _REST)
 
 
 def _is_in_a_world(item: pytest.Item) -> bool:

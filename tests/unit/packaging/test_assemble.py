@@ -20,6 +20,9 @@ from tests.support.wheel import BUILT_AT, ROOT, Installation, clean_environ, pin
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
+ONE_PROCESS = pytest.mark.xdist_group("webhook image")
+"""For the tests that look at the same files: they are made once."""
+
 ASSEMBLE_S = 900
 STOP_S = 60
 NOT_NEEDED = ("kopf", "kubernetes", "sqlalchemy", "psycopg", "procrastinate", "numpy", "typer")
@@ -70,6 +73,7 @@ def webhook_files(
     return assemble(lock, target, wheel, "fluxqueue", "kubectl-fluxqueue")
 
 
+@ONE_PROCESS
 def test_the_webhook_serves_with_nothing_but_its_own_packages(
     webhook_files: Installation, tmp_path: Path
 ) -> None:
@@ -109,6 +113,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@ONE_PROCESS
 def test_it_lists_its_parts(webhook_files: Installation) -> None:
     """The SBOM names what the lock file installs here, and us; it is dated like all else."""
     listed = json.loads((webhook_files.folder / "sbom.cdx.json").read_text(encoding="utf-8"))
@@ -123,6 +128,7 @@ def test_it_lists_its_parts(webhook_files: Installation) -> None:
     assert "serialNumber" not in listed, "it would be a random one"
 
 
+@ONE_PROCESS
 def test_no_file_tells_when_or_where_it_was_made(webhook_files: Installation) -> None:
     """All of one time, compiled without time stamps, no command of ours that could not run."""
     files = [path for path in webhook_files.folder.rglob("*") if not path.is_symlink()]
