@@ -26,7 +26,14 @@ FIRST_WORLD = frozenset(
 keep two processors busy, and each more costs the start of seven processes."""
 
 LONGEST = frozenset(
-    {"test_assemble", "test_upgrade", "test_replicas", "test_chaos", "test_demo", "test_queue_a_job"}
+    {
+        "test_assemble",
+        "test_upgrade",
+        "test_replicas",
+        "test_chaos",
+        "test_demo",
+        "test_queue_a_job",
+    }
 )
 """Modules of tests that take about a minute each."""
 
