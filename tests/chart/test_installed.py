@@ -50,9 +50,10 @@ HELM_TIMEOUT_S = 300
 NOT_EMBEDDED = {
     "gatePolicy": {"enabled": False},
     "networkPolicy": {"enabled": False},
+    **{part: {"priorityClassName": ""} for part in ("controller", "worker", "webhook", "postgres")},
 }
-"""What the embedded cluster answers 501 to, and would not enforce if it took it: validating
-admission policies and network policies."""
+"""What the embedded cluster does not serve, and would not enforce if it took it: validating
+admission policies, network policies, and the quota that comes with classes of the system."""
 
 T = TypeVar("T")
 
