@@ -69,11 +69,8 @@ def upgrade(url: str, revision: str = HEAD) -> None:
     with _migrating(url) as connection:
         found = MigrationContext.configure(connection).get_current_revision()
         is_named = revision not in (HEAD, PRE)
-        if not is_named and found not in (None, *revisions()) and _is_usable(connection, found):
-            log.warning(
-                "the database is newer than this code, which still works on it",
-                extra={"action": "upgrade", "revision": found, "knows": head()},
-            )
+        if not is_named and found not in (None, *revisions()):
+            _accept_newer(connection, found)
             return
         target = {HEAD: head(), PRE: startable()}.get(revision, revision)
         if {found, target} <= set(revisions()) and not files.after(found, until=target):
@@ -273,6 +270,20 @@ def run_sql_file(name: str) -> None:
 
 
 # -- inside --------------------------------------------------------------------------------------
+
+
+def _accept_newer(connection: Connection, found: str) -> None:
+    """Leave a database of newer code as it is. Raises: ``InvalidSettings``: it is too new."""
+    if not _is_usable(connection, found):
+        raise InvalidSettings(
+            f"the database is at revision {found}, which no longer takes code that knows {head()}",
+            where="migration",
+            hint="start the newer release; going back past it needs a backup of before",
+        )
+    log.warning(
+        "the database is newer than this code, which still works on it",
+        extra={"action": "upgrade", "revision": found, "knows": head()},
+    )
 
 
 def _refuse_beside_older(connection: Connection, found: str | None, target: str) -> None:

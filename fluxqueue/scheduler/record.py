@@ -106,10 +106,11 @@ def read_record(fluxjob: Mapping[str, Any]) -> Record:
 def _accepted_by(status: Mapping[str, Any]) -> str | None:
     """The queue that took it in; what is not held waits or runs because its queue did.
 
-    The status of one that waits may be older than its queue's first look at it.
+    A look by its queue that changes nothing else is not published: what waits may be told to have
+    been taken in by none, or by the queue it was moved from.
     """
     is_held = status.get("state") in (None, FluxJobState.HELD)
-    value = status.get("acceptedBy") or (None if is_held else status.get("queue"))
+    value = status.get("acceptedBy" if is_held else "queue")
     return value if isinstance(value, str) else None
 
 

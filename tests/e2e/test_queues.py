@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXQUEUES, NAMESPACES
+from tests.e2e.database import empty, everybody_killed
 from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.space import WAITING, Space
 from tests.support.waiting import eventually
@@ -180,6 +182,37 @@ async def test_running_work_outlives_its_queue(space: Space, queues: Queues) -> 
     found = await space.fluxjob("runs")
     assert found is not None
     assert found["status"]["state"] == "Running"
+
+
+@pytest.mark.slow
+async def test_what_a_queue_took_in_outlives_the_database(space: Space, queues: Queues) -> None:
+    """Disabled meanwhile, every row lost: what waited waits on in its order, what comes is held."""
+    taken_in = ["first", "second"]
+    await queues.make("shut")
+    await space.create(job("blocks", cpu="14", pool="single", run=FOR_EVER))
+    await space.until_state("blocks", "Running")
+    for name in taken_in:
+        await space.create(queues.job(name, "shut", cpu="16", pool="single"))
+        await space.until_state(name, *WAITING)
+    await queues.change("shut", enabled=False)
+    async with everybody_killed(space.world.stack):
+        await space.create(queues.job("late", "shut", cpu="1"))
+        await empty(space.world.stack)
+    await space.until_state("late", "Held")
+    assert "spec.enabled is false" in await _reason(space, "late")
+    rows = await space.world.rows(
+        "SELECT workload_name, state IN ('Pending', 'Reserved') AS waits FROM fluxjobs"
+        " WHERE namespace = :space AND queue = :queue ORDER BY jobid",
+        space=space.name,
+        queue=queues.name("shut"),
+    )
+    expected = {"first": True, "second": True, "late": False}
+    assert {row["workload_name"]: row["waits"] for row in rows} == expected
+    async with space.recording() as seen:
+        await space.delete("blocks")
+        await space.until_all_complete(taken_in)
+        assert [name for name in seen.order() if name in taken_in] == taken_in
+    await space.delete("late")
 
 
 async def test_namespaces_that_are_not_allowed(space: Space, queues: Queues) -> None:

@@ -1,8 +1,8 @@
 """The next version of fluxqueue, made from this one: for tests of upgrades and rollbacks.
 
-A copy of the code that names itself so in its database connections, with one more migration of the
-kind that runs before new code starts (``migrations/README.md``). Its table of FluxJobs has a column
-that this version knows nothing of, and it has a table of its own.
+A copy of the code with one more migration of each kind (``migrations/README.md``). The *pre* one
+gives the table of FluxJobs a column that this version knows nothing of, and makes a table of its
+own. The *post* one takes a column away that this version writes and the next one does not.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fluxqueue.db import migrate
 
 REPOSITORY = Path(__file__).parents[2]
 COPIED = ("fluxqueue", "webhook", "migrations", "chart/crds")
-APPLICATION = "fluxqueue-next-"
-"""What the ``application_name`` of its connections begins with."""
+PRE, POST = (f"{int(migrate.head()) + step:04d}" for step in (1, 2))
+"""The revisions that it adds."""
 
-_REVISION = '''"""A column and a table that the version before does not know.
+_PRE = '''"""A column and a table that the version before does not know.
 
 Kind: pre. Adds only.
 """
@@ -46,6 +46,30 @@ def downgrade() -> None:
     op.drop_index("ix_fluxjobs_next_note", "fluxjobs")
     op.drop_column("fluxjobs", "next_note")
 '''
+_POST = '''"""What the version before writes and this one does not.
+
+Kind: post. Code before this version cannot write nodes any more.
+"""
+
+from alembic import op
+
+revision = "{number}"
+down_revision = "{before}"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Drop it; older code starts no more."""
+    op.drop_column("nodes", "seen_at")
+    op.drop_table("next_things")
+    op.execute("UPDATE schema_floor SET oldest_head = '{number}'")
+
+
+def downgrade() -> None:
+    """Not needed here."""
+    raise NotImplementedError
+'''
 
 
 def make_next_version(folder: Path) -> Path:
@@ -55,19 +79,26 @@ def make_next_version(folder: Path) -> Path:
         shutil.copytree(
             REPOSITORY / part, root / part, ignore=shutil.ignore_patterns("__pycache__")
         )
-    before = migrate.head()
-    number = f"{int(before) + 1:04d}"
-    text = _REVISION.format(number=number, before=before)
-    (root / "migrations" / "versions" / f"{number}_pre_next.py").write_text(text)
+    versions = root / "migrations" / "versions"
+    for number, before, kind, text in (
+        (PRE, migrate.head(), "pre", _PRE),
+        (POST, PRE, "post", _POST),
+    ):
+        (versions / f"{number}_{kind}_next.py").write_text(
+            text.format(number=number, before=before)
+        )
+    tables = root / "fluxqueue" / "db" / "tables.py"
     _replace(
-        root / "fluxqueue" / "db" / "engine.py", '"fluxqueue-{role}"', f'"{APPLICATION}{{role}}"'
-    )
-    _replace(
-        root / "fluxqueue" / "db" / "tables.py",
+        tables,
         '    Column("flux_rv", Text, ',
         '    Column("next_note", Text, server_default="next", index=True),\n'
         '    Column("flux_rv", Text, ',
     )
+    seen_at = (
+        '    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),\n'
+    )
+    _replace(tables, seen_at, "")
+    _replace(root / "fluxqueue" / "db" / "observations.py", ", seen_at = now()", "")
     return root
 
 

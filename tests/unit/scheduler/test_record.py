@@ -52,15 +52,17 @@ def test_what_was_published_is_read_back() -> None:
     ("status", "expected"),
     [
         ({"state": "Held", "queue": "fast", "acceptedBy": "fast"}, "fast"),
-        ({"state": "Pending", "queue": "slow", "acceptedBy": "fast"}, "fast"),
+        ({"state": "Held", "queue": "slow", "acceptedBy": "fast"}, "fast"),
+        ({"state": "Pending", "queue": "slow", "acceptedBy": "fast"}, "slow"),
         ({"state": "Held", "queue": "fast"}, None),
         ({"state": "Pending", "queue": "fast"}, "fast"),
         ({"queue": "fast"}, None),
         ({"state": [], "queue": {}, "acceptedBy": 7}, None),
+        ({"state": "Held", "acceptedBy": 7}, None),
     ],
 )
 def test_which_queue_took_it_in(status: dict[str, Any], expected: str | None) -> None:
-    """As it says itself; what waits without saying so was told before its queue's first look."""
+    """Of what is held it is said; whatever else is in a queue was taken in by that queue."""
     assert read_record({"metadata": META, "status": status}).accepted_by == expected
 
 
