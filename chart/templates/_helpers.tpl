@@ -76,8 +76,8 @@ runAsNonRoot: true
 runAsUser: {{ .user }}
 runAsGroup: {{ .group }}
 fsGroup: {{ .group }}
-fsGroupChangePolicy: OnRootMismatch
 {{- end }}
+fsGroupChangePolicy: OnRootMismatch
 seccompProfile:
   type: RuntimeDefault
 {{- end -}}

@@ -60,6 +60,8 @@ def test_no_pod_is_root_or_shares_the_node(values: dict[str, Any]) -> None:
         identity = {"runAsUser", "runAsGroup", "fsGroup"} & set(context)
         assert identity == (set() if is_open else {"runAsUser", "runAsGroup", "fsGroup"}), owner
         assert is_open or context["runAsUser"] >= 70, owner
+        # Also where the cluster adds a group: each start would walk over the whole volume.
+        assert context["fsGroupChangePolicy"] == "OnRootMismatch", owner
 
 
 @every_set
