@@ -31,7 +31,7 @@ The rules (design: life of a batch workload, steps 6 to 8):
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fluxqueue.fluxjob.states import FluxJobState
@@ -153,9 +153,26 @@ def follow(
     started = state is FluxJobState.ALLOCATED and any(p.phase == "Running" for p in pods)
     if workload.is_vacating and not workload.is_over:
         return _vacate(freed, unheld, is_held=bool(held), has_started=started)
-    lost = tuple(s.number for s in unheld if s.is_lost)
-    if lost and not held and state is FluxJobState.ALLOCATED:
+    is_lost = any(slot.is_lost for slot in unheld)
+    if is_lost and not held and state is FluxJobState.ALLOCATED:
         return _requeue(freed, unheld)
+    decision = _go_on(workload, live, slots, holders, unheld)
+    taken = {number for number, _ in decision.assign}
+    return replace(
+        decision,
+        free=tuple(number for number in freed if number not in taken),
+        state=FluxJobState.RUNNING if started else None,
+    )
+
+
+def _go_on(
+    workload: WorkloadFact,
+    live: Mapping[str, PodFact],
+    slots: Sequence[Slot],
+    holders: Mapping[str, Slot],
+    unheld: Sequence[Slot],
+) -> FollowDecision:
+    """Share out the slots that nobody holds: to pods, to indexes to come, to the cluster."""
     useless = tuple(s.number for s in unheld if s.is_lost or s.is_refused)
     ended = {slot.index for slot in slots if slot.is_spent}
     leaving = {uid for uid, slot in holders.items() if _is_leaving(live[uid], slot, ended)}
@@ -173,9 +190,7 @@ def follow(
     keep = max(0, room)
     return FollowDecision(
         assign=tuple(assign),
-        free=tuple(n for n in freed if n not in taken),
         give_back=(*useless, *sorted(spare[keep:])),
-        state=FluxJobState.RUNNING if started else None,
         lacking=max(0, min(len(waiting) - len(assign), room - len(spare[:keep]))),
         evict=() if workload.is_over else _stranded(live, slots),
     )

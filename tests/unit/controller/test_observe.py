@@ -86,3 +86,28 @@ def test_a_spoilt_annotation_does_not_stop_the_following() -> None:
     assert (seen.priority, seen.result, seen.wanted) == (5, "Completed", 0)
     assert not seen.is_suspended
     assert [fact.phase for fact in seen.pods] == ["Succeeded"]
+
+
+def _of_index(index: int, phase: str) -> dict[str, Any]:
+    made = pod(phase=phase)
+    note = {"batch.kubernetes.io/job-completion-index": str(index)}
+    uid = f"p{index}{phase}"
+    return {**made, "metadata": {**made["metadata"], "uid": uid, "annotations": note}}
+
+
+def test_what_has_ended_of_an_indexed_job() -> None:
+    """Status, and pods before status; an index counts once, and none beyond the completions."""
+    indexed = job({}, completionMode="Indexed", completions=4, parallelism=4)
+    told = {**indexed, "status": {"completedIndexes": "0", "succeeded": 1}}
+    pods = [_of_index(0, "Succeeded"), _of_index(2, "Succeeded"), _of_index(3, "Failed")]
+    seen = see(told, *pods)
+    assert (seen.wanted, seen.ended_indexes) == (2, "{[0,1),[2,3),[4,)}")
+    smaller = {**told, "spec": {**told["spec"], "completions": 2, "parallelism": 2}}
+    assert see_facts(seen, smaller, pods).wanted == 1
+    assert see_facts(seen, smaller, pods).ended_indexes == "{[0,1),[2,)}"
+
+
+def test_only_an_indexed_job_has_indexes() -> None:
+    """Whatever its template says: else all its pods would share one slot."""
+    seen = see(job({}, completions=4, parallelism=4), _of_index(7, "Running"))
+    assert (seen.pods[0].index, seen.ended_indexes) == (None, "{}")

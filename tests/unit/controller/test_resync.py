@@ -111,6 +111,47 @@ async def test_what_changed_unseen() -> None:
     assert _names(await _compare(_sight(), replace(ROW, is_suspended=True))) == {"changed"}
 
 
+def _indexed(**status: Any) -> Obj:
+    spec = {**JOB["spec"], "completionMode": "Indexed", "completions": 4, "parallelism": 4}
+    return {**JOB, "spec": spec, "status": status}
+
+
+def _of_index(index: int, phase: str, created: str, node: str, reason: str = "") -> Obj:
+    meta = {
+        "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
+        "creationTimestamp": f"2026-01-01T00:00:{created}Z",
+    }
+    pod = bare_pod(f"work-{index}-{created}", meta=meta, nodeName=node)
+    return {**pod, "status": {"phase": phase, "reason": reason}}
+
+
+async def test_an_index_that_has_ended_unseen() -> None:
+    """Its pod was gone before; only the status of the BatchJob tells."""
+    row = replace(ROW, wanted=3, pods={}, ended_indexes="{[1,2),[4,)}")
+    sight = {"pods_of": {UID: {}}}
+    told = _sight(objects={UID: _indexed(completedIndexes="1")}, **sight)
+    assert _names(await _compare(told, row)) == set()
+    # One more has failed for good, and parallelism hides it in the number.
+    job = _indexed(completedIndexes="1", failedIndexes="2")
+    more = {**job, "spec": {**job["spec"], "parallelism": 2}}
+    sight_of_more = _sight(objects={UID: more}, **sight)
+    assert _names(await _compare(sight_of_more, replace(row, wanted=2))) == {"changed"}
+
+
+async def test_where_an_index_was_is_told_by_its_last_pod() -> None:
+    """Not if it runs, was refused, or has ended."""
+    pods = [
+        *(_of_index(0, "Failed", "01", "old"), _of_index(0, "Failed", "02", "n0")),
+        *(_of_index(1, "Failed", "01", "n1"), _of_index(1, "Running", "02", "n1")),
+        _of_index(2, "Failed", "01", "n2", "OutOfcpu"),
+        _of_index(3, "Failed", "01", "n3"),
+    ]
+    its = {UID: {pod["metadata"]["uid"]: pod for pod in pods}}
+    sight = _sight(objects={UID: _indexed(failedIndexes="3")}, pods_of=its)
+    (found,) = (await _compare(sight, None)).found
+    assert found.last_nodes == {0: "n0"}
+
+
 async def test_what_is_gone() -> None:
     """Its row says so afterwards, with the pods that it left behind."""
     found = await _compare(_sight(objects={}))

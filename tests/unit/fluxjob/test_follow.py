@@ -54,7 +54,69 @@ def over(uid: str, phase: str) -> PodFact:
     return PodFact(uid, uid, phase, False)
 
 
+def own(number: int, index: int, pod: str | None = None, **more: bool) -> Slot:
+    """The slot of an index, held by a pod or by nobody."""
+    slot = free(number)[0] if pod is None else held(number, pod)
+    return replace(slot, index=index, **more)
+
+
 CASES = {
+    "an index gets the slot that was its own, wherever that is": (
+        RUNNING,
+        WorkloadFact(wanted=3),
+        [gated("x", index=2), gated("y", index=7), running("z")],
+        [own(0, 7), own(1, 5, "z"), own(2, 1, is_spent=True), own(3, 2)],
+        FollowDecision(assign=((3, "x"), (0, "y")), give_back=(2,)),
+    ),
+    "an index that has ended gives its slot back before one that has not": (
+        RUNNING,
+        WorkloadFact(wanted=2),
+        [running("z")],
+        [own(0, 0, is_spent=True), own(1, 1, "z"), own(2, 2)],
+        FollowDecision(give_back=(0,)),
+    ),
+    "a new index waits for who has ended, as long as the replacement is to come": (
+        RUNNING,
+        WorkloadFact(wanted=3),
+        [gated("n", index=3), running("z")],
+        [own(0, 0), own(1, 1, "z"), own(2, 2)],
+        FollowDecision(),
+    ),
+    "a new index takes a kept slot when there are as many pods as there may be": (
+        RUNNING,
+        WorkloadFact(wanted=2),
+        [gated("n", index=3), running("z")],
+        [own(0, 0), own(1, 1, "z")],
+        FollowDecision(assign=((0, "n"),)),
+    ),
+    "a replacement waits for the slot of the pod that is going": (
+        RUNNING,
+        WorkloadFact(wanted=1),
+        [replace(running("a", is_terminating=True), index=0), gated("b", index=0)],
+        [own(0, 0, "a"), own(1, 1, is_spent=True)],
+        FollowDecision(give_back=(1,)),
+    ),
+    "it does not wait on a lost node": (
+        RUNNING,
+        WorkloadFact(wanted=1),
+        [replace(running("a", is_terminating=True), index=0), gated("b", index=0)],
+        [own(0, 0, "a", is_lost=True)],
+        FollowDecision(lacking=1),
+    ),
+    "nor does one without an index": (
+        RUNNING,
+        WorkloadFact(wanted=1),
+        [running("a", is_terminating=True), gated("b")],
+        [replace(held(0, "a"), is_lost=True)],
+        FollowDecision(lacking=1),
+    ),
+    "a pod whose index has ended, though it is still seen to run, takes no kept slot away": (
+        RUNNING,
+        WorkloadFact(wanted=1),
+        [replace(running("z"), index=1)],
+        [own(0, 0), own(1, 1, "z", is_spent=True)],
+        FollowDecision(),
+    ),
     "gated pods get the open slots in the order of their names": (
         ALLOCATED,
         WorkloadFact(wanted=2),

@@ -44,6 +44,16 @@ def test_without_a_record_the_pods_tell() -> None:
     assert _holders(place(None, [_pod("x", "n1"), _pod("y", None)])) == {0: ("n1", "x")}
 
 
+def test_what_is_left_belongs_to_the_index_whose_pod_failed_there() -> None:
+    """Unless that index runs; and it is kept before a slot that belongs to nobody."""
+    pods = [_pod("x", "n1", index=0), _pod("y", "n4", index=3)]
+    slots = place(_record("n1", "n2", "n3", "n3", "n4"), pods, {0: "n2", 8: "n3", 2: "n3"})
+    indexes = {slot.number: slot.index for slot in slots}
+    assert indexes == {0: 0, 1: None, 2: 2, 3: 8, 4: 3}
+    free = _free(n2=1000, n3=2000)
+    assert keep(slots, wanted=4, is_whole=False, free=free) == {2, 3}
+
+
 def _free(**cpu: int) -> dict[tuple[str, str], int]:
     return {(node, "cpu"): amount for node, amount in cpu.items()}
 

@@ -76,7 +76,7 @@ def test_gated_means_by_our_gate(gates: list[Any] | None, is_gated: bool) -> Non
     assert pods.pod_fact(bare_pod(schedulingGates=gates)).is_gated is is_gated
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "٣"])
+@pytest.mark.parametrize("text", ["", "x", "-1", "٣", "2147483648", "9" * 99])
 def test_an_unreadable_index_is_none(text: str) -> None:
     """Annotations are user-writable: a broken one must not stop the pod's slot."""
     meta = {"annotations": {"batch.kubernetes.io/job-completion-index": text}}
