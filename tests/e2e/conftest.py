@@ -30,7 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All our tests share one event loop, because they share one world in each process."""
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S), append=False)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_S))
             if is_async_test(item):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 

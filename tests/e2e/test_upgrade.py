@@ -26,7 +26,8 @@ from tests.e2e.world import World
 from tests.support.next_version import POST, PRE, command_of_next, make_next_version
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+# A cluster of its own, and each part starts anew several times: long on a busy machine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PARTS = ("webhook", "controller", "worker-0", "worker-1")
 
