@@ -233,10 +233,12 @@ async def test_resuspending_and_releasing_again(
 
 @pytest_asyncio.fixture
 async def definition(client: KubeClient) -> AsyncIterator[None]:
-    """Our CustomResourceDefinition, established."""
+    """Our CustomResourceDefinition, established; another test may have left it on this server."""
     body = yaml.safe_load(CRD_FILE.read_text())
-    await client.create(CRDS, None, body)
     name = body["metadata"]["name"]
+    is_ours = not any(one["metadata"]["name"] == name for one in (await client.list(CRDS)).items)
+    if is_ours:
+        await client.create(CRDS, None, body)
 
     async def is_established() -> bool:
         found = await client.get(CRDS, None, name)
@@ -245,7 +247,8 @@ async def definition(client: KubeClient) -> AsyncIterator[None]:
 
     await eventually(is_established, "the definition established")
     yield
-    await client.delete(CRDS, None, name)
+    if is_ours:
+        await client.delete(CRDS, None, name)
 
 
 @pytest.mark.slow
