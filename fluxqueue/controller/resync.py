@@ -34,7 +34,7 @@ from fluxqueue.scheduler.record import FIELDS, Record, read_record
 from fluxqueue.workload import labels
 from fluxqueue.workload.batch import ended_indexes
 from fluxqueue.workload.fluxjob_object import fluxjob_name
-from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.managed import POD, is_managed, kind_of
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.resources import effective_request
 
@@ -142,6 +142,10 @@ async def compare(sight: Sight, present: Present, see: See) -> Differences:
         fluxjob = _fluxjob_of(sight, uid)
         flux_uid = fluxjob.uid if fluxjob is not None else None
         found.flux_uids[uid] = flux_uid
+        if row is None and fluxjob is None and kind_of(sight.objects[uid]) == POD:
+            # Its gate is its only mark: let go before it has a FluxJob, and the rows lost then,
+            # nobody would know it any more. Its FluxJob is made first, as for one just seen.
+            continue
         try:
             pods = list(sight.pods_of.get(uid, {}).values())
             _look(found, sight, present, see(sight.objects[uid], pods, flux_uid), row)

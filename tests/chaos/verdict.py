@@ -93,9 +93,11 @@ async def _describe(space: Space, name: str) -> dict[str, Any]:
         name=name,
         space=space.name,
     )
+    listed = (await space.client.list(PODS, space.name)).items
     pods = [
-        {"name": p["metadata"]["name"], "spec": p["spec"].get("nodeName"), "status": p["status"]}
-        for p in await space.pods(name)
+        {"name": p["metadata"]["name"], "spec": p["spec"], "status": p["status"]}
+        for p in listed
+        if p["metadata"]["name"] == name or p["metadata"]["name"].startswith(f"{name}-")
     ]
     return {
         "name": name,

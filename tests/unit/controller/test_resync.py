@@ -160,6 +160,17 @@ async def test_what_is_gone() -> None:
     assert _names(await _compare(_sight(objects={}), gone)) == set()
 
 
+async def test_a_pod_gets_no_row_before_its_fluxjob() -> None:
+    """Let go it has no gate: were the rows lost then, it would be nobody's; a BatchJob keeps it."""
+    solo = bare_pod("solo", **GATED)
+    sight = _sight(objects={"uid-solo": solo}, pods_of={}, fluxjobs={})
+    found = await _compare(sight, None)
+    assert _names(found) == set()
+    assert found.flux_uids == {"uid-solo": None}, "so that its FluxJob is made, and then its row"
+    of_job = await _compare(_sight(pods_of={}, fluxjobs={}), None)
+    assert [one.seen.uid for one in of_job.found] == [UID]
+
+
 async def test_a_fluxjob_of_another_is_none() -> None:
     """A name decides nothing: whoever else writes a FluxJob gets no row by it."""
     solo = bare_pod("solo", nodeName="n1")
