@@ -17,6 +17,7 @@ from fluxqueue.workload.resources import DEFAULT_CPU_M
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, build_request, choose_priority
 
 TEMPLATE = "spec.template.spec"
+_ENDING = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 
 
 def size(job: Mapping[str, Any]) -> int:
@@ -79,27 +80,31 @@ def workload_fact(job: Mapping[str, Any] | None) -> WorkloadFact:
     """Tell how far ``job`` is; None is a BatchJob that no longer exists.
 
     Only ``Complete`` and ``Failed`` end it. ``SuccessCriteriaMet`` and ``FailureTarget`` come
-    earlier, while its pods may still be terminating. Being suspended does not lower ``wanted``:
-    a BatchJob is suspended before its release; whose suspension it is, the rows know.
+    earlier, while its pods may still be terminating; no pod is started any more then. Being
+    suspended does not lower ``wanted``: a BatchJob is suspended before its release; whose suspension
+    it is, the rows know.
     """
     if job is None:
         return WorkloadFact(wanted=0, is_deleting=True)
     result = _result(job)
     return WorkloadFact(
-        wanted=0 if result else wanted(job),
+        wanted=0 if _conditions(job) & _ENDING else wanted(job),
         result=result,
         is_deleting=bool(job["metadata"].get("deletionTimestamp")),
     )
 
 
 def _result(job: Mapping[str, Any]) -> FluxJobState | None:
-    for condition in (job.get("status") or {}).get("conditions") or ():
-        if condition.get("status") == "True":
-            if condition.get("type") == "Complete":
-                return FluxJobState.COMPLETED
-            if condition.get("type") == "Failed":
-                return FluxJobState.FAILED
-    return None
+    conditions = _conditions(job)
+    if "Complete" in conditions:
+        return FluxJobState.COMPLETED
+    return FluxJobState.FAILED if "Failed" in conditions else None
+
+
+def _conditions(job: Mapping[str, Any]) -> set[str]:
+    """Types of the conditions that hold."""
+    found = (job.get("status") or {}).get("conditions") or ()
+    return {one.get("type", "") for one in found if one.get("status") == "True"}
 
 
 def is_indexed(job: Mapping[str, Any]) -> bool:

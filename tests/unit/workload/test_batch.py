@@ -141,6 +141,15 @@ def test_only_complete_and_failed_end_it(
     assert fact.result is result
 
 
+@pytest.mark.parametrize("kind", ["SuccessCriteriaMet", "FailureTarget", "Complete", "Failed"])
+def test_no_pod_is_wanted_of_one_that_is_ending(kind: str) -> None:
+    """Spare slots go back while its pods still terminate."""
+    job = batch_job(parallelism=4, completions=8)
+    assert batch.workload_fact(_with_status(job, conditions=[_condition(kind)])).wanted == 0
+    unmet = _with_status(job, conditions=[_condition(kind, "False")])
+    assert batch.workload_fact(unmet).wanted == 4
+
+
 def test_a_deleted_or_absent_batch_job_is_over() -> None:
     going = batch_job(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert batch.workload_fact(going).is_over
