@@ -81,8 +81,8 @@ def workload_fact(job: Mapping[str, Any] | None) -> WorkloadFact:
 
     Only ``Complete`` and ``Failed`` end it. ``SuccessCriteriaMet`` and ``FailureTarget`` come
     earlier, while its pods may still be terminating; no pod is started any more then. Being
-    suspended does not lower ``wanted``: a BatchJob is suspended before its release; whose suspension
-    it is, the rows know.
+    suspended does not lower ``wanted``: a BatchJob is suspended before its release; whose it is,
+    the rows know.
     """
     if job is None:
         return WorkloadFact(wanted=0, is_deleting=True)
