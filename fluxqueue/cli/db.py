@@ -90,9 +90,10 @@ def downgrade(revision: RevisionArgument, database_url: UrlOption = "") -> None:
 def current(database_url: UrlOption = "") -> None:
     """Print the database's revision and the newest one."""
     from fluxqueue.db import migrate
+    from fluxqueue.db.revisions import head
 
     found = migrate.current(_url(database_url))
-    typer.echo(f"revision {found or 'none'}, newest {migrate.head()}")
+    typer.echo(f"revision {found or 'none'}, newest {head()}")
     _tell_left_out(found)
 
 

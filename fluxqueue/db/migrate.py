@@ -69,7 +69,7 @@ def upgrade(url: str, revision: str = HEAD) -> None:
     with _migrating(url) as connection:
         found = MigrationContext.configure(connection).get_current_revision()
         is_named = revision not in (HEAD, PRE)
-        if not is_named and found not in (None, *revisions()):
+        if not is_named and found is not None and found not in revisions():
             _accept_newer(connection, found)
             return
         target = {HEAD: head(), PRE: startable()}.get(revision, revision)

@@ -41,6 +41,8 @@ RETRY_CAP_S = 5.0
 
 
 Kept = TypeVar("Kept")
+Many = list
+"""The type, under a name that no method of the client takes."""
 
 
 class PatchKind(StrEnum):
@@ -182,7 +184,7 @@ class KubeClient:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = 500,
-    ) -> tuple[list[Kept], str]:
+    ) -> tuple[Many[Kept], str]:
         """What ``keep`` makes of each matching object, and the one version all of them are of.
 
         Fetched in pages of ``limit``: no more than one page of whole objects is in memory. A page
@@ -208,7 +210,7 @@ class KubeClient:
         query: dict[str, str],
         limit: int,
         keep: Callable[[dict[str, Any]], Kept],
-    ) -> tuple[list[Kept], str]:
+    ) -> tuple[Many[Kept], str]:
         kept: list[Kept] = []
         page_query = dict(query)
         if limit:
