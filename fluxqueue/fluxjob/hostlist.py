@@ -7,6 +7,7 @@ kept, zero padding too.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable, Iterator, Sequence
 
 from fluxqueue.errors import InvalidInput
@@ -14,7 +15,9 @@ from fluxqueue.errors import InvalidInput
 MAX_HOSTS = 200_000
 """More names than this in one hostlist are refused: a typing error, or an attack on memory."""
 
-_TRAILING_DIGITS = re.compile(r"(?P<prefix>.*?)(?P<digits>[0-9]{0,18})", re.DOTALL)
+MAX_DIGITS = 18
+"""A longer number at the end of a name counts as a name that ends with so many digits."""
+
 _WORD = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"(?P<low>[0-9]{1,18})(?:-(?P<high>[0-9]{1,18}))?")
 _FORBIDDEN = re.compile(r"[,\[\]\s]")
@@ -28,20 +31,25 @@ def compress(hosts: Iterable[str]) -> str:
     InvalidInput
         A name is empty or has a bracket, comma or space.
     """
+    names = list(hosts)
+    # One look at all of them: this is part of every R that is written.
+    if not all(names) or _FORBIDDEN.search("".join(names)):
+        host = next(name for name in names if not name or _FORBIDDEN.search(name))
+        raise InvalidInput(f"{host!r} cannot stand in a hostlist", where="host", value=host)
     words: list[str] = []
     prefix: str | None = None
     numbers: list[str] = []
-    for host in hosts:
-        if not host or _FORBIDDEN.search(host):
-            raise InvalidInput(f"{host!r} cannot stand in a hostlist", where="host", value=host)
-        match = _TRAILING_DIGITS.fullmatch(host)
-        assert match is not None
-        if prefix is not None and (match["prefix"] != prefix or not match["digits"]):
+    for host in names:
+        stem = host.rstrip(string.digits)
+        if len(host) - len(stem) > MAX_DIGITS:
+            stem = host[:-MAX_DIGITS]
+        is_numbered = len(stem) < len(host)
+        if prefix is not None and (stem != prefix or not is_numbered):
             words.append(_write_word(prefix, numbers))
             prefix, numbers = None, []
-        if match["digits"]:
-            prefix = match["prefix"]
-            numbers.append(match["digits"])
+        if is_numbered:
+            prefix = stem
+            numbers.append(host[len(stem) :])
         else:
             words.append(host)
     if prefix is not None:

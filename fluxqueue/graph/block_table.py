@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -346,7 +347,7 @@ class BlockTable:
         wanted = self.plan.top.count.largest_within(total)
         if not wanted:
             return None
-        found.sort(key=lambda entry: entry[0], reverse=self.plan.policy.is_high)
+        found.sort(key=itemgetter(0), reverse=self.plan.policy.is_high)
         chosen: list[Pick] = []
         for _, number, index in found:
             offer = self.offers[number]

@@ -15,17 +15,20 @@ from collections.abc import Iterable
 from fluxqueue.graph.store import ResourceGraph
 
 UNTOUCHED = (1 << 64) - 1
+FEW = 64
+"""So many children are sorted when they are looked at; more are kept sorted."""
 Key = tuple[int, int, int]
 
 
 class ChildOrder:
-    """Children by weight. ``weights`` has the vertices whose weight was ever set."""
+    """Children by weight. ``weights`` has the vertices whose weight is known."""
 
     def __init__(self, graph: ResourceGraph) -> None:
         self.graph = graph
         self.weights: dict[int, int] = {}
         self._keys: dict[int, list[Key]] = {}
         self._children: dict[int, list[int]] = {}
+        self._few: dict[int, dict[int, int]] = {}
 
     def of(self, v: int) -> list[int]:
         """The children of ``v``, the most free first, untouched ones before all.
@@ -33,21 +36,28 @@ class ChildOrder:
         The list is the order's own: it changes with ``set_weight`` and is not to be changed.
         """
         found = self._children.get(v)
-        if found is None:
-            uniq_id = self.graph.uniq_id
-            weights = self.weights
-            found = sorted(
-                self.graph.children.get(v, ()),
-                key=lambda c: (-weights.get(c, UNTOUCHED), -uniq_id[c], c),
-            )
-            if self.graph.block_of[v] < 0:
-                self._children[v] = found
+        if found is not None:
+            return found
+        few = self._few.get(v)
+        if few is not None:
+            # Ties keep the order of the dictionary, in a reversed sort too.
+            found = self._children[v] = sorted(few, key=few.__getitem__, reverse=True)
+            return found
+        uniq_id = self.graph.uniq_id
+        weights = self.weights
+        found = sorted(
+            self.graph.children.get(v, ()),
+            key=lambda c: (-weights.get(c, UNTOUCHED), -uniq_id[c], c),
+        )
+        if self.graph.block_of[v] < 0:
+            self._children[v] = found
         return found
 
     def forget(self, above: int, gone: Iterable[int] = ()) -> None:
         """The children of ``above`` are others now; vertices that are gone have no weight."""
         self._keys.pop(above, None)
         self._children.pop(above, None)
+        self._few.pop(above, None)
         for v in gone:
             self.weights.pop(v, None)
 
@@ -56,21 +66,43 @@ class ChildOrder:
         old_weight = self.weights.get(v, UNTOUCHED)
         if old_weight == weight:
             return
+        self._place(v, old_weight, weight)
+        self.weights[v] = weight
+
+    def forget_weight(self, v: int) -> None:
+        """Nothing is booked at or below ``v`` any more."""
+        old_weight = self.weights.pop(v, UNTOUCHED)
+        if old_weight != UNTOUCHED:
+            self._place(v, old_weight, UNTOUCHED)
+
+    def _place(self, v: int, old_weight: int, weight: int) -> None:
+        above = self.graph.parent[v]
+        few = self._few.get(above)
+        if few is None:
+            count = len(self.graph.children[above])
+            if count == 1:
+                return
+            if count <= FEW:
+                few = self._few_children(above)
+        if few is not None:
+            few[v] = weight
+            self._children.pop(above, None)
+            return
         uniq_id = self.graph.uniq_id
-        keys, children = self._ordered(self.graph.parent[v])
+        keys, children = self._ordered(above)
         position = bisect_left(keys, (-old_weight, -uniq_id[v], v))
         del keys[position], children[position]
         fresh = (-weight, -uniq_id[v], v)
         position = bisect_left(keys, fresh)
         keys.insert(position, fresh)
         children.insert(position, v)
-        self.weights[v] = weight
 
-    def forget_weight(self, v: int) -> None:
-        """Nothing is booked at or below ``v`` any more."""
-        if v in self.weights:
-            self.set_weight(v, UNTOUCHED)
-            del self.weights[v]
+    def _few_children(self, above: int) -> dict[int, int]:
+        """The weights below ``above``, in the order of ties."""
+        weights, uniq_id = self.weights, self.graph.uniq_id
+        children = sorted(self.graph.children[above], key=lambda c: (-uniq_id[c], c))
+        found = self._few[above] = {c: weights.get(c, UNTOUCHED) for c in children}
+        return found
 
     def _ordered(self, above: int) -> tuple[list[Key], list[int]]:
         keys = self._keys.get(above)

@@ -79,6 +79,7 @@ class Matcher:
         self.fast = FastSelector(self.state, self.order)
         self.nodes_up = self._nodes_up_below(0)
         self._weighed_at = 0
+        self._inside: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
         self._compiled: dict[int, tuple[Jobspec, Request]] = {}
 
     # -- matching ---------------------------------------------------------------------------
@@ -401,16 +402,10 @@ class Matcher:
         graph, state = self.graph, self.state
         self._weighed_at = now
         self._weigh_tops(booking, now)
-        known: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
         for number, (_, touched) in booking.blocks.items():
             block = graph.blocks[number]
             held = state.held_at(number, now)
-            # Blocks of one shape that hold the same have the same left, unless shares are taken.
-            key = (-1 - number if graph.consumable else block.shape.number, touched, held)
-            inside = known.get(key)
-            if inside is None:
-                inside = known[key] = self._weights_inside(block, touched, held, now)
-            for i, weight in inside:
+            for i, weight in self._weights_inside(block, touched, held, now):
                 self.order.set_weight(block.base + i, weight)
 
     def _weigh_the_rest(self, now: int) -> None:
@@ -423,23 +418,29 @@ class Matcher:
 
     def _follow_weights(self, booking: Booking) -> None:
         """What was given back is free again, and untouched if nobody else is there."""
-        if self.answers_as_fluxion or not self.order.weights:
+        order, blocks = self.order, self.graph.blocks
+        if self.answers_as_fluxion or not order.weights:
             return
         self._weigh_tops(booking, self._weighed_at)
         for number, (_, touched) in booking.blocks.items():
-            self._follow_block(number, touched)
+            block = blocks[number]
+            if self.state.block_spans[number] or block.shape.inner:
+                self._follow_block(number, touched)
+            else:
+                order.forget_weight(block.base)
 
     def _weigh_tops(self, booking: Booking, now: int) -> None:
         state = self.state
         for v in booking.tops:
             planner = state.planners.get(v)
             if v and planner is not None:
+                if not planner.spans and not self.answers_as_fluxion:
+                    self.order.forget_weight(v)
+                    continue
                 last = len(planner.types) - 1
                 weight = planner.totals[last] - planner.used_at(now, last)
                 if weight or planner.spans:
                     self.order.set_weight(v, weight)
-                if not (planner.spans or self.answers_as_fluxion):
-                    self.order.forget_weight(v)
 
     def _follow_block(self, number: int, touched: int) -> None:
         """The weights in a block, ``touched`` as it was, by what is booked there now."""
@@ -464,6 +465,11 @@ class Matcher:
     ) -> list[tuple[int, int]]:
         """Units free below the root of a block and below its inner vertices, as far as touched."""
         graph, state, shape = self.graph, self.state, block.shape
+        # Blocks of one shape that hold the same have the same left, unless shares are taken.
+        key = (shape.number, touched, held)
+        known = self._inside.get(key)
+        if known is not None:
+            return known
         tracked = state.tracked_mask(shape)
         found: list[tuple[int, int]] = []
         for i in (0, *shape.inner):
@@ -480,4 +486,8 @@ class Matcher:
                 )
             if weight or touched & inside & tracked:
                 found.append((i, weight))
+        if not (graph.consumable or block.base == 0):
+            if len(self._inside) >= MAX_COMPILED:
+                self._inside.clear()
+            self._inside[key] = found
         return found

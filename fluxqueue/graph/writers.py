@@ -144,15 +144,16 @@ class _Lite:
         self.graph = graph = resources.graph
         self.groups: dict[str, list[int]] = {}
         self.properties: dict[str, list[int]] = {}
-        reduced = {graph.type_number[kind]: kind for kind in _REDUCED}
-        gathered = {graph.type_number[kind] for kind in _GATHERED}
-        collected: dict[str, list[int]] = {kind: [] for kind in _REDUCED}
         if graph.consumable:
             self._take_with_shares(resources)
             return
-        if all(graph.type_of[graph.blocks[n].base] in gathered for n in resources.booking.blocks):
+        gathered = {graph.type_number[kind] for kind in _GATHERED}
+        kinds = {graph.blocks[number].shape.types[0] for number in resources.booking.blocks}
+        if kinds <= gathered:
             self._take_blocks(resources)
             return
+        reduced = {graph.type_number[kind]: kind for kind in _REDUCED}
+        collected: dict[str, list[int]] = {kind: [] for kind in _REDUCED}
         for v, _ in resources.vertices():
             kind = reduced.get(graph.type_of[v])
             if kind is not None:
@@ -228,7 +229,7 @@ class _Lite:
         """The execution section as JSON."""
         rank = self.graph.rank
         nodes = [v for group in self.groups.values() for v in group]
-        nodes.sort(key=lambda v: rank[v])
+        nodes.sort(key=rank.__getitem__)
         names = hostlist.compress([self.graph.name(v) for v in nodes])
         properties = ""
         if self.properties:
