@@ -40,8 +40,10 @@ def graph(
     from fluxqueue.graph.export import whole_jgf
     from fluxqueue.graph.from_nodes import DEFAULT_LEVELS, graph_from_nodes
 
-    view = asyncio.run(read_cluster(kubeconfig))
+    if output is not None:
+        _check_output(output)
     levels = _levels(level) if level else DEFAULT_LEVELS
+    view = asyncio.run(read_cluster(kubeconfig))
     if output is not None and output.suffix in PICTURES:
         from fluxqueue.cli.drawing import draw
 
@@ -68,6 +70,18 @@ def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
     if takes_shares:
         return graph_from_nodes(view.nodes, takes_shares=True, foreign=view.used)
     return graph_from_nodes(view.free_nodes(), memory_granule_bytes=MEMORY_GRANULE_BYTES)
+
+
+def _check_output(output: Path) -> None:
+    """Refuse before anything is read what could not be written at the end."""
+    if output.suffix not in (".json", *PICTURES):
+        raise InvalidSettings(
+            f"{output.suffix or 'no suffix'} is no format that can be written",
+            where=str(output),
+            hint=f"one of .json, {', '.join(PICTURES)}",
+        )
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise InvalidSettings("cannot be written: no such folder, or a folder", where=str(output))
 
 
 def _levels(given: list[str]) -> tuple[tuple[str, str], ...]:
