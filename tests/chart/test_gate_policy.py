@@ -122,7 +122,11 @@ async def people(control_plane: ControlPlane) -> AsyncIterator[People]:
         config = await _worker_config(admin, control_plane)
         async with KubeClient(config) as worker:
             there = People(admin, worker, made)
+            await there.pod("probe", labels.GATE)
+            await there.job("probe")
             await eventually(lambda: _is_in_force(there), "the policies are in force")
+            for resource in (PODS, JOBS):
+                await admin.delete(resource, made, "probe", grace_s=0)
             yield there
         for one in wanted:
             await admin.delete(
@@ -157,16 +161,19 @@ async def _worker_config(admin: KubeClient, control_plane: ControlPlane) -> Clus
 
 
 async def _is_in_force(people: People) -> bool:
-    """Policies are read some time after they are written: try until they refuse."""
-    name = "probe"
-    try:
-        await people.pod(name, labels.GATE)
-        await people.admin.patch(PODS, people.namespace, name, _remove_gate(0), kind=PatchKind.JSON)
-        return False
-    except ApiError as error:
-        return _is_refusal(error)
-    finally:
-        await people.admin.delete(PODS, people.namespace, name, grace_s=0)
+    """Policies are read some time after they are written, each by itself: try until both refuse."""
+    run = [{"op": "replace", "path": "/spec/suspend", "value": False}]
+    for resource, patch in ((PODS, _remove_gate(0)), (JOBS, run)):
+        try:
+            await people.admin.patch(
+                resource, people.namespace, "probe", patch, kind=PatchKind.JSON, dry_run=True
+            )
+        except ApiError as error:
+            if not _is_refusal(error):
+                raise
+        else:
+            return False
+    return True
 
 
 async def _is_gone(admin: KubeClient, name: str) -> bool:
@@ -262,8 +269,9 @@ async def test_jobs(people: People) -> None:
     change = {"spec": {"parallelism": 1}, "metadata": {"annotations": {"a": "b"}}}
     await admin.patch(JOBS, namespace, "queued", change)
     await people.worker.patch(JOBS, namespace, "queued", release_patch(job), kind=PatchKind.JSON)
-    # What runs may be suspended by its owner.
-    await admin.patch(JOBS, namespace, "queued", {"spec": {"suspend": True}})
+    # What runs may be suspended by its owner, and resumed.
+    for is_suspended in (True, False):
+        await admin.patch(JOBS, namespace, "queued", {"spec": {"suspend": is_suspended}})
 
 
 async def test_authors_unsuspend_what_they_suspended(people: People) -> None:
