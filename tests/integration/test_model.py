@@ -41,6 +41,16 @@ WHERE (f.blocked_by IS NOT NULL AND f.state = 'Reserved')
 """
 
 
+_HOMES = """
+SELECT a.id, a.uid, s.number, s.node, s.completion_index AS index, s.state = 'held' AS is_held,
+       coalesce((n.fact ->> 'up')::boolean AND (n.fact ->> 'schedulable')::boolean, false)
+       AS is_sound
+FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
+LEFT JOIN nodes n ON n.name = s.node
+WHERE a.is_live AND s.completion_index IS NOT NULL
+"""
+
+
 class Story:
     """One seed: the world, the rows, and the processes between them."""
 
@@ -48,6 +58,7 @@ class Story:
         self.rows, self.world = rows, World(seed)
         self.random = self.world.random
         self.log: list[str] = []
+        self.homes: dict[tuple[int, int], int] = {}
 
     # --- the processes -----------------------------------------------------------------------
 
@@ -132,6 +143,7 @@ class Story:
             elif verb == "move":
                 await steering.move(*values, queue=self.random.choice(("default", "other")))
             else:
+                self.world.disturbed |= {name} if verb == "requeue" else set()
                 await getattr(steering, verb)(*values)
         after = await rows.states()
         moved = {uid for uid in before if before[uid] != after.get(uid)}
@@ -204,11 +216,24 @@ class Story:
         try:
             await self.rows.check()
             assert await self.rows.fetch(_BLOCKED_BUT_STARTED) == []
+            await self.check_homes()
             for name, cpu in NODES.items():
                 assert self.world.used(name) <= cpu, f"{name} runs more than it holds"
         except AssertionError:
             print("story:", " ".join(self.log))
             raise
+
+    async def check_homes(self) -> None:
+        """An index has one slot of its allocation for good, unless its node was lost."""
+        for row in await self.rows.fetch(_HOMES):
+            key, job = (row["id"], row["index"]), self.world.jobs[row["uid"]]
+            fact = self.world.nodes.get(row["node"])
+            is_sound = row["is_sound"] and fact is not None and fact.is_up and fact.is_schedulable
+            if job.uid in self.world.disturbed or row["index"] in job.ended or not is_sound:
+                self.homes.pop(key, None)
+            elif row["is_held"]:
+                home = self.homes.setdefault(key, row["number"])
+                assert home == row["number"], f"index {row['index']} of {row['uid']} has moved"
 
     async def heal(self) -> None:
         """No more faults: everything that can end, ends."""
@@ -217,7 +242,9 @@ class Story:
         world.return_nodes()
         for job in world.jobs.values():
             job.depends_on, job.is_held = (), False
-            job.parallelism = max(1, job.parallelism)
+            if not job.parallelism:
+                world.disturbed.add(job.uid)
+                job.parallelism = 1
         await self.unhold()
         for _ in range(ROUNDS_MAX):
             world.resume_all()

@@ -16,6 +16,7 @@ from fluxqueue.db.observations import WorkloadSeen
 from fluxqueue.db.settling import Ungate
 from fluxqueue.db.wanted import Wanted
 from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.indexes import Range, as_multirange
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, ResourceRequest
 from tests.support.pool_model import request
@@ -26,7 +27,7 @@ NODES = {"n0": 4, "n1": 4, "n2": 6}
 
 @dataclass
 class Job:
-    """A Job as it is. ``left``: completions still to come."""
+    """A Job as it is. ``left``: completions still to come; ``ended``: indexes that have."""
 
     uid: str
     asked: ResourceRequest
@@ -41,6 +42,9 @@ class Job:
     is_deleting: bool = False
     is_gone: bool = False
     result: str | None = None
+    is_indexed: bool = False
+    completions: int = 0
+    ended: frozenset[int] = frozenset()
     pods: dict[str, PodFact] = field(default_factory=dict)
 
     @property
@@ -61,6 +65,8 @@ class World:
         self.seen_pods: dict[str, tuple[PodFact, ...]] = {}
         self.target: dict[str, str] = {}
         self.stopped: set[str] = set()
+        self.disturbed: set[str] = set()
+        """Jobs that were scaled or stopped: their slots have gone back and forth."""
         self.made = 0
         self.ended: Counter[str] = Counter()
 
@@ -79,11 +85,14 @@ class World:
             cpu=draw.choice((1, 2, 2, 3, 9 if draw.random() < 0.2 else 4)),
         )
         uid = f"{draw.randrange(10**6):06}-{self.made}"
+        completions = max(count, 1) + draw.choice((0, 0, 2))
         self.jobs[uid] = Job(
             uid,
             asked,
             draw.choice((0, 0, 5)),
-            left=max(count, 1) + draw.choice((0, 0, 2)),
+            left=completions,
+            completions=completions,
+            is_indexed=draw.random() < 0.5,
             parallelism=count,
             is_author_suspended=draw.random() < 0.1,
             is_held=draw.random() < 0.05,
@@ -112,6 +121,7 @@ class World:
         if job := self._pick(lambda j: not j.is_suspended and not j.is_deleting and not j.result):
             self._set_suspend(job, True)
             self.stopped.add(job.uid)
+            self.disturbed.add(job.uid)
 
     def _set_suspend(self, job: Job, is_suspended: bool) -> None:
         if job.is_suspended != is_suspended:
@@ -137,6 +147,7 @@ class World:
         """Another parallelism."""
         if job := self._pick(lambda j: not j.result and not j.is_deleting):
             job.parallelism = self.random.choice((1, 2, 3))
+            self.disturbed.add(job.uid)
 
     def lose_node(self) -> None:
         """A node is removed, its pods with it."""
@@ -144,7 +155,9 @@ class World:
             name = self.random.choice(sorted(self.nodes))
             del self.nodes[name]
             for job in self.jobs.values():
-                job.pods = {u: p for u, p in job.pods.items() if p.node != name}
+                job.pods = {
+                    u: p for u, p in job.pods.items() if p.node != name or p.phase == "Succeeded"
+                }
 
     def change_node(self) -> None:
         """A node goes down, or is cordoned, or healthy again."""
@@ -203,9 +216,16 @@ class World:
         for _ in range(job.wanted - len(active)):
             self.made += 1
             uid = f"p{self.made}"
-            job.pods[uid] = PodFact(uid, uid, "Pending", True)
+            job.pods[uid] = PodFact(uid, uid, "Pending", True, index=self._next_index(job))
         for pod in active[: max(0, len(active) - job.wanted)]:
             job.pods[pod.uid] = replace(pod, is_terminating=True)
+
+    def _next_index(self, job: Job) -> int | None:
+        """The lowest that has not ended and has no pod."""
+        if not job.is_indexed:
+            return None
+        there = {p.index for p in job.pods.values() if not p.is_terminal and not p.is_terminating}
+        return min(set(range(job.completions)) - job.ended - there, default=None)
 
     def _bind(self, job: Job, pod: PodFact) -> None:
         """The scheduler binds where there is room; the node agent starts it."""
@@ -235,11 +255,25 @@ class World:
                 if self.random.random() > chance:
                     continue
                 if pod.is_terminal or pod.is_terminating:
-                    del job.pods[pod.uid]
+                    if pod.phase != "Succeeded" or self._is_counted(job, pod):
+                        del job.pods[pod.uid]
                 elif pod.phase == "Running":
                     ok = self.random.random() < 0.7
                     job.pods[pod.uid] = replace(pod, phase="Succeeded" if ok else "Failed")
-                    job.left -= int(ok and job.left > 0)
+                    self._count(job, pod, is_success=ok)
+
+    def _is_counted(self, job: Job, pod: PodFact) -> bool:
+        """Whether its success is seen in the status of its Job: before that it is not deleted."""
+        seen = self.seen_job.get(job.uid)
+        return pod.index is None or (seen is not None and pod.index in seen.ended)
+
+    @staticmethod
+    def _count(job: Job, pod: PodFact, *, is_success: bool) -> None:
+        if is_success and pod.index is not None:
+            job.ended |= {pod.index}
+            job.left = job.completions - len(job.ended)
+        elif is_success and not job.is_indexed:
+            job.left -= int(job.left > 0)
 
     # --- what fluxqueue does to it -----------------------------------------------------------
 
@@ -297,6 +331,14 @@ class World:
                 continue
             succeeded = sum(pod.phase == "Succeeded" for pod in pods)
             wanted = max(0, min(job.wanted, job.left + succeeded))
+            ended = job.ended | {
+                p.index for p in pods if p.phase == "Succeeded" and p.index is not None
+            }
+            if job.is_indexed and not job.result:
+                wanted = max(0, min(job.parallelism, job.completions - len(ended)))
+            ranges: list[Range] = [(index, index + 1) for index in ended]
+            if job.is_indexed:
+                ranges.append((job.completions, None))
             one = workload(
                 uid,
                 job.asked,
@@ -310,6 +352,7 @@ class World:
                 else None,
                 has_hold=job.is_held,
                 generation=job.generation,
+                ended_indexes=as_multirange(ranges),
                 depends_on=tuple({"type": kind, "job": name} for kind, name in job.depends_on),
                 pods=tuple(sorted(pods, key=lambda p: p.uid)),
             )
