@@ -62,8 +62,7 @@ async def test_a_failed_pods_slot_goes_to_its_replacement(space: Space) -> None:
             pods=2,
             cpu="16",
             pool="main",
-            # Long enough that no index ends while the other is between two pods.
-            run={"duration": "1500ms", "fail-times": "1"},
+            run={**QUICK, "fail-times": "1"},
             completionMode="Indexed",
             backoffLimit=6,
         )
