@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SHOWN_MAX = 10
 POLICY = "ValidatingAdmissionPolicy"
+RESUME = """kubectl patch job NAME -p '{"spec":{"suspend":false}}'"""
 
 
 def uninstall(
@@ -90,7 +91,7 @@ def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
     verb = "left suspended" if options.leave_suspended else "unsuspended"
     lines = [
         f"webhook configuration {options.configuration}: {state}",
-        f"Jobs let go: {len(report.jobs)} ({verb}, except what their authors suspended)",
+        f"Jobs let go: {len(report.jobs)} ({verb}, except what was held)",
         f"pods let go: {len(report.pods)}",
     ]
     if options.remove_policies:
@@ -98,6 +99,11 @@ def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
     if options.secret is not None:
         state = "removed" if report.secret_removed else "not there, or not ours"
         lines.append(f"Secret {'/'.join(options.secret)}: {state}")
+    if report.held:
+        lines.append(
+            f"stays suspended: {len(report.held)} Jobs that were held:"
+            f" {_some(sorted(report.held))}; {RESUME} starts one"
+        )
     lines += [f"could not be let go: {name}: {error}" for name, error in report.failed.items()]
     if any(POLICY in error for error in report.failed.values()):
         lines.append("the gate is guarded by an admission policy: repeat with --remove-policies")

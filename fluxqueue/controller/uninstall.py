@@ -5,12 +5,13 @@ controller and workers may still run. The order matters: first the webhook confi
 that nothing new is gated; then gates and suspensions of ours go. Each change is conditional on what
 was read, and a round finds what is left by looking, so a crash or a repeat does no harm.
 
-It needs no database: what waits for us bears our gate.
+It needs no database: what waits for us bears our gate, and what is held says so in its FluxJob.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +19,12 @@ from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, NotFound
+from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
+    FLUXJOBS,
     JOBS,
     MUTATING_WEBHOOKS,
     PODS,
@@ -66,13 +69,18 @@ class UninstallOptions:
 
 @dataclass(slots=True)
 class UninstallReport:
-    """What was done, and what remains: ``failed`` by object, ``running`` Jobs with our gate."""
+    """What was done, and what remains.
+
+    ``failed`` by object; ``running`` Jobs with our gate; ``held`` Jobs that were let go and stay
+    suspended, because their author or an operator wanted them not to run.
+    """
 
     webhook_removed: bool = False
     policies_removed: int = 0
     secret_removed: bool = False
     jobs: set[str] = field(default_factory=set)
     pods: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
 
@@ -159,17 +167,39 @@ async def _round(client: KubeClient, options: UninstallOptions, report: Uninstal
     jobs = [job for job in (await client.list(JOBS)).items if _is_gated_job(job)]
     waiting = [job for job in jobs if job["spec"].get("suspend")]
     report.running = [_name(job) for job in jobs if not job["spec"].get("suspend")]
+    held = await _held(client) if waiting else frozenset()
 
     def let_go(job: Object) -> Patch:
-        return let_go_patch(job, is_unsuspended=not options.leave_suspended)
+        is_held = job["metadata"]["uid"] in held
+        return let_go_patch(job, is_unsuspended=not (options.leave_suspended or is_held))
 
     done = await _patch_all(client, JOBS, waiting, let_go, report)
     report.jobs |= done
+    report.held |= done & {_name(job) for job in waiting if job["metadata"]["uid"] in held}
     pending = await client.list(PODS, field_selector="status.phase=Pending")
     gated = [pod for pod in pending.items if _is_gated_pod(pod)]
     freed = await _patch_all(client, PODS, gated, free_patch, report)
     report.pods |= freed
     return bool(done or freed)
+
+
+async def _held(client: KubeClient) -> frozenset[str]:
+    """The UIDs of workloads that somebody holds: let go does not mean run.
+
+    Also a Job that its author suspended after it had run: that nothing else tells from one that
+    we suspended.
+    """
+
+    def owners(fluxjob: Object) -> list[str]:
+        is_held = (fluxjob.get("status") or {}).get("state") == FluxJobState.HELD
+        references = fluxjob["metadata"].get("ownerReferences") or () if is_held else ()
+        return [one["uid"] for one in references]
+
+    try:
+        found, _ = await client.collect(FLUXJOBS, keep=owners)
+    except NotFound:
+        return frozenset()  # the definition went before us
+    return frozenset(itertools.chain.from_iterable(found))
 
 
 def _is_gated_job(job: Object) -> bool:

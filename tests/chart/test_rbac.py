@@ -126,6 +126,7 @@ def test_hooks() -> None:
             ),
             ("", "pods", (), ("list", "patch")),
             ("batch", "jobs", (), ("list", "patch")),
+            (FLUX, "fluxjobs", (), ("list",)),
         },
         NAMESPACE: {("", "secrets", (f"{RELEASE}-webhook-certificate",), ("delete", "get"))},
     }

@@ -153,6 +153,23 @@ async def test_left_suspended_on_request(space: Space) -> None:
     assert not _is_gated(waits)
 
 
+async def test_what_is_held_stays_suspended(space: Space) -> None:
+    """Nobody's "do not run this" is overruled, also not that of a Job that has run before."""
+    await space.create(job("stopped", cpu="1", run=FOR_EVER))
+    await space.until_state("stopped", "Running")
+    await space.client.patch(JOBS, space.name, "stopped", {"spec": {"suspend": True}})
+    await space.create(job("noted", cpu="1", wishes={"hold": "true"}))
+    for name in ("stopped", "noted"):
+        await space.until_state(name, "Held")
+    told = await _uninstall(space.world)
+    assert "stays suspended: 2 Jobs that were held" in told
+    for name in ("stopped", "noted"):
+        assert f"{space.name}/{name}" in told
+        found = await _job(space, name)
+        assert found["spec"]["suspend"]
+        assert not _is_gated(found)
+
+
 async def test_killed_half_way_and_repeated(space: Space) -> None:
     await _fill(space)
     names = [f"w{n}" for n in range(MANY)]
