@@ -40,6 +40,9 @@ _KEEPALIVES = {
     "tcp_user_timeout": 30_000,
 }
 _CONNECT_TIMEOUT_S = 5
+_IDLE_IN_TRANSACTION_S = 20.0
+"""A process that hangs within a transaction holds up whoever needs its rows for no longer than
+this; the longest pause of one that works, a cycle over a full queue, is a tenth of a second."""
 _READ_ONLY = "25006"
 _RECYCLE_S = 1800
 _PASSING_STATES = (
@@ -94,6 +97,7 @@ def connect_args(settings: Settings, *, role: str) -> dict[str, Any]:
     of the schema: as long as it is connected, no migration goes beyond that (``migrate.upgrade``).
     """
     timeout_ms = int(settings.statement_timeout_s * 1000)
+    idle_ms = min(2 * timeout_ms, int(_IDLE_IN_TRANSACTION_S * 1000))
     return {
         **_KEEPALIVES,
         "connect_timeout": _CONNECT_TIMEOUT_S,
@@ -103,7 +107,7 @@ def connect_args(settings: Settings, *, role: str) -> dict[str, Any]:
         # The actor stands in ``history``: the rows' trigger reads it (sql/transitions.sql).
         "options": f"-c fluxqueue.actor={role}"
         f" -c search_path={SEARCH_PATH} -c statement_timeout={timeout_ms}"
-        f" -c idle_in_transaction_session_timeout={2 * timeout_ms}",
+        f" -c idle_in_transaction_session_timeout={idle_ms}",
     }
 
 

@@ -71,6 +71,18 @@ async def test_a_slow_statement_is_ended_and_retryable(database_url: str) -> Non
             await connection.execute(text("SELECT pg_sleep(60)"))
 
 
+async def test_a_process_that_hangs_in_a_transaction_loses_its_locks(database_url: str) -> None:
+    """It says nothing and ends nothing: the server ends it, and others get at its rows."""
+    settings = Settings(statement_timeout_s=1)
+    async with engine_of(database_url, settings) as hanging, hanging.connect() as connection:
+        await connection.execute(INSERT, {"role": "hangs"})
+        async with engine_of(database_url) as engine, engine.connect() as other:
+            await other.execute(INSERT, {"role": "hangs"})  # waits for the first
+            await other.rollback()
+        with pytest.raises(DatabaseUnavailable, match="idle-in-transaction"), translated_errors():
+            await connection.execute(text("SELECT 1"))
+
+
 async def test_a_full_pool_is_retryable(database_url: str) -> None:
     """Waiting for a connection has an end."""
     async with engine_of(database_url) as engine, engine.connect(), engine.connect():
