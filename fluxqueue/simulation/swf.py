@@ -21,8 +21,6 @@ from fluxqueue.simulation.jobs import SimulatedJob, cores_request
 UNKNOWN = -1
 FIELDS = 18
 JOBS_MAX = 5_000_000
-MANY_FIELDS = 12
-"""So many fields in a line of a text that is not SWF are shown at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +104,6 @@ def _parse_line(words: list[str], where: str) -> SwfJob:
         raise InvalidInput(
             f"has {len(words)} fields",
             where=where,
-            value=" ".join(words[:MANY_FIELDS]),
             hint=f"{FIELDS} numbers, {UNKNOWN} for what is not known",
         )
     values = {
