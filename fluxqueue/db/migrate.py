@@ -37,7 +37,6 @@ HEAD, BASE = "head", "base"
 PRE = "pre"
 """As far as this code needs to start: *post* revisions at the end are left for later."""
 
-PROCRASTINATE_SCHEMA = "procrastinate"
 _VERSION_TABLE = "alembic_version"
 _PARTS = ("controller", "worker")
 """Roles of the processes that may not meet a schema their code does not know."""
