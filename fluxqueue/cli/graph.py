@@ -37,7 +37,7 @@ def graph(
     import orjson
 
     from fluxqueue.cli.cluster_view import read_cluster
-    from fluxqueue.graph.export import whole_jgf
+    from fluxqueue.graph.formats.export import whole_jgf
     from fluxqueue.graph.from_nodes import DEFAULT_LEVELS, graph_from_nodes
 
     if output is not None:

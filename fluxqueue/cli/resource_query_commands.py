@@ -20,12 +20,12 @@ from fluxqueue.errors import (
     InvalidJobspec,
     Unsatisfiable,
 )
-from fluxqueue.graph import jgf
-from fluxqueue.graph.jgf import JgfDocument, parse_jgf
+from fluxqueue.graph.formats import jgf
+from fluxqueue.graph.formats.jgf import JgfDocument, parse_jgf
+from fluxqueue.graph.formats.rv1 import Rv1, parse_rv1
+from fluxqueue.graph.formats.writers import write
 from fluxqueue.graph.matcher import Matcher, Verb
 from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.rv1 import Rv1, parse_rv1
-from fluxqueue.graph.writers import write
 from fluxqueue.jobspec import document, idset, parse_jobspec
 
 RULE = "INFO: =============================\n"

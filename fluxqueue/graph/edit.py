@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.builder import GraphBuilder, Vertex
+from fluxqueue.graph.formats.jgf import JgfDocument
 from fluxqueue.graph.given import hold, hold_shares
-from fluxqueue.graph.jgf import JgfDocument
 from fluxqueue.graph.state import Booking
 from fluxqueue.graph.store import ResourceGraph, iterate_bits
 

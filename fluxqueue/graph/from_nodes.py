@@ -14,7 +14,7 @@ from fluxqueue.errors import InvalidGraph
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.builder import GraphBuilder, Vertex, collection_paused
 from fluxqueue.graph.edit import vertex_of
-from fluxqueue.graph.jgf import JgfDocument, JgfVertex
+from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
 from fluxqueue.graph.store import ResourceGraph
 
 DEFAULT_LEVELS = (

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.graph.collect import Collector
-from fluxqueue.graph.jgf import JgfDocument, JgfVertex
-from fluxqueue.graph.rv1 import RankEntry, Rv1
+from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
+from fluxqueue.graph.formats.rv1 import RankEntry, Rv1
 from fluxqueue.graph.state import Booking, GraphState
 from fluxqueue.graph.store import ResourceGraph
 

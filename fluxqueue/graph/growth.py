@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from fluxqueue.graph.builder import MAX_DEPTH, GraphBuilder
 from fluxqueue.graph.edit import vertex_of
-from fluxqueue.graph.jgf import JgfDocument, JgfVertex
+from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
 from fluxqueue.graph.match_policy import NODE_FACTOR
 from fluxqueue.graph.store import MAX_SCORE, Block, BlockClass, ResourceGraph
 

@@ -16,13 +16,13 @@ from fluxqueue.graph.edit import GraphEdit, subtrees
 from fluxqueue.graph.fast import FastSelector
 from fluxqueue.graph.filters import DEFAULT, PruningFilters
 from fluxqueue.graph.find import Finder
+from fluxqueue.graph.formats.jgf import JgfDocument
+from fluxqueue.graph.formats.rv1 import Rv1
 from fluxqueue.graph.given import GivenJgf, GivenRv1, check_free, find_vertex, without
 from fluxqueue.graph.growth import Joining, can_leave, find_joining, resized, take_in
-from fluxqueue.graph.jgf import JgfDocument
 from fluxqueue.graph.match_policy import parse_policy
 from fluxqueue.graph.request import Request
 from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.rv1 import Rv1
 from fluxqueue.graph.search import GRAPH_END, PLAN_END, Search, Verb
 from fluxqueue.graph.state import Booking, GraphState
 from fluxqueue.graph.store import Block, ResourceGraph, iterate_bits

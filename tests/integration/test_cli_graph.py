@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fluxqueue.graph.jgf import read_jgf
+from fluxqueue.graph.formats.jgf import read_jgf
 from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig, NodeShape
 
 JOBSPEC = """version: 9999

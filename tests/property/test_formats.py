@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import FluxQueueError
-from fluxqueue.graph import jgf
-from fluxqueue.graph.jgf import parse_jgf, read_jgf
+from fluxqueue.graph.formats import jgf
+from fluxqueue.graph.formats.jgf import parse_jgf, read_jgf
+from fluxqueue.graph.formats.rv1 import parse_rv1, read_rv1
+from fluxqueue.graph.formats.writers import FORMATS, jgf_document, write
 from fluxqueue.graph.matcher import Matcher
 from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.rv1 import parse_rv1, read_rv1
 from fluxqueue.graph.state import Booking
 from fluxqueue.graph.store import ResourceGraph
-from fluxqueue.graph.writers import FORMATS, jgf_document, write
 from tests.property.graph_strategies import graphs, jobspecs
 
 QUIET = list(HealthCheck)

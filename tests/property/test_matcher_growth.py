@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.graph.builder import Vertex
 from fluxqueue.graph.edit import vertex_of
-from fluxqueue.graph.jgf import JgfDocument, JgfVertex
+from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
 from fluxqueue.graph.matcher import Matcher, Verb
 from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.jobspec import Jobspec, parse_jobspec

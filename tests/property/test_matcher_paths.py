@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import FluxQueueError
+from fluxqueue.graph.formats.writers import write
 from fluxqueue.graph.matcher import Matcher, Verb
 from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.graph.store import ResourceGraph
-from fluxqueue.graph.writers import write
 from fluxqueue.jobspec import Jobspec
 from tests.property.graph_strategies import (
     EARLY_POLICIES,

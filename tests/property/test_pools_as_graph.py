@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from fluxqueue.errors import InsufficientResources, Unsatisfiable
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import MatchPolicy, ResourceRequest, SlotRequest
-from fluxqueue.graph.export import whole_jgf
+from fluxqueue.graph.formats.export import whole_jgf
+from fluxqueue.graph.formats.jgf import read_jgf
 from fluxqueue.graph.from_nodes import graph_from_nodes
-from fluxqueue.graph.jgf import read_jgf
 from fluxqueue.graph.matcher import Matcher, Verb
 from fluxqueue.graph.pools.pool_set import Placement, PoolSet
 from fluxqueue.graph.resource_set import ResourceSet

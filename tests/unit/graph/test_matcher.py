@@ -13,14 +13,14 @@ from fluxqueue.errors import (
 )
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.builder import GraphBuilder, Vertex
+from fluxqueue.graph.formats.jgf import parse_jgf
+from fluxqueue.graph.formats.rv1 import parse_rv1
+from fluxqueue.graph.formats.writers import write
 from fluxqueue.graph.from_nodes import graph_from_nodes
-from fluxqueue.graph.jgf import parse_jgf
 from fluxqueue.graph.match_policy import parse_policy
 from fluxqueue.graph.matcher import GRAPH_END, Matcher, Verb
 from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.rv1 import parse_rv1
 from fluxqueue.graph.store import ResourceGraph
-from fluxqueue.graph.writers import write
 from fluxqueue.jobspec import Constraint, Count, Jobspec, Resource
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from fluxqueue.errors import InsufficientResources, InvalidGraph, InvalidInput
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.formats.jgf import parse_jgf
+from fluxqueue.graph.formats.rv1 import parse_rv1
+from fluxqueue.graph.formats.writers import write
 from fluxqueue.graph.from_nodes import graph_from_nodes
-from fluxqueue.graph.jgf import parse_jgf
 from fluxqueue.graph.matcher import Matcher, Verb
 from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.rv1 import parse_rv1
-from fluxqueue.graph.writers import write
 from fluxqueue.jobspec import Count, Jobspec, Resource
 
 

@@ -3,7 +3,7 @@
 Nearly all vertices of a large document differ only in their digits. So the text of a piece is cut
 into objects, the digits are taken out of each, and objects that are then equal (one *form*) are
 read together: their digits become the columns of one matrix, in C. Whether a form is plain is
-decided once per form. Called by ``graph.jgf`` only; what is not plain is left to its parser.
+decided once per form. Called by ``jgf`` only; what is not plain is left to its parser.
 """
 
 from __future__ import annotations

@@ -18,7 +18,13 @@ import orjson
 
 from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.graph.builder import MAX_SIZE, GraphBuilder, Vertex, collection_paused
-from fluxqueue.graph.jgf_text import Numbers, PlainNodes, PlainReader, read_edges, split_objects
+from fluxqueue.graph.formats.jgf_text import (
+    Numbers,
+    PlainNodes,
+    PlainReader,
+    read_edges,
+    split_objects,
+)
 from fluxqueue.graph.store import ResourceGraph
 from fluxqueue.jobspec import document, idset
 
