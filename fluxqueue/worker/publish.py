@@ -1,9 +1,10 @@
 """The ``status`` effect: what users see of a FluxJob, rendered from its rows.
 
 A status is always rendered whole from the present row and carries the row's version. Two workers
-may publish at once: each writes under the resourceVersion it knows, and on a conflict looks whether
-a newer version is already there. Events tell the transitions; their names are derived from the
-outbox row, so telling one twice is refused by the API server as already existing.
+may publish at once, and one may hang before its write for as long as it likes: each writes under
+the resourceVersion it knows (never without one: whoever knows none looks first), and on a conflict
+looks whether a newer version is already there. Events tell the transitions; their names are derived
+from the outbox row, so telling one twice is refused by the API server as already existing.
 """
 
 from __future__ import annotations
@@ -83,13 +84,14 @@ async def publish_status(context: WorkerContext, uid: str) -> None:
 
 async def _publish(context: WorkerContext, row: PublishedRow) -> str | None:
     """Write one status; give the FluxJob's new resourceVersion, None where nothing was written."""
-    known: PublishedRow | None = row
+    if row.flux_uid is None:
+        return None
+    known = row if row.flux_rv is not None else await _look(context, row)
     for _ in range(CONFLICTS_MAX):
-        if known is None or known.flux_uid is None:
+        if known is None:
             return None
         body = status_patch(_render(known))
-        if known.flux_rv is not None:
-            body["metadata"] = {"resourceVersion": known.flux_rv}
+        body["metadata"] = {"resourceVersion": known.flux_rv}
         try:
             stored = await context.client.patch(
                 FLUXJOBS,
@@ -102,15 +104,15 @@ async def _publish(context: WorkerContext, row: PublishedRow) -> str | None:
         except NotFound:
             return None
         except Conflict:
-            known = await _look_again(context, known)
+            known = await _look(context, known)
             continue
         is_same = stored["metadata"]["uid"] == known.flux_uid
         return str(stored["metadata"]["resourceVersion"]) if is_same else None
     raise Conflict(409, "Conflict", f"the status of FluxJob {row.name} keeps changing", {})
 
 
-async def _look_again(context: WorkerContext, row: PublishedRow) -> PublishedRow | None:
-    """After a conflict: the row as it is now with the version to write under; None if in vain."""
+async def _look(context: WorkerContext, row: PublishedRow) -> PublishedRow | None:
+    """The row as it is now with the resourceVersion to write under; None if that is in vain."""
     try:
         current = await context.client.get(FLUXJOBS, row.namespace, row.name)
     except NotFound:

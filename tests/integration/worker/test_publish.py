@@ -1,0 +1,82 @@
+"""What users see of a FluxJob never goes back, whoever hangs before it writes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest_asyncio
+
+from fluxqueue.clock import SystemClock
+from fluxqueue.controller.wrapping import ensure_fluxjobs
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from fluxqueue.localcluster.cluster import LocalCluster
+from fluxqueue.localcluster.inprocess import InProcessTransport
+from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.publish import publish_status
+from fluxqueue.workload.labels import OWN_NAMESPACE
+from tests.support.rows import Rows, cpu_node
+from tests.support.workers import QUIET, make_job, rows_of
+
+
+class HangingClient(KubeClient):
+    """Hangs before its first write until it is told to go on, as a stopped process does."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.hangs, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def patch(self, *given: Any, **named: Any) -> dict[str, Any]:
+        """Write, when it may."""
+        self.hangs.set()
+        await self.goes_on.wait()
+        return await super().patch(*given, **named)
+
+
+@pytest_asyncio.fixture
+async def cluster() -> Any:
+    """An API server that stores, with our definitions."""
+    async with LocalCluster(QUIET) as running, _client(running, KubeClient) as client:
+        await install_definitions(client, OWN_NAMESPACE)
+        yield running
+
+
+def _client(cluster: LocalCluster, kind: type[Any]) -> Any:
+    return kind(cluster.client_config(), transport=InProcessTransport(cluster.server))
+
+
+def _context(rows: Rows, client: KubeClient) -> WorkerContext:
+    return WorkerContext(rows.database, client, rows.settings, SystemClock(), "w1")
+
+
+async def _submit(rows: Rows, client: KubeClient, name: str) -> str:
+    """A BatchJob with its FluxJob, as the controller leaves them; give its UID."""
+    seen = await make_job(client, name)
+    job = await client.get(JOBS, "default", name)
+    wrapped = await ensure_fluxjobs(client, {seen.uid: job}, {}, 1000)
+    await rows.see(replace(seen, flux_uid=wrapped.flux_uids[seen.uid]))
+    return seen.uid
+
+
+async def test_a_first_status_that_comes_late_overwrites_nothing(
+    database_url: str, cluster: LocalCluster
+) -> None:
+    """A worker hangs before the first write of all; meanwhile another tells what has come of it."""
+    async with (
+        rows_of(database_url) as rows,
+        _client(cluster, KubeClient) as client,
+        _client(cluster, HangingClient) as hanging,
+    ):
+        uid = await _submit(rows, client, "a")
+        late = asyncio.create_task(publish_status(_context(rows, hanging), uid))
+        await hanging.hangs.wait()
+        await rows.add_nodes(cpu_node("n0"))
+        await rows.match()
+        await publish_status(_context(rows, client), uid)
+        hanging.goes_on.set()
+        await late
+        status = (await client.get(FLUXJOBS, "default", "a-job"))["status"]
+        assert (status["state"], status["nodes"]) == ("Allocated", "n0")
