@@ -61,9 +61,11 @@ async def _until_rows(space: Space, expected: dict[str, str]) -> dict[str, dict[
 
 async def _submit_everything(space: Space) -> None:
     """Work of every kind: running, waiting by priority and order, held, ended."""
-    await space.create(job("runs", pods=4, cpu="3", run=FOR_EVER, completionMode="Indexed"))
+    await space.create(
+        job("runs", pods=4, cpu="3", pool="main", run=FOR_EVER, completionMode="Indexed")
+    )
     await space.create(job("blocks", cpu="14", pool="single", run=FOR_EVER))
-    await space.create(bare_pod("solo", cpu="2", run=FOR_EVER))
+    await space.create(bare_pod("solo", cpu="2", run=FOR_EVER, nodeSelector={"pool": "main"}))
     await space.create(job("done"))
     await space.create(job("held", suspend=True))
     for name in ("runs", "blocks", "solo"):

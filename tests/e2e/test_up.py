@@ -6,11 +6,12 @@ import asyncio
 import os
 import signal
 import socket
+import sqlite3
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,21 @@ async def _until_no_family(folder: Path) -> None:
     await eventually(is_empty, f"no process of {folder} left")
 
 
+async def _until_on_disk(folder: Path, fluxjob: dict[str, Any]) -> None:
+    """The embedded API server answers a moment before it writes (its ``journal``)."""
+    (file,) = folder.rglob("objects.sqlite3")
+    version = int(fluxjob["metadata"]["resourceVersion"])
+
+    async def is_there() -> bool:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
+            found = database.execute(
+                "SELECT 1 FROM objects WHERE plural = 'fluxjobs' AND rv >= ?", (version,)
+            )
+            return found.fetchone() is not None
+
+    await eventually(is_there, "the FluxJob is in the cluster's file")
+
+
 async def _kill_cluster(folder: Path) -> None:
     """Kill -9, and wait for its end: what is asked next is answered by its successor."""
     for pid in _family(folder):
@@ -172,6 +188,7 @@ async def test_a_second_up_goes_on_where_the_first_stopped(data_dir: Path) -> No
             await _until_state(client, "blocker", "Running")
             await client.create(JOBS, "default", job("queued", cpu="16"))
             before = await _until_state(client, "queued", "Pending", "Reserved")
+            await _until_on_disk(data_dir, before)
             await _kill_cluster(data_dir)
             await _until_state(client, "queued", "Pending", "Reserved")
         assert len(_family(data_dir)) > 4, "cluster, webhook, controller, worker, Postgres"
