@@ -15,12 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fluxqueue.cli.stack_options import LOOPBACK, StackOptions
+from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.cli.supervisor import Part, python
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import Role, read_roles
 from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, FluxQueueError
-from fluxqueue.held_port import HeldPort
+from fluxqueue.held_port import LOOPBACK, HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.install import install_definitions, install_webhook, remove_webhook

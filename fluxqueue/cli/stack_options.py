@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LOOPBACK = "127.0.0.1"
+from fluxqueue.held_port import LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)
