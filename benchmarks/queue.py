@@ -24,7 +24,7 @@ from typing import Any, cast
 from fluxqueue.clock import SystemClock
 from fluxqueue.db import leadership, migrate
 from fluxqueue.db.database import Database
-from fluxqueue.db.observations import WorkloadSeen, save_foreign, save_nodes, save_workloads
+from fluxqueue.db.life.observations import WorkloadSeen, save_foreign, save_nodes, save_workloads
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest, SlotRequest
 from fluxqueue.graph.pools.pool_set import PoolSet

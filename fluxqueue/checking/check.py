@@ -12,7 +12,7 @@ from fluxqueue.checking.findings import Finding
 from fluxqueue.checking.view import View, read_cluster
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
-from fluxqueue.db.snapshot import read_rows
+from fluxqueue.db.reading.snapshot import read_rows
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.workload.resources import DEFAULT_CPU_M
 

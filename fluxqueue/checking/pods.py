@@ -14,7 +14,7 @@ from fluxqueue.checking.view import (
     subject_of,
     uid_of,
 )
-from fluxqueue.db.snapshot import SlotRow
+from fluxqueue.db.reading.snapshot import SlotRow
 from fluxqueue.fluxjob.request import describe_amount
 from fluxqueue.workload.resources import effective_request
 

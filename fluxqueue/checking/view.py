@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.db.snapshot import FluxJobRow, Rows, SlotRow
+from fluxqueue.db.reading.snapshot import FluxJobRow, Rows, SlotRow
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fluxqueue.checking.findings import Finding
 from fluxqueue.checking.view import Object, View, is_gated, subject_of, uid_of
 from fluxqueue.clock import from_rfc3339
-from fluxqueue.db.snapshot import AllocationRow, FluxJobRow
+from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow
 from fluxqueue.fluxjob.follow import WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import batch, pods

@@ -2,7 +2,7 @@
 
 Works on the database alone: what is to happen on the cluster the workers do. Exit code 0 where
 everything is now as was asked for, 1 where a command was refused for one of the names, 2 for bad
-input. The work is in ``db.steering`` and ``db.accounting``.
+input. The work is in ``db.life.steering`` and ``db.accounting``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fluxqueue.db.database import Database
-    from fluxqueue.db.steering import Outcome
+    from fluxqueue.db.life.steering import Outcome
 
 Row = dict[str, Any]
 
@@ -55,7 +55,7 @@ def hold(
     database_url: Url = "",
 ) -> None:
     """Keep waiting workloads from starting until they are released."""
-    from fluxqueue.db import steering
+    from fluxqueue.db.life import steering
 
     _steer(steering.hold, names, namespace, actor, output, database_url)
 
@@ -68,7 +68,7 @@ def release(
     database_url: Url = "",
 ) -> None:
     """Let held workloads go back to their places in the queue."""
-    from fluxqueue.db import steering
+    from fluxqueue.db.life import steering
 
     _steer(steering.release, names, namespace, actor, output, database_url)
 
@@ -81,7 +81,7 @@ def cancel(
     database_url: Url = "",
 ) -> None:
     """Delete workloads, whether they wait or run."""
-    from fluxqueue.db import steering
+    from fluxqueue.db.life import steering
 
     _steer(steering.cancel, names, namespace, actor, output, database_url)
 
@@ -94,7 +94,7 @@ def requeue(
     database_url: Url = "",
 ) -> None:
     """End the pods of running Jobs and have them wait again at their old place."""
-    from fluxqueue.db import steering
+    from fluxqueue.db.life import steering
 
     _steer(steering.requeue, names, namespace, actor, output, database_url)
 
@@ -109,7 +109,7 @@ def priority(
     database_url: Url = "",
 ) -> None:
     """Give workloads another priority: `fluxqueue priority NAME... N`, or --set N, or --clear."""
-    from fluxqueue.db import steering
+    from fluxqueue.db.life import steering
 
     if value is None and not clear and len(names) > 1:
         names, value = names[:-1], _number(names[-1])
@@ -137,7 +137,7 @@ def move(
     database_url: Url = "",
 ) -> None:
     """Put waiting workloads into another queue: `fluxqueue move NAME... QUEUE`, or --to QUEUE."""
-    from fluxqueue.db import steering
+    from fluxqueue.db.life import steering
 
     if not queue and len(names) > 1:
         names, queue = names[:-1], names[-1]
@@ -157,7 +157,7 @@ def list_queue(
     database_url: Url = "",
 ) -> None:
     """List what runs and what waits, in the order of its turn."""
-    from fluxqueue.db import accounting
+    from fluxqueue.db.reading import accounting
 
     rows = _run(
         database_url,
@@ -176,7 +176,7 @@ def history(
     database_url: Url = "",
 ) -> None:
     """Tell who did what to a workload, and when."""
-    from fluxqueue.db import accounting
+    from fluxqueue.db.reading import accounting
 
     rows = _run(database_url, lambda db: accounting.history(db, namespace, name))
     _must_be_known(rows, name, namespace)
@@ -201,7 +201,7 @@ def accounting(
     database_url: Url = "",
 ) -> None:
     """Sum what was used, or show the runs of one workload."""
-    from fluxqueue.db import accounting as books
+    from fluxqueue.db.reading import accounting as books
 
     if name:
         rows = _run(database_url, lambda db: books.runs(db, namespace or "default", name))

@@ -11,7 +11,7 @@ import logging
 from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
-from fluxqueue.db.gauges import QueueGauges, read_gauges
+from fluxqueue.db.reading.gauges import QueueGauges, read_gauges
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import DatabaseUnavailable

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue.db.observations import AUTHOR, WorkloadSeen
+from fluxqueue.db.life.observations import AUTHOR, WorkloadSeen
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import NO_INDEXES, as_multirange
 from fluxqueue.workload import batch, pods

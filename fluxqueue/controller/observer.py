@@ -27,7 +27,7 @@ from fluxqueue.controller.queues import QueueWatch
 from fluxqueue.controller.wrapping import ensure_fluxjobs, report_invalid
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import check_term, confirm
-from fluxqueue.db.observations import (
+from fluxqueue.db.life.observations import (
     Known,
     WorkloadSeen,
     read_known,
@@ -36,8 +36,8 @@ from fluxqueue.db.observations import (
     save_nodes,
     save_workloads,
 )
-from fluxqueue.db.queues import queue_names, save_queues
-from fluxqueue.db.rebuild import read_present
+from fluxqueue.db.life.queues import queue_names, save_queues
+from fluxqueue.db.life.rebuild import read_present
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import (
     ApiError,

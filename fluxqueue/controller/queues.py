@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.clock import Clock, to_rfc3339
-from fluxqueue.db.queues import QueueSeen
+from fluxqueue.db.life.queues import QueueSeen
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, InvalidInput, InvalidSettings
 from fluxqueue.fluxjob.request import NodeRequirement, Operator
 from fluxqueue.kube.client import KubeClient

@@ -17,10 +17,10 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.observations import WorkloadSeen, save_gone, save_workloads
+from fluxqueue.db.life.observations import WorkloadSeen, save_gone, save_workloads
+from fluxqueue.db.life.rebuild import Found, Present, RowSeen, TakenOver, take_over
+from fluxqueue.db.life.settling import settle
 from fluxqueue.db.outbox import put
-from fluxqueue.db.rebuild import Found, Present, RowSeen, TakenOver, take_over
-from fluxqueue.db.settling import settle
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact

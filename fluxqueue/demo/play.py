@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
-from fluxqueue.db.figures import FluxJobLine, fluxjob_lines, node_lines, run_figures
+from fluxqueue.db.reading.figures import FluxJobLine, fluxjob_lines, node_lines, run_figures
 from fluxqueue.demo.manifests import Scene, Submission
 from fluxqueue.demo.screen import SMALL_SCENE, Frame, Screen
 from fluxqueue.demo.verdict import Outcome, judge

@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fluxqueue.db.figures import FluxJobLine, NodeLine
+from fluxqueue.db.reading.figures import FluxJobLine, NodeLine
 from fluxqueue.fluxjob.hostlist import compress
 
 ROWS_MIN = 4

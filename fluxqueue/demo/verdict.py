@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fluxqueue.db.figures import FluxJobLine, NodeLine, RunFigures
+from fluxqueue.db.reading.figures import FluxJobLine, NodeLine, RunFigures
 from fluxqueue.demo.ledger import Account, Ledger
 from fluxqueue.demo.manifests import Scene
 

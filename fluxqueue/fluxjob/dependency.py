@@ -1,9 +1,9 @@
 """What a FluxJob may wait for: edges to other FluxJobs, and what their states make of it.
 
 Pure. ``outcome`` is the rule for one edge; ``judge`` puts the edges of one FluxJob together and
-says in words what it waits for. Called by ``db.dependencies``; the rule for one edge is repeated in
-``db/sql/dependencies.sql``, and a test compares the two. Slurm's and Flux's words are kept:
-``afterok``, ``afternotok``, ``afterany``, ``after``.
+says in words what it waits for. Called by ``db.life.dependencies``; the rule for one edge is
+repeated in ``db/sql/dependencies.sql``, and a test compares the two. Slurm's and Flux's words are
+kept: ``afterok``, ``afternotok``, ``afterany``, ``after``.
 """
 
 from __future__ import annotations

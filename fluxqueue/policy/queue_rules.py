@@ -1,7 +1,7 @@
 """The rules of one named queue, read from the spec of a FluxQueue.
 
-Made by ``db.queues`` from rows for the cycle, and by the controller to check a spec before it is
-written down. Pure. What the fields mean to an administrator is in docs/queues.md; the definition
+Made by ``db.life.queues`` from rows for the cycle, and by the controller to check a spec before it
+is written down. Pure. What the fields mean to an administrator is in docs/queues.md; the definition
 the spec must fit is ``chart/crds/fluxqueues.yaml``.
 """
 

@@ -1,8 +1,8 @@
 """``Record``: what the status of a FluxJob object says was decided, read back with care.
 
-Read by the controller when rows are missing or older than the cluster (``db.rebuild``). The status
-is ours by the rights we hand out, but it is input all the same: a field that cannot be ours is
-left out and named in ``troubles``; whoever reads on then goes by the pods alone.
+Read by the controller when rows are missing or older than the cluster (``db.life.rebuild``). The
+status is ours by the rights we hand out, but it is input all the same: a field that cannot be ours
+is left out and named in ``troubles``; whoever reads on then goes by the pods alone.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``Engine.step`` moves to the next instant, so tests can look at everything in between;
 ``simulate`` runs to the end. A lost node takes its slots away: what is left of a job goes on, lost
 slots are placed anew by ``top_up`` and begin their work again, and a job that has lost all waits
-again, as in ``db.settling``.
+again, as in ``db.life.settling``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.waiting import (
+from fluxqueue.db.life.waiting import (
     Applicant,
     QueueUser,
     View,

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 
 from fluxqueue import metrics
-from fluxqueue.db import heal, outbox, upkeep
+from fluxqueue.db import outbox, retention
+from fluxqueue.db.life import drift_repair
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.worker.context import WorkerContext
 
@@ -59,34 +60,34 @@ async def maintain(context: WorkerContext, before: Drift = frozenset()) -> Drift
     ``before`` is the drift of the last time, the answer that of now: only what lasts is touched.
     """
     database = context.database
-    rescued = await upkeep.rescue_stalled_tasks(database)
+    rescued = await retention.rescue_stalled_tasks(database)
     for task in rescued:
         metrics.RESCUED.labels(task).inc()
     if rescued:
         logger.warning("stalled tasks removed", extra={"action": "rescue", "tasks": rescued})
-    await upkeep.delete_old_rows(
+    await retention.delete_old_rows(
         database,
         retention_s=context.settings.history_retention_s,
         accounting_retention_s=context.settings.accounting_retention_s,
     )
-    analyzed = await upkeep.analyze_unknown(database)
+    analyzed = await retention.analyze_unknown(database)
     if analyzed:
         logger.info("statistics made", extra={"action": "maintain", "tables": analyzed})
     return await _look_after_drift(context, before)
 
 
 async def _look_after_drift(context: WorkerContext, before: Drift) -> Drift:
-    rows = await upkeep.drift(context.database)
+    rows = await retention.drift(context.database)
     now = frozenset((row["invariant"], row["subject"]) for row in rows)
     for row in rows:
         logger.error("drift", extra={"action": "drift", **row})
     for invariant in sorted({invariant for invariant, _ in now & before}):
-        healed = await heal.heal(context.database, invariant)
+        healed = await drift_repair.repair(context.database, invariant)
         extra = {"action": "heal", "invariant": invariant, "healed": healed}
         if healed:
             metrics.HEALED.labels(invariant).inc(healed)
             logger.warning("drift repaired", extra=extra)
         else:
-            way_out = heal.WAY_OUT.get(invariant, "see docs/runbook.md")
+            way_out = drift_repair.WAY_OUT.get(invariant, "see docs/runbook.md")
             logger.error("drift that stays", extra={**extra, "way_out": way_out})
     return now

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fluxqueue.db import outlook
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
+from fluxqueue.db.life import outlook
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools.pool_set import Matrix, Placement, PoolSet
 from fluxqueue.graph.pools.room import lost_room, placement_on, room, unusable

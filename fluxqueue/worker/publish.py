@@ -15,9 +15,9 @@ from datetime import datetime
 from typing import Any
 
 from fluxqueue.clock import to_rfc3339
-from fluxqueue.db.observations import BY_QUEUE
+from fluxqueue.db.life.observations import BY_QUEUE
+from fluxqueue.db.life.published import PublishedRow, read_published, remember_versions
 from fluxqueue.db.outbox import OutboxRow
-from fluxqueue.db.published import PublishedRow, read_published, remember_versions
 from fluxqueue.errors import ApiError, Conflict, NotFound
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.states import FluxJobState

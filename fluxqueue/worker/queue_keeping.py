@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue.clock import to_rfc3339
-from fluxqueue.db.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
 from fluxqueue.db.leadership import check_term
-from fluxqueue.db.queues import QueueFigures, last_transition, read_figures, read_rules
+from fluxqueue.db.life.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
+from fluxqueue.db.life.queues import QueueFigures, last_transition, read_figures, read_rules
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fluxqueue import metrics
+from fluxqueue.db.life.desired_state import Wanted, read_pods, read_wanted, remember_let_go
+from fluxqueue.db.life.settling import Ungate, settle
 from fluxqueue.db.outbox import OutboxRow
-from fluxqueue.db.settling import Ungate, settle
-from fluxqueue.db.wanted import Wanted, read_pods, read_wanted, remember_let_go
 from fluxqueue.errors import Conflict, FluxQueueError, Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS

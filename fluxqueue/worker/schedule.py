@@ -11,7 +11,8 @@ import logging
 
 from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.decisions import (
+from fluxqueue.db.leadership import check_term, is_observed
+from fluxqueue.db.life.decisions import (
     Changes,
     lacking,
     load_graph,
@@ -19,9 +20,8 @@ from fluxqueue.db.decisions import (
     store_top_up,
     take_changes,
 )
-from fluxqueue.db.leadership import check_term, is_observed
-from fluxqueue.db.queues import read_rules, read_use
-from fluxqueue.db.waiting import (
+from fluxqueue.db.life.queues import read_rules, read_use
+from fluxqueue.db.life.waiting import (
     View,
     lock_queue,
     mark_examined,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fluxqueue.db.steering import cancel
+from fluxqueue.db.life.steering import cancel
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS, MUTATING_WEBHOOKS, PODS, SECRETS
 from fluxqueue.workload.labels import GATE

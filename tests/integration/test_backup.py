@@ -16,7 +16,7 @@ import pytest
 from psycopg import sql
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.observations import save_nodes, save_workloads
+from fluxqueue.db.life.observations import save_nodes, save_workloads
 from fluxqueue.localpg.binaries import PostgresBinaries, installed_binaries
 from tests.support.postgres import PostgresServer, running_server
 from tests.support.rows import cpu_node, settings_for, workload

@@ -14,10 +14,10 @@ from contextlib import suppress
 
 import pytest
 
-from fluxqueue.db import steering
 from fluxqueue.db.database import Database
-from fluxqueue.db.observations import save_foreign, save_gone, save_nodes, save_workloads
-from fluxqueue.db.wanted import read_wanted, remember_let_go
+from fluxqueue.db.life import steering
+from fluxqueue.db.life.desired_state import read_wanted, remember_let_go
+from fluxqueue.db.life.observations import save_foreign, save_gone, save_nodes, save_workloads
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from fluxqueue.db.observations import WorkloadSeen
-from fluxqueue.db.settling import Ungate
-from fluxqueue.db.wanted import Wanted
+from fluxqueue.db.life.desired_state import Wanted
+from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.db.life.settling import Ungate
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import Range, as_multirange
 from fluxqueue.fluxjob.node import NodeFact

@@ -12,9 +12,9 @@ from typing import Any, cast
 from fluxqueue.clock import Clock, ManualClock
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
-from fluxqueue.db.decisions import load_graph
-from fluxqueue.db.observations import WorkloadSeen, save_nodes, save_workloads
-from fluxqueue.db.settling import Ungate, settle
+from fluxqueue.db.life.decisions import load_graph
+from fluxqueue.db.life.observations import WorkloadSeen, save_nodes, save_workloads
+from fluxqueue.db.life.settling import Ungate, settle
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, ResourceRequest

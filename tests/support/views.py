@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.checking.view import Cluster, View
-from fluxqueue.db.snapshot import AllocationRow, FluxJobRow, Rows, SlotRow, UsageRow
+from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow, Rows, SlotRow, UsageRow
 from tests.support.workloads import batch_job
 
 NOW_S = 1_800_000_000

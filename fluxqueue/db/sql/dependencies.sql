@@ -1,7 +1,7 @@
 -- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
 -- The edges of a row and what their names stand for are written with the row; whoever changes what
 -- an edge waits for leaves an outbox row for the dependent, in the same transaction. Settling then
--- looks at the dependent under its lock (fluxqueue/db/dependencies.py).
+-- looks at the dependent under its lock (fluxqueue/db/life/dependencies.py).
 
 -- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
 -- compares the two.

@@ -13,7 +13,7 @@ from fluxqueue.controller import observer as module
 from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import seize
-from fluxqueue.db.observations import save_gone
+from fluxqueue.db.life.observations import save_gone
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from tests.support.rows import settings_for

@@ -13,8 +13,8 @@ from fluxqueue.clock import ManualClock
 from fluxqueue.controller.queues import QueueWatch, is_selected
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import seize
-from fluxqueue.db.observations import save_workloads
-from fluxqueue.db.queues import QueueSeen, save_queues
+from fluxqueue.db.life.observations import save_workloads
+from fluxqueue.db.life.queues import QueueSeen, save_queues
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXQUEUES, NAMESPACES

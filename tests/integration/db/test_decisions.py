@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.db.decisions import store_decisions
-from fluxqueue.db.observations import save_foreign
+from fluxqueue.db.life.decisions import store_decisions
+from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.outbox import due_tasks
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import DatabaseUnavailable

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from fluxqueue.db.rebuild import Found, take_over
-from fluxqueue.db.settling import Ungate
+from fluxqueue.db.life.rebuild import Found, take_over
+from fluxqueue.db.life.settling import Ungate
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.states import FluxJobState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluxqueue.db.observations import read_known, save_foreign, save_gone, save_nodes
+from fluxqueue.db.life.observations import read_known, save_foreign, save_gone, save_nodes
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import cast
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.db.observations import save_foreign
-from fluxqueue.db.snapshot import PromiseRow, read_rows
+from fluxqueue.db.life.observations import save_foreign
+from fluxqueue.db.reading.snapshot import PromiseRow, read_rows
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.observations import WorkloadSeen
+from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.db.life.queues import QueueSeen, read_figures, read_rules, save_queues
+from fluxqueue.db.life.waiting import appraise
 from fluxqueue.db.outbox import due_tasks
-from fluxqueue.db.queues import QueueSeen, read_figures, read_rules, save_queues
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.db.waiting import appraise
 from fluxqueue.errors import LostLeadership
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.policy.fair_share import decayed_use

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fluxqueue.db import leadership
-from fluxqueue.db.observations import save_foreign
-from fluxqueue.db.rebuild import Found, TakenOver, take_over
+from fluxqueue.db.life.observations import save_foreign
+from fluxqueue.db.life.rebuild import Found, TakenOver, take_over
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.states import FluxJobState as S
 from fluxqueue.scheduler.adoption import PlacedPod
@@ -185,7 +185,7 @@ async def test_a_crash_in_the_middle_is_no_crash(
     rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One transaction: it begins anew from nothing, and numbers are still those of before."""
-    from fluxqueue.db import rebuild
+    from fluxqueue.db.life import rebuild
 
     await rows.add_nodes(cpu_node("n0"))
     found = _found("a", _record(S.RUNNING, 70, "n0"), "n0")

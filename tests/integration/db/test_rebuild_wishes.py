@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.db import steering
-from fluxqueue.db.observations import WorkloadSeen
-from fluxqueue.db.published import read_published
-from fluxqueue.db.queues import QueueSeen, save_queues
-from fluxqueue.db.rebuild import Found, take_over
-from fluxqueue.db.wanted import read_wanted
+from fluxqueue.db.life import steering
+from fluxqueue.db.life.desired_state import read_wanted
+from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.db.life.published import read_published
+from fluxqueue.db.life.queues import QueueSeen, save_queues
+from fluxqueue.db.life.rebuild import Found, take_over
 from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import Record, read_record

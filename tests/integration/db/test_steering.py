@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from fluxqueue.db import accounting, steering
-from fluxqueue.db.wanted import read_wanted, remember_let_go
+from fluxqueue.db.life import steering
+from fluxqueue.db.life.desired_state import read_wanted, remember_let_go
+from fluxqueue.db.reading import accounting
 from fluxqueue.errors import InvalidInput
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload

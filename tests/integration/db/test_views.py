@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.db.observations import save_foreign
+from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request

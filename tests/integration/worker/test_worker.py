@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from fluxqueue.db import upkeep
+from fluxqueue.db import retention
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
@@ -166,7 +166,7 @@ async def test_a_task_whose_worker_died_is_removed_and_blocks_nobody(
         context = rows.context()
         await maintain(context)
         assert await rows.fetch(doing) == [{"task_name": "release"}]
-        assert await upkeep.rescue_stalled_tasks(rows.database) == []
+        assert await retention.rescue_stalled_tasks(rows.database) == []
         async with worker(database_url, cluster):
             await rows.add_nodes(cpu_node("n0"))
             await submit(rows, admin, "a")
@@ -186,7 +186,7 @@ async def test_retention_forgets_only_what_is_over_and_gone(rows_url: Rows) -> N
     await rows.execute(
         "UPDATE fluxjobs SET ended_at = ended_at - interval '2 days' WHERE ended_at IS NOT NULL"
     )
-    await upkeep.delete_old_rows(rows.database, retention_s=86400)
+    await retention.delete_old_rows(rows.database, retention_s=86400)
     assert set(await rows.states()) == {"kept", "runs"}
     await rows.check()
 

@@ -9,7 +9,7 @@ import pytest
 
 from fluxqueue.checking.check import compare
 from fluxqueue.checking.findings import Severity
-from fluxqueue.db.snapshot import (
+from fluxqueue.db.reading.snapshot import (
     AllocationRow,
     DriftRow,
     LateEffect,

@@ -7,7 +7,7 @@ from typing import Any
 
 from fluxqueue.controller.observe import see_workload
 from fluxqueue.controller.resync import Differences, Published, Sight, compare, publication
-from fluxqueue.db.rebuild import Present, RowSeen
+from fluxqueue.db.life.rebuild import Present, RowSeen
 from fluxqueue.workload.labels import GATE
 from tests.support.workloads import bare_pod, batch_job, owner
 

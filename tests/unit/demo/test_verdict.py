@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.db.figures import FluxJobLine, NodeLine, RunFigures
+from fluxqueue.db.reading.figures import FluxJobLine, NodeLine, RunFigures
 from fluxqueue.demo.ledger import Ledger
 from fluxqueue.demo.manifests import batch_scene, pi_scene
 from fluxqueue.demo.verdict import Outcome, judge

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.dependencies import LOCK_WITH_TARGETS, look_at
-from fluxqueue.db.observations import ANNOTATION, AUTHOR, tell_matcher
+from fluxqueue.db.life.dependencies import LOCK_WITH_TARGETS, look_at
+from fluxqueue.db.life.observations import ANNOTATION, AUTHOR, tell_matcher
 from fluxqueue.db.outbox import put, put_payloads
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import (

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.dependencies import BY_DEPENDENCY
-from fluxqueue.db.observations import ANNOTATION, AUTHOR, BY_QUEUE
+from fluxqueue.db.life.dependencies import BY_DEPENDENCY
+from fluxqueue.db.life.observations import ANNOTATION, AUTHOR, BY_QUEUE
 from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import InvalidInput

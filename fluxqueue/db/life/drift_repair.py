@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.observations import tell_matcher
+from fluxqueue.db.life.observations import tell_matcher
 from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 
@@ -30,13 +30,13 @@ WAY_OUT: Mapping[str, str] = {
 """What people can do where the repair does not apply."""
 
 
-async def heal(database: Database, invariant: str) -> int:
+async def repair(database: Database, invariant: str) -> int:
     """Repair what can be repaired safely of one kind of drift; give how many places."""
-    repair = _REPAIRS.get(invariant)
-    if repair is None:
+    mend = _REPAIRS.get(invariant)
+    if mend is None:
         return 0
     async with database.begin() as tx:
-        return await repair(tx)
+        return await mend(tx)
 
 
 async def _return_slots(tx: Transaction) -> int:

@@ -99,7 +99,7 @@ RETURNING uid, state, held_by, is_examined
 _INSERT_AS = _INSERT.replace("(\n    uid", "(\n    jobid, uid", 1).replace(
     "SELECT uid", "OVERRIDING SYSTEM VALUE SELECT jobid, uid", 1
 )
-"""For rows that had a number before: those of a database that was lost (``db.rebuild``)."""
+"""For rows that had a number before: those of a database that was lost (``db.life.rebuild``)."""
 
 # A BatchJob that is suspended in a later generation than our release made was suspended by its
 # author: its pods end, it goes back to the queue and stays held until it is resumed. (Before our

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.db import heal, upkeep
+from fluxqueue.db import retention
+from fluxqueue.db.life import drift_repair
 from fluxqueue.worker.maintain import maintain
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
@@ -31,11 +32,13 @@ async def _running(rows: Rows) -> None:
 
 
 BREAKS = {
-    heal.NO_SLOT: "UPDATE allocation_slots SET state = 'free', pod_uid = NULL"
+    drift_repair.NO_SLOT: "UPDATE allocation_slots SET state = 'free', pod_uid = NULL"
     " WHERE pod_uid = 'a-1'",
-    heal.NO_ALLOCATION: "UPDATE allocations SET is_live = false, ended_at = now() WHERE uid = 'a'",
-    heal.NOT_RETURNED: "UPDATE allocations SET is_live = false, ended_at = now() WHERE uid = 'b'",
-    heal.ENDED_HOLDS: "UPDATE fluxjobs SET state = 'Pending' WHERE uid = 'a'",
+    drift_repair.NO_ALLOCATION: "UPDATE allocations SET is_live = false, ended_at = now()"
+    " WHERE uid = 'a'",
+    drift_repair.NOT_RETURNED: "UPDATE allocations SET is_live = false, ended_at = now()"
+    " WHERE uid = 'b'",
+    drift_repair.ENDED_HOLDS: "UPDATE fluxjobs SET state = 'Pending' WHERE uid = 'a'",
 }
 
 
@@ -44,7 +47,7 @@ async def test_a_hand_in_the_tables(rows: Rows, invariant: str) -> None:
     """Every kind of drift is gone after it was seen twice, and every pod has a slot of its own."""
     await _running(rows)
     await rows.execute(BREAKS[invariant])
-    if invariant == heal.NO_SLOT:
+    if invariant == drift_repair.NO_SLOT:
         # Its slot is given back as well: there is none left to take again.
         await rows.execute(
             "UPDATE allocation_slots SET state = 'returned', returned_at = now()"
@@ -74,7 +77,7 @@ async def test_capacity_is_not_repaired_but_told(
     await rows.add_nodes(cpu_node("n0", cpu=1))
     seen = await maintain(rows.context())
     seen = await maintain(rows.context(), seen)
-    assert (heal.OVER_CAPACITY, "n0") in seen
+    assert (drift_repair.OVER_CAPACITY, "n0") in seen
     told = [r for r in caplog.records if r.getMessage() == "drift that stays"]
     assert told
     assert "kubectl drain" in told[0].__dict__["way_out"]
@@ -83,9 +86,9 @@ async def test_capacity_is_not_repaired_but_told(
 
 async def test_a_table_without_statistics_gets_them_once(rows: Rows) -> None:
     """As after a restore: a planner that knows nothing of 50,000 rows reads them all."""
-    await rows.see(*(workload(f"j{n}") for n in range(upkeep.ANALYZE_FROM)))
+    await rows.see(*(workload(f"j{n}") for n in range(retention.ANALYZE_FROM)))
     await rows.execute("SELECT pg_stat_force_next_flush()")
     await rows.execute("UPDATE outbox SET attempts = 0 WHERE id = 1")
-    analyzed = await upkeep.analyze_unknown(rows.database)
+    analyzed = await retention.analyze_unknown(rows.database)
     assert "fluxjobs" in analyzed
-    assert "fluxjobs" not in await upkeep.analyze_unknown(rows.database)
+    assert "fluxjobs" not in await retention.analyze_unknown(rows.database)

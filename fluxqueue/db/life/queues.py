@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.observations import tell_matcher
+from fluxqueue.db.life.observations import tell_matcher
 from fluxqueue.policy.fair_share import to_points
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, QueueRules, rules_or_none

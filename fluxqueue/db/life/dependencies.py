@@ -1,6 +1,6 @@
 """Dependencies of waiting FluxJobs: looked at under their locks, and let go when all are satisfied.
 
-Called by ``db.settling``. Triggers (``sql/dependencies.sql``) keep the edges and leave an outbox
+Called by ``settling``. Triggers (``sql/dependencies.sql``) keep the edges and leave an outbox
 row for a dependent whenever something it waits for has changed; here the present rows decide, so
 looking twice or late changes nothing. Who looks has locked the dependents and their targets.
 """

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.dependencies import BY_DEPENDENCY
-from fluxqueue.db.observations import (
+from fluxqueue.db.life.dependencies import BY_DEPENDENCY
+from fluxqueue.db.life.observations import (
     AUTHOR,
     BY_QUEUE,
     WorkloadSeen,
