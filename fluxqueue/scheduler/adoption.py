@@ -1,8 +1,8 @@
 """Adoption: what a workload's rows must say, from its objects and its published record. Pure.
 
 Used by ``db.life.rebuild`` where rows are missing or older than the cluster. Facts win over
-records: a pod that runs holds a slot on the node where it runs, whatever was written down. Nothing here
-ever asks for a pod to be moved, stopped or started again.
+records: a pod that runs holds a slot on the node where it runs, whatever was written down. Nothing
+here ever asks for a pod to be moved, stopped or started again.
 """
 
 from __future__ import annotations
