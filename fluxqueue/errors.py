@@ -19,6 +19,7 @@
     │   ├── Conflict            409: read again, then decide again
     │   ├── Invalid             422: the request contradicts the object's present state
     │   └── Gone                410: the watch is too old, list again
+    ├── EffectsFailed           a part of a task has failed; it is run again, what is done is done
     ├── LostLeadership          this process no longer holds the term; nothing was committed
     └── IllegalTransition       a state change that docs/state-machine.md does not have
 """
@@ -154,6 +155,12 @@ class Invalid(ApiError):
 
 class Gone(ApiError):
     """410: the resourceVersion is too old for a watch."""
+
+
+class EffectsFailed(FluxQueueError):
+    """Effects of a task have failed; their rows go on owing them, and the task is run again."""
+
+    is_retryable = True
 
 
 class LostLeadership(FluxQueueError):

@@ -44,9 +44,9 @@ OLDEST_WAITING_S = _gauge(
     "Age of the FluxJob that has waited longest (Pending or Reserved).",
     "queue",
 )
-OUTBOX = _gauge("fluxqueue_outbox_rows", "Effects still to be carried out.", "kind")
-OUTBOX_AGE_S = _gauge(
-    "fluxqueue_outbox_overdue_seconds", "How long the oldest due effect has been due.", "kind"
+OWED = _gauge("fluxqueue_owed", "FluxJobs whose rows owe an effect.", "task")
+OWED_AGE_S = _gauge(
+    "fluxqueue_owed_seconds", "For how long the oldest of those has been due.", "task"
 )
 DRIFT = _gauge("fluxqueue_drift_rows", "Broken invariants in the rows; 0 in health.")
 
@@ -72,6 +72,7 @@ UNGATED_S = Histogram(
 EFFECTS = _counter("fluxqueue_effects_total", "Effects tried: done or failed.", "kind", "outcome")
 HEALED = _counter("fluxqueue_drift_healed_total", "Places where drift was repaired.", "invariant")
 RESCUED = _counter("fluxqueue_tasks_rescued_total", "Tasks whose worker died.", "task")
+SWEPT = _counter("fluxqueue_effects_swept_total", "Effects that were owed and in no task.", "task")
 
 # --- leadership, API server, database, certificates ----------------------------------------------
 

@@ -69,9 +69,9 @@ def _has_lost_node(view: View) -> bool:
 def late_effects(view: View) -> Iterator[Finding]:
     """Effects that are overdue or keep failing: nothing is broken yet, somebody should look."""
     for effect in view.rows.late:
-        row = view.row_of.get(effect.key)
-        subject = row.subject if row else f"workload {effect.key}"
+        row = view.row_of.get(effect.uid)
+        subject = row.subject if row else f"workload {effect.uid}"
         detail = f"overdue by {effect.overdue_s} s after {effect.attempts} attempts"
         if effect.last_error:
             detail += f": {effect.last_error}"
-        yield Finding(f"effect {effect.kind} lags", subject, detail, Severity.WARNING)
+        yield Finding(f"effect {effect.task} lags", subject, detail, Severity.WARNING)

@@ -26,12 +26,12 @@ PATIENCE_S = 600.0
 
 _LIVE = tuple(state for state in FluxJobState if state not in FINAL)
 _WAITING = (FluxJobState.PENDING, FluxJobState.RESERVED)
-_EFFECTS = (TaskName.RELEASE, TaskName.UNGATE, TaskName.CLEANUP, TaskName.STATUS)
+_EFFECTS = (TaskName.RELEASE, TaskName.SETTLE, TaskName.PUBLISH)
 _ALL = (
     metrics.FLUXJOBS,
     metrics.OLDEST_WAITING_S,
-    metrics.OUTBOX,
-    metrics.OUTBOX_AGE_S,
+    metrics.OWED,
+    metrics.OWED_AGE_S,
 )
 
 
@@ -63,9 +63,9 @@ def show(found: QueueGauges) -> None:
             metrics.FLUXJOBS.labels(queue, str(state)).set(number)
         oldest_s = max(found.oldest_s.get((queue, state), 0.0) for state in _WAITING)
         metrics.OLDEST_WAITING_S.labels(queue).set(oldest_s)
-    for kind in {*found.outbox, *map(str, _EFFECTS)}:
-        metrics.OUTBOX.labels(kind).set(found.outbox.get(kind, 0))
-        metrics.OUTBOX_AGE_S.labels(kind).set(found.overdue_s.get(kind, 0.0))
+    for task in {*found.owed, *map(str, _EFFECTS)}:
+        metrics.OWED.labels(task).set(found.owed.get(task, 0))
+        metrics.OWED_AGE_S.labels(task).set(found.overdue_s.get(task, 0.0))
     metrics.DRIFT.set(found.drift)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue.db.life.observations import AUTHOR, WorkloadSeen
+from fluxqueue.db.life.holders import AUTHOR
+from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import NO_INDEXES, as_multirange
 from fluxqueue.workload import batch, pods
@@ -17,6 +18,12 @@ from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
 from fluxqueue.workload.managed import JOB, is_author_suspended, kind_of
+from fluxqueue.workload.pinning import (
+    has_required_affinity,
+    is_pinnable,
+    pinned_node,
+    without_pin,
+)
 
 _POD_METADATA = (
     "name",
@@ -81,6 +88,9 @@ def see_workload(
     """
     words = batch if kind_of(workload) == JOB else pods
     meta = workload["metadata"]
+    pinned_to = pinned_node(workload) if words is batch else None
+    if pinned_to is not None:
+        workload = without_pin(workload)
     wishes = read_wishes(workload)
     request = words.to_request(workload, default_cpu_m=default_cpu_m)
     fact = words.workload_fact(workload)
@@ -112,6 +122,9 @@ def see_workload(
         has_hold=wishes.is_held,
         generation=int(meta.get("generation") or 0),
         ended_indexes=_ended_indexes(workload, facts),
+        has_affinity=has_required_affinity(spec),
+        is_pinnable=words is batch and is_pinnable(workload),
+        pinned_to=pinned_to,
     )
 
 
@@ -134,6 +147,7 @@ def see_facts(
         pods=facts,
         generation=int(workload["metadata"].get("generation") or 0),
         ended_indexes=_ended_indexes(workload, facts),
+        pinned_to=pinned_node(workload) if words is batch else None,
     )
 
 

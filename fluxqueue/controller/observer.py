@@ -32,13 +32,12 @@ from fluxqueue.db.life.observations import (
     WorkloadSeen,
     read_known,
     save_foreign,
-    save_gone,
     save_nodes,
     save_workloads,
 )
+from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.life.queues import queue_names, save_queues
 from fluxqueue.db.life.rebuild import read_present
-from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -271,7 +270,7 @@ class Observer:
             await save_foreign(tx, *foreign)
             taken = await resync.write(tx, differences)
             await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s)
-            tx.wake(TaskName.SCHEDULE)
+            await tx.wake_matcher()
         self._know(differences.flux_uids)
         seen = [*differences.changed, *(one.seen for one in differences.found)]
         self._remember(seen, differences.gone, foreign)
@@ -310,7 +309,7 @@ class Observer:
                 async with self._database.begin() as tx:
                     await check_term(tx, ROLE, self._term)
                     if await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s):
-                        tx.wake(TaskName.SCHEDULE)
+                        await sweep(tx)
             except DatabaseUnavailable as error:
                 logger.warning("database away", extra={"action": "confirm", "error": str(error)})
             except LostLeadership:
@@ -362,10 +361,8 @@ class Observer:
             # First: what names a queue that was made just before it must find it.
             if batch["queue"]:
                 await save_queues(tx, *queues)
-            if seen:
-                await save_workloads(tx, seen)
-            if gone:
-                await save_gone(tx, gone)
+            if seen or gone:
+                await save_workloads(tx, seen, gone, before=self._written)
             if batch["node"]:
                 await save_nodes(tx, *nodes)
             if batch["foreign"]:

@@ -17,11 +17,10 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.life.observations import WorkloadSeen, save_gone, save_workloads
+from fluxqueue.db.life.observations import WorkloadSeen, save_workloads
+from fluxqueue.db.life.published import owe_status
 from fluxqueue.db.life.rebuild import Found, Present, RowSeen, TakenOver, take_over
 from fluxqueue.db.life.settling import settle
-from fluxqueue.db.outbox import put
-from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import is_in
@@ -296,11 +295,11 @@ async def write(tx: Transaction, differences: Differences) -> TakenOver:
     for start in range(0, len(changed), CHUNK):
         await save_workloads(tx, differences.changed[start : start + CHUNK])
     if differences.gone:
-        await save_gone(tx, differences.gone)
+        await save_workloads(tx, (), differences.gone)
     if differences.found:
         await settle(tx, sorted([*changed, *differences.gone]))
     taken = await take_over(tx, differences.found)
-    await put(tx, TaskName.STATUS, differences.unpublished)
+    await owe_status(tx, differences.unpublished)
     return taken
 
 

@@ -1,14 +1,13 @@
-"""The database as the processes use it: one engine, one task application, transactions that wake.
+"""The database as the processes use it: one engine, one task application, transactions.
 
 Made once per process by its entry point and handed to the stores. The only place that begins a
-transaction, so that error translation, the actor of the audit trail and the wake-up after commit
-cannot be forgotten.
+transaction, so that error translation and the actor of the audit trail cannot be forgotten.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +16,7 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fluxqueue.db.engine import create_engine, translated_errors
-from fluxqueue.db.task_queue import TaskName, make_app, wake, wake_now
+from fluxqueue.db.task_queue import TaskName, make_app
 from fluxqueue.settings import Settings
 
 
@@ -28,13 +27,10 @@ def statement(sql: str) -> TextClause:
 
 
 class Transaction:
-    """An open transaction: statements as text with named parameters, and tasks to wake."""
+    """An open transaction: statements as text with named parameters."""
 
-    def __init__(self, database: Database, connection: AsyncConnection) -> None:
-        self._database = database
+    def __init__(self, connection: AsyncConnection) -> None:
         self.connection = connection
-        self._wanted: set[TaskName] = set()
-        self._already_waiting: set[TaskName] = set()
 
     async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
         """Run one statement and give all its rows."""
@@ -57,28 +53,22 @@ class Transaction:
         """
         return (await self.connection.execute(statement(sql), values)).rowcount
 
-    def wake(self, *tasks: TaskName) -> None:
-        """Ask for tasks with this transaction; asking twice is asking once."""
-        self._wanted.update(tasks)
+    async def defer(self, task: TaskName, uids: Collection[str]) -> None:
+        """Defer ``task`` for workloads whose rows this transaction has not locked.
 
-    async def defer_tasks(self) -> None:
-        """Defer the tasks asked for. ``Database.begin`` does this last, just before the commit.
-
-        Last and in one order, because two transactions that defer the same task wait for each
-        other (a unique index on the queueing lock): before row locks that would be a deadlock,
-        and early in a long cycle it would hold up everybody else.
+        Where it writes the row, what it owes goes into the row (``settle_at`` and its kin), and
+        the row's trigger defers the task.
         """
-        for task in sorted(self._wanted - self._already_waiting):
-            if not await wake(self._database.app, task, self.connection):
-                self._already_waiting.add(task)
+        if uids:
+            await self.execute(
+                "SELECT fluxqueue_defer(:task, CAST(:uids AS text[]))",
+                task=task.value,
+                uids=sorted(uids),
+            )
 
-    async def wake_again(self) -> None:
-        """After the commit: ask once more for what was waiting before it, and may have run since.
-
-        That run did not see our rows.
-        """
-        for task in sorted(self._already_waiting):
-            await wake_now(self._database.app, task)
+    async def wake_matcher(self) -> None:
+        """Ask for a cycle for a reason that no row shows."""
+        await self.execute("SELECT fluxqueue_wake_matcher()")
 
 
 class Database:
@@ -111,7 +101,7 @@ class Database:
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
-        """Open a transaction; commit at the end, then wake what was already waiting.
+        """Open a transaction; commit at the end.
 
         Raises
         ------
@@ -121,13 +111,28 @@ class Database:
         """
         with translated_errors():
             async with self.engine.begin() as connection:
-                transaction = Transaction(self, connection)
-                yield transaction
-                await transaction.defer_tasks()
-            await transaction.wake_again()
+                yield Transaction(connection)
 
-    async def wake(self, *tasks: TaskName) -> None:
-        """Ask for tasks outside any transaction."""
+    async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
+        """Run one statement that is a transaction by itself, and give its rows.
+
+        Raises
+        ------
+        DatabaseUnavailable
+            As of ``begin``.
+        """
         with translated_errors():
-            for task in tasks:
-                await wake_now(self.app, task)
+            async with self.engine.connect() as connection:
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                return await Transaction(connection).fetch(sql, **values)
+
+    async def execute(self, sql: str, **values: Any) -> int:
+        """Run one statement that is a transaction by itself; give the number of rows touched."""
+        with translated_errors():
+            async with self.engine.connect() as connection:
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                return await Transaction(connection).execute(sql, **values)
+
+    async def wake_matcher(self) -> None:
+        """Ask for a cycle outside any transaction."""
+        await self.execute("SELECT fluxqueue_wake_matcher()")

@@ -104,6 +104,12 @@ async def confirm(tx: Transaction, role: str, *, term: int, duration_s: float) -
     return row is not None and bool(row["had_lapsed"])
 
 
+OBSERVED = """
+NOT EXISTS (SELECT FROM leadership WHERE role = 'controller' AND expires_at <= now())
+"""
+"""The same as a condition of statements that look for what is to be done on the cluster."""
+
+
 async def is_observed(tx: Transaction) -> bool:
     """Whether somebody compares the rows with the cluster; nothing is decided otherwise.
 

@@ -1,35 +1,11 @@
-"""Statements of the ``maintain`` task and of ``fluxqueue check``: rescue, retention, drift."""
+"""Retention: what is over and gone is forgotten after a time. Called by the ``maintain`` task."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from fluxqueue.db.database import Database
-
-STALLED_S = 30
-"""A worker without a heartbeat for this long is dead (procrastinate's own figure)."""
 
 ANALYZE_FROM = 1000
 """Rows of a table from which a plan without statistics hurts."""
-
-
-async def rescue_stalled_tasks(database: Database) -> list[str]:
-    """Remove tasks whose worker died while running them; give their names.
-
-    Our tasks carry no arguments and drain rows, so a lost run needs no repeating: the sweep wakes
-    the task as long as anything is due. procrastinate itself would leave the row ``doing``.
-    """
-    async with database.begin() as tx:
-        rows = await tx.fetch(
-            """
-            DELETE FROM procrastinate.procrastinate_jobs j WHERE status = 'doing' AND NOT EXISTS (
-                SELECT FROM procrastinate.procrastinate_workers w WHERE w.id = j.worker_id
-                AND w.last_heartbeat > now() - make_interval(secs => :stalled_s))
-            RETURNING task_name
-            """,
-            stalled_s=STALLED_S,
-        )
-    return [row["task_name"] for row in rows]
 
 
 ACCOUNTING_RETENTION_S = 400 * 86400
@@ -62,7 +38,11 @@ async def delete_old_rows(
         await tx.execute(
             "DELETE FROM procrastinate.procrastinate_jobs WHERE id IN ("
             " SELECT id FROM procrastinate.procrastinate_jobs"
-            " WHERE status IN ('succeeded', 'failed', 'cancelled', 'aborted') LIMIT 5000)"
+            " WHERE status IN ('succeeded', 'failed', 'cancelled', 'aborted')"
+            # Their worker lives and has lost them; what they were for was deferred anew.
+            " OR (status = 'doing' AND EXISTS (SELECT FROM procrastinate.procrastinate_events e"
+            "     WHERE e.job_id = procrastinate_jobs.id AND e.type = 'started'"
+            "     AND e.at < now() - interval '1 h')) LIMIT 5000)"
         )
 
 
@@ -82,9 +62,3 @@ async def analyze_unknown(database: Database) -> list[str]:
         for row in rows:
             await tx.execute(f'ANALYZE "{row["relname"]}"')
     return [row["relname"] for row in rows]
-
-
-async def drift(database: Database) -> list[dict[str, Any]]:
-    """Rows of the ``drift`` view: broken invariants, none in health."""
-    async with database.begin() as tx:
-        return await tx.fetch("SELECT invariant, subject, detail FROM drift")

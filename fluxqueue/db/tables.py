@@ -11,8 +11,7 @@ reservations       planned starts of the last cycle, replaced as a whole by each
 pods               our pods as last seen (only non-final ones)
 nodes              nodes as last seen
 foreign_usage      pods of others that are bound to a node
-graph_changes      what the matcher's graph has not yet taken in; consumed by the cycle
-outbox             effects to be carried out on the cluster, and workloads to be looked at
+graph_changes      what no cycle has taken in yet; consumed by the next one
 leadership         who may match, and who may observe, under which term
 history            who did what to which FluxJob, and when
 schema_floor       the oldest code that still works on this schema
@@ -75,7 +74,31 @@ fluxjobs = Table(
     Column("workload_kind", Text, nullable=False),
     Column("workload_name", Text, nullable=False),
     Column("flux_uid", Text, comment="UID of the FluxJob object"),
-    Column("flux_rv", Text, comment="resourceVersion of the FluxJob after our last write"),
+    Column(
+        "published",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="version that the FluxJob object shows",
+    ),
+    Column("published_at", DateTime(timezone=True), comment="when that was written"),
+    Column("told", Text, comment="state that the last Event told"),
+    Column(
+        "publish_at",
+        DateTime(timezone=True),
+        comment="owed: its status is to be written, from then on",
+    ),
+    Column(
+        "release_at",
+        DateTime(timezone=True),
+        comment="owed: its workload object is to be made what the row says",
+    ),
+    Column(
+        "settle_at",
+        DateTime(timezone=True),
+        comment="owed: a look at its pods, slots or begin time, from then on",
+    ),
+    Column("last_error", Text, comment="why what is owed has failed last"),
     Column("user_name", Text, nullable=False, server_default="", comment="who submitted it"),
     Column("queue", Text, nullable=False, server_default="default"),
     Column("set_queue", Text, comment="where an operator moved it; wins over the author's"),
@@ -101,6 +124,21 @@ fluxjobs = Table(
     Column("cancel_by", Text, comment="who wants its workload deleted"),
     Column("requeues", Integer, nullable=False, server_default="0"),
     Column("let_go_at", BigInteger, comment="generation of the BatchJob that our release made"),
+    Column(
+        "has_affinity",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="its pods require node affinity of their own",
+    ),
+    Column(
+        "is_pinnable",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="its pod template may name the one node of all its slots",
+    ),
+    Column("pinned_to", Text, comment="node that its pod template names since its release"),
     Column("ignored", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("wanted", Integer, nullable=False, server_default="0"),
     Column("lacking", Integer, nullable=False, server_default="0", comment="slots to be added"),
@@ -153,6 +191,13 @@ Index(
     postgresql_where=text(f"state NOT IN ({_FINAL})"),
 )
 Index("ix_fluxjobs_lacking", fluxjobs.c.jobid, postgresql_where=text("lacking > 0"))
+Index(
+    "ix_fluxjobs_owed",
+    fluxjobs.c.uid,
+    postgresql_where=text(
+        "publish_at IS NOT NULL OR release_at IS NOT NULL OR settle_at IS NOT NULL"
+    ),
+)
 Index("ix_fluxjobs_namespace_name", fluxjobs.c.namespace, fluxjobs.c.name)
 Index("ix_fluxjobs_namespace_workload_name", fluxjobs.c.namespace, fluxjobs.c.workload_name)
 Index("ix_fluxjobs_ended_at", fluxjobs.c.ended_at, postgresql_where=text("ended_at IS NOT NULL"))
@@ -270,23 +315,15 @@ graph_changes = Table(
     "graph_changes",
     metadata,
     Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("kind", Text, nullable=False, comment="node, queue: its name; allocation: its id"),
+    Column(
+        "kind",
+        Text,
+        nullable=False,
+        comment="node, queue: its name; allocation: its id; fluxjob: its uid",
+    ),
     Column("key", Text, nullable=False),
-    CheckConstraint("kind IN ('node', 'allocation', 'queue')", name="kind"),
+    CheckConstraint("kind IN ('node', 'allocation', 'queue', 'fluxjob')", name="kind"),
 )
-
-outbox = Table(
-    "outbox",
-    metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("kind", Text, nullable=False, comment="the task that drains it"),
-    Column("key", Text, nullable=False, comment="UID of the workload or pod"),
-    Column("payload", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
-    Column("attempts", Integer, nullable=False, server_default="0"),
-    Column("due_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
-    Column("last_error", Text),
-)
-Index("ix_outbox_kind_due", outbox.c.kind, outbox.c.due_at, outbox.c.id)
 
 leadership = Table(
     "leadership",

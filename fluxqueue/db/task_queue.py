@@ -1,25 +1,23 @@
-"""The procrastinate application's names, and waking a task inside the caller's transaction.
+"""The procrastinate application: names, queues, and how what fails is tried again.
 
-A task drains rows; it carries no arguments, so any number of wishes to run it are one waiting task
-(``queueing_lock`` = its name). ``wake`` is used by every transaction that leaves work behind.
-
-Why ``wake`` alone is not enough: a task that was *waiting* when we asked may be fetched before we
-commit, and then does not see our rows. ``Database.begin`` therefore asks once more after the
-commit for the tasks that were already waiting, and the worker's sweep covers a crash in between.
+Tasks that act on workloads name them (``uids``) and are deferred by the rows' own triggers
+(``sql/tasks.sql``) in the transaction that owes them. What is owed stands in the rows: a task that
+comes twice, or finds that another was faster, does nothing. Used by ``database`` and ``worker``.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 import procrastinate
 import psycopg_pool
-from procrastinate.exceptions import AlreadyEnqueued
-from procrastinate.jobs import JobDeferrer
-from sqlalchemy.ext.asyncio import AsyncConnection
+from procrastinate import BaseRetryStrategy, RetryDecision
+from procrastinate.jobs import Job as Task
+from procrastinate.jobs import Status
 
-from fluxqueue.db.engine import check_writable, connect_args, libpq_url
+from fluxqueue.db.engine import check_writable, connect_args, libpq_url, translated_errors
 from fluxqueue.settings import Settings
 
 POOL_MAX = 4
@@ -30,21 +28,59 @@ RECONNECT_S = 1.0
 """The pool doubles its pauses between attempts for this long, then each use of it tries anew. (Its
 own five minutes end in pauses of half a minute, which would pass after the database is back.)"""
 
+RETRY_MIN_S, RETRY_MAX_S = 1, 30
+
+HEARTBEAT_S, STALLED_S = 3.0, 15.0
+"""How often a worker says that it lives, and after which silence its tasks are given to others."""
+
 
 class TaskName(StrEnum):
-    """Tasks of the worker pool; the outbox kinds carry the names of the tasks that drain them."""
+    """Tasks of the worker pool."""
 
     SCHEDULE = "schedule"
     RELEASE = "release"
-    UNGATE = "ungate"
-    CLEANUP = "cleanup"
-    STATUS = "status"
+    SETTLE = "settle"
+    PUBLISH = "publish"
+    SWEEP = "sweep"
     MAINTAIN = "maintain"
 
     @property
     def queue(self) -> str:
-        """The procrastinate queue: ``schedule`` has one owner, the rest any worker."""
-        return "schedule" if self is TaskName.SCHEDULE else "effects"
+        """The procrastinate queue: ``schedule`` has one owner, the rest any worker.
+
+        In ``later`` is what may wait for a moment; no insert wakes anybody for it.
+        """
+        return _QUEUES.get(self, LATER)
+
+
+EFFECTS, LATER = "effects", "later"
+_QUEUES = {
+    TaskName.SCHEDULE: "schedule",
+    TaskName.RELEASE: EFFECTS,
+    TaskName.SETTLE: EFFECTS,
+}
+
+
+class Backoff(BaseRetryStrategy):
+    """Try for ever, ever more slowly: each task ends when nothing is owed any more."""
+
+    def get_retry_decision(self, *, exception: BaseException, job: Task) -> RetryDecision:
+        """Say when a task that has failed is run again."""
+        del exception  # what it was stands in the log; all are tried again
+        return RetryDecision(
+            retry_in={"seconds": min(RETRY_MAX_S, RETRY_MIN_S * 2 ** min(job.attempts, 10))}
+        )
+
+
+def every(seconds: float) -> str:
+    """Write an interval as cron (with seconds): the longest one of even steps within it."""
+    whole = max(1, int(seconds))
+    if whole < 60:
+        return f"*/{max(n for n in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30) if n <= whole)} * * * * *"
+    minutes = min(whole // 60, 60)
+    if minutes == 60:
+        return "0 0 * * * *"
+    return f"0 */{max(n for n in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30) if n <= minutes)} * * * *"
 
 
 def make_app(settings: Settings, *, role: str) -> procrastinate.App:
@@ -56,8 +92,14 @@ def make_app(settings: Settings, *, role: str) -> procrastinate.App:
         max_size=POOL_MAX,
         timeout=settings.db_pool_timeout_s,
         pool_factory=_writable_pool,
+        # Each of its operations is one statement; LISTEN takes the keyword itself (not in kwargs).
+        configure=_autocommit,
     )
     return procrastinate.App(connector=connector)
+
+
+async def _autocommit(connection: Any) -> None:
+    await connection.set_autocommit(True)
 
 
 def _writable_pool(**options: Any) -> psycopg_pool.AsyncConnectionPool[Any]:
@@ -65,27 +107,21 @@ def _writable_pool(**options: Any) -> psycopg_pool.AsyncConnectionPool[Any]:
     return psycopg_pool.AsyncConnectionPool(**{**options, **ours})
 
 
-async def wake(app: procrastinate.App, task: TaskName, connection: AsyncConnection) -> bool:
-    """Ask for ``task`` within the transaction of ``connection``.
+async def rescue_stalled(app: procrastinate.App) -> list[str]:
+    """Have the tasks of workers that died run again, at once; give their names.
 
-    Returns False where it is already waiting: the caller must ask again after its commit.
+    procrastinate leaves them ``doing`` for ever. A periodic task is not repeated: its next time
+    comes.
     """
-    raw = (await connection.get_raw_connection()).driver_connection
-    try:
-        async with connection.begin_nested():
-            await _deferrer(app, task, connection=raw).defer_async()
-    except AlreadyEnqueued:
-        return False
-    return True
-
-
-async def wake_now(app: procrastinate.App, task: TaskName) -> None:
-    """Ask for ``task`` on the application's own connection; harmless if it is already waiting."""
-    try:
-        await _deferrer(app, task).defer_async()
-    except AlreadyEnqueued:
-        return
-
-
-def _deferrer(app: procrastinate.App, task: TaskName, **options: Any) -> JobDeferrer:
-    return app.configure_task(task.value, queue=task.queue, queueing_lock=task.value, **options)
+    rescued: list[str] = []
+    with translated_errors():
+        for task in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S):
+            assert task.id is not None, "it was read from its table"
+            if task.queueing_lock is None:
+                await app.job_manager.retry_job_by_id_async(task.id, datetime.now(UTC))
+            else:
+                await app.job_manager.finish_job_by_id_async(
+                    task.id, Status.ABORTED, delete_job=True
+                )
+            rescued.append(task.task_name)
+    return rescued

@@ -1,8 +1,8 @@
 """How a released workload is followed: which pod holds which slot, and when slots go back.
 
-One pure function, ``follow``, called by the worker's ``ungate`` and ``cleanup`` tasks with what the
-rows say. It never looks at an event, only at the present facts, so any number of repeats and any
-order of observations give the same end.
+One pure function, ``follow``, called by the worker's ``settle`` task with what the rows say. It
+never looks at an event, only at the present facts, so any number of repeats and any order of
+observations give the same end.
 
 The rules (design: life of a batch workload, steps 6 to 8):
 
@@ -24,6 +24,8 @@ The rules (design: life of a batch workload, steps 6 to 8):
   another beside it.
 - A pod that was let go to a node that no longer exists, and is bound to none, is given up: its
   BatchJob makes another. A pod that may run is never touched.
+- Pods of a workload that was released in its template come without a gate and take their slots as
+  they come. If their node is lost and none of them has got there, all of it has to be placed anew.
 - A workload that is to vacate (requeued, or suspended by its author) gives each slot back as its
   pod ends and gets none; when none is held it goes back to the queue.
 """
@@ -94,13 +96,15 @@ class WorkloadFact:
 
     ``wanted`` is how many pods it may still run at once (parallelism, bounded by the completions
     left); ``result`` is set when it has reported its end; ``is_deleting`` when it is gone or going;
-    ``is_vacating`` when its pods are to go and it is to wait again.
+    ``is_vacating`` when its pods are to go and it is to wait again; ``is_pinned`` when its pods
+    come without a gate, because its template names the node of all its slots.
     """
 
     wanted: int
     result: FluxJobState | None = None
     is_deleting: bool = False
     is_vacating: bool = False
+    is_pinned: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -113,7 +117,8 @@ class FollowDecision:
     """What must change: slots by number, pods by uid, and perhaps the state.
 
     ``lacking`` is how many slots the matcher shall add; with ``is_ended`` and with ``is_requeued``
-    the allocation ends. ``evict`` are pods that can start nowhere any more.
+    the allocation ends. ``evict`` are pods that can start nowhere any more; ``must_vacate`` says
+    that none of them can, and that every other would come to the same place.
     """
 
     assign: tuple[tuple[int, str], ...] = ()
@@ -124,6 +129,7 @@ class FollowDecision:
     is_ended: bool = False
     is_requeued: bool = False
     evict: tuple[str, ...] = ()
+    must_vacate: bool = False
 
 
 def follow(
@@ -154,6 +160,11 @@ def follow(
     if workload.is_vacating and not workload.is_over:
         return _vacate(freed, unheld, is_held=bool(held), has_started=started)
     is_lost = any(slot.is_lost for slot in unheld)
+    if workload.is_pinned and not workload.is_over:
+        is_lost |= any(slot.is_lost for slot in holders.values())
+        if is_lost and not any(pod.node for pod in live.values()):
+            return FollowDecision(free=freed, must_vacate=True)
+        is_lost = False
     if is_lost and not held and state is FluxJobState.ALLOCATED:
         return _requeue(freed, unheld)
     decision = _go_on(workload, live, slots, holders, unheld)
@@ -179,7 +190,7 @@ def _go_on(
     # Whoever is of an index that has its slot waits until that slot is there; it needs no other.
     bound = {live[uid].index for uid in holders if uid not in leaving} - {None}
     shared = _share([s for s in unheld if s.number not in useless], bound)
-    waiting = [] if workload.is_over else _waiting(live, holders, bound)
+    waiting = [] if workload.is_over else _waiting(live, holders, bound, workload)
     wanted = 0 if workload.is_over else workload.wanted
     active = {uid for uid, pod in live.items() if not pod.is_terminating} - leaving
     assign = _assign(waiting, shared, len(slots), is_more_to_come=len(active) < wanted)
@@ -188,11 +199,14 @@ def _go_on(
     room = wanted - len(uses)
     spare = [number for number in shared if number not in taken]
     keep = max(0, room)
+    # Pods that all go to one node can use no slot elsewhere: they wait for one of theirs.
+    lacking = max(0, min(len(waiting) - len(assign), room - len(spare[:keep])))
+    lacking = 0 if workload.is_pinned else lacking
     return FollowDecision(
         assign=tuple(assign),
         give_back=(*useless, *sorted(spare[keep:])),
-        lacking=max(0, min(len(waiting) - len(assign), room - len(spare[:keep]))),
-        evict=() if workload.is_over else _stranded(live, slots),
+        lacking=lacking,
+        evict=() if workload.is_over or workload.is_pinned else _stranded(live, slots),
     )
 
 
@@ -253,11 +267,18 @@ def _end(workload: WorkloadFact) -> FluxJobState:
 
 
 def _waiting(
-    live: Mapping[str, PodFact], holders: Container[str], bound: Collection[int | None]
+    live: Mapping[str, PodFact],
+    holders: Container[str],
+    bound: Collection[int | None],
+    workload: WorkloadFact,
 ) -> list[PodFact]:
-    """Gated pods that are to get a slot, in the order in which they do: one of each index."""
+    """Pods that are to get a slot, in the order in which they do: one of each index."""
     found = sorted(
-        (p for p in live.values() if p.is_gated and not p.is_terminating and p.uid not in holders),
+        (
+            p
+            for p in live.values()
+            if (p.is_gated or workload.is_pinned) and not p.is_terminating and p.uid not in holders
+        ),
         key=lambda p: (p.index if p.index is not None else -1, p.name),
     )
     served = set(bound)

@@ -32,6 +32,7 @@ FIELDS = (
     "operator",
     "queue",
     "acceptedBy",
+    "authorHold",
 )
 """Fields of the status that are read here."""
 
@@ -43,7 +44,8 @@ class Record:
     """A decision as published. Times are epoch seconds; None is *not said*.
 
     ``held_by``, ``set_priority`` and ``set_queue`` are what an operator set, ``requeue_by`` and
-    ``cancel_by`` what one has asked for. ``accepted_by`` is the queue that took it in.
+    ``cancel_by`` what one has asked for. ``accepted_by`` is the queue that took it in,
+    ``author_hold`` the way in which its author holds it.
     """
 
     flux_uid: str
@@ -61,6 +63,7 @@ class Record:
     requeue_by: str | None = None
     cancel_by: str | None = None
     accepted_by: str | None = None
+    author_hold: str | None = None
     troubles: tuple[str, ...] = ()
 
 
@@ -99,6 +102,7 @@ def read_record(fluxjob: Mapping[str, Any]) -> Record:
         requeue_by=field("operator.requeueBy", operator, str),
         cancel_by=field("operator.cancelBy", operator, str),
         accepted_by=_accepted_by(status),
+        author_hold=field("authorHold", status, str),
         troubles=tuple(troubles),
     )
 

@@ -1,4 +1,4 @@
-"""One worker process: effect tasks always, the ``schedule`` task while it holds the matcher's role.
+"""One worker process: tasks for workloads always, ``schedule`` while it holds the matcher's role.
 
 Entry point of ``fluxqueue worker``. It supervises what procrastinate would give up: a worker loop
 that ends, for whatever reason, is started again, because a database restart ends its listener and
@@ -12,21 +12,34 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+import procrastinate
+
 from fluxqueue import metrics
 from fluxqueue.db import leadership
-from fluxqueue.db.task_queue import TaskName
+from fluxqueue.db.task_queue import (
+    EFFECTS,
+    HEARTBEAT_S,
+    LATER,
+    STALLED_S,
+    Backoff,
+    TaskName,
+    every,
+)
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.drain import drain
-from fluxqueue.worker.maintain import maintain_for_ever, sweep_for_ever
-from fluxqueue.worker.publish import publish_batch
+from fluxqueue.worker.maintain import SWEEP_S, Maintenance
+from fluxqueue.worker.publish import publish_statuses
 from fluxqueue.worker.queue_keeping import QueueKeeper
-from fluxqueue.worker.release import release_batch, settle_batch
+from fluxqueue.worker.release import release_workloads
 from fluxqueue.worker.schedule import ROLE, Matcher
+from fluxqueue.worker.settle import settle_workloads
 
 logger = logging.getLogger(__name__)
 
 RESTART_MIN_S, RESTART_MAX_S = 0.2, 5.0
+
+LATER_POLLING_S = 0.25
+"""A status is due a moment after its row has changed, in steps of so much (sql/transitions.sql)."""
 
 
 class Worker:
@@ -35,32 +48,50 @@ class Worker:
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
         self._matcher: Matcher | None = None
+        self._app = context.database.app
+        # Each loop of an application defers all its periodic tasks: these have their own.
+        self._later = procrastinate.App(connector=self._app.connector)
         self._register_tasks()
+        self._register_later(Maintenance(context))
 
     def _register_tasks(self) -> None:
-        context, app = self._context, self._context.database.app
+        context = self._context
 
-        def register(task: TaskName, body: Callable[[], Awaitable[None]]) -> None:
-            # No retry: it does not go together with a queueing lock, and the rows carry their own.
-            app.task(name=task.value, queue=task.queue, queueing_lock=task.value)(body)
+        async def release(uids: list[str]) -> None:
+            await release_workloads(context, uids)
 
-        async def release() -> None:
-            await drain(context, TaskName.RELEASE, lambda rows: release_batch(context, rows))
+        async def settle(uids: list[str]) -> None:
+            await settle_workloads(context, uids)
 
-        async def ungate() -> None:
-            await drain(context, TaskName.UNGATE, lambda rows: settle_batch(context, rows))
+        for name, body in ((TaskName.RELEASE, release), (TaskName.SETTLE, settle)):
+            self._app.task(name=name.value, queue=name.queue, retry=Backoff())(body)
+        # A cycle that failed is run again by the rows: what it owes stands there.
+        schedule = TaskName.SCHEDULE
+        self._app.task(name=schedule.value, queue=schedule.queue)(self._schedule)
 
-        async def cleanup() -> None:
-            await drain(context, TaskName.CLEANUP, lambda rows: settle_batch(context, rows))
+    def _register_later(self, maintenance: Maintenance) -> None:
+        context = self._context
 
-        async def status() -> None:
-            await drain(context, TaskName.STATUS, lambda rows: publish_batch(context, rows))
+        async def publish(uids: list[str]) -> None:
+            await publish_statuses(context, uids)
 
-        register(TaskName.RELEASE, release)
-        register(TaskName.UNGATE, ungate)
-        register(TaskName.CLEANUP, cleanup)
-        register(TaskName.STATUS, status)
-        register(TaskName.SCHEDULE, self._schedule)
+        async def sweep(timestamp: int) -> None:
+            del timestamp  # when it was to run; it does not matter
+            await maintenance.sweep()
+
+        async def maintain(timestamp: int) -> None:
+            del timestamp
+            await maintenance.maintain()
+
+        self._later.task(name=TaskName.PUBLISH.value, queue=LATER, retry=Backoff())(publish)
+        periodic = (
+            (TaskName.SWEEP, sweep, SWEEP_S),
+            (TaskName.MAINTAIN, maintain, context.settings.maintain_interval_s),
+        )
+        for name, body, seconds in periodic:
+            # No retry: it does not go together with a queueing lock, and the next time comes.
+            task = self._later.task(name=name.value, queue=LATER, queueing_lock=name.value)(body)
+            self._later.periodic(cron=every(seconds))(task)
 
     async def _schedule(self) -> None:
         if self._matcher is not None:
@@ -69,10 +100,9 @@ class Worker:
     async def run(self) -> None:
         """Run all loops until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_running("effects", self._run_effects))
+            group.create_task(self._keep_running(EFFECTS, self._run_effects))
+            group.create_task(self._keep_running(LATER, self._run_later))
             group.create_task(self._keep_running("matcher", self._lead_while_possible))
-            group.create_task(sweep_for_ever(self._context))
-            group.create_task(maintain_for_ever(self._context))
 
     async def _keep_running(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
         """Start ``body`` again whenever it ends, ever slower while it keeps failing."""
@@ -91,17 +121,38 @@ class Worker:
             await clock.sleep(pause)
 
     async def _run_effects(self) -> None:
-        await self._run_queue("effects", self._context.settings.worker_concurrency)
+        await self._run_queue(EFFECTS, self._context.settings.worker_concurrency)
 
-    async def _run_queue(self, queue: str, concurrency: int) -> None:
+    async def _run_later(self) -> None:
+        """What is scheduled for a moment later is found by looking: no insert wakes this loop."""
+        await self._run_queue(
+            LATER,
+            self._context.settings.worker_concurrency,
+            app=self._later,
+            polling_s=LATER_POLLING_S,
+            listens=False,
+        )
+
+    async def _run_queue(
+        self,
+        queue: str,
+        concurrency: int,
+        *,
+        app: procrastinate.App | None = None,
+        polling_s: float | None = None,
+        listens: bool = True,
+    ) -> None:
         settings = self._context.settings
-        await self._context.database.app.run_worker_async(
+        await (app or self._app).run_worker_async(
             queues=[queue],
             name=f"{self._context.identity}-{queue}",
             concurrency=concurrency,
-            fetch_job_polling_interval=settings.worker_polling_s,
+            fetch_job_polling_interval=polling_s or settings.worker_polling_s,
             shutdown_graceful_timeout=settings.worker_shutdown_s,
             install_signal_handlers=False,
+            listen_notify=listens,
+            update_heartbeat_interval=HEARTBEAT_S,
+            stalled_worker_timeout=STALLED_S,
             delete_jobs="successful",
         )
 
@@ -119,7 +170,7 @@ class Worker:
         self._matcher = Matcher(context, term)
         metrics.lead(ROLE, term)
         try:
-            await context.database.wake(TaskName.SCHEDULE)
+            await context.database.wake_matcher()
             await self._match_and_renew(term, duration_s)
         finally:
             self._matcher = None
@@ -146,7 +197,7 @@ class Worker:
                 ):
                     raise LostLeadership(f"role {ROLE}: term {term} is over")
                 if self._matcher is not None and self._matcher.is_forecast_due:
-                    await context.database.wake(TaskName.SCHEDULE)
+                    await context.database.wake_matcher()
         finally:
             for task in (keeping, matching):
                 task.cancel()

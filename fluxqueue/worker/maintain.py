@@ -1,10 +1,10 @@
-"""The ``maintain`` task and the sweep: what keeps the queue going when a wake-up was lost.
+"""The periodic tasks: what keeps the queue going when something was lost, and what cleans up.
 
-The sweep runs in every worker about once a second and wakes the tasks that have something due; it
-is the net under every crash between a commit and its wake-up. ``maintain`` is coarser: tasks whose
-worker died, old finished rows, and the drift view, which must be empty: what stands in it twice is
-repaired where that is safe, else reported with the way out. Rows and cluster are compared by the
-controller, which alone sees the cluster (``controller.resync``).
+``sweep`` is the net under every crash: tasks of workers that died run again, and what is owed and
+in no task is deferred. ``maintain`` is coarser: old finished rows, and the drift view, which must
+be empty: what stands in it twice is repaired where that is safe, else reported with the way out.
+Rows and cluster are compared by the controller, which alone sees the cluster
+(``controller.resync``).
 """
 
 from __future__ import annotations
@@ -12,82 +12,70 @@ from __future__ import annotations
 import logging
 
 from fluxqueue import metrics
-from fluxqueue.db import outbox, retention
+from fluxqueue.db import retention, task_queue
 from fluxqueue.db.life import drift_repair
-from fluxqueue.errors import DatabaseUnavailable
+from fluxqueue.db.life.owed import sweep
 from fluxqueue.worker.context import WorkerContext
 
 logger = logging.getLogger(__name__)
 
-SWEEP_S = 1.0
+SWEEP_S = 2
+"""How often somebody looks for what was lost."""
+
+GRACE_S = 3.0
+"""How long something may be owed before a task for it must be there."""
 
 Drift = frozenset[tuple[str, str]]
 """Broken invariants with their subjects."""
 
 
-async def sweep_for_ever(context: WorkerContext) -> None:
-    """Wake what is due, every second, whatever else happens."""
-    while True:
-        context.heartbeats.beat("sweep", within_s=context.patience_s)
-        try:
-            await context.database.wake(*await outbox.due_tasks(context.database))
-        except DatabaseUnavailable as error:
-            logger.warning("database away", extra={"action": "sweep", "error": str(error)})
-        except Exception:
-            # The sweep is the last net: a defect may cost one round, never the loop.
-            logger.exception("sweep failed")
-        await context.clock.sleep(SWEEP_S)
+class Maintenance:
+    """The periodic tasks of one worker; any worker may run each, and repeating one is harmless."""
 
+    def __init__(self, context: WorkerContext) -> None:
+        self._context = context
+        self._drift: Drift = frozenset()
 
-async def maintain_for_ever(context: WorkerContext) -> None:
-    """Run ``maintain`` at its interval; any worker may, repeating it is harmless."""
-    within_s = context.settings.maintain_interval_s + context.patience_s
-    drift: Drift = frozenset()
-    while True:
-        context.heartbeats.beat("maintain", within_s=within_s)
-        try:
-            drift = await maintain(context, drift)
-        except DatabaseUnavailable as error:
-            logger.warning("database away", extra={"action": "maintain", "error": str(error)})
-        except Exception:
-            logger.exception("maintain failed")
-        await context.clock.sleep(context.settings.maintain_interval_s)
+    async def sweep(self) -> None:
+        """Give the tasks of dead workers to others, and defer what is owed and in no task."""
+        database = self._context.database
+        self._context.heartbeats.beat("sweep", within_s=SWEEP_S + self._context.patience_s)
+        for task in await task_queue.rescue_stalled(database.app):
+            metrics.RESCUED.labels(task).inc()
+            logger.warning("task of a dead worker", extra={"action": "rescue", "task": task})
+        async with database.begin() as tx:
+            found = await sweep(tx, grace_s=GRACE_S)
+        for task, number in found.items():
+            metrics.SWEPT.labels(task).inc(number)
+            logger.info("was owed and in no task", extra={"action": task, "number": number})
 
+    async def maintain(self) -> None:
+        """Prune, repair and report once; only drift that lasts from one time to the next."""
+        settings = self._context.settings
+        within_s = settings.maintain_interval_s + self._context.patience_s
+        self._context.heartbeats.beat("maintain", within_s=within_s)
+        await retention.delete_old_rows(
+            self._context.database,
+            retention_s=settings.history_retention_s,
+            accounting_retention_s=settings.accounting_retention_s,
+        )
+        analyzed = await retention.analyze_unknown(self._context.database)
+        if analyzed:
+            logger.info("statistics made", extra={"action": "maintain", "tables": analyzed})
+        await self._look_after_drift()
 
-async def maintain(context: WorkerContext, before: Drift = frozenset()) -> Drift:
-    """Rescue, prune, repair and report once.
-
-    ``before`` is the drift of the last time, the answer that of now: only what lasts is touched.
-    """
-    database = context.database
-    rescued = await retention.rescue_stalled_tasks(database)
-    for task in rescued:
-        metrics.RESCUED.labels(task).inc()
-    if rescued:
-        logger.warning("stalled tasks removed", extra={"action": "rescue", "tasks": rescued})
-    await retention.delete_old_rows(
-        database,
-        retention_s=context.settings.history_retention_s,
-        accounting_retention_s=context.settings.accounting_retention_s,
-    )
-    analyzed = await retention.analyze_unknown(database)
-    if analyzed:
-        logger.info("statistics made", extra={"action": "maintain", "tables": analyzed})
-    return await _look_after_drift(context, before)
-
-
-async def _look_after_drift(context: WorkerContext, before: Drift) -> Drift:
-    rows = await retention.drift(context.database)
-    now = frozenset((row["invariant"], row["subject"]) for row in rows)
-    for row in rows:
-        logger.error("drift", extra={"action": "drift", **row})
-    for invariant in sorted({invariant for invariant, _ in now & before}):
-        healed = await drift_repair.repair(context.database, invariant)
-        extra = {"action": "heal", "invariant": invariant, "healed": healed}
-        if healed:
-            metrics.HEALED.labels(invariant).inc(healed)
-            logger.warning("drift repaired", extra=extra)
-        else:
-            way_out = drift_repair.WAY_OUT.get(invariant, "see docs/runbook.md")
-            logger.error("drift that stays", extra={**extra, "way_out": way_out})
-    return now
+    async def _look_after_drift(self) -> None:
+        rows = await drift_repair.drift(self._context.database)
+        now = frozenset((row["invariant"], row["subject"]) for row in rows)
+        for row in rows:
+            logger.error("drift", extra={"action": "drift", **row})
+        for invariant in sorted({invariant for invariant, _ in now & self._drift}):
+            healed = await drift_repair.repair(self._context.database, invariant)
+            extra = {"action": "heal", "invariant": invariant, "healed": healed}
+            if healed:
+                metrics.HEALED.labels(invariant).inc(healed)
+                logger.warning("drift repaired", extra=extra)
+            else:
+                way_out = drift_repair.WAY_OUT.get(invariant, "see docs/runbook.md")
+                logger.error("drift that stays", extra={**extra, "way_out": way_out})
+        self._drift = now

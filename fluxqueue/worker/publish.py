@@ -1,128 +1,102 @@
-"""The ``status`` effect: what users see of a FluxJob, rendered from its rows.
+"""The ``publish`` task: what users see of a FluxJob, rendered from its rows.
 
-A status is always rendered whole from the present row and carries the row's version. Two workers
-may publish at once, and one may hang before its write for as long as it likes: each writes under
-the resourceVersion it knows (never without one: whoever knows none looks first), and on a conflict
-looks whether a newer version is already there. Events tell the transitions; their names are derived
-from the outbox row, so telling one twice is refused by the API server as already existing.
+A status is always rendered whole from the present row and carries the row's version; the API server
+refuses an older one than it has (a rule of the definition), so two workers may publish at once, and
+one may hang before its write for as long as it likes. A state that was overtaken before it was told
+is not told: there is one Event for each thing that a user has to know, on his own object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from fluxqueue.clock import to_rfc3339
-from fluxqueue.db.life.observations import BY_QUEUE
-from fluxqueue.db.life.published import PublishedRow, read_published, remember_versions
-from fluxqueue.db.outbox import OutboxRow
-from fluxqueue.errors import ApiError, Conflict, NotFound
+from fluxqueue.db.life.holders import BY_QUEUE
+from fluxqueue.db.life.published import (
+    PublishedRow,
+    Written,
+    read_owed_status,
+    remember_written,
+)
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.errors import Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import EVENTS, FLUXJOBS
+from fluxqueue.kube.events import Involved, build_event, tell_event
+from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.drain import one_by_one
-from fluxqueue.workload.fluxjob_object import (
-    API_VERSION,
-    KIND,
-    render_conditions,
-    render_status,
-    status_patch,
-)
+from fluxqueue.worker.effects import all_at_once, conclude
+from fluxqueue.workload.fluxjob_object import render_conditions, render_status, status_patch
+from fluxqueue.workload.managed import JOB
 
-CONFLICTS_MAX = 5
+S = FluxJobState
 
 _EVENTS = {
-    FluxJobState.PENDING: ("Normal", "Queued", "waits in the queue as job {jobid}"),
-    FluxJobState.RESERVED: ("Normal", "Reserved", "has a reservation and an expected start"),
-    FluxJobState.HELD: ("Normal", "Held", "is held"),
-    FluxJobState.UNSATISFIABLE: ("Warning", "Unsatisfiable", "can never run on this cluster"),
-    FluxJobState.ALLOCATED: ("Normal", "Allocated", "got {size} slots on {nodes}"),
-    FluxJobState.RUNNING: ("Normal", "Started", "runs on {nodes}"),
-    FluxJobState.COMPLETED: ("Normal", "Completed", "has completed; its resources are free again"),
-    FluxJobState.FAILED: ("Warning", "Failed", "has failed; its resources are free again"),
-    FluxJobState.CANCELLED: ("Normal", "Cancelled", "was deleted; its resources are free again"),
+    S.PENDING: ("Queued", "waits in the queue as job {jobid}"),
+    S.RESERVED: ("Reserved", "has a reservation as job {jobid}"),
+    S.HELD: ("Held", "is held"),
+    S.UNSATISFIABLE: ("Unsatisfiable", "can never run on this cluster"),
+    S.ALLOCATED: ("Started", "{slots} on {nodes} after {waited:.1f} s"),
+    S.RUNNING: ("Started", "{slots} on {nodes} after {waited:.1f} s"),
+    S.CANCELLED: ("Cancelled", "{reason}"),
 }
+"""Reason and sentence by state. Of what has ended its own controller tells."""
+
+_SAME = {S.RUNNING: S.ALLOCATED}
+"""States of which one Event tells: what follows the other is no news."""
+
+_WARNINGS = frozenset({S.UNSATISFIABLE})
 
 
-async def publish_batch(context: WorkerContext, rows: Sequence[OutboxRow]) -> dict[int, str]:
-    """Publish the FluxJobs that the rows name, each once, and tell each transition.
+async def publish_statuses(context: WorkerContext, uids: Sequence[str]) -> None:
+    """Bring the statuses of those that owe it up to their rows, and tell what has changed.
 
-    The rows of a batch are read, and the new resourceVersions kept, in one statement each.
+    Raises
+    ------
+    EffectsFailed
+        Something has failed, and is owed further.
     """
-    last = {row.key: row.id for row in rows}
-    present = await read_published(context.database, list(last))
-    versions: dict[str, str] = {}
-
-    async def effect(row: OutboxRow) -> None:
-        published = present.get(row.key)
-        if published is None:
-            return
-        if last[row.key] == row.id:
-            version = await _publish(context, published)
-            if version is not None:
-                versions[row.key] = version
-        await _tell(context, row, published)
-
-    failed = await one_by_one(rows, effect)
-    await remember_versions(context.database, versions)
-    return failed
+    rows = await read_owed_status(context.database, uids)
+    done, failed = await all_at_once(rows, lambda row: _publish(context, row))
+    await remember_written(context.database, done)
+    await conclude(
+        context, TaskName.PUBLISH, len(done), {rows[n].uid: error for n, error in failed.items()}
+    )
 
 
-async def publish_status(context: WorkerContext, uid: str) -> None:
-    """Bring the status of one FluxJob up to its row."""
-    present = await read_published(context.database, [uid])
-    if uid in present:
-        version = await _publish(context, present[uid])
-        if version is not None:
-            await remember_versions(context.database, {uid: version})
+async def _publish(context: WorkerContext, row: PublishedRow) -> Written:
+    written = await write_status(context, row)
+    told = await tell(context, row)
+    return Written(row.uid, written.version, told)
 
 
-async def _publish(context: WorkerContext, row: PublishedRow) -> str | None:
-    """Write one status; give the FluxJob's new resourceVersion, None where nothing was written."""
-    if row.flux_uid is None:
-        return None
-    known = row if row.flux_rv is not None else await _look(context, row)
-    for _ in range(CONFLICTS_MAX):
-        if known is None:
-            return None
-        body = status_patch(_render(known))
-        body["metadata"] = {"resourceVersion": known.flux_rv}
-        try:
-            stored = await context.client.patch(
-                FLUXJOBS,
-                known.namespace,
-                known.name,
-                body,
-                kind=PatchKind.MERGE,
-                subresource="status",
-            )
-        except NotFound:
-            return None
-        except Conflict:
-            known = await _look(context, known)
-            continue
-        is_same = stored["metadata"]["uid"] == known.flux_uid
-        return str(stored["metadata"]["resourceVersion"]) if is_same else None
-    raise Conflict(409, "Conflict", f"the status of FluxJob {row.name} keeps changing", {})
-
-
-async def _look(context: WorkerContext, row: PublishedRow) -> PublishedRow | None:
-    """The row as it is now with the resourceVersion to write under; None if that is in vain."""
+async def write_status(context: WorkerContext, row: PublishedRow) -> Written:
+    """Write one status, unless the object shows a newer one, or is gone or another's."""
+    body = status_patch(_render(row))
+    body["metadata"] = {"uid": row.flux_uid}
     try:
-        current = await context.client.get(FLUXJOBS, row.namespace, row.name)
+        await context.client.patch(
+            FLUXJOBS, row.namespace, row.name, body, kind=PatchKind.MERGE, subresource="status"
+        )
     except NotFound:
-        return None
-    if current["metadata"]["uid"] != row.flux_uid:
-        return None
-    now = (await read_published(context.database, [row.uid])).get(row.uid)
-    if now is None or (current.get("status") or {}).get("version", 0) > now.version:
-        return None
-    return replace(now, flux_rv=current["metadata"]["resourceVersion"])
+        pass  # one that is made again owes its status anew
+    except (Conflict, Invalid):
+        if await _is_owed(context, row):
+            raise
+    return Written(row.uid, row.version)
+
+
+async def _is_owed(context: WorkerContext, row: PublishedRow) -> bool:
+    """Whether a status that was refused is neither older than the one there nor another's."""
+    try:
+        found = await context.client.get(FLUXJOBS, row.namespace, row.name)
+    except NotFound:
+        return False
+    is_newer = (found.get("status") or {}).get("version", 0) > row.version
+    return found["metadata"]["uid"] == row.flux_uid and not is_newer
 
 
 def _render(row: PublishedRow) -> dict[str, Any]:
@@ -153,6 +127,7 @@ def _render(row: PublishedRow) -> dict[str, Any]:
         operator=_operator(row),
         queue=row.queue,
         accepted_by=row.accepted_by,
+        author_hold=row.author_hold,
         priority=row.priority,
         priority_parts=row.priority_parts,
     )
@@ -174,68 +149,42 @@ def _epoch(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp())
 
 
-async def _tell(context: WorkerContext, outbox_row: OutboxRow, row: PublishedRow) -> None:
-    """Write the Event of one transition, on the FluxJob and on its workload."""
-    payload = outbox_row.payload
-    if payload.get("new") == payload.get("old"):
-        return
-    kind, reason, sentence = _EVENTS[FluxJobState(payload["new"])]
-    if payload.get("held_by") == BY_QUEUE:
-        kind, reason = "Warning", "HeldByQueue"
-    nodes = compress(dict.fromkeys(slot["node"] for slot in row.slots)) or "no nodes"
-    message = sentence.format(jobid=row.jobid, size=row.size, nodes=nodes)
-    if payload.get("reason"):
-        message = f"{message}: {payload['reason']}"
-    flux = {"apiVersion": API_VERSION, "kind": KIND, "name": row.name, "uid": row.flux_uid}
-    workload = {
-        "apiVersion": "batch/v1" if row.workload_kind == "Job" else "v1",
-        "kind": row.workload_kind,
-        "name": row.workload_name,
-        "uid": row.uid,
-    }
-    for involved in (flux, workload):
-        if involved["uid"] is None:
-            continue
-        name = f"{involved['name']}.{outbox_row.id:x}"[-253:]
-        body = _event(
+async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
+    """Tell by an Event on the workload how its FluxJob is, if that is news; give what was told.
+
+    Events are best effort: one that is refused is not told, and nothing is tried again.
+    """
+    state = S(row.state)
+    if _SAME.get(state, state) == row.told:
+        return None
+    if state not in _EVENTS or (state is S.CANCELLED and row.cancel_by is None):
+        return str(state)
+    reason, sentence = _EVENTS[state]
+    nodes = [slot["node"] for slot in row.slots]
+    started = row.allocated_at or row.submitted_at
+    message = sentence.format(
+        jobid=row.jobid,
+        reason=row.reason,
+        slots="1 slot" if len(nodes) == 1 else f"{len(nodes)} slots",
+        nodes=compress(dict.fromkeys(nodes)) or "no nodes",
+        waited=(started - row.submitted_at).total_seconds(),
+    )
+    if row.reason and row.reason != message:
+        message = f"{message}: {row.reason}"
+    is_by_queue = row.held_by == BY_QUEUE
+    event = build_event(
+        Involved(
+            "batch/v1" if row.workload_kind == JOB else "v1",
+            row.workload_kind,
             row.namespace,
-            name,
-            involved=involved,
-            kind=kind,
-            reason=reason,
-            message=message,
-            at_s=context.clock.now_s(),
-        )
-        try:
-            await context.client.create(EVENTS, row.namespace, body)
-        except (Conflict, NotFound):
-            continue  # told already, or the namespace is gone
-        except ApiError as error:
-            if not error.is_namespace_ending:
-                raise
-
-
-def _event(
-    namespace: str,
-    name: str,
-    *,
-    involved: Mapping[str, Any],
-    kind: str,
-    reason: str,
-    message: str,
-    at_s: int,
-) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": name, "namespace": namespace},
-        "involvedObject": {**involved, "namespace": namespace},
-        "type": kind,
-        "reason": reason,
-        "message": message[:1024],
-        "source": {"component": "fluxqueue"},
-        "reportingComponent": "fluxqueue",
-        "firstTimestamp": to_rfc3339(at_s),
-        "lastTimestamp": to_rfc3339(at_s),
-        "count": 1,
-    }
+            row.workload_name,
+            row.uid,
+        ),
+        key=f"{row.version}",
+        reason="HeldByQueue" if is_by_queue else reason,
+        message=message,
+        at_s=context.clock.now_s(),
+        is_warning=is_by_queue or state in _WARNINGS,
+    )
+    await tell_event(context.client, event)
+    return str(_SAME.get(state, state))

@@ -1,112 +1,129 @@
-"""The ``release`` and ``ungate`` effects: decisions become visible to Kubernetes.
+"""The ``release`` task: workload objects are made what their rows say.
 
-Release publishes R in the FluxJob's status and unsuspends the BatchJob; ungate lets each pod go to
-the node of its slot. Every call is conditional on the object's UID, so repeating it, or coming too
-late, changes nothing.
+R goes into the FluxJob's status first, then the BatchJob is let go; where all its slots lie on one
+node, its pod template takes the node and loses our gate in the same patch. A row that wants its
+BatchJob suspended, or its object deleted, gets that. What was done is written down at the end; a
+row that wants something else by then owes another release.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from fluxqueue import metrics
-from fluxqueue.db.life.desired_state import Wanted, read_pods, read_wanted, remember_let_go
-from fluxqueue.db.life.settling import Ungate, settle
-from fluxqueue.db.outbox import OutboxRow
-from fluxqueue.errors import Conflict, FluxQueueError, Invalid, NotFound
+from fluxqueue.db.life.desired_state import (
+    OwedRelease,
+    Released,
+    Wanted,
+    finish,
+    read_owed_releases,
+)
+from fluxqueue.db.life.published import PublishedRow, Written, read_published
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.errors import Conflict, Invalid, NotFound
+from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.drain import one_by_one
-from fluxqueue.worker.publish import publish_status
-from fluxqueue.workload.gates import release_patch, resuspend_patch, ungate_patch
+from fluxqueue.worker.effects import all_at_once, conclude
+from fluxqueue.worker.publish import tell, write_status
+from fluxqueue.workload.gates import (
+    pin_patch,
+    release_patch,
+    resuspend_patch,
+    stop_patch,
+    unpin_patch,
+)
 from fluxqueue.workload.managed import JOB, is_managed
 
-SETTLE_MAX = 20
-"""Workloads settled in one transaction."""
 
+async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
+    """Make the objects of the workloads that owe a release what their rows say.
 
-async def release_batch(context: WorkerContext, rows: Sequence[OutboxRow]) -> dict[int, str]:
-    """Release the workloads that the rows name."""
-
-    async def effect(row: OutboxRow) -> None:
-        if "evict" in row.payload:
-            await _evict(context, row.key, row.payload["evict"])
-        else:
-            await _release(context, row.key)
-
-    return await one_by_one(rows, effect)
-
-
-async def _release(context: WorkerContext, uid: str) -> None:
-    """Publish the decision, then make the workload object what the row says.
-
-    The row is read again after the write: where a decision came in between, its own release may
-    have been overtaken by ours, so the last word is always given by the row.
+    Raises
+    ------
+    EffectsFailed
+        Something has failed, and is owed further.
     """
-    await publish_status(context, uid)
-    wanted = await read_wanted(context.database, uid)
-    while wanted is not None:
-        await _make(context, wanted)
-        now = await read_wanted(context.database, uid)
-        if now == wanted:
-            return
-        wanted = now
+    owed = await read_owed_releases(context.database, uids)
+    starting = [one.uid for one in owed if one.wanted is not None and _lets_go(one.wanted)]
+    rows = await read_published(context.database, starting) if starting else {}
+    done, failed = await all_at_once(owed, lambda one: _release(context, one, rows.get(one.uid)))
+    await finish(context.database, done)
+    await conclude(
+        context, TaskName.RELEASE, len(done), {owed[n].uid: error for n, error in failed.items()}
+    )
 
 
-async def _make(context: WorkerContext, wanted: Wanted) -> None:
-    resource = JOBS if wanted.kind == JOB else PODS
+def _lets_go(wanted: Wanted) -> bool:
+    return not wanted.is_suspended and not wanted.is_deleted
+
+
+async def _release(context: WorkerContext, owed: OwedRelease, row: PublishedRow | None) -> Released:
+    wanted = owed.wanted
+    if wanted is None:
+        return Released(owed)
+    written = None
+    if row is not None and row.version > row.published:
+        written = await write_status(context, row)
     try:
-        if wanted.is_deleted:
-            await context.client.delete(
-                resource, wanted.namespace, wanted.name, uid=wanted.uid, propagation="Background"
-            )
-        else:
-            await _set_suspend(context, wanted)
+        stored = await _make(context, wanted, row)
     except NotFound:
-        return  # deleted meanwhile; its deletion gives back what it holds
+        return Released(owed, written=written)  # its deletion gives back what it holds
     except (Conflict, Invalid):
         if await _is_same(context, wanted):
             raise
-
-
-async def _set_suspend(context: WorkerContext, wanted: Wanted) -> None:
-    patch = release_patch({"metadata": {"uid": wanted.uid}})
-    if wanted.is_suspended:
-        # It waits its turn: its pods must not be there, and its deadline must not run.
-        job = await context.client.get(JOBS, wanted.namespace, wanted.name)
-        if job["metadata"]["uid"] != wanted.uid or job["spec"].get("suspend"):
-            return
-        if not is_managed(job):
-            return
-        patch = resuspend_patch(job)
-    stored = await context.client.patch(
-        JOBS, wanted.namespace, wanted.name, patch, kind=PatchKind.JSON
+        return Released(owed, written=written)
+    if row is None or not _lets_go(wanted):
+        is_gated = wanted.is_suspended and is_managed(stored)
+        return Released(owed, is_made=is_gated, written=written)
+    told = await tell(context, row)
+    return Released(
+        owed,
+        is_made=True,
+        generation=int(stored["metadata"].get("generation") or 0),
+        pinned_to=wanted.pin.node if wanted.pin else None,
+        written=Written(row.uid, row.version if written else 0, told),
     )
-    if not wanted.is_suspended:
-        await remember_let_go(
-            context.database, wanted.uid, int(stored["metadata"].get("generation") or 0)
+
+
+async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None) -> dict[str, Any]:
+    client, at = context.client, (wanted.namespace, wanted.name)
+    if wanted.is_deleted:
+        resource = JOBS if wanted.kind == JOB else PODS
+        return await client.delete(resource, *at, uid=wanted.uid, propagation="Background")
+    if wanted.is_suspended:
+        return await _suspend(context, wanted)
+    if wanted.pin is not None and row is not None:
+        nodes = compress(sorted({slot["node"] for slot in row.slots}))
+        patch = pin_patch(
+            wanted.uid,
+            node=wanted.pin.node,
+            hostname=wanted.pin.hostname,
+            jobid=row.jobid,
+            nodes=nodes,
         )
+    else:
+        patch = release_patch(wanted.uid, is_pinned=wanted.is_pinned)
+    return await client.patch(JOBS, *at, patch, kind=PatchKind.STRATEGIC)
 
 
-async def _evict(context: WorkerContext, uid: str, pod_uids: Sequence[str]) -> None:
-    """Delete pods that can start nowhere: let go to a node that is gone, and bound to none.
+async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:
+    """It waits its turn: its pods must not be there, and its deadline must not run.
 
-    Conditional on the version that was read as unbound, so a pod that has a node is never hit.
+    Where its template names the node of its last release, that goes and our gate comes back, as
+    soon as the API server lets a template be changed: when its BatchJob has been suspended.
     """
-    for namespace, name, pod_uid in await read_pods(context.database, uid, pod_uids):
-        try:
-            pod = await context.client.get(PODS, namespace, name)
-            meta = pod["metadata"]
-            if meta["uid"] != pod_uid or pod["spec"].get("nodeName"):
-                continue
-            await context.client.delete(
-                PODS, namespace, name, uid=pod_uid, version=meta["resourceVersion"]
-            )
-        except NotFound:
-            continue
+    at = (wanted.namespace, wanted.name)
+    job = await context.client.get(JOBS, *at)
+    if job["metadata"]["uid"] != wanted.uid:
+        return job
+    if wanted.is_pinned and not is_managed(job):
+        patch = unpin_patch(wanted.uid) if job["spec"].get("suspend") else stop_patch(wanted.uid)
+        return await context.client.patch(JOBS, *at, patch, kind=PatchKind.STRATEGIC)
+    if job["spec"].get("suspend") or not is_managed(job):
+        return job
+    return await context.client.patch(JOBS, *at, resuspend_patch(job), kind=PatchKind.JSON)
 
 
 async def _is_same(context: WorkerContext, wanted: Wanted) -> bool:
@@ -117,60 +134,3 @@ async def _is_same(context: WorkerContext, wanted: Wanted) -> bool:
     except NotFound:
         return False
     return bool(found["metadata"]["uid"] == wanted.uid)
-
-
-async def settle_batch(context: WorkerContext, rows: Sequence[OutboxRow]) -> dict[int, str]:
-    """Settle the workloads that the rows name, and ungate the pods that now hold slots."""
-    uids = sorted({row.key for row in rows})
-    failed: dict[str, str] = {}
-    ungates: list[Ungate] = []
-    for start in range(0, len(uids), SETTLE_MAX):
-        async with context.database.begin() as tx:
-            ungates += await settle(tx, uids[start : start + SETTLE_MAX])
-    outcomes = await asyncio.gather(*(_try_ungate(context, ungate) for ungate in ungates))
-    for ungate, error in zip(ungates, outcomes, strict=True):
-        if error is not None:
-            failed[ungate.workload_uid] = error
-    return {row.id: failed[row.key] for row in rows if row.key in failed}
-
-
-async def _try_ungate(context: WorkerContext, ungate: Ungate) -> str | None:
-    try:
-        await _ungate(context, ungate)
-    except FluxQueueError as error:
-        return f"pod {ungate.namespace}/{ungate.name}: {error}"
-    return None
-
-
-async def _ungate(context: WorkerContext, ungate: Ungate) -> None:
-    patch = await _read_patch(context, ungate)
-    if patch is None:
-        return
-    try:
-        await context.client.patch(PODS, ungate.namespace, ungate.name, patch, kind=PatchKind.JSON)
-    except NotFound:
-        return
-    except Invalid:
-        # The pod has changed since it was read; if our gate went with that, all is well.
-        if await _read_patch(context, ungate) is not None:
-            raise
-        return
-    if ungate.waited_s is not None:
-        metrics.UNGATED_S.observe(ungate.waited_s)
-
-
-async def _read_patch(context: WorkerContext, ungate: Ungate) -> list[dict[str, Any]] | None:
-    """What is still to be patched; None where the gate, or the pod, is gone."""
-    try:
-        pod: dict[str, Any] = await context.client.get(PODS, ungate.namespace, ungate.name)
-    except NotFound:
-        return None
-    if pod["metadata"]["uid"] != ungate.pod_uid or pod["metadata"].get("deletionTimestamp"):
-        return None  # its removal will be seen and frees the slot
-    return ungate_patch(
-        pod,
-        node=ungate.node,
-        hostname=ungate.hostname,
-        jobid=ungate.jobid,
-        nodes=ungate.nodes,
-    )

@@ -37,6 +37,7 @@ _OPTIONAL_STATUS = (
     "endTime",
     "queue",
     "acceptedBy",
+    "authorHold",
     "priority",
     "priorityParts",
     "operator",
@@ -153,6 +154,7 @@ def render_status(
     operator: Mapping[str, Any] | None = None,
     queue: str | None = None,
     accepted_by: str | None = None,
+    author_hold: str | None = None,
     priority: int | None = None,
     priority_parts: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
@@ -161,7 +163,8 @@ def render_status(
     ``nodes`` may repeat a node for each of its slots. ``expected_start_s`` is shown only while
     there is no real start. ``priority`` is the effective one, made of ``priority_parts``.
     ``operator`` is what an operator set or has asked for, and ``accepted_by`` the queue that took
-    it in: no other object tells, and they are read back when rows are rebuilt.
+    it in, ``author_hold`` how its author holds it: no other object tells, and they are read back
+    when rows are rebuilt.
     """
     status: dict[str, Any] = {
         "state": str(state),
@@ -184,6 +187,8 @@ def render_status(
         status["queue"] = queue
     if accepted_by is not None:
         status["acceptedBy"] = accepted_by
+    if author_hold is not None:
+        status["authorHold"] = author_hold
     if priority is not None:
         status["priority"] = priority
         status["priorityParts"] = dict(priority_parts or {})

@@ -1,7 +1,8 @@
-"""The JSON Patches that take a workload in and let it go again.
+"""The patches that take a workload in and let it go again.
 
-``admission_patch`` is the webhook's answer; ``release_patch`` and ``ungate_patch`` are sent by the
-worker, ``let_go_patch`` and ``free_patch`` by the uninstallation. What a suspended BatchJob and a
+``admission_patch`` is the webhook's answer; ``release_patch``, ``pin_patch`` and ``ungate_patch``
+with their opposites are sent by the worker, ``let_go_patch`` and ``free_patch`` by the
+uninstallation. What a suspended BatchJob and a
 gated Pod let us change: nodeSelector keys may be added, node affinity terms may gain expressions,
 one's own gate may go (``docs/state-machine.md``).
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
@@ -19,9 +19,21 @@ from fluxqueue.workload.managed import JOB, kind_of
 from fluxqueue.workload.pods import gate_index
 
 Patch = list[dict[str, Any]]
+"""A JSON Patch."""
+
+Merge = dict[str, Any]
+"""A strategic merge patch. With the UID in its metadata it is refused by any other object (422)."""
 
 _GATE = {"name": labels.GATE}
+_WITHOUT_GATE = {"$patch": "delete", **_GATE}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_UNPINNED = {
+    "spec": {
+        "schedulingGates": [_GATE],
+        "nodeSelector": {labels.HOSTNAME: None},
+        "affinity": {"nodeAffinity": {_REQUIRED: None}},
+    }
+}
 
 
 def admission_patch(workload: Mapping[str, Any], wishes: Wishes, *, user: str = "") -> Patch:
@@ -111,9 +123,57 @@ def _add_deadline(spec: Mapping[str, Any], wishes: Wishes) -> Patch:
     return [_op("add", "/spec/activeDeadlineSeconds", value=wishes.duration_s)]
 
 
-def release_patch(job: Mapping[str, Any]) -> Patch:
-    """Unsuspend ``job``, and no other object that may bear its name by now."""
-    return [_test_uid(job), _op("replace", "/spec/suspend", value=False)]
+def release_patch(uid: str, *, is_pinned: bool = False) -> Merge:
+    """Unsuspend the BatchJob of this UID, and no other that may bear its name by now.
+
+    ``is_pinned``: its template names the node of an earlier release; that goes, and our gate is in
+    it again.
+    """
+    if is_pinned:
+        return _of_job(uid, suspend=False, template=_UNPINNED)
+    return _of_job(uid, suspend=False)
+
+
+def pin_patch(uid: str, *, node: str, hostname: str | None, jobid: int, nodes: str) -> Merge:
+    """Unsuspend a suspended BatchJob all of whose slots lie on ``node``: its pods come pinned.
+
+    Its template loses our gate and gains the node, so no pod needs a patch of its own. Sent again,
+    or to name another node after it was suspended, it does the same.
+    """
+    template = {
+        "metadata": {"annotations": {labels.JOBID: str(jobid), labels.NODES: nodes}},
+        "spec": {"schedulingGates": [_WITHOUT_GATE], **_pinned(node, hostname)},
+    }
+    return _of_job(uid, suspend=False, template=template)
+
+
+def unpin_patch(uid: str) -> Merge:
+    """Put our gate back into the template of a suspended BatchJob, and take its last node out."""
+    return _of_job(uid, suspend=True, template=_UNPINNED)
+
+
+def stop_patch(uid: str) -> Merge:
+    """Suspend the BatchJob of this UID: its pods end."""
+    return _of_job(uid, suspend=True)
+
+
+def _of_job(uid: str, **spec: Any) -> Merge:
+    return {"metadata": {"uid": uid}, "spec": spec}
+
+
+def _pinned(node: str, hostname: str | None, *, has_affinity: bool = False) -> dict[str, Any]:
+    """What of a pod's spec names its node.
+
+    By label, and by name: kube-scheduler then looks at one node in place of all. The terms of a
+    required affinity are one value, so those of a pod that has its own are left alone.
+    """
+    fields: dict[str, Any] = {}
+    if hostname is not None:
+        fields["nodeSelector"] = {labels.HOSTNAME: hostname}
+    if not has_affinity:
+        term = {"matchFields": [{"key": NAME_KEY, "operator": "In", "values": [node]}]}
+        fields["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [term]}}}
+    return fields
 
 
 def resuspend_patch(job: Mapping[str, Any]) -> Patch:
@@ -170,23 +230,47 @@ def _test_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
 
 
 def ungate_patch(
-    pod: Mapping[str, Any], *, node: str, hostname: str | None, jobid: int | str, nodes: str
-) -> Patch | None:
-    """Let ``pod`` go to ``node``; None where our gate is gone already.
+    uid: str,
+    *,
+    node: str,
+    hostname: str | None,
+    jobid: int | str,
+    nodes: str,
+    has_affinity: bool = False,
+) -> Merge:
+    """Let the pod of this UID go to ``node``, whatever else is in it: nothing is read before.
+
+    A strategic merge patch: our gate goes by its name. Sent again it changes nothing, and to
+    another pod of that name it is refused (422).
 
     Parameters
     ----------
-    pod : the Pod as last read; the patch fails (422) if another bears its name, or our gate has
-        moved or gone.
     node : the chosen node's name.
     hostname : the value of the node's label ``kubernetes.io/hostname``, which may differ from its
-        name; None where the node lacks it (the pod is then pinned by the node's name).
+        name; None where the node lacks it. A pod with affinity of its own then needs
+        ``narrow_patch``.
     jobid, nodes : written as annotations for people; ``nodes`` is a hostlist.
+    has_affinity : the pod requires node affinity of its own.
+    """
+    return {
+        "metadata": {
+            "uid": uid,
+            "annotations": {labels.JOBID: str(jobid), labels.NODES: nodes},
+        },
+        "spec": {
+            "schedulingGates": [_WITHOUT_GATE],
+            **_pinned(node, hostname, has_affinity=has_affinity),
+        },
+    }
 
-    Raises
-    ------
-    InvalidInput
-        The pod's own nodeSelector names another host, which Kubernetes lets nobody change.
+
+def narrow_patch(
+    pod: Mapping[str, Any], *, node: str, jobid: int | str, nodes: str
+) -> Patch | None:
+    """Let ``pod`` go to a node without a hostname label; None where our gate is gone already.
+
+    Each term of the affinity that it has is narrowed to the node's name. Fails (422) if the pod has
+    changed since it was read.
     """
     index = gate_index(pod["spec"])
     if index is None:
@@ -196,20 +280,9 @@ def ungate_patch(
         _test_uid(pod),
         _op("test", f"{gate}/name", value=labels.GATE),
         _op("remove", gate),
-        *(_pin_by_name(pod, node) if hostname is None else _pin_by_label(pod, hostname)),
+        *_pin_by_name(pod, node),
         *_annotate(pod, {labels.JOBID: str(jobid), labels.NODES: nodes}),
     ]
-
-
-def _pin_by_label(pod: Mapping[str, Any], hostname: str) -> Patch:
-    present = (pod["spec"].get("nodeSelector") or {}).get(labels.HOSTNAME)
-    if present is not None and present != hostname:
-        raise InvalidInput(
-            f"the pod asks for host {present} and was given {hostname}",
-            where=f"spec.nodeSelector[{labels.HOSTNAME}]",
-            value=present,
-        )
-    return _set(pod, ("spec", "nodeSelector"), labels.HOSTNAME, hostname)
 
 
 def _pin_by_name(pod: Mapping[str, Any], node: str) -> Patch:

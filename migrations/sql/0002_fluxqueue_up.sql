@@ -8,7 +8,13 @@ CREATE TABLE fluxjobs (
     workload_kind TEXT NOT NULL,
     workload_name TEXT NOT NULL,
     flux_uid TEXT,
-    flux_rv TEXT,
+    published BIGINT DEFAULT '0' NOT NULL,
+    published_at TIMESTAMP WITH TIME ZONE,
+    told TEXT,
+    publish_at TIMESTAMP WITH TIME ZONE,
+    release_at TIMESTAMP WITH TIME ZONE,
+    settle_at TIMESTAMP WITH TIME ZONE,
+    last_error TEXT,
     user_name TEXT DEFAULT '' NOT NULL,
     queue TEXT DEFAULT 'default' NOT NULL,
     set_queue TEXT,
@@ -32,6 +38,9 @@ CREATE TABLE fluxjobs (
     cancel_by TEXT,
     requeues INTEGER DEFAULT '0' NOT NULL,
     let_go_at BIGINT,
+    has_affinity BOOLEAN DEFAULT false NOT NULL,
+    is_pinnable BOOLEAN DEFAULT false NOT NULL,
+    pinned_to TEXT,
     ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
     wanted INTEGER DEFAULT '0' NOT NULL,
     lacking INTEGER DEFAULT '0' NOT NULL,
@@ -65,6 +74,8 @@ CREATE INDEX ix_fluxjobs_namespace_name ON fluxjobs (namespace, name);
 
 CREATE INDEX ix_fluxjobs_namespace_workload_name ON fluxjobs (namespace, workload_name);
 
+CREATE INDEX ix_fluxjobs_owed ON fluxjobs (uid) WHERE publish_at IS NOT NULL OR release_at IS NOT NULL OR settle_at IS NOT NULL;
+
 CREATE INDEX ix_fluxjobs_state ON fluxjobs (queue, state) WHERE state NOT IN ('Cancelled', 'Completed', 'Failed');
 
 CREATE INDEX ix_fluxjobs_unexamined ON fluxjobs (jobid) WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue');
@@ -77,7 +88,19 @@ COMMENT ON COLUMN fluxjobs.name IS 'name of the FluxJob object';
 
 COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
 
-COMMENT ON COLUMN fluxjobs.flux_rv IS 'resourceVersion of the FluxJob after our last write';
+COMMENT ON COLUMN fluxjobs.published IS 'version that the FluxJob object shows';
+
+COMMENT ON COLUMN fluxjobs.published_at IS 'when that was written';
+
+COMMENT ON COLUMN fluxjobs.told IS 'state that the last Event told';
+
+COMMENT ON COLUMN fluxjobs.publish_at IS 'owed: its status is to be written, from then on';
+
+COMMENT ON COLUMN fluxjobs.release_at IS 'owed: its workload object is to be made what the row says';
+
+COMMENT ON COLUMN fluxjobs.settle_at IS 'owed: a look at its pods, slots or begin time, from then on';
+
+COMMENT ON COLUMN fluxjobs.last_error IS 'why what is owed has failed last';
 
 COMMENT ON COLUMN fluxjobs.user_name IS 'who submitted it';
 
@@ -104,6 +127,12 @@ COMMENT ON COLUMN fluxjobs.vacate_by IS 'who wants its pods gone and it back in 
 COMMENT ON COLUMN fluxjobs.cancel_by IS 'who wants its workload deleted';
 
 COMMENT ON COLUMN fluxjobs.let_go_at IS 'generation of the BatchJob that our release made';
+
+COMMENT ON COLUMN fluxjobs.has_affinity IS 'its pods require node affinity of their own';
+
+COMMENT ON COLUMN fluxjobs.is_pinnable IS 'its pod template may name the one node of all its slots';
+
+COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
 
 COMMENT ON COLUMN fluxjobs.lacking IS 'slots to be added';
 
@@ -214,27 +243,10 @@ CREATE TABLE graph_changes (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
     CONSTRAINT pk_graph_changes PRIMARY KEY (id),
-    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'allocation', 'queue'))
+    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'allocation', 'queue', 'fluxjob'))
 );
 
-COMMENT ON COLUMN graph_changes.kind IS 'node, queue: its name; allocation: its id';
-
-CREATE TABLE outbox (
-    id BIGINT GENERATED ALWAYS AS IDENTITY,
-    kind TEXT NOT NULL,
-    key TEXT NOT NULL,
-    payload JSONB DEFAULT '{}'::jsonb NOT NULL,
-    attempts INTEGER DEFAULT '0' NOT NULL,
-    due_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
-    last_error TEXT,
-    CONSTRAINT pk_outbox PRIMARY KEY (id)
-);
-
-CREATE INDEX ix_outbox_kind_due ON outbox (kind, due_at, id);
-
-COMMENT ON COLUMN outbox.kind IS 'the task that drains it';
-
-COMMENT ON COLUMN outbox.key IS 'UID of the workload or pod';
+COMMENT ON COLUMN graph_changes.kind IS 'node, queue: its name; allocation: its id; fluxjob: its uid';
 
 CREATE TABLE leadership (
     role TEXT NOT NULL,
@@ -428,8 +440,9 @@ EXECUTE FUNCTION fluxjobs_account();
 -- dependencies.sql
 -- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
 -- The edges of a row and what their names stand for are written with the row; whoever changes what
--- an edge waits for leaves an outbox row for the dependent, in the same transaction. Settling then
--- looks at the dependent under its lock (fluxqueue/db/life/dependencies.py).
+-- an edge waits for defers a look at the dependent, in the same transaction. Settling then looks at
+-- it under its lock (fluxqueue/db/life/dependencies.py). The dependent's row is not written to mark
+-- what is owed: it may be locked by somebody who waits for us.
 
 -- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
 -- compares the two.
@@ -471,14 +484,21 @@ BEGIN
     IF NEW.depends_on IS DISTINCT FROM old_edges THEN
         NEW.blocked_by := 'dependency';
         NEW.blocked_reason := 'its dependencies have yet to be looked at';
+        NEW.settle_at := now();
     ELSIF NEW.blocked_by IS DISTINCT FROM 'dependency' THEN
-        IF NEW.begin_at > now() THEN
+        IF NEW.begin_at > now() AND NEW.ended_at IS NULL THEN
             NEW.blocked_by := 'begin-time';
             NEW.blocked_reason := 'is not to start before '
                 || to_char(NEW.begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+            IF NEW.settle_at IS NULL OR NEW.settle_at > now() THEN
+                NEW.settle_at := NEW.begin_at;
+            END IF;
         ELSIF NEW.blocked_by = 'begin-time' THEN
             NEW.blocked_by := NULL;
             NEW.is_examined := false;
+            IF NEW.settle_at > now() THEN
+                NEW.settle_at := NULL;
+            END IF;
             IF NEW.reason = NEW.blocked_reason THEN
                 NEW.reason := '';
             END IF;
@@ -507,8 +527,8 @@ CREATE TRIGGER fluxjobs_block BEFORE UPDATE ON fluxjobs FOR EACH ROW
 CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     is_new boolean := TG_OP = 'INSERT';
+    renamed text[];
     old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
-    old_begin timestamptz := CASE WHEN TG_OP = 'UPDATE' THEN OLD.begin_at END;
 BEGIN
     IF NEW.depends_on IS DISTINCT FROM old_edges THEN
         DELETE FROM dependencies WHERE uid = NEW.uid;
@@ -517,25 +537,17 @@ BEGIN
                fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
         FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
         -- Those behind it may have waited in a circle that is open now.
-        INSERT INTO outbox (kind, key)
-        WITH RECURSIVE behind (uid) AS (
-            SELECT NEW.uid
-            UNION
-            SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
-            WHERE NOT d.is_satisfied)
-        SELECT 'cleanup', uid FROM behind;
-    END IF;
-    -- Nobody is to be woken for what is over, or is to begin at another time.
-    IF old_begin > now() AND (NEW.begin_at IS DISTINCT FROM old_begin OR NEW.ended_at IS NOT NULL)
-    THEN
-        DELETE FROM outbox WHERE kind = 'cleanup' AND due_at = old_begin AND key = NEW.uid;
-    END IF;
-    IF NEW.begin_at IS DISTINCT FROM old_begin AND NEW.begin_at > now() THEN
-        INSERT INTO outbox (kind, key, due_at) VALUES ('cleanup', NEW.uid, NEW.begin_at);
+        PERFORM fluxqueue_defer('settle', ARRAY(
+            WITH RECURSIVE behind (uid) AS (
+                SELECT NEW.uid
+                UNION
+                SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
+                WHERE NOT d.is_satisfied)
+            SELECT uid FROM behind WHERE uid <> NEW.uid));
     END IF;
     IF is_new THEN
         -- A name stands for the newest workload that has it, until the edge is satisfied.
-        WITH renamed AS (
+        WITH renamed_edges AS (
             UPDATE dependencies d SET target_uid = NEW.uid
             WHERE d.namespace = NEW.namespace AND NOT d.is_satisfied
               AND d.job IN (NEW.workload_name, NEW.name, NEW.jobid::text)
@@ -545,26 +557,27 @@ BEGIN
                 AND (fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'satisfied'
                      OR (t.workload_kind <> NEW.workload_kind AND NOT t.is_gone)))
             RETURNING d.uid)
-        INSERT INTO outbox (kind, key) SELECT DISTINCT 'cleanup', uid FROM renamed;
+        SELECT array_agg(DISTINCT uid) INTO renamed FROM renamed_edges;
+        PERFORM fluxqueue_defer('settle', renamed);
         RETURN NULL;
     END IF;
     IF NEW.state IS DISTINCT FROM OLD.state THEN
         IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
             -- Further on only through those that are held: they may have waited in a circle.
-            INSERT INTO outbox (kind, key)
-            WITH RECURSIVE behind (uid) AS (
-                SELECT d.uid FROM dependencies d
-                WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
-                  AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL)
-                UNION
-                SELECT d.uid FROM behind b
-                JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
-                JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
-            SELECT 'cleanup', uid FROM behind;
+            PERFORM fluxqueue_defer('settle', ARRAY(
+                WITH RECURSIVE behind (uid) AS (
+                    SELECT d.uid FROM dependencies d
+                    WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
+                      AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL)
+                    UNION
+                    SELECT d.uid FROM behind b
+                    JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
+                    JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
+                SELECT uid FROM behind));
         END IF;
         -- Whoever lets it go does not know what else is in its way.
         IF NEW.state = 'Pending' AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
-            INSERT INTO outbox (kind, key) VALUES ('cleanup', NEW.uid);
+            PERFORM fluxqueue_defer('settle', ARRAY[NEW.uid]);
         END IF;
     END IF;
     RETURN NULL;
@@ -575,8 +588,7 @@ CREATE TRIGGER fluxjobs_depend_new AFTER INSERT ON fluxjobs
     FOR EACH ROW EXECUTE FUNCTION fluxjobs_depend();
 
 CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
-    WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
-          OR NEW.begin_at IS DISTINCT FROM OLD.begin_at)
+    WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.depends_on IS DISTINCT FROM OLD.depends_on)
     EXECUTE FUNCTION fluxjobs_depend();
 
 -- floor.sql
@@ -640,6 +652,148 @@ CREATE TRIGGER fluxjobs_appraise BEFORE UPDATE ON fluxjobs FOR EACH ROW
 -- settings of the workers say.
 INSERT INTO fluxqueues (name) VALUES ('default');
 
+-- tasks.sql
+-- What is owed stands in rows; here it becomes tasks of procrastinate, in the transaction that owes it,
+-- so that no code path can forget to ask. A task names the workloads it is for; it looks at the rows
+-- when it runs, so one that comes twice or too late finds nothing to do.
+CREATE FUNCTION fluxqueue_defer(
+    task text, uids text[], at timestamptz DEFAULT NULL
+) RETURNS void LANGUAGE sql SET search_path = public, procrastinate AS $$
+    SELECT procrastinate_defer_jobs_v1(array_agg(
+        ROW(CASE task WHEN 'publish' THEN 'later' ELSE 'effects' END, task, 0, NULL, NULL,
+            jsonb_build_object('uids', batch), at)::procrastinate_job_to_defer_v1))
+    FROM (SELECT jsonb_agg(uid ORDER BY n) AS batch
+          FROM unnest(uids) WITH ORDINALITY AS u (uid, n) GROUP BY (n - 1) / 50) AS batches
+    HAVING count(*) > 0
+$$;
+
+-- The matcher looks at everything that has changed, whoever asks, and takes all waiting tasks with
+-- it when it begins (db/life/decisions.py): as many as there are transactions, they are one look. Where
+-- nobody matches, a few of them are enough.
+CREATE FUNCTION fluxqueue_wake_matcher() RETURNS void
+LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
+BEGIN
+    IF (SELECT count(*) FROM (
+            SELECT FROM procrastinate_jobs WHERE queue_name = 'schedule' AND status = 'todo'
+            LIMIT 20) AS waiting) < 20
+    THEN
+        PERFORM procrastinate_defer_jobs_v1(ARRAY[
+            ROW('schedule', 'schedule', 0, NULL, NULL, '{}', NULL)::procrastinate_job_to_defer_v1]);
+    END IF;
+END
+$$;
+
+-- The net under everything: what has been owed for a while and is in no task any more. Nothing is
+-- done from rows that no controller compares with the cluster.
+CREATE FUNCTION fluxqueue_sweep(grace interval) RETURNS TABLE (task text, number bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM leadership WHERE role = 'controller' AND expires_at <= now()) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH under_way AS (
+        SELECT t.task_name, u.uid FROM procrastinate.procrastinate_jobs t,
+               jsonb_array_elements_text(t.args -> 'uids') AS u (uid)
+        WHERE t.status = 'todo' OR (t.status = 'doing' AND EXISTS (
+            SELECT FROM procrastinate.procrastinate_events e
+            WHERE e.job_id = t.id AND e.type = 'started' AND e.at > now() - interval '10 min'))
+    ), lost AS (
+        SELECT o.task, array_agg(DISTINCT o.uid) AS uids FROM owed o
+        WHERE o.since < now() - grace
+          AND NOT EXISTS (SELECT FROM under_way w WHERE w.task_name = o.task AND w.uid = o.uid)
+        GROUP BY o.task
+    ), deferred AS MATERIALIZED (
+        SELECT l.task, l.uids, fluxqueue_defer(l.task, l.uids) FROM lost l
+    )
+    SELECT d.task, cardinality(d.uids)::bigint FROM deferred d;
+    IF NOT EXISTS (SELECT FROM procrastinate.procrastinate_jobs
+                   WHERE queue_name = 'schedule' AND status IN ('todo', 'doing'))
+       AND (EXISTS (SELECT FROM graph_changes)
+            OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
+                       AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')))
+    THEN
+        PERFORM fluxqueue_wake_matcher();
+        RETURN QUERY SELECT 'schedule', 1::bigint;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION graph_changes_wake() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM new_rows) THEN
+        PERFORM fluxqueue_wake_matcher();
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER graph_changes_wake AFTER INSERT ON graph_changes
+    REFERENCING NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION graph_changes_wake();
+
+CREATE FUNCTION fluxjobs_defer_new() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    owed record;
+BEGIN
+    FOR owed IN
+        SELECT o.task, o.at, array_agg(n.uid) AS uids
+        FROM new_rows n CROSS JOIN LATERAL (VALUES
+            ('release', n.release_at), ('settle', n.settle_at), ('publish', n.publish_at)
+        ) AS o (task, at)
+        WHERE o.at IS NOT NULL GROUP BY o.task, o.at
+    LOOP
+        PERFORM fluxqueue_defer(owed.task, owed.uids, CASE WHEN owed.at > now() THEN owed.at END);
+    END LOOP;
+    IF EXISTS (SELECT FROM new_rows WHERE NOT is_examined
+               AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
+    THEN
+        PERFORM fluxqueue_wake_matcher();
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_defer_new AFTER INSERT ON fluxjobs
+    REFERENCING NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION fluxjobs_defer_new();
+
+CREATE FUNCTION fluxjobs_defer() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    owed record;
+BEGIN
+    FOR owed IN
+        SELECT o.task, o.at, array_agg(n.uid) AS uids
+        FROM new_rows n JOIN old_rows b USING (uid) CROSS JOIN LATERAL (VALUES
+            ('release', n.release_at, b.release_at), ('settle', n.settle_at, b.settle_at),
+            ('publish', n.publish_at, b.publish_at)
+        ) AS o (task, at, before)
+        WHERE o.at IS NOT NULL AND o.at IS DISTINCT FROM o.before GROUP BY o.task, o.at
+    LOOP
+        PERFORM fluxqueue_defer(owed.task, owed.uids, CASE WHEN owed.at > now() THEN owed.at END);
+    END LOOP;
+    -- Who leaves the queue may let others move up, and who lacks slots is given them by a cycle.
+    INSERT INTO graph_changes (kind, key)
+    SELECT 'fluxjob', n.uid FROM new_rows n JOIN old_rows b USING (uid)
+    WHERE n.lacking > b.lacking
+       OR (b.state IN ('Pending', 'Reserved') AND b.is_examined AND b.blocked_by IS NULL
+           AND n.state IN ('Held', 'Completed', 'Failed', 'Cancelled'));
+    IF EXISTS (
+        SELECT FROM new_rows n JOIN old_rows b USING (uid)
+        WHERE NOT n.is_examined AND (n.state IN ('Pending', 'Reserved') OR n.held_by = 'queue')
+          AND (b.is_examined
+               OR NOT coalesce(b.state IN ('Pending', 'Reserved') OR b.held_by = 'queue', false)))
+    THEN
+        PERFORM fluxqueue_wake_matcher();
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_defer AFTER UPDATE ON fluxjobs
+    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION fluxjobs_defer();
+
 -- transitions.sql
 -- The transition table of fluxqueue/fluxjob/states.py, repeated where nobody can pass it by.
 -- A test reads both and compares them edge by edge.
@@ -654,6 +808,12 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN 'Running' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
         ELSE ARRAY[]::text[]
     END)
+$$;
+
+-- What a FluxJob that its author holds says, by the way in which he does.
+CREATE FUNCTION fluxjob_author_reason(author_hold text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE author_hold WHEN 'annotation' THEN 'held by its annotation fluxqueue/hold'
+                            ELSE 'suspended by its author' END
 $$;
 
 CREATE FUNCTION fluxjobs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -675,19 +835,38 @@ $$;
 CREATE TRIGGER fluxjobs_guard BEFORE UPDATE ON fluxjobs
     FOR EACH ROW EXECUTE FUNCTION fluxjobs_guard();
 
--- What a user can see of a FluxJob is published by the row itself, so no code path can forget it:
--- an outbox row for its status and event, and an audit line that names the actor.
-CREATE FUNCTION fluxjobs_publish() RETURNS trigger LANGUAGE plpgsql AS $$
+-- What a user can see of a FluxJob is owed by the row itself, so no code path can forget it. A state
+-- that is overtaken within a moment is not told by itself, and no FluxJob is told of more than once
+-- a second. Rounded up, so that many are told by one task.
+CREATE FUNCTION fluxjob_publish_at(published_at timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT to_timestamp(ceil(4 * extract(epoch FROM
+        greatest(now() + interval '0.2 s', published_at + interval '1 s'))) / 4)
+$$;
+
+-- Named to come after fluxjobs_guard, which raises the version; triggers run in that order.
+CREATE FUNCTION fluxjobs_owe_status() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND NEW.flux_uid IS DISTINCT FROM OLD.flux_uid THEN
+        NEW.published := 0;  -- one that was made again has an empty status
+    END IF;
+    IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published THEN
+        NEW.publish_at := NULL;
+    ELSIF NEW.publish_at IS NULL THEN
+        NEW.publish_at := fluxjob_publish_at(NEW.published_at);
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_owe_status BEFORE INSERT OR UPDATE ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_owe_status();
+
+-- The plan and the audit trail go with each transition; the actor is the transaction's.
+CREATE FUNCTION fluxjobs_record() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     old_state text := CASE WHEN TG_OP = 'UPDATE' THEN OLD.state END;
 BEGIN
-    IF TG_OP = 'UPDATE' AND NEW.version = OLD.version THEN
-        RETURN NULL;
-    END IF;
-    INSERT INTO outbox (kind, key, payload)
-    VALUES ('status', NEW.uid,
-            jsonb_build_object('old', old_state, 'new', NEW.state, 'reason', NEW.reason,
-                               'held_by', NEW.held_by));
     -- A reservation belongs to the state of that name alone.
     IF old_state = 'Reserved' AND NEW.state <> 'Reserved' THEN
         DELETE FROM reservations WHERE uid = NEW.uid;
@@ -702,8 +881,12 @@ BEGIN
 END
 $$;
 
-CREATE TRIGGER fluxjobs_publish AFTER INSERT OR UPDATE ON fluxjobs
-    FOR EACH ROW EXECUTE FUNCTION fluxjobs_publish();
+CREATE TRIGGER fluxjobs_record_new AFTER INSERT ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_record();
+
+CREATE TRIGGER fluxjobs_record AFTER UPDATE ON fluxjobs FOR EACH ROW
+    WHEN (NEW.state IS DISTINCT FROM OLD.state)
+    EXECUTE FUNCTION fluxjobs_record();
 
 -- views.sql
 -- Views for people in psql. `select * from queue` is the first thing to type. What waits for others or
@@ -762,7 +945,36 @@ SELECT 'slot of an ended allocation not returned', s.node,
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
 WHERE NOT a.is_live AND s.state <> 'returned'
 UNION ALL
+-- The pods of a BatchJob that was released in its template come without a gate: they get their slots
+-- when they are first looked at, a replacement when the pod before it is gone.
 SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
-FROM pods p
+FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating
-  AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid);
+  AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)
+  AND (f.pinned_to IS NULL OR (f.settle_at IS NULL AND NOT EXISTS (
+        SELECT FROM pods t WHERE t.workload_uid = p.workload_uid AND t.is_terminating)));
+
+-- What the worker still has to do, and since when; a sweep defers what is owed and has no task.
+CREATE VIEW owed AS
+SELECT 'publish' AS task, uid, jobid, publish_at AS since, last_error FROM fluxjobs WHERE publish_at IS NOT NULL
+UNION ALL
+SELECT 'release', uid, jobid, release_at, last_error FROM fluxjobs WHERE release_at IS NOT NULL
+UNION ALL
+SELECT 'settle', uid, jobid, settle_at, last_error FROM fluxjobs WHERE settle_at IS NOT NULL
+UNION ALL
+-- What it waits for is there, or can never be; the last to change of those tells since when.
+SELECT 'settle', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL
+FROM fluxjobs f JOIN dependencies d USING (uid) JOIN fluxjobs t ON t.uid = d.target_uid
+WHERE f.blocked_by = 'dependency' AND f.state IN ('Pending', 'Reserved') AND NOT d.is_satisfied
+  AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) <> 'waiting'
+GROUP BY f.uid, f.jobid
+UNION ALL
+-- Slots that nobody holds on nodes that take no pod any more, and pods let go to nodes that are gone.
+SELECT DISTINCT 'settle', f.uid, f.jobid, f.allocated_at, f.last_error
+FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id AND a.is_live
+JOIN fluxjobs f ON f.uid = a.uid LEFT JOIN nodes n ON n.name = s.node
+WHERE (s.state = 'free'
+       AND NOT coalesce((n.fact ->> 'up')::boolean AND (n.fact ->> 'schedulable')::boolean, false))
+   OR (s.state = 'held' AND n.name IS NULL AND EXISTS (
+        SELECT FROM pods p WHERE p.uid = s.pod_uid AND p.node IS NULL AND NOT p.is_gated
+          AND NOT p.is_terminating));

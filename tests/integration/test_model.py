@@ -15,9 +15,11 @@ from contextlib import suppress
 import pytest
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.life import steering
-from fluxqueue.db.life.desired_state import read_wanted, remember_let_go
-from fluxqueue.db.life.observations import save_foreign, save_gone, save_nodes, save_workloads
+from fluxqueue.db.life import settling, steering
+from fluxqueue.db.life.desired_state import Released, finish, read_owed_releases
+from fluxqueue.db.life.observations import save_foreign, save_nodes, save_workloads
+from fluxqueue.db.life.owed import sweep
+from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
@@ -72,10 +74,7 @@ class Story:
             ForeignPod(f"x-{n}-{c}", "ns", "x", n, {CPU: c}) for n, c in world.foreign.items()
         ]
         async with self.rows.database.begin() as tx:
-            for start in range(0, len(some), 5):
-                await save_workloads(tx, some[start : start + 5])
-            if gone:
-                await save_gone(tx, gone)
+            await save_workloads(tx, some, gone)
             await save_nodes(tx, nodes, sorted(set(NODES) - set(world.nodes)))
             known = await tx.fetch("SELECT pod_uid FROM foreign_usage")
             left = {row["pod_uid"] for row in known} - {pod.uid for pod in foreign}
@@ -90,40 +89,46 @@ class Story:
         assert amounts(pools) == amounts(await rebuilt(self.rows)), "the cache has drifted"
 
     async def effects(self) -> None:
-        """The drains: claim, carry out, forget; each effect may happen twice."""
-        for kind in ("release", "ungate", "cleanup"):
-            keys = await self.rows.fetch(
-                "SELECT id, key, payload FROM outbox WHERE kind = :kind AND due_at <= now()"
-                " ORDER BY id LIMIT 20",
-                kind=kind,
-            )
-            for row in keys:
-                if "evict" in row["payload"]:
-                    self.world.evict(row["key"], row["payload"]["evict"])
-            for key in sorted({row["key"] for row in keys if "evict" not in row["payload"]}):
-                if kind == "release":
-                    await self.release(key)
-                else:
-                    for ungate in await self.rows.settle(key):
-                        self.world.ungate(ungate)
-            await self.rows.execute(
-                "DELETE FROM outbox WHERE id = ANY(CAST(:ids AS bigint[]))",
-                ids=[row["id"] for row in keys],
-            )
-        await self.rows.execute("DELETE FROM outbox WHERE kind = 'status'")
+        """The tasks: fetched, carried out, done; each effect may happen twice."""
+        await self.release(await self.due(TaskName.RELEASE))
+        await self.settle(await self.due(TaskName.SETTLE))
+        await self.rows.execute(
+            "UPDATE fluxjobs SET published = version WHERE publish_at IS NOT NULL"
+        )
+        await self.rows.take_tasks(TaskName.RELEASE, TaskName.SETTLE, TaskName.PUBLISH)
+        async with self.rows.database.begin() as tx:
+            await sweep(tx)
 
-    async def release(self, key: str) -> None:
+    async def due(self, task: TaskName) -> list[str]:
+        """Whom the waiting tasks are for; they go on waiting until that is done."""
+        return sorted(set(await self.rows.asked(task)))
+
+    async def release(self, uids: list[str]) -> None:
         """The release effect, as the worker does it: the last word is the row's."""
-        database = self.rows.database
-        wanted = await read_wanted(database, key)
-        while wanted is not None:
-            generation = self.world.make(wanted)
-            if generation is not None:
-                await remember_let_go(database, key, generation)
-            now = await read_wanted(database, key)
-            if now == wanted:
-                return
-            wanted = now
+        owed = await read_owed_releases(self.rows.database, uids)
+        done = []
+        for one in owed:
+            made = self.world.make(one.wanted) if one.wanted is not None else None
+            done.append(
+                Released(
+                    one,
+                    is_made=made is not None,
+                    generation=made.generation if made and not made.is_suspended else None,
+                    pinned_to=made.pinned_to if made else None,
+                )
+            )
+        await finish(self.rows.database, done)
+
+    async def settle(self, uids: list[str]) -> None:
+        """The settle effect: what follows, then the pods, then what is known of them."""
+        async with self.rows.database.begin() as tx:
+            settled = await settling.settle(tx, uids)
+        for ungate in settled.ungates:
+            self.world.ungate(ungate)
+        for one in settled.evictions:
+            self.world.evict(one.workload_uid, [one.pod_uid])
+        let_go = [one.pod_uid for one in settled.ungates]
+        await settling.finish(self.rows.database, settled, let_go=let_go, failed=())
 
     async def steer(self) -> None:
         """An operator's command to a FluxJob, whatever state it is in; often two at once."""

@@ -45,12 +45,18 @@ class Job:
     is_indexed: bool = False
     completions: int = 0
     ended: frozenset[int] = frozenset()
+    pinned_to: str | None = None
     pods: dict[str, PodFact] = field(default_factory=dict)
 
     @property
     def wanted(self) -> int:
         """Pods it may run at once."""
         return 0 if self.result else min(self.parallelism, self.left)
+
+    @property
+    def is_pinnable(self) -> bool:
+        """Whether its template may name its node: it never wants more pods than at first."""
+        return not self.is_indexed and self.parallelism >= self.completions
 
 
 class World:
@@ -216,7 +222,10 @@ class World:
         for _ in range(job.wanted - len(active)):
             self.made += 1
             uid = f"p{self.made}"
-            job.pods[uid] = PodFact(uid, uid, "Pending", True, index=self._next_index(job))
+            is_gated = job.pinned_to is None
+            job.pods[uid] = PodFact(uid, uid, "Pending", is_gated, index=self._next_index(job))
+            if job.pinned_to is not None:
+                self.target[uid] = job.pinned_to
         for pod in active[: max(0, len(active) - job.wanted)]:
             job.pods[pod.uid] = replace(pod, is_terminating=True)
 
@@ -235,7 +244,10 @@ class World:
         fact = self.nodes[name]
         need = job.asked.slots[0].needs[CPU]
         ours, others = self.used(name), self.foreign.get(name, 0)
-        assert ours + need <= fact.capacity[CPU], f"{pod.uid} was let go to {name}, which is full"
+        # The next pod of a pinned Job comes before the one in whose place it comes has gone.
+        is_early = job.pinned_to and any(p.is_terminating for p in job.pods.values())
+        is_room = ours + need <= fact.capacity[CPU]
+        assert is_room or is_early, f"{pod.uid} was let go to {name}, which is full"
         if fact.is_up and fact.is_schedulable and ours + others + need <= fact.capacity[CPU]:
             job.pods[pod.uid] = replace(pod, node=name, phase="Running")
 
@@ -277,8 +289,8 @@ class World:
 
     # --- what fluxqueue does to it -----------------------------------------------------------
 
-    def make(self, wanted: Wanted) -> int | None:
-        """Our release: the Job is made what the row wants; gives the generation it was let go at.
+    def make(self, wanted: Wanted) -> Job | None:
+        """Our release: the Job is made what the row wants; gives it, if it could be.
 
         A repeat changes nothing.
         """
@@ -292,8 +304,12 @@ class World:
             return None
         if wanted.is_suspended:
             job.is_author_suspended = False  # its mark goes with the patch
+            if job.is_suspended and job.pinned_to is not None:
+                job.pinned_to, job.generation = None, job.generation + 1
+        elif job.is_suspended:
+            job.pinned_to = wanted.pin.node if wanted.pin else None
         self._set_suspend(job, wanted.is_suspended)
-        return None if wanted.is_suspended else job.generation
+        return job if job.pinned_to is None or not wanted.is_suspended else None
 
     def evict(self, uid: str, pods: Sequence[str]) -> None:
         """Our deletion of pods that are bound to no node."""
@@ -331,6 +347,8 @@ class World:
                 continue
             succeeded = sum(pod.phase == "Succeeded" for pod in pods)
             wanted = max(0, min(job.wanted, job.left + succeeded))
+            if job.pinned_to is not None and not job.result:
+                wanted = job.left  # as ``pinning.without_pin`` sees it
             ended = job.ended | {
                 p.index for p in pods if p.phase == "Succeeded" and p.index is not None
             }
@@ -353,6 +371,8 @@ class World:
                 has_hold=job.is_held,
                 generation=job.generation,
                 ended_indexes=as_multirange(ranges),
+                is_pinnable=job.is_pinnable and job.asked.size == job.completions,
+                pinned_to=job.pinned_to,
                 depends_on=tuple({"type": kind, "job": name} for kind, name in job.depends_on),
                 pods=tuple(sorted(pods, key=lambda p: p.uid)),
             )

@@ -15,6 +15,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.life.decisions import load_graph
 from fluxqueue.db.life.observations import WorkloadSeen, save_nodes, save_workloads
 from fluxqueue.db.life.settling import Ungate, settle
+from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, ResourceRequest
@@ -133,19 +134,47 @@ class Rows:
         self.matcher = Matcher(self.context(), self.term)
 
     async def settle(self, *uids: str) -> list[Ungate]:
-        """Settle workloads."""
+        """Settle workloads; the pods that are to be let go."""
         async with self.database.begin() as tx:
-            return await settle(tx, uids)
+            return (await settle(tx, uids)).ungates
 
     async def states(self) -> dict[str, str]:
         """State by UID."""
         rows = await self.fetch("SELECT uid, state FROM fluxjobs ORDER BY jobid")
         return {row["uid"]: row["state"] for row in rows}
 
-    async def outbox(self, kind: str) -> list[str]:
-        """Keys of the outbox rows of one kind."""
-        rows = await self.fetch("SELECT key FROM outbox WHERE kind = :kind ORDER BY id", kind=kind)
-        return [row["key"] for row in rows]
+    async def asked(self, task: TaskName) -> list[str]:
+        """UIDs that the waiting tasks of one name are for, those scheduled for later too."""
+        rows = await self.fetch(
+            "SELECT u.uid FROM procrastinate.procrastinate_jobs t,"
+            " jsonb_array_elements_text(t.args -> 'uids') WITH ORDINALITY AS u (uid, n)"
+            " WHERE t.task_name = :task AND t.status = 'todo' ORDER BY t.id, u.n",
+            task=task.value,
+        )
+        return [row["uid"] for row in rows]
+
+    async def take_tasks(self, *tasks: TaskName) -> list[str]:
+        """Take what is due from the waiting tasks: the UIDs that they are for, each once."""
+        rows = await self.fetch(
+            "DELETE FROM procrastinate.procrastinate_jobs WHERE status = 'todo'"
+            " AND coalesce(scheduled_at <= now(), true)"
+            " AND task_name = ANY(CAST(:tasks AS text[])) RETURNING args",
+            tasks=[task.value for task in tasks],
+        )
+        return sorted({uid for row in rows for uid in row["args"]["uids"]})
+
+    async def is_cycle_asked(self) -> bool:
+        """Whether a cycle is to come."""
+        return bool(
+            await self.value(
+                "SELECT EXISTS (SELECT FROM procrastinate.procrastinate_jobs"
+                " WHERE task_name = 'schedule' AND status = 'todo')"
+            )
+        )
+
+    async def forget_tasks(self) -> None:
+        """Lose all tasks, as nobody should."""
+        await self.execute("DELETE FROM procrastinate.procrastinate_jobs")
 
     async def slots(self, uid: str) -> list[tuple[int, str, str, str | None]]:
         """Slots of the live allocation: number, node, state, pod."""

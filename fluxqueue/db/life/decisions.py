@@ -13,8 +13,6 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.outbox import put
-from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.pools.pool_set import FOREVER, Others, PlacedSlot, Placement, PoolSet
@@ -48,6 +46,15 @@ ORDER BY a.id, s.number
 """
 
 
+# With the changes go the tasks that wait: whoever committed before this statement has been looked
+# at when this transaction ends, whoever commits after it has a task that is still there.
+_TAKE_CHANGES = """
+WITH woken AS (DELETE FROM procrastinate.procrastinate_jobs
+               WHERE queue_name = 'schedule' AND status = 'todo')
+DELETE FROM graph_changes RETURNING kind, key
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """What has changed since the last cycle, apart from the pool set, which has taken it in."""
@@ -58,7 +65,7 @@ class Changes:
 
 async def load_graph(tx: Transaction, pools: PoolSet) -> Changes:
     """Fill an empty pool set from the rows; changes recorded so far are contained in them."""
-    changes = await tx.fetch("DELETE FROM graph_changes RETURNING kind, key")
+    changes = await tx.fetch(_TAKE_CHANGES)
     rows = await tx.fetch("SELECT fact FROM nodes ORDER BY length(name), name")
     facts = [NodeFact.from_json(row["fact"]) for row in rows]
     pools.add_rows([fact.name for fact in facts])
@@ -77,7 +84,7 @@ async def take_changes(tx: Transaction, pools: PoolSet) -> Changes:
     Changes are consumed by deleting them, so one that commits late is simply found by the next
     cycle; reading whole present states makes taking one in twice harmless.
     """
-    changes = await tx.fetch("DELETE FROM graph_changes RETURNING kind, key")
+    changes = await tx.fetch(_TAKE_CHANGES)
     names = sorted({row["key"] for row in changes if row["kind"] == "node"})
     ids = sorted({int(row["key"]) for row in changes if row["kind"] == "allocation"})
     if names:
@@ -181,7 +188,10 @@ async def store_top_up(tx: Transaction, given: Sequence[tuple[Lack, Sequence[Pla
         """,
         rows=orjson.dumps(slots).decode(),
     )
-    await put(tx, TaskName.UNGATE, [lack.uid for lack, _ in given])
+    await tx.execute(
+        "UPDATE fluxjobs SET settle_at = now() WHERE uid = ANY(CAST(:uids AS text[]))",
+        uids=[lack.uid for lack, _ in given],
+    )
 
 
 async def store_decisions(
@@ -202,18 +212,19 @@ async def store_decisions(
     rows = await tx.fetch(
         """
         UPDATE fluxjobs SET state = 'Allocated', reason = '', allocated_at = now(),
-                            expected_start = NULL
+                            expected_start = NULL, release_at = now(),
+                            settle_at = CASE WHEN EXISTS (
+                                SELECT FROM pods p WHERE p.workload_uid = fluxjobs.uid)
+                                        THEN now() ELSE settle_at END
         WHERE uid = ANY(CAST(:uids AS text[])) AND state IN ('Pending', 'Reserved')
           AND NOT is_deleting AND result IS NULL
-        RETURNING uid, EXISTS (SELECT FROM pods p WHERE p.workload_uid = fluxjobs.uid) AS has_pods
+        RETURNING uid
         """,
         uids=list(wanted),
     )
     stored = {row["uid"]: wanted[row["uid"]] for row in rows}
     await _store_allocations(tx, stored, term)
     await _store_plan(tx, decisions, words or {})
-    await put(tx, TaskName.RELEASE, stored)
-    await put(tx, TaskName.UNGATE, [row["uid"] for row in rows if row["has_pods"]])
     return set(wanted) - set(stored)
 
 

@@ -1,7 +1,7 @@
 """Dependencies of waiting FluxJobs: looked at under their locks, and let go when all are satisfied.
 
-Called by ``settling``. Triggers (``sql/dependencies.sql``) keep the edges and leave an outbox
-row for a dependent whenever something it waits for has changed; here the present rows decide, so
+Called by ``settling``. Triggers (``sql/dependencies.sql``) keep the edges and defer a look
+at a dependent whenever something it waits for has changed; here the present rows decide, so
 looking twice or late changes nothing. Who looks has locked the dependents and their targets.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.outbox import put
+from fluxqueue.db.life.holders import BY_DEPENDENCY
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.dependency import (
     DependencyKind,
@@ -24,9 +24,6 @@ from fluxqueue.fluxjob.dependency import (
     outcome,
 )
 from fluxqueue.fluxjob.states import FluxJobState
-
-BY_DEPENDENCY = "dependency"
-"""``held_by`` and ``blocked_by`` of what waits for others, or could never run because of them."""
 
 LOCK_WITH_TARGETS = """
 SELECT uid FROM fluxjobs WHERE uid IN (
@@ -78,7 +75,7 @@ async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
         verdict = judge(mine, [name for _, name in circle])
         if await _store(tx, row, verdict) and verdict.is_never:
             # The others of the circle are held too, each when it is looked at.
-            await put(tx, TaskName.CLEANUP, {uid for uid, _ in circle} - {row["uid"]})
+            await tx.defer(TaskName.SETTLE, {uid for uid, _ in circle} - {row["uid"]})
 
 
 def _edge(row: Mapping[str, Any]) -> Edge:
@@ -180,6 +177,4 @@ async def _store(tx: Transaction, row: Mapping[str, Any], verdict: Verdict) -> b
         blocked_by=blocked_by,
         reason=verdict.reason,
     )
-    if blocked_by is None:
-        tx.wake(TaskName.SCHEDULE)
     return True

@@ -1,21 +1,41 @@
 """What the rows want of a workload object: that it is suspended, let go, or deleted.
 
-Read by the worker's ``release`` effect before and after each write to the cluster; the last word is
-always the row's. Changes no state.
+Read by the worker's ``release`` task before it writes to the cluster; ``finish`` then tells the row
+what was done. The last word is always the row's: if it came to want something else meanwhile, it
+goes on owing a release.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.leadership import OBSERVED
+from fluxqueue.db.life.holders import AUTHOR, SUSPENDED
+from fluxqueue.db.life.published import Written
 from fluxqueue.workload.managed import JOB
 
 
 @dataclass(frozen=True, slots=True)
+class Pin:
+    """A node that a pod template is to name; ``hostname`` is its label, if it has one."""
+
+    node: str
+    hostname: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
-    """A workload object and what it is to be; ``kind`` is Job or Pod."""
+    """A workload object and what it is to be; ``kind`` is Job or Pod.
+
+    ``pin``: the one node of all its slots, which its pod template is to name, without our gate.
+    ``is_pinned``: its template may name a node and lack our gate, since it was released before.
+    """
 
     uid: str
     kind: str
@@ -23,52 +43,126 @@ class Wanted:
     name: str
     is_suspended: bool = False
     is_deleted: bool = False
+    pin: Pin | None = None
+    is_pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwedRelease:
+    """A row that owes a release; ``wanted`` is None where its object may stay as it is."""
+
+    uid: str
+    release_at: datetime | None
+    wanted: Wanted | None
+
+
+_READ = """
+SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
+       f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspended, f.pinned_to,
+       -- Of a BatchJob that is not suspended nobody may change the template any more.
+       CASE WHEN f.is_pinnable AND (f.is_suspended OR f.pinned_to IS NOT NULL)
+                 AND f.state IN ('Allocated', 'Running') THEN (
+           SELECT CASE WHEN count(DISTINCT s.node) = 1 THEN
+                      jsonb_build_array(min(s.node),
+                                        min(n.fact -> 'labels' ->> 'kubernetes.io/hostname')) END
+           FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
+           LEFT JOIN nodes n ON n.name = s.node
+           WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned') END AS pin
+FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
+"""
+
+
+async def read_owed_releases(database: Database, uids: Collection[str]) -> list[OwedRelease]:
+    """Those of ``uids`` that owe a release, while a controller compares rows and cluster."""
+    rows = await database.fetch(
+        f"{_READ} AND f.release_at IS NOT NULL AND {OBSERVED}",
+        uids=list(uids),
+    )
+    return [OwedRelease(row["uid"], row["release_at"], _desired(row)) for row in rows]
 
 
 async def read_wanted(database: Database, uid: str) -> Wanted | None:
     """Say what the row wants of its object; None where it wants nothing (any more)."""
-    async with database.begin() as tx:
-        row = await tx.fetch_one(
-            "SELECT namespace, workload_kind, workload_name, state, author_hold, vacate_by,"
-            " cancel_by, is_gone, is_deleting FROM fluxjobs WHERE uid = :uid",
-            uid=uid,
-        )
-    if row is None or row["is_gone"]:
+    rows = await database.fetch(_READ, uids=[uid])
+    return _desired(rows[0]) if rows else None
+
+
+def _desired(row: Mapping[str, Any]) -> Wanted | None:
+    if row["is_gone"]:
         return None
-    name = (uid, row["workload_kind"], row["namespace"], row["workload_name"])
+    name = (row["uid"], row["workload_kind"], row["namespace"], row["workload_name"])
     if row["cancel_by"] is not None:
         return Wanted(*name, is_deleted=True)
     if row["workload_kind"] != JOB or row["is_deleting"]:
         return None
+    is_pinned = row["pinned_to"] is not None
     if row["state"] in {"Allocated", "Running"}:
-        # What its author has suspended is left alone until its author resumes it.
-        is_authors = row["vacate_by"] == "author"
-        return None if is_authors else Wanted(*name, is_suspended=row["vacate_by"] is not None)
-    is_authors = row["author_hold"] in {"author", "suspended"}
+        if row["vacate_by"] == AUTHOR:
+            return None  # what its author has suspended is left alone until its author resumes it
+        if row["vacate_by"] is not None:
+            return Wanted(*name, is_suspended=True, is_pinned=is_pinned)
+        pin = Pin(*row["pin"]) if row["pin"] else None
+        return Wanted(*name, pin=pin, is_pinned=is_pinned and row["is_suspended"])
+    is_authors = row["author_hold"] in {AUTHOR, SUSPENDED}
     is_waiting = row["state"] in {"Pending", "Reserved", "Unsatisfiable", "Held"}
-    return Wanted(*name, is_suspended=True) if is_waiting and not is_authors else None
+    if not is_waiting or (is_authors and not is_pinned):
+        return None
+    return Wanted(*name, is_suspended=True, is_pinned=is_pinned)
 
 
-async def remember_let_go(database: Database, uid: str, generation: int) -> None:
-    """Keep the generation of the BatchJob that our release made: later suspensions are not ours."""
-    async with database.begin() as tx:
-        await tx.execute(
-            "UPDATE fluxjobs SET let_go_at = greatest(let_go_at, :generation)"
-            " WHERE uid = :uid AND state IN ('Allocated', 'Running')",
-            uid=uid,
-            generation=generation,
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What was done for one row.
+
+    ``is_made``: its object is now as was wanted, with ``pinned_to`` in its template.
+    ``generation``: of the BatchJob, where it was let go. ``written``: its status, where that was
+    published.
+    """
+
+    owed: OwedRelease
+    is_made: bool = False
+    generation: int | None = None
+    pinned_to: str | None = None
+    written: Written | None = None
+
+
+# Who finds that the row owes nothing any more was overtaken, perhaps by somebody who did the
+# opposite: another look decides.
+_FINISH = """
+UPDATE fluxjobs f SET
+    release_at = CASE WHEN f.release_at = w.release_at THEN NULL
+                      ELSE coalesce(f.release_at, now()) END,
+    let_go_at = CASE WHEN f.state IN ('Allocated', 'Running')
+                     THEN greatest(f.let_go_at, w.generation) ELSE f.let_go_at END,
+    pinned_to = CASE WHEN w.is_made THEN w.pinned_to ELSE f.pinned_to END,
+    published = greatest(f.published, w.version),
+    published_at = CASE WHEN w.version > 0 THEN now() ELSE f.published_at END,
+    publish_at = CASE WHEN w.version > 0 THEN NULL ELSE f.publish_at END,
+    told = coalesce(w.told, f.told), last_error = NULL
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
+    uid text, release_at timestamptz, is_made bool, generation bigint, pinned_to text,
+    version bigint, told text)
+WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
+                ORDER BY uid FOR NO KEY UPDATE)
+  AND f.uid = w.uid
+"""
+
+
+async def finish(database: Database, done: Sequence[Released]) -> None:
+    """Write down what was done for each row; who wants something else by now owes it further."""
+    if done:
+        rows = [
+            {
+                "uid": one.owed.uid,
+                "release_at": one.owed.release_at,
+                "is_made": one.is_made,
+                "generation": one.generation,
+                "pinned_to": one.pinned_to,
+                "version": one.written.version if one.written else 0,
+                "told": one.written.told if one.written else None,
+            }
+            for one in done
+        ]
+        await database.execute(
+            _FINISH, rows=orjson.dumps(rows).decode(), uids=sorted(one.owed.uid for one in done)
         )
-
-
-async def read_pods(
-    database: Database, uid: str, pod_uids: Sequence[str]
-) -> list[tuple[str, str, str]]:
-    """Namespace, name and UID of pods of a workload, as far as they are still there and unbound."""
-    async with database.begin() as tx:
-        rows = await tx.fetch(
-            "SELECT namespace, name, uid FROM pods WHERE workload_uid = :uid AND node IS NULL"
-            " AND uid = ANY(CAST(:pods AS text[]))",
-            uid=uid,
-            pods=list(pod_uids),
-        )
-    return [(row["namespace"], row["name"], row["uid"]) for row in rows]

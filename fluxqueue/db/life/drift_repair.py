@@ -8,11 +8,10 @@ people, with the way out (docs/runbook.md).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.life.observations import tell_matcher
-from fluxqueue.db.outbox import put
-from fluxqueue.db.task_queue import TaskName
 
 OVER_CAPACITY = "node over capacity"
 ENDED_HOLDS = "ended workload holds an allocation"
@@ -28,6 +27,12 @@ WAY_OUT: Mapping[str, str] = {
     NO_SLOT: "it has ended or is not bound; delete the pod if it should not be there",
 }
 """What people can do where the repair does not apply."""
+
+
+async def drift(database: Database) -> list[dict[str, Any]]:
+    """Rows of the ``drift`` view: broken invariants, none in health."""
+    async with database.begin() as tx:
+        return await tx.fetch("SELECT invariant, subject, detail FROM drift")
 
 
 async def repair(database: Database, invariant: str) -> int:
@@ -87,13 +92,10 @@ async def _give_allocations(tx: Transaction) -> int:
     idle = [uid for uid in uids if uid not in adopted]
     await tx.execute(
         "UPDATE fluxjobs SET state = 'Pending', allocated_at = NULL, lacking = 0,"
-        " is_examined = false, reason = 'what it was given is lost'"
-        " WHERE uid = ANY(CAST(:uids AS text[]))",
+        " is_examined = false, reason = 'what it was given is lost', release_at = now(),"
+        " settle_at = now() WHERE uid = ANY(CAST(:uids AS text[]))",
         uids=idle,
     )
-    await put(tx, TaskName.RELEASE, idle)
-    await put(tx, TaskName.CLEANUP, idle)
-    tx.wake(TaskName.SCHEDULE)
     return len(uids)
 
 
@@ -119,12 +121,11 @@ async def _set_allocated(tx: Transaction, uids: Sequence[str]) -> None:
     for state in ("Pending", "Allocated"):
         await tx.execute(
             "UPDATE fluxjobs SET state = CAST(:state AS text), reason = '', held_by = NULL,"
-            " expected_start = NULL, allocated_at = now()"
+            " expected_start = NULL, allocated_at = now(), settle_at = now()"
             " WHERE uid = ANY(CAST(:uids AS text[])) AND state <> CAST(:state AS text)",
             state=state,
             uids=list(uids),
         )
-    await put(tx, TaskName.CLEANUP, uids)
 
 
 async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
@@ -166,7 +167,10 @@ async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
     ids = {row["id"] for row in rows} | {row["allocation_id"] for row in slots}
     await tell_matcher(tx, "allocation", sorted(str(one) for one in ids))
     adopted = {row["uid"] for row in slots}
-    await put(tx, TaskName.CLEANUP, sorted(adopted))
+    await tx.execute(
+        "UPDATE fluxjobs SET settle_at = now() WHERE uid = ANY(CAST(:uids AS text[]))",
+        uids=sorted(adopted),
+    )
     return adopted
 
 

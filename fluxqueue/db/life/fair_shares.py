@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.task_queue import TaskName
 
 QueueUser = tuple[str, str]
 
@@ -135,5 +134,5 @@ async def store_shares(
         users=[user for _, user in pairs],
     )
     if touched:
-        tx.wake(TaskName.SCHEDULE)
+        await tx.wake_matcher()
     return touched

@@ -2,33 +2,23 @@
 
 Called by the controller only. Each function takes whole present states, never events, so writing
 the same thing twice changes nothing, and the last writer is right. Rows are locked in the order
-of their UID here, in ``decisions`` and in ``settling``, so that no two of them can deadlock.
+of their UID here, in ``decisions`` and in ``settling``, so that no two of them can deadlock; that
+is why all workloads of a transaction are written by one call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
-from fluxqueue.fluxjob.states import FluxJobState
-
-AUTHOR = "author"
-"""``held_by`` of a FluxJob that its author holds: by suspending it, or by ``fluxqueue/hold``."""
-
-ANNOTATION = "annotation"
-"""``author_hold`` of a FluxJob whose workload carries ``fluxqueue/hold``."""
-
-BY_QUEUE = "queue"
-"""``held_by`` of a FluxJob that its named queue does not take in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +27,9 @@ class WorkloadSeen:
 
     ``has_hold``: it is held by annotation. ``generation``: of its object, which tells a suspension
     by its author from the one before our release. ``ended_indexes``: completion indexes for which
-    no pod will be made any more, as an ``int4multirange``.
+    no pod will be made any more, as an ``int4multirange``. ``has_affinity``: its pods require node
+    affinity of their own. ``is_pinnable``: its pod template may name the node of all its slots;
+    ``pinned_to``: the node that it names, since our gate is not in it.
     """
 
     uid: str
@@ -65,6 +57,9 @@ class WorkloadSeen:
     has_hold: bool = False
     generation: int = 0
     ended_indexes: str = NO_INDEXES
+    has_affinity: bool = False
+    is_pinnable: bool = False
+    pinned_to: str | None = None
 
 
 _SEEN = """
@@ -74,7 +69,8 @@ WITH seen AS (
         flux_uid text, user_name text, queue text, priority int, held_by text, request jsonb,
         size int, duration_s int, begin_at_s bigint, depends_on jsonb, ignored jsonb,
         wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool, position int,
-        jobid bigint, has_hold bool, generation bigint, ended_indexes int4multirange)
+        jobid bigint, has_hold bool, generation bigint, ended_indexes int4multirange,
+        has_affinity bool, is_pinnable bool, pinned_to text, needs_look bool)
 )
 """
 
@@ -83,17 +79,20 @@ _INSERT = """
 INSERT INTO fluxjobs (
     uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     asked_priority, held_by, author_hold, request, size, duration_s, begin_at, depends_on, ignored,
-    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes,
-    state, reason)
+    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes, has_affinity, is_pinnable,
+    pinned_to, state, reason, settle_at, release_at)
 SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     priority, held_by, CASE WHEN has_hold THEN 'annotation' ELSE held_by END, request, size,
     duration_s, to_timestamp(begin_at_s), depends_on, ignored,
-    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes,
-    CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
-    CASE WHEN has_hold THEN 'held by its annotation fluxqueue/hold'
-         WHEN held_by = 'author' THEN 'suspended by its author' ELSE '' END
+    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes, has_affinity, is_pinnable,
+    pinned_to, CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
+    CASE WHEN held_by = 'author'
+         THEN fluxjob_author_reason(CASE WHEN has_hold THEN 'annotation' END) ELSE '' END,
+    CASE WHEN result IS NOT NULL OR is_deleting THEN now() END,
+    -- Its author has let it go: it is suspended again until its turn comes.
+    CASE WHEN workload_kind = 'Job' AND NOT is_suspended AND result IS NULL AND NOT is_deleting
+         THEN now() END
 FROM seen ORDER BY position
-RETURNING uid, state, held_by, is_examined
 """
 
 _INSERT_AS = _INSERT.replace("(\n    uid", "(\n    jobid, uid", 1).replace(
@@ -126,6 +125,20 @@ UPDATE fluxjobs f SET
     wanted = seen.wanted, result = seen.result,
     is_deleting = seen.is_deleting OR f.cancel_by IS NOT NULL, is_gone = seen.is_gone,
     is_suspended = seen.is_suspended, ended_indexes = seen.ended_indexes,
+    has_affinity = seen.has_affinity, is_pinnable = seen.is_pinnable,
+    pinned_to = CASE WHEN seen.generation >= coalesce(f.let_go_at, 0) THEN seen.pinned_to
+                     ELSE f.pinned_to END,
+    settle_at = CASE
+        WHEN seen.needs_look AND is_let_go THEN now()
+        WHEN (seen.result IS NOT NULL OR seen.is_deleting)
+             AND f.state NOT IN ('Completed', 'Failed', 'Cancelled') THEN now()
+        ELSE f.settle_at END,
+    -- Its author has let it go: it is suspended again until its turn comes.
+    release_at = CASE
+        WHEN f.workload_kind = 'Job' AND NOT seen.is_suspended AND seen.result IS NULL
+             AND NOT seen.is_deleting
+             AND f.state IN ('Pending', 'Reserved', 'Held', 'Unsatisfiable') THEN now()
+        ELSE f.release_at END,
     -- What was asked for may change only while nothing has been given for it.
     request = CASE WHEN f.allocated_at IS NULL THEN seen.request ELSE f.request END,
     size = CASE WHEN f.allocated_at IS NULL THEN seen.size ELSE f.size END,
@@ -158,17 +171,17 @@ UPDATE fluxjobs f SET
     reason = CASE
         WHEN f.state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Held') AND NOT is_operators
              AND ruled.hold IS NOT NULL
-            THEN CASE ruled.hold WHEN 'annotation' THEN 'held by its annotation fluxqueue/hold'
-                                 ELSE 'suspended by its author' END
+            THEN fluxjob_author_reason(ruled.hold)
         WHEN f.state = 'Held' AND f.held_by = 'author' AND ruled.hold IS NULL THEN ''
-        WHEN is_stopped THEN 'suspended by its author; goes back to the queue as its pods end'
+        WHEN is_stopped
+            THEN fluxjob_author_reason('suspended') || '; goes back to the queue as its pods end'
         WHEN is_resumed THEN ''
         WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN ''
         ELSE f.reason END
 FROM seen JOIN ruled USING (uid) WHERE f.uid = seen.uid
-RETURNING f.uid, f.state, f.held_by, f.is_examined
 """
 
+# A gate never comes back, so nobody who saw the pod before it went puts it back.
 _PODS = """
 INSERT INTO pods AS p (uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node,
                        completion_index)
@@ -177,58 +190,57 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, workload_uid text, namespace text, name text, phase text, is_gated bool,
     is_terminating bool, node text, completion_index int)
 ON CONFLICT (uid) DO UPDATE SET
-    phase = excluded.phase, is_gated = excluded.is_gated, node = excluded.node,
+    phase = excluded.phase, is_gated = p.is_gated AND excluded.is_gated, node = excluded.node,
     is_terminating = excluded.is_terminating
+WHERE (p.phase, p.is_gated, p.node, p.is_terminating) IS DISTINCT FROM
+      (excluded.phase, p.is_gated AND excluded.is_gated, excluded.node, excluded.is_terminating)
+"""
+
+_GONE = """
+UPDATE fluxjobs SET is_gone = true, is_deleting = true, wanted = 0,
+    settle_at = CASE WHEN ended_at IS NULL THEN now() ELSE settle_at END
+WHERE uid = ANY(CAST(:uids AS text[]))
 """
 
 
 async def save_workloads(
-    tx: Transaction, seen: Sequence[WorkloadSeen], *, jobids: Mapping[str, int] | None = None
+    tx: Transaction,
+    seen: Sequence[WorkloadSeen],
+    gone: Mapping[str, tuple[str, Sequence[PodFact]]] | None = None,
+    *,
+    before: Mapping[str, WorkloadSeen] | None = None,
+    jobids: Mapping[str, int] | None = None,
 ) -> None:
-    """Write workloads and their pods, and leave for the worker what follows from them.
+    """Write workloads and their pods; the rows ask for what follows from them.
 
-    ``jobids``: numbers that new rows get instead of the next ones, by UID.
+    Parameters
+    ----------
+    seen : workloads that are there.
+    gone : by UID those that are not any more: namespace, and the pods that still are.
+    before : what the caller wrote last of some of them: of their pods, only what is different is
+        written.
+    jobids : numbers that new rows get instead of the next ones, by UID.
     """
-    jobids = jobids or {}
-    uids = [one.uid for one in seen]
+    gone, jobids = gone or {}, jobids or {}
     locked = await tx.fetch(
-        "SELECT uid, state, held_by, flux_uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
-        " ORDER BY uid FOR UPDATE",
-        uids=uids,
+        "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
+        uids=[*(one.uid for one in seen), *gone],
     )
-    old = {row["uid"]: row["state"] for row in locked}
-    stored = await _write(tx, _UPDATE, [one for one in seen if one.uid in old])
+    old = {row["uid"] for row in locked}
+    # A row that is not there any more is written whole.
+    before = {uid: before[uid] for uid in old if uid in before} if before else {}
+    await _write(tx, _UPDATE, [one for one in seen if one.uid in old], before)
     new = [one for one in seen if one.uid not in old]
-    stored += await _write(tx, _INSERT_AS, [one for one in new if one.uid in jobids], jobids)
-    stored += await _write(tx, _INSERT, [one for one in new if one.uid not in jobids])
-    await _save_pods(tx, [(one.uid, one.namespace, one.pods) for one in seen])
+    await _write(tx, _INSERT_AS, [one for one in new if one.uid in jobids], before, jobids)
+    await _write(tx, _INSERT, [one for one in new if one.uid not in jobids], before)
+    left = sorted(old & gone.keys())
+    if left:
+        await tx.execute(_GONE, uids=left)
+    pods: list[tuple[str, str, Sequence[PodFact]]]
+    pods = [(one.uid, one.namespace, one.pods) for one in seen]
+    pods += [(uid, *gone[uid]) for uid in left]
+    await _save_pods(tx, pods, before)
     await _mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
-    by_uid = {one.uid: one for one in seen}
-    settle: dict[TaskName, list[str]] = {TaskName.UNGATE: [], TaskName.CLEANUP: []}
-    for row in stored:
-        task = _next_task(by_uid[row["uid"]], row["state"])
-        if task is not None:
-            settle[task].append(row["uid"])
-    for task, keys in settle.items():
-        await put(tx, task, keys)
-    # A FluxJob that was made again has an empty status.
-    was = {row["uid"]: row["flux_uid"] for row in locked}
-    remade = [u for u, one in by_uid.items() if u in was and one.flux_uid not in {None, was[u]}]
-    await put(tx, TaskName.STATUS, remade)
-    # Its author has let it go: it is suspended again until its turn comes.
-    await put(
-        tx, TaskName.RELEASE, [r["uid"] for r in stored if _is_let_go(by_uid[r["uid"]], r["state"])]
-    )
-    if any(one.depends_on or one.begin_at_s for one in seen):
-        tx.wake(TaskName.CLEANUP)
-    if any(_needs_cycle(old.get(row["uid"]), row) for row in stored):
-        tx.wake(TaskName.SCHEDULE)
-
-
-def _is_let_go(seen: WorkloadSeen, state: str) -> bool:
-    """Whether it waits for its turn and its BatchJob is not suspended."""
-    is_going_on = seen.result is None and not seen.is_deleting and not seen.is_suspended
-    return is_going_on and seen.workload_kind == "Job" and FluxJobState(state).is_waiting
 
 
 async def _mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:
@@ -241,63 +253,100 @@ async def _mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:
         )
 
 
-def _needs_cycle(old: str | None, row: Mapping[str, Any]) -> bool:
-    """Whether the queue is another: someone is to be considered, or leaves a reservation."""
-    if row["state"] in {"Pending", "Reserved"} or row["held_by"] == BY_QUEUE:
-        return not row["is_examined"]
-    return old == "Reserved" and row["state"] == "Held"
-
-
 async def _write(
     tx: Transaction,
     statement: str,
     seen: Sequence[WorkloadSeen],
+    before: Mapping[str, WorkloadSeen],
     jobids: Mapping[str, int] | None = None,
-) -> list[dict[str, Any]]:
+) -> None:
     rows = [
-        {k: v for k, v in asdict(one).items() if k != "pods"}
-        | {"position": position, "jobid": (jobids or {}).get(one.uid)}
+        _to_row(one)
+        | {
+            "position": position,
+            "jobid": (jobids or {}).get(one.uid),
+            "needs_look": needs_look(before.get(one.uid), one),
+        }
         for position, one in enumerate(seen)
     ]
-    return await tx.fetch(_SEEN + statement, rows=orjson.dumps(rows).decode()) if rows else []
+    if rows:
+        await tx.execute(_SEEN + statement, rows=orjson.dumps(rows).decode())
 
 
-def _next_task(seen: WorkloadSeen, state: str) -> TaskName | None:
-    """Which task looks at the workload next: none while it only waits its turn."""
-    if state in {"Allocated", "Running"}:
-        return TaskName.UNGATE if any(pod.is_gated for pod in seen.pods) else TaskName.CLEANUP
-    is_over = seen.result is not None or seen.is_deleting
-    return (
-        TaskName.CLEANUP if is_over and state not in {"Completed", "Failed", "Cancelled"} else None
-    )
+def _to_row(one: WorkloadSeen) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in _FIELDS}
 
 
-async def _save_pods(tx: Transaction, seen: Sequence[tuple[str, str, Sequence[PodFact]]]) -> None:
+_FIELDS = tuple(one.name for one in fields(WorkloadSeen) if one.name != "pods")
+
+
+def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
+    """Whether anything may follow for slots and pods of an allocated workload (``settling``).
+
+    That a pod was let go or bound changes nothing, nor does a further one that runs.
+    """
+    if before is None or any(getattr(before, name) != getattr(seen, name) for name in _LOOKED_AT):
+        return True
+    old, new = ({pod.uid: _looked_at(pod) for pod in one.pods} for one in (before, seen))
+    if any(old.get(uid) != fact for uid, fact in new.items()) or old.keys() != new.keys():
+        return True
+    return _runs(seen) and not _runs(before)
+
+
+_LOOKED_AT = ("wanted", "result", "is_deleting", "is_suspended", "ended_indexes", "pinned_to")
+
+
+def _looked_at(pod: PodFact) -> tuple[object, ...]:
+    return pod.is_terminal, pod.is_terminating, pod.is_refused, pod.index
+
+
+def _runs(seen: WorkloadSeen) -> bool:
+    return any(pod.phase == "Running" for pod in seen.pods)
+
+
+async def _save_pods(
+    tx: Transaction,
+    seen: Sequence[tuple[str, str, Sequence[PodFact]]],
+    before: Mapping[str, WorkloadSeen],
+) -> None:
     """Make the pod rows of the given workloads (UID, namespace, pods) what they are now."""
-    rows = [
-        {
-            "uid": pod.uid,
-            "workload_uid": uid,
-            "namespace": namespace,
-            "name": pod.name,
-            "phase": pod.phase,
-            "is_gated": pod.is_gated,
-            "is_terminating": pod.is_terminating,
-            "node": pod.node,
-            "completion_index": pod.index,
-        }
-        for uid, namespace, pods in seen
-        for pod in pods
-        if not pod.is_terminal
-    ]
-    await tx.execute(
-        "DELETE FROM pods WHERE workload_uid = ANY(CAST(:workloads AS text[]))"
-        " AND NOT uid = ANY(CAST(:pods AS text[]))",
-        workloads=[uid for uid, _, _ in seen],
-        pods=[row["uid"] for row in rows],
-    )
+    rows: list[dict[str, Any]] = []
+    left: list[str] = []
+    whole: list[str] = []
+    for uid, namespace, pods in seen:
+        known = before.get(uid)
+        live = {pod.uid: pod for pod in pods if not pod.is_terminal}
+        old = {pod.uid: pod for pod in known.pods if not pod.is_terminal} if known else {}
+        rows += [_pod_row(uid, namespace, pod) for pod in live.values() if old.get(pod.uid) != pod]
+        if known is None:
+            whole.append(uid)
+        else:
+            left += old.keys() - live.keys()
+    if whole:
+        await tx.execute(
+            "DELETE FROM pods WHERE workload_uid = ANY(CAST(:workloads AS text[]))"
+            " AND NOT uid = ANY(CAST(:pods AS text[]))",
+            workloads=whole,
+            pods=[row["uid"] for row in rows],
+        )
+    if left:
+        await tx.execute("DELETE FROM pods WHERE uid = ANY(CAST(:pods AS text[]))", pods=left)
     if rows:
         await tx.execute(_PODS, rows=orjson.dumps(rows).decode())
+
+
+def _pod_row(workload_uid: str, namespace: str, pod: PodFact) -> dict[str, Any]:
+    return {
+        "uid": pod.uid,
+        "workload_uid": workload_uid,
+        "namespace": namespace,
+        "name": pod.name,
+        "phase": pod.phase,
+        "is_gated": pod.is_gated,
+        "is_terminating": pod.is_terminating,
+        "node": pod.node,
+        "completion_index": pod.index,
+    }
 
 
 async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequence[str]) -> None:
@@ -336,7 +385,7 @@ async def _settle_lost(tx: Transaction, names: Sequence[str]) -> None:
         """,
         names=list(names),
     )
-    await put(tx, TaskName.CLEANUP, [row["uid"] for row in rows])
+    await tx.defer(TaskName.SETTLE, [row["uid"] for row in rows])
 
 
 async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Sequence[str]) -> None:
@@ -361,7 +410,7 @@ async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Seq
 
 
 async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
-    """Leave for the matcher what it must read again, and wake it."""
+    """Leave for the matcher what it must read again; the rows wake it."""
     if keys:
         await tx.execute(
             "INSERT INTO graph_changes (kind, key)"
@@ -369,7 +418,6 @@ async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
             kind=kind,
             keys=list(keys),
         )
-        tx.wake(TaskName.SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,20 +445,3 @@ async def read_known(tx: Transaction) -> Known:
         foreign=frozenset(row["pod_uid"] for row in foreign),
         nodes=frozenset(row["name"] for row in nodes),
     )
-
-
-async def save_gone(tx: Transaction, gone: Mapping[str, tuple[str, Sequence[PodFact]]]) -> None:
-    """Write workloads whose object no longer exists: UID -> (namespace, pods still there)."""
-    uids = sorted(gone)
-    rows = await tx.fetch(
-        """
-        UPDATE fluxjobs SET is_gone = true, is_deleting = true, wanted = 0
-        WHERE uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
-                      ORDER BY uid FOR UPDATE)
-        RETURNING uid, ended_at
-        """,
-        uids=uids,
-    )
-    stored = {row["uid"] for row in rows}
-    await _save_pods(tx, [(uid, *gone[uid]) for uid in uids if uid in stored])
-    await put(tx, TaskName.CLEANUP, [row["uid"] for row in rows if row["ended_at"] is None])

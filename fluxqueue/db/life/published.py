@@ -1,15 +1,16 @@
-"""What the ``status`` effect reads of a FluxJob, and the resourceVersion it leaves behind."""
+"""What the ``publish`` and ``release`` tasks read of a FluxJob, and what they leave behind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import orjson
 
-from fluxqueue.db.database import Database
+from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.leadership import OBSERVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +24,12 @@ class PublishedRow:
     workload_kind: str
     workload_name: str
     flux_uid: str | None
-    flux_rv: str | None
     state: str
     reason: str
     size: int
     version: int
+    published: int
+    told: str | None
     ignored: Sequence[str]
     submitted_at: datetime
     allocated_at: datetime | None
@@ -38,6 +40,7 @@ class PublishedRow:
     until: int | None
     slots: Sequence[Mapping[str, Any]]
     held_by: str | None = None
+    author_hold: str | None = None
     vacate_by: str | None = None
     cancel_by: str | None = None
     accepted_by: str | None = None
@@ -48,44 +51,77 @@ class PublishedRow:
     priority_parts: Mapping[str, int] | None = None
 
 
-async def read_published(database: Database, uids: Sequence[str]) -> dict[str, PublishedRow]:
-    """Read FluxJobs as users are to see them, by UID; unknown ones are left out."""
-    async with database.begin() as tx:
-        rows = await tx.fetch(
-            """
-            SELECT f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name,
-                   f.flux_uid, f.flux_rv, f.state, f.reason, f.size, f.version, f.ignored,
-                   f.submitted_at, f.allocated_at, f.started_at, f.ended_at, f.expected_start,
-                   f.held_by, f.vacate_by, f.cancel_by, f.accepted_by, f.set_priority,
-                   f.set_queue, f.queue, f.priority, f.priority_parts, a.starts_at, a.until,
-                   coalesce((SELECT jsonb_agg(jsonb_build_object(
-                                 'node', s.node, 'resources', s.resources) ORDER BY s.number)
-                             FROM allocation_slots s WHERE s.allocation_id = a.id),
-                            '[]'::jsonb) AS slots
-            FROM fluxjobs f LEFT JOIN LATERAL (
-                SELECT id, starts_at, until FROM allocations a WHERE a.uid = f.uid
-                ORDER BY id DESC LIMIT 1) a ON f.allocated_at IS NOT NULL
-            WHERE f.uid = ANY(CAST(:uids AS text[]))
-            """,
-            uids=list(uids),
-        )
+_COLUMNS = """
+f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_uid, f.state,
+f.reason, f.size, f.version, f.published, f.told, f.ignored, f.submitted_at, f.allocated_at,
+f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold, f.vacate_by, f.cancel_by,
+f.accepted_by, f.set_priority, f.set_queue, f.queue, f.priority, f.priority_parts,
+a.starts_at, a.until,
+coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources)
+                           ORDER BY s.number)
+          FROM allocation_slots s WHERE s.allocation_id = a.id), '[]'::jsonb) AS slots
+"""
+
+_FROM = """
+FROM fluxjobs f LEFT JOIN LATERAL (
+    SELECT id, starts_at, until FROM allocations a WHERE a.uid = f.uid
+    ORDER BY id DESC LIMIT 1) a ON f.allocated_at IS NOT NULL
+WHERE f.uid = ANY(CAST(:uids AS text[]))
+"""
+
+_OWED = f"""
+SELECT {_COLUMNS} {_FROM}
+  AND f.publish_at <= now() AND f.flux_uid IS NOT NULL AND {OBSERVED}
+"""
+
+
+async def read_owed_status(database: Database, uids: Collection[str]) -> list[PublishedRow]:
+    """FluxJobs whose users have yet to see how they are, as far as it is time to tell them."""
+    return [PublishedRow(**row) for row in await database.fetch(_OWED, uids=list(uids))]
+
+
+async def read_published(database: Database, uids: Collection[str]) -> dict[str, PublishedRow]:
+    """FluxJobs as users are to see them, by UID; unknown ones are left out."""
+    rows = await database.fetch(f"SELECT {_COLUMNS} {_FROM}", uids=list(uids))
     return {row["uid"]: PublishedRow(**row) for row in rows}
 
 
-async def remember_versions(database: Database, versions: Mapping[str, str]) -> None:
-    """Keep the FluxJobs' resourceVersions after our writes: the next ones need no read."""
-    if not versions:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What users see now: the version of the status, and the state of which an Event has told."""
+
+    uid: str
+    version: int
+    told: str | None = None
+
+
+async def remember_written(database: Database, written: Sequence[Written]) -> None:
+    """Keep what was published; what has changed meanwhile is owed further, by the row's trigger."""
+    if not written:
         return
-    async with database.begin() as tx:
+    await database.execute(
+        """
+        UPDATE fluxjobs f SET published = greatest(f.published, w.version), published_at = now(),
+                              publish_at = NULL, last_error = NULL,
+                              told = coalesce(w.told, f.told)
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (uid text, version bigint, told text)
+        WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
+                        ORDER BY uid FOR NO KEY UPDATE)
+          AND f.uid = w.uid
+        """,
+        rows=orjson.dumps(written).decode(),
+        uids=sorted(one.uid for one in written),
+    )
+
+
+async def owe_status(tx: Transaction, uids: Collection[str]) -> None:
+    """Their objects show something else than their rows: all is to be published once more."""
+    if uids:
         await tx.execute(
             """
-            UPDATE fluxjobs f SET flux_rv = v.value
-            FROM (SELECT uid, value FROM jsonb_each_text(CAST(:versions AS jsonb)) r (uid, value)
-                  ) v
-            WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
-                            ORDER BY uid FOR NO KEY UPDATE)
-              AND f.uid = v.uid
+            UPDATE fluxjobs SET published = 0
+            WHERE uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
+                          ORDER BY uid FOR NO KEY UPDATE)
             """,
-            versions=orjson.dumps(versions).decode(),
-            uids=sorted(versions),
+            uids=sorted(uids),
         )

@@ -16,16 +16,8 @@ from typing import Any, TypeVar
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.life.dependencies import BY_DEPENDENCY
-from fluxqueue.db.life.observations import (
-    AUTHOR,
-    BY_QUEUE,
-    WorkloadSeen,
-    save_workloads,
-    tell_matcher,
-)
-from fluxqueue.db.outbox import put
-from fluxqueue.db.task_queue import TaskName
+from fluxqueue.db.life.holders import AUTHOR, BY_DEPENDENCY, BY_QUEUE, SUSPENDED
+from fluxqueue.db.life.observations import WorkloadSeen, save_workloads, tell_matcher
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
@@ -35,9 +27,6 @@ S = FluxJobState
 CHUNK = 500
 ANALYZE_FROM = 1000
 """Rows made at once from which the planner is told: it knows nothing of a table just filled."""
-
-SUSPENDED = "suspended by its author"
-"""Reason of a FluxJob that is held because its author suspended its BatchJob after we took it."""
 
 Item = TypeVar("Item")
 
@@ -99,7 +88,6 @@ async def take_over(tx: Transaction, found: Sequence[Found]) -> TakenOver:
         return TakenOver()
     rows = await _locked_rows(tx, [one.seen.uid for one in found])
     jobids = await _free_jobids(tx, [one for one in found if one.seen.uid not in rows])
-    before = await _last_effect(tx)
     for chunk in _chunks(found):
         await save_workloads(tx, [one.seen for one in chunk], jobids=jobids)
     cases = [
@@ -111,7 +99,7 @@ async def take_over(tx: Transaction, found: Sequence[Found]) -> TakenOver:
     await _adopt(tx, [case for case in cases if case.runs])
     await _remember(tx, [case for case in cases if case.has_run])
     await _move(tx, cases)
-    await _tell_once(tx, [case.uid for case in cases], before)
+    await _tell_once(tx, [case.uid for case in cases])
     await _ask(tx, cases)
     taken = TakenOver(
         created=len(found) - len(rows),
@@ -119,7 +107,7 @@ async def take_over(tx: Transaction, found: Sequence[Found]) -> TakenOver:
         adopted=sum(case.runs for case in cases),
     )
     if taken.created >= ANALYZE_FROM:
-        await tx.execute("ANALYZE fluxjobs, pods, allocations, allocation_slots, outbox, nodes")
+        await tx.execute("ANALYZE fluxjobs, pods, allocations, allocation_slots, nodes")
     return taken
 
 
@@ -143,7 +131,7 @@ def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
 def _is_suspended_by_author(found: Found) -> bool:
     """Whether it waits suspended because its author wants it so: no object tells that."""
     record = found.record
-    is_held = record is not None and record.state is S.HELD and record.reason == SUSPENDED
+    is_held = record is not None and record.author_hold == SUSPENDED
     return is_held and found.seen.is_suspended and found.seen.held_by is None
 
 
@@ -177,11 +165,6 @@ async def _free_jobids(tx: Transaction, found: Sequence[Found]) -> dict[str, int
         highest=max(claimed, default=1),
     )
     return {uid: jobid for jobid, uid in claimed.items()}
-
-
-async def _last_effect(tx: Transaction) -> int:
-    row = await tx.fetch_one("SELECT coalesce(max(id), 0) AS id FROM outbox")
-    return int(row["id"]) if row is not None else 0
 
 
 async def _retire_allocations(tx: Transaction, uids: Sequence[str]) -> None:
@@ -357,7 +340,7 @@ WHERE f.uid = r.uid
 
 _SAID = """
 UPDATE fluxjobs f SET
-    flux_uid = coalesce(r.flux_uid, f.flux_uid), flux_rv = NULL,
+    flux_uid = coalesce(r.flux_uid, f.flux_uid),
     set_priority = coalesce(r.set_priority, f.set_priority),
     set_queue = coalesce(r.set_queue, f.set_queue),
     queue = coalesce(r.set_queue, f.queue),
@@ -436,7 +419,7 @@ def _said(case: _Case) -> dict[str, Any]:
     return {
         "uid": case.uid,
         "let_go_at": let_go_at,
-        "author_hold": "suspended" if _is_suspended_by_author(case.found) else None,
+        "author_hold": SUSPENDED if _is_suspended_by_author(case.found) else None,
         "version": record.version,
         "flux_uid": record.flux_uid,
         "set_priority": record.set_priority,
@@ -461,13 +444,10 @@ def _cancel_by(case: _Case) -> str | None:
     return record.cancel_by if record is not None and not case.target.is_final else None
 
 
-async def _tell_once(tx: Transaction, uids: Sequence[str], before: int) -> None:
+async def _tell_once(tx: Transaction, uids: Sequence[str]) -> None:
     """Users were told of these transitions when they happened: publish the state, tell no event."""
     await tx.execute(
-        "UPDATE outbox SET payload = payload || jsonb_build_object('old', payload -> 'new')"
-        " WHERE id > :before AND kind = 'status' AND key = ANY(CAST(:uids AS text[]))",
-        before=before,
-        uids=list(uids),
+        "UPDATE fluxjobs SET told = state WHERE uid = ANY(CAST(:uids AS text[]))", uids=list(uids)
     )
     # On the way to its state a row passes others; nothing was given back there, and no run ended.
     await tx.execute(
@@ -484,10 +464,14 @@ async def _tell_once(tx: Transaction, uids: Sequence[str], before: int) -> None:
 
 async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
     """What is still owed: releases half done, suspensions, and a look at what runs or ends."""
-    await put(
-        tx,
-        TaskName.RELEASE,
-        [
+    await tx.execute(
+        "UPDATE fluxjobs SET"
+        " release_at = CASE WHEN uid = ANY(CAST(:release AS text[])) THEN now() END,"
+        " settle_at = CASE WHEN uid = ANY(CAST(:settle AS text[])) THEN now()"
+        "                  ELSE settle_at END"
+        " WHERE uid = ANY(CAST(:uids AS text[]))",
+        uids=[case.uid for case in cases],
+        release=[
             case.uid
             for case in cases
             if case.target is S.ALLOCATED
@@ -495,16 +479,16 @@ async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
             or _vacate_by(case) is not None
             or _cancel_by(case) is not None
         ],
+        settle=[
+            case.uid
+            for case in cases
+            if case.runs
+            or (
+                case.target in {S.PENDING, S.HELD}
+                and (case.found.seen.result is not None or case.found.seen.is_deleting)
+            )
+        ],
     )
-    await put(tx, TaskName.UNGATE, [case.uid for case in cases if case.runs])
-    over = [
-        case.uid
-        for case in cases
-        if case.target in {S.PENDING, S.HELD}
-        and (case.found.seen.result is not None or case.found.seen.is_deleting)
-    ]
-    await put(tx, TaskName.CLEANUP, over)
-    tx.wake(TaskName.SCHEDULE, TaskName.STATUS)
 
 
 # --- the other direction --------------------------------------------------------------------------

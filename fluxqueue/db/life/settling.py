@@ -1,21 +1,23 @@
 """Settling a workload: what its rows say must follow, written back in one transaction.
 
-Called by the worker's ``ungate`` and ``cleanup`` tasks. Reads the row, its pods and its slots under
-the row's lock, asks the pure ``fluxjob.follow``, and stores the answer. Because the answer depends
-on nothing but the rows, settling twice or late is harmless.
+Called by the worker's ``settle`` task. Reads the row, its pods and its slots under the row's lock,
+asks the pure ``fluxjob.follow``, and stores the answer. Because the answer depends on nothing but
+the rows, settling twice or late is harmless. A row goes on owing the look (``settle_at``) until its
+pods have been let go (``finish``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from fluxqueue.db.database import Transaction
+from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.life.dependencies import LOCK_WITH_TARGETS, look_at
-from fluxqueue.db.life.observations import ANNOTATION, AUTHOR, tell_matcher
-from fluxqueue.db.outbox import put, put_payloads
-from fluxqueue.db.task_queue import TaskName
+from fluxqueue.db.life.holders import AUTHOR, LOST_NODE
+from fluxqueue.db.life.observations import tell_matcher
 from fluxqueue.fluxjob.follow import (
     FollowDecision,
     PodFact,
@@ -25,7 +27,6 @@ from fluxqueue.fluxjob.follow import (
     follow,
 )
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.managed import JOB
 
@@ -34,7 +35,8 @@ from fluxqueue.workload.managed import JOB
 class Ungate:
     """One pod to be released to the node of its slot.
 
-    ``waited_s``: seconds since its FluxJob was submitted; None where that has run before.
+    ``has_affinity``: it requires node affinity of its own. ``waited_s``: seconds since its FluxJob
+    was submitted; None where that has run before.
     """
 
     workload_uid: str
@@ -45,34 +47,124 @@ class Ungate:
     hostname: str | None
     jobid: int
     nodes: str
+    has_affinity: bool = False
     waited_s: float | None = None
 
 
-async def settle(tx: Transaction, uids: Sequence[str]) -> list[Ungate]:
-    """Settle workloads; give the pods that hold a slot and are still gated."""
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """One pod that was let go to a node that is gone, and is bound to none."""
+
+    workload_uid: str
+    pod_uid: str
+    namespace: str
+    name: str
+
+
+@dataclass(slots=True)
+class Settled:
+    """What is to be done to pods after a settling, and the looks that stay owed until it is done.
+
+    ``owed`` maps the UID of each such workload to what its ``settle_at`` was.
+    """
+
+    ungates: list[Ungate] = field(default_factory=list)
+    evictions: list[Evict] = field(default_factory=list)
+    owed: dict[str, datetime | None] = field(default_factory=dict)
+
+
+_ROWS = f"""
+SELECT f.uid, f.jobid, f.state, f.wanted, f.lacking, f.result, f.is_deleting, f.workload_kind,
+       f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by, f.blocked_reason,
+       f.begin_at, f.settle_at, f.has_affinity, f.pinned_to,
+       f.depends_on <> '[]' AS has_edges, coalesce(f.begin_at > now(), false) AS is_early,
+       CASE WHEN f.started_at IS NULL
+            THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
+       a.id AS allocation_id,
+       CASE WHEN a.id IS NOT NULL THEN (
+           SELECT coalesce(jsonb_agg(jsonb_build_array(
+                      s.number, s.node, s.state, s.pod_uid,
+                      NOT coalesce((n.fact ->> 'up')::boolean
+                                   AND (n.fact ->> 'schedulable')::boolean, false),
+                      n.name IS NULL, s.refused_at IS NOT NULL, s.completion_index,
+                      coalesce(s.completion_index <@ f.ended_indexes, false),
+                      n.fact -> 'labels' ->> 'kubernetes.io/hostname') ORDER BY s.number), '[]')
+           FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
+           WHERE s.allocation_id = a.id) END AS slots,
+       CASE WHEN a.id IS NOT NULL THEN (
+           SELECT coalesce(jsonb_agg(jsonb_build_array(
+                      p.uid, p.name, p.phase, p.is_gated, p.is_terminating, p.node,
+                      p.completion_index, p.namespace)), '[]')
+           FROM pods p WHERE p.workload_uid = f.uid) END AS pods
+FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
+WHERE f.uid = ANY(CAST(:uids AS text[])) AND (NOT CAST(:if_observed AS bool) OR {OBSERVED})
+ORDER BY f.uid
+"""  # noqa: S608 constants
+
+
+async def settle(tx: Transaction, uids: Collection[str], *, if_observed: bool = False) -> Settled:
+    """Settle workloads; give what is to be done to their pods.
+
+    ``if_observed``: only while a controller compares the rows with the cluster.
+    """
     await tx.fetch(LOCK_WITH_TARGETS, uids=list(uids))
-    rows = await tx.fetch(
-        "SELECT uid, jobid, state, wanted, lacking, result, is_deleting, is_gone, workload_kind,"
-        " held_by, author_hold, vacate_by, cancel_by, blocked_by, blocked_reason, begin_at,"
-        " depends_on <> '[]' AS has_edges, coalesce(begin_at > now(), false) AS is_early,"
-        " CASE WHEN started_at IS NULL"
-        " THEN CAST(extract(epoch FROM now() - submitted_at) AS float8) END AS waited_s"
-        " FROM fluxjobs"
-        " WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid",
-        uids=list(uids),
-    )
-    ungates: list[Ungate] = []
+    settled = Settled()
     still: list[Mapping[str, Any]] = []
-    for row in rows:
+    done: list[str] = []
+    for row in await tx.fetch(_ROWS, uids=list(uids), if_observed=if_observed):
         state = FluxJobState(row["state"])
         if state.is_waiting and _is_over(row):
             await _end_waiting(tx, row)
         elif state.is_waiting and (row["has_edges"] or row["blocked_by"] is not None):
             still.append(row)
-        elif not state.is_final:
-            ungates += await _settle_allocated(tx, row, state)
+        elif not state.is_final and await _settle_allocated(tx, row, state, settled):
+            settled.owed[row["uid"]] = row["settle_at"]
+            continue
+        if row["settle_at"] is not None:
+            done.append(row["uid"])
     await look_at(tx, still)
-    return ungates
+    if done:
+        await tx.execute(
+            "UPDATE fluxjobs SET settle_at = NULL WHERE uid = ANY(CAST(:uids AS text[]))", uids=done
+        )
+    return settled
+
+
+_FINISH = """
+WITH locked AS (
+    SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR NO KEY UPDATE
+), let_go AS (
+    UPDATE pods SET is_gated = false
+    WHERE is_gated AND uid = ANY(CAST(:pods AS text[])) AND workload_uid IN (SELECT uid FROM locked)
+)
+UPDATE fluxjobs f SET settle_at = NULL, last_error = NULL
+FROM unnest(CAST(:uids AS text[]), CAST(:owed AS timestamptz[])) AS o (uid, settle_at)
+WHERE f.uid = o.uid AND f.settle_at = o.settle_at
+  AND f.uid IN (SELECT uid FROM locked)
+  AND NOT f.uid = ANY(CAST(:failed AS text[]))
+"""
+
+
+async def finish(
+    database: Database,
+    settled: Settled,
+    *,
+    let_go: Collection[str],
+    failed: Collection[str],
+) -> None:
+    """Write down which pods have no gate any more, and whose look is done with that.
+
+    A look that was asked for meanwhile stays owed. ``failed``: workloads of which something failed.
+    """
+    if settled.owed:
+        uids = sorted(settled.owed)
+        await database.execute(
+            _FINISH,
+            uids=uids,
+            owed=[settled.owed[uid] for uid in uids],
+            pods=list(let_go),
+            failed=list(failed),
+        )
 
 
 def _is_over(row: Mapping[str, Any]) -> bool:
@@ -91,7 +183,6 @@ async def _end_waiting(tx: Transaction, row: Mapping[str, Any]) -> None:
         reason=reason,
         uid=row["uid"],
     )
-    tx.wake(TaskName.SCHEDULE)
 
 
 def _final_state(row: Mapping[str, Any]) -> FluxJobState:
@@ -99,71 +190,61 @@ def _final_state(row: Mapping[str, Any]) -> FluxJobState:
 
 
 async def _settle_allocated(
-    tx: Transaction, row: Mapping[str, Any], state: FluxJobState
-) -> list[Ungate]:
+    tx: Transaction, row: Mapping[str, Any], state: FluxJobState, settled: Settled
+) -> bool:
+    """Settle what has an allocation; tell whether something is to be done to its pods."""
     uid = row["uid"]
-    allocation = await tx.fetch_one(
-        "SELECT id FROM allocations WHERE uid = :uid AND is_live", uid=uid
-    )
-    if allocation is None:
-        return []
-    pods = await tx.fetch("SELECT * FROM pods WHERE workload_uid = :uid", uid=uid)
-    slots = await _slots(tx, allocation["id"])
+    if row["allocation_id"] is None:
+        return False
+    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
+    slots = [_slot(slot) for slot in row["slots"]]
     workload = WorkloadFact(
         wanted=row["wanted"],
         result=FluxJobState(row["result"]) if row["result"] else None,
         is_deleting=row["is_deleting"],
         is_vacating=row["vacate_by"] is not None,
+        is_pinned=row["pinned_to"] is not None,
     )
-    decision = follow(state, workload, [_pod_fact(pod) for pod in pods], slots)
-    await _store(tx, row, allocation["id"], decision)
-    if decision.evict and row["workload_kind"] == JOB:
-        await put_payloads(tx, TaskName.RELEASE, [(uid, {"evict": list(decision.evict)})])
+    decision = follow(state, workload, list(pods.values()), slots)
+    await _store(tx, row, row["allocation_id"], decision)
     if decision.lacking != row["lacking"] and decision.state is None:
         await _store_lacking(tx, uid, decision.lacking)
-    if decision.is_ended or decision.is_requeued or workload.is_over or workload.is_vacating:
-        return []
-    if decision.lacking:
-        tx.wake(TaskName.SCHEDULE)
-    return await _ungates(tx, row, {pod["uid"]: pod for pod in pods}, slots, decision)
+    namespaces = {pod[0]: pod[7] for pod in row["pods"]}
+    before = len(settled.evictions) + len(settled.ungates)
+    if row["workload_kind"] == JOB:
+        settled.evictions += [
+            Evict(uid, pod, namespaces[pod], pods[pod].name) for pod in decision.evict
+        ]
+    if not (decision.is_ended or decision.is_requeued or workload.is_over or workload.is_vacating):
+        settled.ungates += _ungates(row, pods, namespaces, slots, decision)
+    return len(settled.evictions) + len(settled.ungates) > before
 
 
-async def _slots(tx: Transaction, allocation_id: int) -> list[Slot]:
-    rows = await tx.fetch(
-        "SELECT number, node, s.state, pod_uid, NOT coalesce((n.fact ->> 'up')::boolean"
-        " AND (n.fact ->> 'schedulable')::boolean, false) AS is_lost,"
-        " n.name IS NULL AS is_gone, refused_at IS NOT NULL AS is_refused, completion_index,"
-        " coalesce(completion_index <@ f.ended_indexes, false) AS is_spent"
-        " FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id"
-        " JOIN fluxjobs f USING (uid) LEFT JOIN nodes n ON n.name = s.node"
-        " WHERE allocation_id = :id ORDER BY number",
-        id=allocation_id,
+def _slot(row: Sequence[Any]) -> Slot:
+    number, node, state, pod_uid, is_lost, is_gone, is_refused, index, is_spent, _ = row
+    return Slot(
+        number,
+        node,
+        SlotState(state),
+        pod_uid,
+        is_lost=is_lost,
+        is_gone=is_gone,
+        is_refused=is_refused,
+        index=index,
+        is_spent=is_spent,
     )
-    return [
-        Slot(
-            r["number"],
-            r["node"],
-            SlotState(r["state"]),
-            r["pod_uid"],
-            is_lost=r["is_lost"],
-            is_gone=r["is_gone"],
-            is_refused=r["is_refused"],
-            index=r["completion_index"],
-            is_spent=r["is_spent"],
-        )
-        for r in rows
-    ]
 
 
-def _pod_fact(row: Mapping[str, Any]) -> PodFact:
+def _pod_fact(row: Sequence[Any]) -> PodFact:
+    uid, name, phase, is_gated, is_terminating, node, index, _ = row
     return PodFact(
-        uid=row["uid"],
-        name=row["name"],
-        phase=row["phase"],
-        is_gated=row["is_gated"],
-        is_terminating=row["is_terminating"],
-        node=row["node"],
-        index=row["completion_index"],
+        uid=uid,
+        name=name,
+        phase=phase,
+        is_gated=is_gated,
+        is_terminating=is_terminating,
+        node=node,
+        index=index,
     )
 
 
@@ -180,6 +261,8 @@ async def _store(
         )
     if decision.give_back or decision.is_ended:
         await tell_matcher(tx, "allocation", [str(allocation_id)])
+    if decision.must_vacate:
+        await _vacate_lost(tx, row)
     if decision.is_requeued:
         await _store_requeued(tx, row)
     elif decision.state is not None:
@@ -199,6 +282,17 @@ async def _store(
             is_ended=decision.is_ended,
             uid=uid,
         )
+
+
+async def _vacate_lost(tx: Transaction, row: Mapping[str, Any]) -> None:
+    """Its template names a node that is lost: it is suspended, matched anew, and released again."""
+    await tx.execute(
+        "UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now()"
+        " WHERE uid = :uid",
+        by=LOST_NODE,
+        reason=f"its node {row['pinned_to']} is lost; it is placed anew",
+        uid=row["uid"],
+    )
 
 
 async def _store_indexes(tx: Transaction, allocation_id: int, decision: FollowDecision) -> None:
@@ -256,22 +350,20 @@ async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
     BatchJob is suspended, if it is not, by the release that is owed.
     """
     is_held, by = row["author_hold"] is not None, row["vacate_by"]
-    reason = "a node it was given is lost" if by is None else f"requeued by {by}"
-    if is_held:
-        is_noted = row["author_hold"] == ANNOTATION
-        reason = "held by its annotation fluxqueue/hold" if is_noted else "suspended by its author"
+    is_lost = by in {None, LOST_NODE}
+    reason = "a node it was given is lost" if is_lost else f"requeued by {by}"
     await tx.execute(
-        "UPDATE fluxjobs SET state = :state, reason = :reason, held_by = :held_by,"
+        "UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = CASE"
+        " WHEN author_hold IS NULL THEN :reason ELSE fluxjob_author_reason(author_hold) END,"
         " allocated_at = NULL, started_at = NULL, lacking = 0, is_examined = false,"
-        " vacate_by = NULL, let_go_at = NULL,"
-        " requeues = requeues + CASE WHEN vacate_by IS NULL THEN 0 ELSE 1 END WHERE uid = :uid",
+        " vacate_by = NULL, let_go_at = NULL, release_at = now(),"
+        " requeues = requeues + CAST(:is_asked AS int) WHERE uid = :uid",
         state=str(FluxJobState.HELD if is_held else FluxJobState.PENDING),
         reason=reason,
         held_by=AUTHOR if is_held else None,
+        is_asked=not is_lost,
         uid=row["uid"],
     )
-    await put(tx, TaskName.RELEASE, [row["uid"]])
-    tx.wake(TaskName.SCHEDULE)
 
 
 async def _store_lacking(tx: Transaction, uid: str, lacking: int) -> None:
@@ -282,8 +374,6 @@ async def _store_lacking(tx: Transaction, uid: str, lacking: int) -> None:
         reason=_lacking_reason(lacking),
         uid=uid,
     )
-    if lacking:
-        tx.wake(TaskName.SCHEDULE)
 
 
 def _reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
@@ -296,41 +386,34 @@ def _lacking_reason(lacking: int) -> str:
     return f"{lacking} of its pods wait for a slot" if lacking else ""
 
 
-async def _ungates(
-    tx: Transaction,
+def _ungates(
     row: Mapping[str, Any],
-    pods: Mapping[str, Mapping[str, Any]],
+    pods: Mapping[str, PodFact],
+    namespaces: Mapping[str, str],
     slots: Sequence[Slot],
     decision: FollowDecision,
 ) -> list[Ungate]:
     node_of = {slot.number: slot.node for slot in slots}
     holders = {s.pod_uid: s.node for s in slots if s.pod_uid and s.number not in decision.free}
     holders |= {pod: node_of[number] for number, pod in decision.assign}
-    gated = [uid for uid in holders if uid in pods and pods[uid]["is_gated"]]
+    gated = [uid for uid in holders if uid in pods and pods[uid].is_gated]
     if not gated:
         return []
-    hostnames = await _hostnames(tx, sorted(set(holders.values())))
+    # The label may differ from the node's name.
+    hostnames = {slot[1]: slot[9] for slot in row["slots"]}
     nodes = compress(sorted({slot.node for slot in slots}))
     return [
         Ungate(
             workload_uid=row["uid"],
             pod_uid=uid,
-            namespace=pods[uid]["namespace"],
-            name=pods[uid]["name"],
+            namespace=namespaces[uid],
+            name=pods[uid].name,
             node=holders[uid],
             hostname=hostnames.get(holders[uid]),
             jobid=row["jobid"],
             nodes=nodes,
+            has_affinity=row["has_affinity"],
             waited_s=row["waited_s"],
         )
         for uid in gated
     ]
-
-
-async def _hostnames(tx: Transaction, names: Sequence[str]) -> dict[str, str | None]:
-    """The ``kubernetes.io/hostname`` label of nodes: it may differ from the node's name."""
-    rows = await tx.fetch(
-        "SELECT name, fact FROM nodes WHERE name = ANY(CAST(:names AS text[]))", names=list(names)
-    )
-    facts = [NodeFact.from_json(row["fact"]) for row in rows]
-    return {fact.name: fact.labels.get("kubernetes.io/hostname") for fact in facts}

@@ -2,7 +2,7 @@
 
 Called by the command line. Every command says what it did or why it does not, may be repeated, and
 may meet another one: the row is locked, and the row decides. Effects on the cluster are left to the
-worker by outbox rows; what a command wants stands in the row until it has happened.
+worker; what a command wants stands in the row until it has happened.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.life.dependencies import BY_DEPENDENCY
-from fluxqueue.db.life.observations import ANNOTATION, AUTHOR, BY_QUEUE
-from fluxqueue.db.outbox import put
-from fluxqueue.db.task_queue import TaskName
+from fluxqueue.db.life.holders import ANNOTATION, AUTHOR, BY_DEPENDENCY, BY_QUEUE, LOST_NODE
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.managed import JOB
 
-RESERVED_ACTORS = frozenset({AUTHOR, BY_QUEUE, BY_DEPENDENCY})
+RESERVED_ACTORS = frozenset({AUTHOR, BY_QUEUE, BY_DEPENDENCY, LOST_NODE})
 """Words that ``held_by`` uses for itself."""
 
 MAX_INT32 = 2**31 - 1
@@ -145,7 +142,6 @@ async def _hold(tx: Transaction, row: Row, actor: str) -> str:
         actor=actor,
         reason=f"held by {actor}",
     )
-    tx.wake(TaskName.SCHEDULE)
     return "is held"
 
 
@@ -166,9 +162,9 @@ async def _release(tx: Transaction, row: Row, actor: str) -> str:
     if row["author_hold"] is not None:
         still = {**row, "held_by": AUTHOR, "reason": "held by its author"}
         await tx.execute(
-            "UPDATE fluxjobs SET held_by = 'author', reason = :reason WHERE uid = :uid",
+            "UPDATE fluxjobs SET held_by = 'author', reason = fluxjob_author_reason(author_hold)"
+            " WHERE uid = :uid",
             uid=row["uid"],
-            reason=author_reason(row["author_hold"]),
         )
         return f"is no longer held by {row['held_by']}, but {_whose(still)}"
     await tx.execute(
@@ -176,14 +172,7 @@ async def _release(tx: Transaction, row: Row, actor: str) -> str:
         " WHERE uid = :uid",
         uid=row["uid"],
     )
-    tx.wake(TaskName.SCHEDULE, TaskName.CLEANUP)
     return "is released"
-
-
-def author_reason(author_hold: str) -> str:
-    """Say how its author holds a FluxJob."""
-    is_noted = author_hold == ANNOTATION
-    return "held by its annotation fluxqueue/hold" if is_noted else "suspended by its author"
 
 
 def _whose(row: Row) -> str:
@@ -215,14 +204,12 @@ async def _cancel(tx: Transaction, row: Row, actor: str) -> str:
         return f"is being cancelled by {row['cancel_by']} already"
     await _note(tx, row, actor, "cancel")
     await tx.execute(
-        "UPDATE fluxjobs SET cancel_by = :actor, is_deleting = true, reason = :reason"
-        " WHERE uid = :uid",
+        "UPDATE fluxjobs SET cancel_by = :actor, is_deleting = true, reason = :reason,"
+        " release_at = now() WHERE uid = :uid",
         uid=row["uid"],
         actor=actor,
         reason=f"is being cancelled by {actor}",
     )
-    await put(tx, TaskName.RELEASE, [row["uid"]])
-    tx.wake(TaskName.SCHEDULE)
     return f"is being cancelled: {row['kind']} {row['name']} is deleted"
 
 
@@ -243,13 +230,12 @@ async def _requeue(tx: Transaction, row: Row, actor: str) -> str:
         return f"is being requeued by {row['vacate_by']} already"
     await _note(tx, row, actor, "requeue")
     await tx.execute(
-        "UPDATE fluxjobs SET vacate_by = :actor, reason = :reason WHERE uid = :uid",
+        "UPDATE fluxjobs SET vacate_by = :actor, reason = :reason, release_at = now(),"
+        " settle_at = now() WHERE uid = :uid",
         uid=row["uid"],
         actor=actor,
         reason=f"is being requeued by {actor}; its pods end",
     )
-    await put(tx, TaskName.RELEASE, [row["uid"]])
-    await put(tx, TaskName.CLEANUP, [row["uid"]])
     return "is being requeued: its pods end, then it waits at its old place"
 
 
@@ -282,7 +268,6 @@ async def set_priority(
             uid=row["uid"],
             priority=priority,
         )
-        tx.wake(TaskName.SCHEDULE)
         assert now is not None, "the row is locked"
         return f"has priority {now['priority']}"
 
@@ -310,7 +295,6 @@ async def move(
             uid=row["uid"],
             queue=queue,
         )
-        tx.wake(TaskName.SCHEDULE)
         return f"is in queue {queue}"
 
     return await _steer(database, namespace, references, actor, verb)

@@ -15,10 +15,10 @@ SELECT queue, state, count(*) AS number,
     CAST(extract(epoch FROM now() - min(submitted_at)) AS float8) AS oldest_s
 FROM fluxjobs WHERE ended_at IS NULL GROUP BY queue, state
 """
-_OUTBOX = """
-SELECT kind, count(*) AS number,
-    CAST(greatest(extract(epoch FROM now() - min(due_at)), 0) AS float8) AS overdue_s
-FROM outbox GROUP BY kind
+_OWED = """
+SELECT task, count(*) AS number,
+    CAST(greatest(extract(epoch FROM now() - min(since)), 0) AS float8) AS overdue_s
+FROM owed GROUP BY task
 """
 _DRIFT = "SELECT count(*) AS number FROM drift"
 
@@ -28,12 +28,12 @@ class QueueGauges:
     """Numbers by their labels; ages in seconds.
 
     ``fluxjobs``: by queue and state, those that have not ended. ``oldest_s``: by queue and state,
-    since submission. ``overdue_s``: by kind, how long the oldest due effect has been due.
+    since submission. ``owed``: by task; ``overdue_s``: for how long the oldest has been due.
     """
 
     fluxjobs: Mapping[tuple[str, str], int]
     oldest_s: Mapping[tuple[str, str], float]
-    outbox: Mapping[str, int]
+    owed: Mapping[str, int]
     overdue_s: Mapping[str, float]
     drift: int
 
@@ -48,12 +48,12 @@ async def read_gauges(database: Database) -> QueueGauges:
     """
     async with database.begin() as tx:
         fluxjobs = await tx.fetch(_FLUXJOBS)
-        outbox = await tx.fetch(_OUTBOX)
+        owed = await tx.fetch(_OWED)
         drift = await tx.fetch_one(_DRIFT)
     return QueueGauges(
         fluxjobs={(row["queue"], row["state"]): row["number"] for row in fluxjobs},
         oldest_s={(row["queue"], row["state"]): row["oldest_s"] for row in fluxjobs},
-        outbox={row["kind"]: row["number"] for row in outbox},
-        overdue_s={row["kind"]: row["overdue_s"] for row in outbox},
+        owed={row["task"]: row["number"] for row in owed},
+        overdue_s={row["task"]: row["overdue_s"] for row in owed},
         drift=drift["number"] if drift is not None else 0,
     )

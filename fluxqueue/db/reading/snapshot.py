@@ -97,13 +97,13 @@ class PromiseRow:
 
 @dataclass(frozen=True, slots=True)
 class LateEffect:
-    """An outbox row that is overdue or has failed often; ``overdue_s`` counts from its due time."""
+    """Something owed for long, or whose task has failed often; ``overdue_s`` since it was due."""
 
-    kind: str
-    key: str
+    task: str
+    uid: str
     attempts: int
     overdue_s: int
-    last_error: str | None
+    last_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +186,15 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
     "late": (
         LateEffect,
         """
-        SELECT kind, key, attempts, last_error,
-               extract(epoch FROM greatest(now() - due_at, interval '0'))::bigint AS overdue_s
-        FROM outbox
-        WHERE due_at < now() - make_interval(secs => :overdue_s) OR attempts >= :attempts
+        SELECT o.task, o.uid, coalesce(t.attempts, 0) AS attempts, o.last_error,
+               extract(epoch FROM greatest(now() - o.since, interval '0'))::bigint AS overdue_s
+        FROM owed o LEFT JOIN (
+            SELECT j.task_name, u.uid, max(j.attempts) AS attempts
+            FROM procrastinate.procrastinate_jobs j,
+                 jsonb_array_elements_text(j.args -> 'uids') AS u (uid)
+            WHERE j.status IN ('todo', 'doing') GROUP BY 1, 2) t
+            ON t.task_name = o.task AND t.uid = o.uid
+        WHERE o.since < now() - make_interval(secs => :overdue_s) OR t.attempts >= :attempts
         """,
     ),
     "drift": (DriftRow, "SELECT invariant, subject, detail FROM drift"),

@@ -1,7 +1,8 @@
 -- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
 -- The edges of a row and what their names stand for are written with the row; whoever changes what
--- an edge waits for leaves an outbox row for the dependent, in the same transaction. Settling then
--- looks at the dependent under its lock (fluxqueue/db/life/dependencies.py).
+-- an edge waits for defers a look at the dependent, in the same transaction. Settling then looks at
+-- it under its lock (fluxqueue/db/life/dependencies.py). The dependent's row is not written to mark
+-- what is owed: it may be locked by somebody who waits for us.
 
 -- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
 -- compares the two.
@@ -43,14 +44,21 @@ BEGIN
     IF NEW.depends_on IS DISTINCT FROM old_edges THEN
         NEW.blocked_by := 'dependency';
         NEW.blocked_reason := 'its dependencies have yet to be looked at';
+        NEW.settle_at := now();
     ELSIF NEW.blocked_by IS DISTINCT FROM 'dependency' THEN
-        IF NEW.begin_at > now() THEN
+        IF NEW.begin_at > now() AND NEW.ended_at IS NULL THEN
             NEW.blocked_by := 'begin-time';
             NEW.blocked_reason := 'is not to start before '
                 || to_char(NEW.begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+            IF NEW.settle_at IS NULL OR NEW.settle_at > now() THEN
+                NEW.settle_at := NEW.begin_at;
+            END IF;
         ELSIF NEW.blocked_by = 'begin-time' THEN
             NEW.blocked_by := NULL;
             NEW.is_examined := false;
+            IF NEW.settle_at > now() THEN
+                NEW.settle_at := NULL;
+            END IF;
             IF NEW.reason = NEW.blocked_reason THEN
                 NEW.reason := '';
             END IF;
@@ -79,8 +87,8 @@ CREATE TRIGGER fluxjobs_block BEFORE UPDATE ON fluxjobs FOR EACH ROW
 CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     is_new boolean := TG_OP = 'INSERT';
+    renamed text[];
     old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
-    old_begin timestamptz := CASE WHEN TG_OP = 'UPDATE' THEN OLD.begin_at END;
 BEGIN
     IF NEW.depends_on IS DISTINCT FROM old_edges THEN
         DELETE FROM dependencies WHERE uid = NEW.uid;
@@ -89,25 +97,17 @@ BEGIN
                fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
         FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
         -- Those behind it may have waited in a circle that is open now.
-        INSERT INTO outbox (kind, key)
-        WITH RECURSIVE behind (uid) AS (
-            SELECT NEW.uid
-            UNION
-            SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
-            WHERE NOT d.is_satisfied)
-        SELECT 'cleanup', uid FROM behind;
-    END IF;
-    -- Nobody is to be woken for what is over, or is to begin at another time.
-    IF old_begin > now() AND (NEW.begin_at IS DISTINCT FROM old_begin OR NEW.ended_at IS NOT NULL)
-    THEN
-        DELETE FROM outbox WHERE kind = 'cleanup' AND due_at = old_begin AND key = NEW.uid;
-    END IF;
-    IF NEW.begin_at IS DISTINCT FROM old_begin AND NEW.begin_at > now() THEN
-        INSERT INTO outbox (kind, key, due_at) VALUES ('cleanup', NEW.uid, NEW.begin_at);
+        PERFORM fluxqueue_defer('settle', ARRAY(
+            WITH RECURSIVE behind (uid) AS (
+                SELECT NEW.uid
+                UNION
+                SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
+                WHERE NOT d.is_satisfied)
+            SELECT uid FROM behind WHERE uid <> NEW.uid));
     END IF;
     IF is_new THEN
         -- A name stands for the newest workload that has it, until the edge is satisfied.
-        WITH renamed AS (
+        WITH renamed_edges AS (
             UPDATE dependencies d SET target_uid = NEW.uid
             WHERE d.namespace = NEW.namespace AND NOT d.is_satisfied
               AND d.job IN (NEW.workload_name, NEW.name, NEW.jobid::text)
@@ -117,26 +117,27 @@ BEGIN
                 AND (fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'satisfied'
                      OR (t.workload_kind <> NEW.workload_kind AND NOT t.is_gone)))
             RETURNING d.uid)
-        INSERT INTO outbox (kind, key) SELECT DISTINCT 'cleanup', uid FROM renamed;
+        SELECT array_agg(DISTINCT uid) INTO renamed FROM renamed_edges;
+        PERFORM fluxqueue_defer('settle', renamed);
         RETURN NULL;
     END IF;
     IF NEW.state IS DISTINCT FROM OLD.state THEN
         IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
             -- Further on only through those that are held: they may have waited in a circle.
-            INSERT INTO outbox (kind, key)
-            WITH RECURSIVE behind (uid) AS (
-                SELECT d.uid FROM dependencies d
-                WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
-                  AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL)
-                UNION
-                SELECT d.uid FROM behind b
-                JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
-                JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
-            SELECT 'cleanup', uid FROM behind;
+            PERFORM fluxqueue_defer('settle', ARRAY(
+                WITH RECURSIVE behind (uid) AS (
+                    SELECT d.uid FROM dependencies d
+                    WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
+                      AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL)
+                    UNION
+                    SELECT d.uid FROM behind b
+                    JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
+                    JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
+                SELECT uid FROM behind));
         END IF;
         -- Whoever lets it go does not know what else is in its way.
         IF NEW.state = 'Pending' AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
-            INSERT INTO outbox (kind, key) VALUES ('cleanup', NEW.uid);
+            PERFORM fluxqueue_defer('settle', ARRAY[NEW.uid]);
         END IF;
     END IF;
     RETURN NULL;
@@ -147,6 +148,5 @@ CREATE TRIGGER fluxjobs_depend_new AFTER INSERT ON fluxjobs
     FOR EACH ROW EXECUTE FUNCTION fluxjobs_depend();
 
 CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
-    WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
-          OR NEW.begin_at IS DISTINCT FROM OLD.begin_at)
+    WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.depends_on IS DISTINCT FROM OLD.depends_on)
     EXECUTE FUNCTION fluxjobs_depend();

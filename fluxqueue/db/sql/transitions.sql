@@ -13,6 +13,12 @@ LANGUAGE sql IMMUTABLE AS $$
     END)
 $$;
 
+-- What a FluxJob that its author holds says, by the way in which he does.
+CREATE FUNCTION fluxjob_author_reason(author_hold text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE author_hold WHEN 'annotation' THEN 'held by its annotation fluxqueue/hold'
+                            ELSE 'suspended by its author' END
+$$;
+
 CREATE FUNCTION fluxjobs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT fluxjob_transition_allowed(OLD.state, NEW.state) THEN
@@ -32,19 +38,38 @@ $$;
 CREATE TRIGGER fluxjobs_guard BEFORE UPDATE ON fluxjobs
     FOR EACH ROW EXECUTE FUNCTION fluxjobs_guard();
 
--- What a user can see of a FluxJob is published by the row itself, so no code path can forget it:
--- an outbox row for its status and event, and an audit line that names the actor.
-CREATE FUNCTION fluxjobs_publish() RETURNS trigger LANGUAGE plpgsql AS $$
+-- What a user can see of a FluxJob is owed by the row itself, so no code path can forget it. A state
+-- that is overtaken within a moment is not told by itself, and no FluxJob is told of more than once
+-- a second. Rounded up, so that many are told by one task.
+CREATE FUNCTION fluxjob_publish_at(published_at timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT to_timestamp(ceil(4 * extract(epoch FROM
+        greatest(now() + interval '0.2 s', published_at + interval '1 s'))) / 4)
+$$;
+
+-- Named to come after fluxjobs_guard, which raises the version; triggers run in that order.
+CREATE FUNCTION fluxjobs_owe_status() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND NEW.flux_uid IS DISTINCT FROM OLD.flux_uid THEN
+        NEW.published := 0;  -- one that was made again has an empty status
+    END IF;
+    IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published THEN
+        NEW.publish_at := NULL;
+    ELSIF NEW.publish_at IS NULL THEN
+        NEW.publish_at := fluxjob_publish_at(NEW.published_at);
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_owe_status BEFORE INSERT OR UPDATE ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_owe_status();
+
+-- The plan and the audit trail go with each transition; the actor is the transaction's.
+CREATE FUNCTION fluxjobs_record() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     old_state text := CASE WHEN TG_OP = 'UPDATE' THEN OLD.state END;
 BEGIN
-    IF TG_OP = 'UPDATE' AND NEW.version = OLD.version THEN
-        RETURN NULL;
-    END IF;
-    INSERT INTO outbox (kind, key, payload)
-    VALUES ('status', NEW.uid,
-            jsonb_build_object('old', old_state, 'new', NEW.state, 'reason', NEW.reason,
-                               'held_by', NEW.held_by));
     -- A reservation belongs to the state of that name alone.
     IF old_state = 'Reserved' AND NEW.state <> 'Reserved' THEN
         DELETE FROM reservations WHERE uid = NEW.uid;
@@ -59,5 +84,9 @@ BEGIN
 END
 $$;
 
-CREATE TRIGGER fluxjobs_publish AFTER INSERT OR UPDATE ON fluxjobs
-    FOR EACH ROW EXECUTE FUNCTION fluxjobs_publish();
+CREATE TRIGGER fluxjobs_record_new AFTER INSERT ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_record();
+
+CREATE TRIGGER fluxjobs_record AFTER UPDATE ON fluxjobs FOR EACH ROW
+    WHEN (NEW.state IS DISTINCT FROM OLD.state)
+    EXECUTE FUNCTION fluxjobs_record();

@@ -54,7 +54,36 @@ SELECT 'slot of an ended allocation not returned', s.node,
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
 WHERE NOT a.is_live AND s.state <> 'returned'
 UNION ALL
+-- The pods of a BatchJob that was released in its template come without a gate: they get their slots
+-- when they are first looked at, a replacement when the pod before it is gone.
 SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
-FROM pods p
+FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating
-  AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid);
+  AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)
+  AND (f.pinned_to IS NULL OR (f.settle_at IS NULL AND NOT EXISTS (
+        SELECT FROM pods t WHERE t.workload_uid = p.workload_uid AND t.is_terminating)));
+
+-- What the worker still has to do, and since when; a sweep defers what is owed and has no task.
+CREATE VIEW owed AS
+SELECT 'publish' AS task, uid, jobid, publish_at AS since, last_error FROM fluxjobs WHERE publish_at IS NOT NULL
+UNION ALL
+SELECT 'release', uid, jobid, release_at, last_error FROM fluxjobs WHERE release_at IS NOT NULL
+UNION ALL
+SELECT 'settle', uid, jobid, settle_at, last_error FROM fluxjobs WHERE settle_at IS NOT NULL
+UNION ALL
+-- What it waits for is there, or can never be; the last to change of those tells since when.
+SELECT 'settle', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL
+FROM fluxjobs f JOIN dependencies d USING (uid) JOIN fluxjobs t ON t.uid = d.target_uid
+WHERE f.blocked_by = 'dependency' AND f.state IN ('Pending', 'Reserved') AND NOT d.is_satisfied
+  AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) <> 'waiting'
+GROUP BY f.uid, f.jobid
+UNION ALL
+-- Slots that nobody holds on nodes that take no pod any more, and pods let go to nodes that are gone.
+SELECT DISTINCT 'settle', f.uid, f.jobid, f.allocated_at, f.last_error
+FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id AND a.is_live
+JOIN fluxjobs f ON f.uid = a.uid LEFT JOIN nodes n ON n.name = s.node
+WHERE (s.state = 'free'
+       AND NOT coalesce((n.fact ->> 'up')::boolean AND (n.fact ->> 'schedulable')::boolean, false))
+   OR (s.state = 'held' AND n.name IS NULL AND EXISTS (
+        SELECT FROM pods p WHERE p.uid = s.pod_uid AND p.node IS NULL AND NOT p.is_gated
+          AND NOT p.is_terminating));

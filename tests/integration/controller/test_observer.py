@@ -13,7 +13,7 @@ from fluxqueue.controller import observer as module
 from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import seize
-from fluxqueue.db.life.observations import save_gone
+from fluxqueue.db.life.observations import save_workloads
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from tests.support.rows import settings_for
@@ -70,14 +70,14 @@ async def test_a_pod_that_goes_while_its_batchjob_is_written_off(
     assert await _pods(database) == [POD["metadata"]["uid"]]
     observer._on_job(JOB, None)
 
-    async def save_while_the_pod_goes(tx: Any, gone: Any) -> None:
-        await save_gone(tx, gone)
+    async def save_while_the_pod_goes(*given: Any, **named: Any) -> None:
+        await save_workloads(*given, **named)
         observer._on_pod(POD, None)
 
-    monkeypatch.setattr(module, "save_gone", save_while_the_pod_goes)
+    monkeypatch.setattr(module, "save_workloads", save_while_the_pod_goes)
     await observer._flush()
     assert await _pods(database) == [POD["metadata"]["uid"]], "written as it was before"
-    monkeypatch.setattr(module, "save_gone", save_gone)
+    monkeypatch.setattr(module, "save_workloads", save_workloads)
     await observer._flush()
     assert await _pods(database) == []
 

@@ -9,7 +9,6 @@ import pytest
 
 from fluxqueue.db.life.decisions import store_decisions
 from fluxqueue.db.life.observations import save_foreign
-from fluxqueue.db.outbox import due_tasks
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.fluxjob.node import ForeignPod
@@ -29,8 +28,8 @@ async def test_a_match_becomes_rows_and_effects(rows: Rows) -> None:
     (one,) = await rows.fetch("SELECT starts_at, until, term FROM allocations WHERE uid = 'a'")
     assert one["until"] == one["starts_at"] + 60
     assert one["term"] == rows.term
-    assert sorted(await rows.outbox("release")) == ["a", "b"]
-    assert await rows.outbox("ungate") == ["b"]
+    assert sorted(await rows.asked(TaskName.RELEASE)) == ["a", "b"]
+    assert await rows.asked(TaskName.SETTLE) == ["b"]
     await rows.check()
 
 
@@ -152,10 +151,10 @@ async def test_a_cycle_without_news_writes_nothing(rows: Rows) -> None:
     await rows.match()
     await rows.match()  # now that nothing starts any more, they are told when to expect it
     before = await rows.fetch("SELECT uid, version, reason FROM fluxjobs ORDER BY uid")
-    await rows.execute("DELETE FROM outbox")
+    await rows.forget_tasks()
     await rows.match()
     assert await rows.fetch("SELECT uid, version, reason FROM fluxjobs ORDER BY uid") == before
-    assert await rows.fetch("SELECT kind FROM outbox") == []
+    assert await rows.fetch("SELECT 1 FROM procrastinate.procrastinate_jobs") == []
 
 
 async def test_a_cycle_that_cannot_commit_decides_nothing(rows: Rows) -> None:
@@ -177,7 +176,7 @@ async def test_a_cycle_that_cannot_commit_decides_nothing(rows: Rows) -> None:
     with pytest.raises(DatabaseUnavailable):
         await rows.matcher.run()
     assert await rows.states() == {"a": "Pending"}
-    assert await due_tasks(rows.database) == [TaskName.STATUS, TaskName.SCHEDULE]
+    assert await rows.is_cycle_asked()
     rows.matcher._decide = real  # type: ignore[method-assign]
     await rows.matcher.run()
     assert await rows.states() == {"a": "Allocated"}

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.db.outbox import due_tasks
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.dependency import DependencyKind, Edge, Target, outcome
 from fluxqueue.fluxjob.states import FluxJobState
@@ -22,10 +21,8 @@ def edges(text: str) -> tuple[dict[str, str], ...]:
 
 async def look(rows: Rows) -> None:
     """Drain what is due, until nothing is."""
-    while keys := await rows.fetch(
-        "DELETE FROM outbox WHERE kind = 'cleanup' AND due_at <= now() RETURNING key"
-    ):
-        await rows.settle(*sorted({row["key"] for row in keys}))
+    while uids := await rows.take_tasks(TaskName.SETTLE):
+        await rows.settle(*uids)
 
 
 async def end(rows: Rows, uid: str, result: str = "Completed") -> None:
@@ -170,7 +167,7 @@ async def test_after_is_satisfied_by_a_start_and_stays_so(rows: Rows) -> None:
     assert await rows.value("SELECT is_satisfied FROM dependencies") is True
 
 
-async def test_a_begin_time_is_waited_for_by_an_outbox_row(rows: Rows) -> None:
+async def test_a_begin_time_is_waited_for_by_a_task(rows: Rows) -> None:
     """No cycle looks at it, and the sweep wakes it when its time has come; the past is no wait."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("past", begin_at_s=1), workload("late", begin_at_s=4_000_000_000))
@@ -180,11 +177,10 @@ async def test_a_begin_time_is_waited_for_by_an_outbox_row(rows: Rows) -> None:
     assert (await told(rows, "late"))[2:] == (
         "begin-time", "is not to start before 2096-10-02T07:06:40Z",
     )  # fmt: skip
-    assert TaskName.CLEANUP not in await due_tasks(rows.database)
-    await rows.execute("UPDATE outbox SET due_at = now() WHERE kind = 'cleanup'")
+    assert await rows.asked(TaskName.SETTLE) == ["late"]
+    assert await rows.take_tasks(TaskName.SETTLE) == []
     await rows.execute("UPDATE fluxjobs SET begin_at = now() + interval '20 ms' WHERE uid = 'late'")
     await rows.execute("SELECT pg_sleep(0.03)")
-    assert TaskName.CLEANUP in await due_tasks(rows.database)
     await look(rows)
     assert (await told(rows, "late"))[2:] == (None, "")
     await rows.match()
@@ -202,17 +198,17 @@ async def test_a_begin_time_behind_a_dependency_counts_too(rows: Rows) -> None:
     await rows.see(replace(seen, is_deleting=True))
     await rows.settle("b")
     await look(rows)
-    assert await rows.outbox("cleanup") == []  # nothing waits for 2096
+    assert await rows.value("SELECT settle_at FROM fluxjobs WHERE uid = 'b'") is None
 
 
 async def test_a_begin_time_that_is_taken_back_leaves_nothing(rows: Rows) -> None:
     """Nor does an earlier one."""
     await rows.see(workload("a", begin_at_s=4_000_000_000))
     await rows.see(workload("a", begin_at_s=4_000_000_001))
-    assert await rows.outbox("cleanup") == ["a"]
+    assert await rows.value("SELECT settle_at = begin_at FROM fluxjobs")
     await rows.see(workload("a"))
     await look(rows)
-    assert await rows.outbox("cleanup") == []
+    assert await rows.value("SELECT settle_at FROM fluxjobs") is None
     assert await told(rows, "a") == ("Pending", None, None, "")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.dependency import DependencyKind, Edge, Outcome, Target, judge, outcome
 from fluxqueue.fluxjob.states import FluxJobState
 from tests.support.rows import Rows, workload
@@ -187,10 +188,7 @@ class Story:
 
     async def look(self) -> None:
         """Drain what is due in any order, until nothing is."""
-        while keys := await self.rows.fetch(
-            "DELETE FROM outbox WHERE kind = 'cleanup' RETURNING key"
-        ):
-            uids = sorted({row["key"] for row in keys})
+        while uids := await self.rows.take_tasks(TaskName.SETTLE):
             self.random.shuffle(uids)
             for uid in uids:
                 await self.rows.settle(uid)

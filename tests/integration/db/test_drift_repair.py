@@ -6,7 +6,7 @@ import pytest
 
 from fluxqueue.db import retention
 from fluxqueue.db.life import drift_repair
-from fluxqueue.worker.maintain import maintain
+from fluxqueue.worker.maintain import Maintenance
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
 
@@ -54,12 +54,12 @@ async def test_a_hand_in_the_tables(rows: Rows, invariant: str) -> None:
             " WHERE state = 'free'"
         )
     assert invariant in {name for name, _ in await rows.drift()}
-    context = rows.context()
-    seen = await maintain(context)
+    maintenance = Maintenance(rows.context())
+    await maintenance.maintain()
     assert invariant in {name for name, _ in await rows.drift()}, "what may pass is let pass"
     for _ in range(4):
-        seen = await maintain(context, seen)
-    assert seen == frozenset()
+        await maintenance.maintain()
+    assert await rows.drift() == []
     await rows.settle("a", "b")
     await rows.match()
     await rows.check()
@@ -75,9 +75,10 @@ async def test_capacity_is_not_repaired_but_told(
     """A node that shrank under what runs: nothing is stopped, people are told the way out."""
     await _running(rows)
     await rows.add_nodes(cpu_node("n0", cpu=1))
-    seen = await maintain(rows.context())
-    seen = await maintain(rows.context(), seen)
-    assert (drift_repair.OVER_CAPACITY, "n0") in seen
+    maintenance = Maintenance(rows.context())
+    for _ in range(2):
+        await maintenance.maintain()
+    assert (drift_repair.OVER_CAPACITY, "n0") in await rows.drift()
     told = [r for r in caplog.records if r.getMessage() == "drift that stays"]
     assert told
     assert "kubectl drain" in told[0].__dict__["way_out"]
@@ -88,7 +89,6 @@ async def test_a_table_without_statistics_gets_them_once(rows: Rows) -> None:
     """As after a restore: a planner that knows nothing of 50,000 rows reads them all."""
     await rows.see(*(workload(f"j{n}") for n in range(retention.ANALYZE_FROM)))
     await rows.execute("SELECT pg_stat_force_next_flush()")
-    await rows.execute("UPDATE outbox SET attempts = 0 WHERE id = 1")
     analyzed = await retention.analyze_unknown(rows.database)
     assert "fluxjobs" in analyzed
     assert "fluxjobs" not in await retention.analyze_unknown(rows.database)

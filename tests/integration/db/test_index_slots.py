@@ -13,6 +13,7 @@ import pytest
 
 from fluxqueue.db.life.rebuild import Found, take_over
 from fluxqueue.db.life.settling import Ungate
+from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.states import FluxJobState
@@ -229,9 +230,9 @@ async def test_on_a_lost_node_nobody_waits_for_a_pod_to_go(rows: Rows) -> None:
     job.pods["2a"] = replace(job.pods["2a"], is_terminating=True)
     job.make(2, generation="b")
     await job.look()
-    await rows.execute("DELETE FROM outbox")
+    await rows.forget_tasks()
     await rows.add_nodes(cpu_node(before["2a"][1], cpu=2, is_up=False))
-    assert await rows.outbox("cleanup") == ["a"], "nobody else would look at it"
+    assert await rows.asked(TaskName.SETTLE) == ["a"], "nobody else would look at it"
     await job.look()
     assert await rows.value("SELECT lacking FROM fluxjobs") == 1
     await rows.match()

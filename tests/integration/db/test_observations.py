@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fluxqueue.db.life.observations import read_known, save_foreign, save_gone, save_nodes
+from fluxqueue.db.life.observations import read_known, save_foreign, save_nodes, save_workloads
+from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
@@ -10,12 +11,10 @@ from tests.support.rows import Rows, cpu_node, pod, workload
 
 
 async def effects(rows: Rows) -> dict[str, list[str]]:
-    """Outbox keys by kind, then emptied."""
-    found: dict[str, list[str]] = {}
-    for row in await rows.fetch("SELECT kind, key FROM outbox ORDER BY id"):
-        found.setdefault(row["kind"], []).append(row["key"])
-    await rows.execute("DELETE FROM outbox")
-    return found
+    """Whom the tasks are for, by name; then there are none."""
+    found = {task.value: await rows.asked(task) for task in (TaskName.RELEASE, TaskName.SETTLE)}
+    await rows.execute("DELETE FROM procrastinate.procrastinate_jobs WHERE task_name <> 'schedule'")
+    return {task: uids for task, uids in found.items() if uids}
 
 
 async def is_woken(rows: Rows) -> bool:
@@ -52,7 +51,7 @@ async def test_a_higher_priority_is_looked_at_at_once(rows: Rows) -> None:
     await rows.add_nodes(cpu_node("n0", cpu=1))
     await rows.see(workload("a"), workload("b"), workload("c"))
     await rows.match()
-    assert await is_woken(rows)
+    assert not await is_woken(rows)
     await rows.see(workload("c", priority=7))
     assert await is_woken(rows)
 
@@ -127,8 +126,10 @@ async def test_gone_is_told_and_is_not_forgotten(rows: Rows) -> None:
     await rows.see(workload("a", pods=(pod("p"), pod("q"))))
     await effects(rows)
     async with rows.database.begin() as tx:
-        await save_gone(tx, {"a": ("default", [pod("q", is_terminating=True)]), "zz": ("", [])})
-    assert (await effects(rows))["cleanup"] == ["a"]
+        await save_workloads(
+            tx, (), {"a": ("default", [pod("q", is_terminating=True)]), "zz": ("", [])}
+        )
+    assert (await effects(rows))["settle"] == ["a"]
     (row,) = await rows.fetch("SELECT is_gone, is_deleting, wanted FROM fluxjobs")
     assert row == {"is_gone": True, "is_deleting": True, "wanted": 0}
     assert await rows.fetch("SELECT uid FROM pods") == [{"uid": "q"}]

@@ -11,8 +11,6 @@ import pytest
 from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.db.life.queues import QueueSeen, read_figures, read_rules, save_queues
 from fluxqueue.db.life.waiting import appraise
-from fluxqueue.db.outbox import due_tasks
-from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import LostLeadership
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.policy.fair_share import decayed_use
@@ -78,7 +76,7 @@ async def test_an_unknown_queue_holds_until_it_is_made(rows: Rows) -> None:
     assert (state, reason.split(";")[0]) == ("Held", "fluxqueue/queue: there is no FluxQueue 'gpu'")
     assert await rows.value("SELECT held_by FROM fluxjobs") == "queue"
     await see_queues(rows, queue("gpu", started=False))
-    assert TaskName.SCHEDULE in await due_tasks(rows.database)
+    assert await rows.is_cycle_asked()
     await rows.match()
     assert await told(rows, "a") == ("Pending", "queue gpu is stopped")
     await see_queues(rows, gone=("gpu",))

@@ -10,6 +10,7 @@ import pytest
 from fluxqueue.db import leadership
 from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.life.rebuild import Found, TakenOver, take_over
+from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.states import FluxJobState as S
 from fluxqueue.scheduler.adoption import PlacedPod
@@ -70,7 +71,7 @@ async def test_a_release_half_done_goes_on(rows: Rows) -> None:
     gated = replace(half, seen=replace(half.seen, pods=(pod("a-0"), pod("a-1"))))
     await _take(rows, gated, _found("b", _record(S.ALLOCATED, 2, "n0")))
     assert await rows.states() == {"a": "Allocated", "b": "Allocated"}
-    assert set(await rows.outbox("release")) == {"a", "b"}
+    assert set(await rows.asked(TaskName.RELEASE)) == {"a", "b"}
     assert {u.pod_uid: u.node for u in await rows.settle("a")} == {"a-0": "n1", "a-1": "n0"}
     assert [slot[1] for slot in await rows.slots("b")] == ["n0"]
     await rows.match()
@@ -92,7 +93,7 @@ async def test_a_slot_that_another_has_by_now_is_not_claimed(rows: Rows) -> None
     held = [(slot[1], slot[2]) for slot in await rows.slots("a")]
     assert held == [("n0", "held"), ("n1", "returned"), ("n2", "returned")]
     assert (await rows.states())["c"] == "Pending", "what it had is taken: it waits again"
-    assert "c" in await rows.outbox("release"), "and is suspended until its turn comes"
+    assert "c" in await rows.asked(TaskName.RELEASE), "and is suspended until its turn comes"
 
 
 async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:
@@ -105,8 +106,7 @@ async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:
     assert await rows.value("SELECT extract(epoch FROM ended_at) FROM fluxjobs") == 130
     used = "SELECT slots, cpu_s FROM accounting"
     assert await rows.fetch(used) == [{"slots": 1, "cpu_s": pytest.approx(0.03)}]
-    told = "SELECT payload FROM outbox WHERE kind = 'status'"
-    assert all(row["payload"]["old"] == row["payload"]["new"] for row in await rows.fetch(told))
+    assert await rows.value("SELECT told = state FROM fluxjobs")
     await rows.check()
 
 
@@ -127,14 +127,14 @@ async def test_what_an_operator_set_is_set_again(rows: Rows) -> None:
 async def test_what_its_author_suspended_stays_suspended(rows: Rows) -> None:
     """While it waited, or while it ran: no release goes out, and it waits until it is resumed."""
     await rows.add_nodes(cpu_node("n0", cpu=4))
-    told = {"held_by": "author", "reason": "suspended by its author"}
+    told = {"held_by": "author", "author_hold": "suspended"}
     await _take(
         rows,
         _found("waited", _record(S.HELD, 1, **told)),
         _found("ran", _record(S.RUNNING, 2, "n0")),
         _found("unheld", _record(S.HELD, 3, held_by="author", reason="held by its annotation")),
     )
-    assert await rows.outbox("release") == []
+    assert await rows.asked(TaskName.RELEASE) == []
     for uid in ("waited", "ran", "unheld"):
         await rows.see(workload(uid, generation=7))
     await rows.settle("ran")
@@ -171,7 +171,7 @@ async def test_rows_of_yesterday_follow_the_cluster(rows: Rows) -> None:
     expected = {"moved": "Running", "back": "Pending", "held": "Held", "over": "Failed"}
     assert await rows.states() == expected
     assert [(slot[1], slot[3]) for slot in await rows.slots("moved")] == [(other, "moved-0")]
-    assert await rows.outbox("release") != []
+    assert await rows.asked(TaskName.RELEASE) != []
     assert await rows.fetch("SELECT uid, run, result FROM accounting") == [
         {"uid": "over", "run": 1, "result": "Failed"}
     ]

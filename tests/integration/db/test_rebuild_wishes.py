@@ -15,6 +15,7 @@ from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.db.life.published import read_published
 from fluxqueue.db.life.queues import QueueSeen, save_queues
 from fluxqueue.db.life.rebuild import Found, take_over
+from fluxqueue.db.task_queue import TaskName
 from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import Record, read_record
@@ -23,7 +24,7 @@ from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
 
 ALICE = "alice@host"
-LOST = "fluxjobs, allocations, allocation_slots, reservations, pods, outbox, history, fluxqueues"
+LOST = "fluxjobs, allocations, allocation_slots, reservations, pods, history, fluxqueues"
 
 
 def _queue(*, enabled: bool, started: bool) -> QueueSeen:
@@ -143,7 +144,7 @@ async def test_a_requeue_under_way_goes_on(rows: Rows, is_suspended: bool) -> No
     await _lose_all(rows)
     left = replace(seen, is_suspended=is_suspended, pods=seen.pods[1:])
     await _take(rows, Found(left, record, (_placed("a-1"),)))
-    assert "a" in await rows.outbox("release")
+    assert "a" in await rows.asked(TaskName.RELEASE)
     version = await rows.value("SELECT version FROM fluxjobs")
     assert version > record.version, "else its status would not be written"
     wanted = await read_wanted(rows.database, "a")
@@ -193,7 +194,7 @@ async def test_a_cancel_that_was_not_carried_out_is(rows: Rows) -> None:
         wanted = await read_wanted(rows.database, uid)
         assert wanted is not None
         assert wanted.is_deleted
-    assert {"a", "w"} <= set(await rows.outbox("release"))
+    assert {"a", "w"} <= set(await rows.asked(TaskName.RELEASE))
     await rows.see(replace(runs, is_deleting=True, pods=()), replace(waits, is_deleting=True))
     await rows.settle("a", "w")
     assert await rows.fetch("SELECT uid, state, reason FROM fluxjobs ORDER BY uid") == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fluxqueue.db.task_queue import TaskName
 from tests.support.pool_model import request
 from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload
 
@@ -85,9 +86,9 @@ async def test_a_node_lost_before_anything_started_is_matched_anew(rows: Rows) -
     await rows.see(workload("a", request(2, cpu=2)))
     await rows.match()
     assert {slot[1] for slot in await rows.slots("a")} == {"n0"}
-    await rows.execute("DELETE FROM outbox")
+    await rows.forget_tasks()
     await rows.add_nodes(gone=("n0",))
-    assert await rows.outbox("cleanup") == ["a"], "nobody else would look at it"
+    assert await rows.asked(TaskName.SETTLE) == ["a"], "nobody else would look at it"
     await rows.settle("a")
     assert await rows.states() == {"a": "Pending"}
     await rows.check()
@@ -131,7 +132,7 @@ async def test_running_pods_on_a_lost_node_are_left_alone_and_replaced_elsewhere
     assert await rows.settle("a") == []
     assert await rows.value("SELECT reason FROM fluxjobs") == "1 of its pods wait for a slot"
     await rows.match()
-    assert await rows.outbox("ungate") != []
+    assert await rows.asked(TaskName.SETTLE) != []
     ungates = await rows.settle("a")
     assert [(one.pod_uid, one.node) for one in ungates] == [("b1", "n1")]
     assert await rows.value("SELECT reason FROM fluxjobs") == ""

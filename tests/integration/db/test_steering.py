@@ -7,8 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from fluxqueue.db.life import steering
-from fluxqueue.db.life.desired_state import read_wanted, remember_let_go
+from fluxqueue.db.life.desired_state import (
+    Released,
+    finish,
+    read_owed_releases,
+    read_wanted,
+)
+from fluxqueue.db.life.owed import sweep
+from fluxqueue.db.life.settling import settle
 from fluxqueue.db.reading import accounting
+from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import InvalidInput
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
@@ -34,8 +42,14 @@ async def run(rows: Rows, uid: str = "a", pods: int = 1, **more: object) -> None
     await rows.see(workload(uid, count, pods=gated, is_suspended=False, generation=2, **more))
     await rows.match()
     await rows.settle(uid)
-    await remember_let_go(rows.database, uid, 2)
+    await let_go(rows, uid)
     await see_running(rows, uid, pods, **more)
+
+
+async def let_go(rows: Rows, uid: str) -> None:
+    """What the release writes down: the generation that it made."""
+    (owed,) = await read_owed_releases(rows.database, [uid])
+    await finish(rows.database, [Released(owed, is_made=True, generation=2)])
 
 
 async def see_running(rows: Rows, uid: str = "a", pods: int = 1, **more: object) -> None:
@@ -230,7 +244,7 @@ async def test_our_own_suspension_is_not_taken_for_the_authors(rows: Rows) -> No
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", generation=1))
     await rows.match()
-    await remember_let_go(rows.database, "a", 2)
+    await let_go(rows, "a")
     await rows.see(workload("a", generation=1, wanted=1))
     await rows.settle("a")
     assert await rows.states() == {"a": "Allocated"}
@@ -305,9 +319,12 @@ async def test_a_pod_stranded_on_a_node_that_is_gone_is_given_up(rows: Rows) -> 
     await rows.settle("a")
     await rows.see(workload("a", pods=(pod("p", is_gated=False),), is_suspended=False))
     await rows.settle("a")
-    await rows.execute("DELETE FROM outbox")
+    await rows.forget_tasks()
     await rows.add_nodes(gone=("n0",))
-    assert await rows.outbox("cleanup") == ["a"]
-    await rows.settle("a")
-    (effect,) = await rows.fetch("SELECT key, payload FROM outbox WHERE kind = 'release'")
-    assert effect == {"key": "a", "payload": {"evict": ["p"]}}
+    assert await rows.asked(TaskName.SETTLE) == ["a"]
+    async with rows.database.begin() as tx:
+        settled = await settle(tx, ["a"])
+    assert [one.pod_uid for one in settled.evictions] == ["p"]
+    await rows.forget_tasks()
+    async with rows.database.begin() as tx:
+        assert (await sweep(tx))["settle"] == 1, "until it is deleted"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.states import TRANSITIONS, FluxJobState
 from tests.support.rows import Rows, workload
 
@@ -30,8 +31,15 @@ async def force(rows: Rows, state: FluxJobState) -> None:
         await tx.execute("ALTER TABLE fluxjobs DISABLE TRIGGER fluxjobs_guard")
         await tx.execute(f"UPDATE fluxjobs SET state = :state, ended_at = {ended}", state=state)
         await tx.execute("ALTER TABLE fluxjobs ENABLE TRIGGER fluxjobs_guard")
-        await tx.execute("DELETE FROM outbox")
+        await tx.execute("DELETE FROM procrastinate.procrastinate_jobs")
+        await tx.execute("UPDATE fluxjobs SET published = version")
         await tx.execute("DELETE FROM history")
+
+
+async def published(rows: Rows) -> None:
+    """Everybody has seen how it is, and nothing is under way."""
+    await rows.execute("UPDATE fluxjobs SET published = version")
+    await rows.forget_tasks()
 
 
 async def test_each_edge_is_taken_or_refused_by_the_trigger(rows: Rows) -> None:
@@ -53,12 +61,8 @@ async def _try_edge(rows: Rows, old: FluxJobState, new: FluxJobState) -> None:
         assert await rows.fetch("SELECT 1 FROM history") == []
         return
     await rows.execute(move, new=str(new))
-    (effect,) = await rows.fetch("SELECT kind, key, payload FROM outbox")
-    assert effect == {
-        "kind": "status",
-        "key": "a",
-        "payload": {"old": str(old), "new": str(new), "reason": "why", "held_by": None},
-    }
+    assert await rows.asked(TaskName.PUBLISH) == ["a"]
+    assert await rows.value("SELECT published < version FROM fluxjobs")
     (line,) = await rows.fetch("SELECT uid, jobid, actor, event, detail FROM history")
     assert line["event"] == str(new)
     assert line["actor"] == "test"
@@ -69,10 +73,10 @@ async def test_what_nobody_sees_makes_no_noise(rows: Rows) -> None:
     """Columns the FluxJob object does not show change without an effect or a version."""
     await rows.see(workload("a"))
     version = await rows.value("SELECT version FROM fluxjobs")
-    await rows.execute("DELETE FROM outbox")
+    await published(rows)
     await rows.execute("UPDATE fluxjobs SET wanted = 7, is_suspended = false, is_examined = true")
     assert await rows.value("SELECT version FROM fluxjobs") == version
-    assert await rows.outbox("status") == []
+    assert await rows.asked(TaskName.PUBLISH) == []
 
 
 async def test_what_users_see_is_published_without_an_audit_line(rows: Rows) -> None:
@@ -80,9 +84,9 @@ async def test_what_users_see_is_published_without_an_audit_line(rows: Rows) -> 
     await rows.see(workload("a"))
     before = await rows.value("SELECT count(*) FROM history")
     for change in ("reason = 'x'", "set_priority = 5", "queue = 'q'", "expected_start = now()"):
-        await rows.execute("DELETE FROM outbox")
+        await published(rows)
         await rows.execute(f"UPDATE fluxjobs SET {change}")
-        assert await rows.outbox("status") == ["a"]
+        assert await rows.asked(TaskName.PUBLISH) == ["a"]
     assert await rows.value("SELECT count(*) FROM history") == before
 
 

@@ -1,0 +1,23 @@
+"""Who holds a FluxJob: the words of ``held_by``, ``author_hold`` and ``blocked_by``.
+
+Used wherever rows are written. What a FluxJob that its author holds says to its users stands in
+``sql/transitions.sql`` (``fluxjob_author_reason``); nothing is decided by those sentences.
+"""
+
+AUTHOR = "author"
+"""``held_by`` of a FluxJob that its author holds: by suspending it, or by ``fluxqueue/hold``."""
+
+ANNOTATION = "annotation"
+"""``author_hold`` of a FluxJob whose workload carries ``fluxqueue/hold``."""
+
+SUSPENDED = "suspended"
+"""``author_hold`` of a FluxJob whose BatchJob its author suspended after we had taken it in."""
+
+BY_QUEUE = "queue"
+"""``held_by`` of a FluxJob that its named queue does not take in."""
+
+BY_DEPENDENCY = "dependency"
+"""``held_by`` and ``blocked_by`` of what waits for others, or could never run because of them."""
+
+LOST_NODE = "lost-node"
+"""``vacate_by`` of a FluxJob whose template names a node that takes no pods any more."""

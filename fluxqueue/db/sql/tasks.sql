@@ -1,0 +1,140 @@
+-- What is owed stands in rows; here it becomes tasks of procrastinate, in the transaction that owes it,
+-- so that no code path can forget to ask. A task names the workloads it is for; it looks at the rows
+-- when it runs, so one that comes twice or too late finds nothing to do.
+CREATE FUNCTION fluxqueue_defer(
+    task text, uids text[], at timestamptz DEFAULT NULL
+) RETURNS void LANGUAGE sql SET search_path = public, procrastinate AS $$
+    SELECT procrastinate_defer_jobs_v1(array_agg(
+        ROW(CASE task WHEN 'publish' THEN 'later' ELSE 'effects' END, task, 0, NULL, NULL,
+            jsonb_build_object('uids', batch), at)::procrastinate_job_to_defer_v1))
+    FROM (SELECT jsonb_agg(uid ORDER BY n) AS batch
+          FROM unnest(uids) WITH ORDINALITY AS u (uid, n) GROUP BY (n - 1) / 50) AS batches
+    HAVING count(*) > 0
+$$;
+
+-- The matcher looks at everything that has changed, whoever asks, and takes all waiting tasks with
+-- it when it begins (db/life/decisions.py): as many as there are transactions, they are one look. Where
+-- nobody matches, a few of them are enough.
+CREATE FUNCTION fluxqueue_wake_matcher() RETURNS void
+LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
+BEGIN
+    IF (SELECT count(*) FROM (
+            SELECT FROM procrastinate_jobs WHERE queue_name = 'schedule' AND status = 'todo'
+            LIMIT 20) AS waiting) < 20
+    THEN
+        PERFORM procrastinate_defer_jobs_v1(ARRAY[
+            ROW('schedule', 'schedule', 0, NULL, NULL, '{}', NULL)::procrastinate_job_to_defer_v1]);
+    END IF;
+END
+$$;
+
+-- The net under everything: what has been owed for a while and is in no task any more. Nothing is
+-- done from rows that no controller compares with the cluster.
+CREATE FUNCTION fluxqueue_sweep(grace interval) RETURNS TABLE (task text, number bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM leadership WHERE role = 'controller' AND expires_at <= now()) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH under_way AS (
+        SELECT t.task_name, u.uid FROM procrastinate.procrastinate_jobs t,
+               jsonb_array_elements_text(t.args -> 'uids') AS u (uid)
+        WHERE t.status = 'todo' OR (t.status = 'doing' AND EXISTS (
+            SELECT FROM procrastinate.procrastinate_events e
+            WHERE e.job_id = t.id AND e.type = 'started' AND e.at > now() - interval '10 min'))
+    ), lost AS (
+        SELECT o.task, array_agg(DISTINCT o.uid) AS uids FROM owed o
+        WHERE o.since < now() - grace
+          AND NOT EXISTS (SELECT FROM under_way w WHERE w.task_name = o.task AND w.uid = o.uid)
+        GROUP BY o.task
+    ), deferred AS MATERIALIZED (
+        SELECT l.task, l.uids, fluxqueue_defer(l.task, l.uids) FROM lost l
+    )
+    SELECT d.task, cardinality(d.uids)::bigint FROM deferred d;
+    IF NOT EXISTS (SELECT FROM procrastinate.procrastinate_jobs
+                   WHERE queue_name = 'schedule' AND status IN ('todo', 'doing'))
+       AND (EXISTS (SELECT FROM graph_changes)
+            OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
+                       AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')))
+    THEN
+        PERFORM fluxqueue_wake_matcher();
+        RETURN QUERY SELECT 'schedule', 1::bigint;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION graph_changes_wake() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM new_rows) THEN
+        PERFORM fluxqueue_wake_matcher();
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER graph_changes_wake AFTER INSERT ON graph_changes
+    REFERENCING NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION graph_changes_wake();
+
+CREATE FUNCTION fluxjobs_defer_new() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    owed record;
+BEGIN
+    FOR owed IN
+        SELECT o.task, o.at, array_agg(n.uid) AS uids
+        FROM new_rows n CROSS JOIN LATERAL (VALUES
+            ('release', n.release_at), ('settle', n.settle_at), ('publish', n.publish_at)
+        ) AS o (task, at)
+        WHERE o.at IS NOT NULL GROUP BY o.task, o.at
+    LOOP
+        PERFORM fluxqueue_defer(owed.task, owed.uids, CASE WHEN owed.at > now() THEN owed.at END);
+    END LOOP;
+    IF EXISTS (SELECT FROM new_rows WHERE NOT is_examined
+               AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
+    THEN
+        PERFORM fluxqueue_wake_matcher();
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_defer_new AFTER INSERT ON fluxjobs
+    REFERENCING NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION fluxjobs_defer_new();
+
+CREATE FUNCTION fluxjobs_defer() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    owed record;
+BEGIN
+    FOR owed IN
+        SELECT o.task, o.at, array_agg(n.uid) AS uids
+        FROM new_rows n JOIN old_rows b USING (uid) CROSS JOIN LATERAL (VALUES
+            ('release', n.release_at, b.release_at), ('settle', n.settle_at, b.settle_at),
+            ('publish', n.publish_at, b.publish_at)
+        ) AS o (task, at, before)
+        WHERE o.at IS NOT NULL AND o.at IS DISTINCT FROM o.before GROUP BY o.task, o.at
+    LOOP
+        PERFORM fluxqueue_defer(owed.task, owed.uids, CASE WHEN owed.at > now() THEN owed.at END);
+    END LOOP;
+    -- Who leaves the queue may let others move up, and who lacks slots is given them by a cycle.
+    INSERT INTO graph_changes (kind, key)
+    SELECT 'fluxjob', n.uid FROM new_rows n JOIN old_rows b USING (uid)
+    WHERE n.lacking > b.lacking
+       OR (b.state IN ('Pending', 'Reserved') AND b.is_examined AND b.blocked_by IS NULL
+           AND n.state IN ('Held', 'Completed', 'Failed', 'Cancelled'));
+    IF EXISTS (
+        SELECT FROM new_rows n JOIN old_rows b USING (uid)
+        WHERE NOT n.is_examined AND (n.state IN ('Pending', 'Reserved') OR n.held_by = 'queue')
+          AND (b.is_examined
+               OR NOT coalesce(b.state IN ('Pending', 'Reserved') OR b.held_by = 'queue', false)))
+    THEN
+        PERFORM fluxqueue_wake_matcher();
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_defer AFTER UPDATE ON fluxjobs
+    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION fluxjobs_defer();

@@ -1,0 +1,111 @@
+"""The ``settle`` task: what follows from the rows of workloads, down to their pods.
+
+Each pod that now holds a slot is let go to the slot's node, by one patch and without a read before
+it; a pod that can start nowhere is deleted. What was let go is written down at once, so nothing
+that is in flight is sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fluxqueue import metrics
+from fluxqueue.db.life.settling import Evict, Ungate, finish, settle
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.errors import Invalid, NotFound
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import PODS
+from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.effects import all_at_once, conclude
+from fluxqueue.workload.gates import narrow_patch, ungate_patch
+
+
+async def settle_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
+    """Settle workloads, and do to their pods what follows.
+
+    Raises
+    ------
+    EffectsFailed
+        Something has failed, and is owed further.
+    """
+    async with context.database.begin() as tx:
+        settled = await settle(tx, uids, if_observed=True)
+    ungated, not_ungated = await all_at_once(settled.ungates, lambda one: _ungate(context, one))
+    _, not_evicted = await all_at_once(settled.evictions, lambda one: _evict(context, one))
+    failed = {
+        one.workload_uid: f"pod {one.namespace}/{one.name}: {error}"
+        for pods, errors in ((settled.ungates, not_ungated), (settled.evictions, not_evicted))
+        for one, error in _of(pods, errors)
+    }
+    let_go = [uid for uid in ungated if uid is not None]
+    await finish(context.database, settled, let_go=let_go, failed=failed)
+    await conclude(context, TaskName.SETTLE, len(uids) - len(failed), failed)
+
+
+def _of(
+    pods: Sequence[Ungate] | Sequence[Evict], errors: Mapping[int, str]
+) -> list[tuple[Ungate | Evict, str]]:
+    return [(pods[number], error) for number, error in errors.items()]
+
+
+async def _ungate(context: WorkerContext, ungate: Ungate) -> str | None:
+    """Let one pod go; give its UID, or None where that pod is not there any more."""
+    try:
+        if ungate.hostname is None and ungate.has_affinity:
+            await _narrow(context, ungate)
+        else:
+            patch = ungate_patch(
+                ungate.pod_uid,
+                node=ungate.node,
+                hostname=ungate.hostname,
+                has_affinity=ungate.has_affinity,
+                jobid=ungate.jobid,
+                nodes=ungate.nodes,
+            )
+            await context.client.patch(
+                PODS, ungate.namespace, ungate.name, patch, kind=PatchKind.STRATEGIC
+            )
+    except NotFound:
+        return None  # its removal will be seen and frees the slot
+    except Invalid:
+        # Another pod may bear its name by now. What this one says of hosts was matched.
+        if await _is_there(context, ungate):
+            raise
+        return None
+    if ungate.waited_s is not None:
+        metrics.UNGATED_S.observe(ungate.waited_s)
+    return ungate.pod_uid
+
+
+async def _is_there(context: WorkerContext, ungate: Ungate) -> bool:
+    try:
+        pod = await context.client.get(PODS, ungate.namespace, ungate.name)
+    except NotFound:
+        return False
+    return bool(pod["metadata"]["uid"] == ungate.pod_uid)
+
+
+async def _narrow(context: WorkerContext, ungate: Ungate) -> None:
+    """To a node without a hostname label, of a pod with affinity of its own."""
+    pod = await context.client.get(PODS, ungate.namespace, ungate.name)
+    if pod["metadata"]["uid"] != ungate.pod_uid:
+        return
+    patch = narrow_patch(pod, node=ungate.node, jobid=ungate.jobid, nodes=ungate.nodes)
+    if patch is not None:
+        await context.client.patch(PODS, ungate.namespace, ungate.name, patch, kind=PatchKind.JSON)
+
+
+async def _evict(context: WorkerContext, one: Evict) -> None:
+    """Delete a pod that can start nowhere: let go to a node that is gone, and bound to none.
+
+    Conditional on the version that was read as unbound, so a pod that has a node is never hit.
+    """
+    try:
+        pod = await context.client.get(PODS, one.namespace, one.name)
+        meta = pod["metadata"]
+        if meta["uid"] == one.pod_uid and not pod["spec"].get("nodeName"):
+            await context.client.delete(
+                PODS, one.namespace, one.name, uid=one.pod_uid, version=meta["resourceVersion"]
+            )
+    except NotFound:
+        return

@@ -1,0 +1,81 @@
+"""Pod templates that name a node: whose may, whose does, and how it was before. Pure.
+
+A BatchJob whose slots all lie on one node is released in its template (``gates.pin_patch``). Used
+by the controller, which must see what its author asked for and not what we wrote there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fluxqueue.fluxjob.node import NAME_KEY
+from fluxqueue.workload import labels
+from fluxqueue.workload.managed import pod_template_spec
+from fluxqueue.workload.pods import gate_index
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def has_required_affinity(pod_spec: Mapping[str, Any]) -> bool:
+    """Whether a pod requires node affinity."""
+    return bool(_terms(pod_spec))
+
+
+def is_pinnable(job: Mapping[str, Any]) -> bool:
+    """Whether the pods of ``job`` may come without a gate once all its slots lie on one node.
+
+    Only where there can never be more of them than slots: whose parallelism is raised gets pods
+    that nobody could hold back. And only where what we write into its template can be taken out
+    again without a word of its author's.
+    """
+    spec, pod_spec = job["spec"], pod_template_spec(job["spec"])
+    completions = spec.get("completions")
+    return (
+        spec.get("completionMode") != "Indexed"
+        and completions is not None
+        and int(spec.get("parallelism", 1)) >= int(completions)
+        and not has_required_affinity(pod_spec)
+        and labels.HOSTNAME not in (pod_spec.get("nodeSelector") or {})
+    )
+
+
+def pinned_node(job: Mapping[str, Any]) -> str | None:
+    """The node that the template of a managed ``job`` names in place of our gate; None mostly."""
+    pod_spec = pod_template_spec(job["spec"])
+    if gate_index(pod_spec) is not None:
+        return None
+    for term in _terms(pod_spec):
+        for field in term.get("matchFields") or ():
+            if field.get("key") == NAME_KEY and len(field.get("values") or ()) == 1:
+                return str(field["values"][0])
+    return None
+
+
+def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``job`` as its author wrote it, where its template names a node; itself otherwise.
+
+    But for its parallelism, which counts as if it were not there: its author may raise it again at
+    any time, and the pods that come then cannot be held back.
+    """
+    if pinned_node(job) is None:
+        return job
+    spec = job["spec"]
+    pod_spec = dict(pod_template_spec(spec))
+    selector = dict(pod_spec.get("nodeSelector") or {})
+    selector.pop(labels.HOSTNAME, None)
+    affinity = dict(pod_spec.get("affinity") or {})
+    node_affinity = dict(affinity.get("nodeAffinity") or {})
+    node_affinity.pop(_REQUIRED, None)
+    pod_spec |= {"nodeSelector": selector, "affinity": affinity | {"nodeAffinity": node_affinity}}
+    template = {**spec["template"], "spec": pod_spec}
+    whole = {"parallelism": spec.get("completions", spec.get("parallelism", 1))}
+    return {**job, "spec": {**spec, **whole, "template": template}}
+
+
+def _terms(pod_spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    node_affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
+    found: list[Mapping[str, Any]] = (node_affinity.get(_REQUIRED) or {}).get(
+        "nodeSelectorTerms"
+    ) or []
+    return found

@@ -1,0 +1,216 @@
+"""Tasks: deferred with what owes them, never lost, whoever else commits, fetches or dies."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from procrastinate.jobs import Status
+
+from fluxqueue.db.database import Database
+from fluxqueue.db.life.owed import sweep
+from fluxqueue.db.task_queue import TaskName, every, rescue_stalled
+from tests.support.rows import Rows, cpu_node, pod, workload
+
+
+async def swept(rows: Rows) -> dict[str, int]:
+    """What a sweep without patience defers."""
+    async with rows.database.begin() as tx:
+        return dict(await sweep(tx))
+
+
+async def test_what_is_owed_and_its_task_are_one_transaction(rows: Rows) -> None:
+    """A rolled back transaction leaves neither; a committed one both."""
+    await rows.see(workload("a"))
+    await rows.forget_tasks()
+
+    async def owe_and_fail() -> None:
+        async with rows.database.begin() as tx:
+            await tx.execute("UPDATE fluxjobs SET release_at = now()")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await owe_and_fail()
+    assert await rows.asked(TaskName.RELEASE) == []
+    await rows.execute("UPDATE fluxjobs SET release_at = now()")
+    assert await rows.asked(TaskName.RELEASE) == ["a"]
+
+
+async def test_many_are_batches(rows: Rows) -> None:
+    """A task is for a few dozen, whoever owes them."""
+    await rows.see(*(workload(f"j{n:03}") for n in range(120)))
+    await rows.forget_tasks()
+    await rows.execute("UPDATE fluxjobs SET settle_at = now()")
+    sizes = await rows.fetch(
+        "SELECT jsonb_array_length(args -> 'uids') AS size FROM procrastinate.procrastinate_jobs"
+    )
+    assert sorted(row["size"] for row in sizes) == [20, 50, 50]
+    assert len(set(await rows.asked(TaskName.SETTLE))) == 120
+
+
+async def test_a_state_that_is_overtaken_owes_one_status(rows: Rows) -> None:
+    """From its submission to its nodes within a moment: one task, and a second apart from then."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"))
+    await rows.match()
+    assert await rows.asked(TaskName.PUBLISH) == ["a"]
+    await rows.execute("UPDATE fluxjobs SET published = version, published_at = now()")
+    await rows.execute("UPDATE fluxjobs SET state = 'Running'")
+    assert await rows.value("SELECT publish_at >= published_at + interval '1 s' FROM fluxjobs")
+    assert await rows.asked(TaskName.PUBLISH) == ["a", "a"]
+
+
+async def test_a_fluxjob_that_was_made_again_owes_its_status(rows: Rows) -> None:
+    """The new object shows nothing; the row says so by itself."""
+    await rows.see(workload("a"))
+    await rows.execute("UPDATE fluxjobs SET published = version")
+    await rows.forget_tasks()
+    await rows.see(workload("a", flux_uid="another"))
+    assert await rows.asked(TaskName.PUBLISH) == ["a"]
+    await rows.execute("UPDATE fluxjobs SET published = version")
+    await rows.see(workload("a", flux_uid="another"))
+    assert await rows.value("SELECT publish_at FROM fluxjobs") is None
+
+
+async def fetch_and_finish(database: Database) -> None:
+    """What a worker does around a task that does nothing."""
+    manager = database.app.job_manager
+    task = await manager.fetch_job(["schedule"], await manager.register_worker())
+    assert task is not None
+    await manager.finish_job(task, Status.SUCCEEDED, delete_job=True)
+
+
+async def test_a_cycle_takes_all_wishes_for_one_with_it(rows: Rows) -> None:
+    """As many tasks as there were transactions; one look serves them all."""
+    for number in range(4):
+        await rows.see(workload(f"j{number}"))
+    assert await rows.is_cycle_asked()
+    await rows.match()
+    assert not await rows.is_cycle_asked()
+    await rows.see(workload("later"))
+    assert await rows.is_cycle_asked()
+
+
+async def test_a_wish_that_commits_during_a_cycle_stays(rows: Rows) -> None:
+    """A task that runs to its end before a commit cannot have seen it: another is there."""
+    async with rows.database.begin() as tx:
+        await rows.database.wake_matcher()
+        await tx.wake_matcher()
+        await fetch_and_finish(rows.database)
+        assert not await rows.is_cycle_asked()
+    assert await rows.is_cycle_asked()
+
+
+async def test_two_transactions_that_ask_at_once_do_not_wait_for_each_other(rows: Rows) -> None:
+    """Asking takes no lock, so it may be done anywhere in a transaction."""
+    async with rows.database.begin() as first:
+        await first.wake_matcher()
+        await asyncio.wait_for(rows.database.wake_matcher(), 30)
+
+
+async def test_wishes_do_not_pile_up_where_nobody_matches(rows: Rows) -> None:
+    """A queue without a matcher grows by what waits in it, not by tasks."""
+    for _ in range(30):
+        await rows.database.wake_matcher()
+    number = await rows.value("SELECT count(*) FROM procrastinate.procrastinate_jobs")
+    assert number == 20
+
+
+async def test_the_sweep_finds_what_lost_its_task(rows: Rows) -> None:
+    """The rows alone say what is owed; what has a task is left to it."""
+    assert await swept(rows) == {}
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"))
+    await rows.forget_tasks()
+    assert await swept(rows) == {"schedule": 1}
+    await rows.match()
+    await rows.see(workload("a", pods=(pod("p"),)))
+    await rows.execute("SELECT pg_sleep(0.5)")  # a status is owed a moment later
+    await rows.forget_tasks()
+    assert await swept(rows) == {"publish": 1, "release": 1, "settle": 1}
+    assert await swept(rows) == {}
+
+
+async def test_the_sweep_finds_dependents_and_lost_nodes(rows: Rows) -> None:
+    """What is owed though its row was not written: its node is lost, what it waits for is over."""
+    await rows.add_nodes(cpu_node("n0"))
+    edge = {"type": "afterany", "job": "a"}
+    await rows.see(workload("a"), workload("b", depends_on=(edge,)))
+    await rows.settle("b")
+    await rows.match()
+    await rows.execute("UPDATE fluxjobs SET settle_at = NULL, release_at = NULL")
+    await rows.add_nodes(gone=("n0",))
+    await rows.forget_tasks()
+    assert (await swept(rows))["settle"] == 1
+    assert await rows.asked(TaskName.SETTLE) == ["a"]
+    await rows.see(workload("a", wanted=0, result="Completed"))
+    await rows.settle("a")
+    await rows.forget_tasks()
+    assert (await swept(rows))["settle"] == 1
+    assert await rows.asked(TaskName.SETTLE) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        "UPDATE fluxjobs SET state = 'Held', held_by = 'alice' WHERE uid = 'a'",
+        "UPDATE fluxjobs SET state = 'Cancelled', ended_at = now() WHERE uid = 'a'",
+        "UPDATE fluxjobs SET lacking = 1 WHERE uid = 'runs'",
+    ],
+)
+async def test_what_a_cycle_owes_stands_in_rows(rows: Rows, leaves: str) -> None:
+    """Who leaves the queue or lacks slots: its wake-up may be lost, its row is not."""
+    await rows.add_nodes(cpu_node("n0", cpu=1))
+    await rows.see(workload("runs"), workload("a"))
+    await rows.match()
+    assert (await rows.states())["runs"] == "Allocated"
+    await rows.forget_tasks()
+    await rows.execute(leaves)
+    await rows.forget_tasks()
+    assert (await swept(rows))["schedule"] == 1
+
+
+async def test_nothing_is_deferred_while_nobody_compares_rows_and_cluster(rows: Rows) -> None:
+    """A database that was restored knows less than the cluster."""
+    await rows.see(workload("a"))
+    await rows.forget_tasks()
+    await rows.execute(
+        "INSERT INTO leadership (role, term, holder, expires_at)"
+        " VALUES ('controller', 1, 'x', now())"
+    )
+    assert await swept(rows) == {}
+
+
+async def test_tasks_of_a_dead_worker_run_again(rows: Rows) -> None:
+    """procrastinate would leave them ``doing`` for ever; a living worker's is left alone."""
+    manager = rows.database.app.job_manager
+    await rows.see(workload("a"))
+    await rows.execute("UPDATE fluxjobs SET release_at = now(), settle_at = now()")
+    for _ in range(2):
+        assert await manager.fetch_job(["effects"], await manager.register_worker())
+    await rows.execute(
+        "UPDATE procrastinate.procrastinate_workers SET last_heartbeat = now() - interval '1 h'"
+        " WHERE id = (SELECT min(id) FROM procrastinate.procrastinate_workers)"
+    )
+    assert len(await rescue_stalled(rows.database.app)) == 1
+    assert await rescue_stalled(rows.database.app) == []
+    todo = "SELECT status FROM procrastinate.procrastinate_jobs WHERE queue_name = 'effects'"
+    assert sorted(row["status"] for row in await rows.fetch(todo)) == ["doing", "todo"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cron"),
+    [
+        (1.0, "*/1 * * * * *"),
+        (2.0, "*/2 * * * * *"),
+        (17.5, "*/15 * * * * *"),
+        (59.0, "*/30 * * * * *"),
+        (60.0, "0 */1 * * * *"),
+        (300.0, "0 */5 * * * *"),
+        (3600.0, "0 0 * * * *"),
+        (0.2, "*/1 * * * * *"),
+    ],
+)
+def test_intervals_as_cron(seconds: float, cron: str) -> None:
+    """Even steps within the interval."""
+    assert every(seconds) == cron
