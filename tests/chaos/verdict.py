@@ -87,8 +87,8 @@ async def _describe(space: Space, name: str) -> dict[str, Any]:
         name=name,
         space=space.name,
     )
-    outbox = await space.world.rows(
-        "SELECT kind, attempts, due_at, last_error FROM outbox WHERE key IN"
+    owed = await space.world.rows(
+        "SELECT task, since, last_error FROM owed WHERE uid IN"
         " (SELECT uid FROM fluxjobs WHERE workload_name = :name AND namespace = :space)",
         name=name,
         space=space.name,
@@ -103,7 +103,7 @@ async def _describe(space: Space, name: str) -> dict[str, Any]:
         "name": name,
         "status": (fluxjob or {}).get("status"),
         "row": {k: v for k, v in (rows[0] if rows else {}).items() if k != "request"},
-        "outbox": outbox,
+        "owed": owed,
         "pods": pods,
     }
 

@@ -220,8 +220,8 @@ async def test_pods(people: People) -> None:
     pod = await admin.patch(PODS, namespace, "queued", {"metadata": {"finalizers": None}})
 
     # The worker, with the patch it really sends.
-    patch = ungate_patch(pod, node="n", hostname="n", jobid=1, nodes="n")
-    freed = await people.worker.patch(PODS, namespace, "queued", patch, kind=PatchKind.JSON)
+    patch = ungate_patch(pod["metadata"]["uid"], node="n", hostname="n", jobid=1, nodes="n")
+    freed = await people.worker.patch(PODS, namespace, "queued", patch, kind=PatchKind.STRATEGIC)
     assert not freed["spec"].get("schedulingGates")
     relabel = {"metadata": {"labels": {labels.MANAGED: None}}}
     await admin.patch(PODS, namespace, "queued", relabel)
@@ -268,7 +268,9 @@ async def test_jobs(people: People) -> None:
     # Parallelism, deadline, other annotations: its owner's.
     change = {"spec": {"parallelism": 1}, "metadata": {"annotations": {"a": "b"}}}
     await admin.patch(JOBS, namespace, "queued", change)
-    await people.worker.patch(JOBS, namespace, "queued", release_patch(job), kind=PatchKind.JSON)
+    await people.worker.patch(
+        JOBS, namespace, "queued", release_patch(job["metadata"]["uid"]), kind=PatchKind.STRATEGIC
+    )
     # What runs may be suspended by its owner, and resumed.
     for is_suspended in (True, False):
         await admin.patch(JOBS, namespace, "queued", {"spec": {"suspend": is_suspended}})
@@ -316,7 +318,9 @@ async def test_the_job_controller_is_not_hindered(
 async def _run_to_its_end(people: People, node: str) -> None:
     admin, namespace = people.admin, people.namespace
     job = await people.job("whole")
-    await people.worker.patch(JOBS, namespace, "whole", release_patch(job), kind=PatchKind.JSON)
+    await people.worker.patch(
+        JOBS, namespace, "whole", release_patch(job["metadata"]["uid"]), kind=PatchKind.STRATEGIC
+    )
 
     async def pods() -> list[dict[str, Any]] | None:
         found = await people.pods_of("whole")
@@ -324,9 +328,9 @@ async def _run_to_its_end(people: People, node: str) -> None:
 
     for pod in await eventually(pods, "the Job's pods"):
         await _refused(people, PODS, pod["metadata"]["name"], _remove_gate(0))
-        patch = ungate_patch(pod, node=node, hostname=node, jobid=1, nodes=node)
+        patch = ungate_patch(pod["metadata"]["uid"], node=node, hostname=node, jobid=1, nodes=node)
         name = pod["metadata"]["name"]
-        await people.worker.patch(PODS, namespace, name, patch, kind=PatchKind.JSON)
+        await people.worker.patch(PODS, namespace, name, patch, kind=PatchKind.STRATEGIC)
 
     async def is_complete() -> bool:
         found = await admin.get(JOBS, namespace, "whole")
@@ -336,7 +340,9 @@ async def _run_to_its_end(people: People, node: str) -> None:
 
     # One that is deleted while its pods are gated: the controller takes its finalizers off them.
     job = await people.job("unwanted")
-    await people.worker.patch(JOBS, namespace, "unwanted", release_patch(job), kind=PatchKind.JSON)
+    await people.worker.patch(
+        JOBS, namespace, "unwanted", release_patch(job["metadata"]["uid"]), kind=PatchKind.STRATEGIC
+    )
 
     async def has_pods() -> bool:
         return len(await people.pods_of("unwanted")) == 2

@@ -81,8 +81,7 @@ class Space:
             await self.client.list(EVENTS, self.name, field_selector=f"involvedObject.uid={uid}")
         ).items
         ours = [one for one in found if one.get("reportingComponent") == "fluxqueue"]
-        # Names end with the number of the outbox row, which is the order of the transitions.
-        return sorted(ours, key=lambda one: int(one["metadata"]["name"].rpartition(".")[2], 16))
+        return sorted(ours, key=lambda one: int(one["metadata"]["resourceVersion"]))
 
     # -- waiting ---------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -14,8 +15,6 @@ from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.space import Space
 from tests.support.control_plane import ASSETS_ENV
 from tests.support.waiting import eventually
-
-STORY = ["Queued", "Allocated", "Started", "Completed"]
 
 
 def _kubectl() -> str:
@@ -57,18 +56,34 @@ async def test_the_status_carries_r_and_nodes(space: Space) -> None:
     await space.delete("told")
 
 
-async def test_events_tell_the_story_on_job_and_fluxjob(space: Space) -> None:
-    """In order, each once, on both objects."""
-    made = await space.create(job("told", run={"duration": "500ms"}))
+async def test_a_job_that_starts_at_once_has_one_event(space: Space) -> None:
+    """How many slots, where, and after how long; of its end its own controller tells."""
+    made = await space.create(job("told", pods=2, cpu="8", pool="single"))
     await space.until_job("told")
-    fluxjob = await space.until_state("told", "Completed")
-    for uid in (made["metadata"]["uid"], fluxjob["metadata"]["uid"]):
+    await space.until_state("told", "Completed")
+    (event,) = await space.events_on(made["metadata"]["uid"])
+    assert (event["reason"], event["type"]) == ("Started", "Normal")
+    assert re.fullmatch(r"2 slots on single after \d+\.\d s", event["message"])
 
-        async def reasons(uid: str = uid) -> list[str] | None:
-            found = [one["reason"] for one in await space.events_on(uid)]
-            return found if found[-1:] == STORY[-1:] else None
 
-        assert await eventually(reasons, "the last event") == STORY
+async def test_a_job_that_waits_is_told_why(space: Space) -> None:
+    """One Event for each thing that its author has to know, in order."""
+    await space.create(job("blocker", cpu="16", pool="single", run=FOR_EVER))
+    await space.until_state("blocker", "Running")
+    made = await space.create(job("waits", cpu="16", pool="single"))
+    await space.until_state("waits", "Pending", "Reserved")
+
+    async def reasons() -> list[str]:
+        return [one["reason"] for one in await space.events_on(made["metadata"]["uid"])]
+
+    assert (await eventually(reasons, "a first Event"))[0] in {"Queued", "Reserved"}
+    await space.delete("blocker")
+    await space.until_job("waits")
+
+    async def is_told() -> bool:
+        return (await reasons())[-1:] == ["Started"]
+
+    await eventually(is_told, "its start is told")
 
 
 async def test_psql_shows_the_queue(space: Space) -> None:
@@ -104,18 +119,15 @@ async def test_kubectl_gets_fluxjobs_in_columns(space: Space) -> None:
 
 
 async def test_kubectl_describe_tells_the_story(space: Space) -> None:
-    """Events stand below the FluxJob."""
+    """The Event stands below the author's own object."""
     await space.create(job("seen", run={"duration": "500ms"}))
     await space.until_state("seen", "Completed")
 
-    async def described() -> str | None:
-        text = await kubectl(space, "describe", "fluxjob", "seen-job")
-        return text if "has completed" in text else None
+    async def described() -> bool:
+        text = await kubectl(space, "describe", "job", "seen")
+        return "Started" in text[text.index("Events:") :]
 
-    text = await eventually(described, "the last event in kubectl describe")
-    assert text is not None
-    positions = [text.index(reason, text.index("Events:")) for reason in STORY]
-    assert positions == sorted(positions)
+    await eventually(described, "the Event is described")
 
 
 async def test_kubectl_applies_waits_and_deletes(space: Space, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,17 @@ from fluxqueue.kube.resources import (
 )
 from fluxqueue.workload import batch, labels
 from fluxqueue.workload.fluxjob_object import build
-from fluxqueue.workload.gates import release_patch, resuspend_patch, ungate_patch
+from fluxqueue.workload.gates import (
+    narrow_patch,
+    pin_patch,
+    release_patch,
+    resuspend_patch,
+    stop_patch,
+    ungate_patch,
+    unpin_patch,
+)
+from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.pinning import has_required_affinity, pinned_node
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import eventually
 from webhook.configuration import Endpoint, build_configuration
@@ -174,15 +185,26 @@ async def test_released_pods_go_to_the_chosen_node(
     """Taken in, unsuspended, gated pods made, ungated: the scheduler has one node left."""
     job = await _create_taken_in(client, namespace, _batch_job("work", **pod_fields))
     assert job["metadata"]["labels"][labels.MANAGED] == "true"
-    await client.patch(JOBS, namespace, "work", release_patch(job), kind=PatchKind.JSON)
+    uid = job["metadata"]["uid"]
+    await client.patch(JOBS, namespace, "work", release_patch(uid), kind=PatchKind.STRATEGIC)
     chosen = nodes[1]
     for pod in await _pods(client, namespace, 2):
         assert {"name": labels.GATE} in pod["spec"]["schedulingGates"]
         assert pod["metadata"]["labels"][labels.MANAGED] == "true"
         hostname = None if is_by_name else f"host-of-{chosen}"
-        patch = ungate_patch(pod, node=chosen, hostname=hostname, jobid=7, nodes=chosen)
-        meta = pod["metadata"]
-        freed = await client.patch(PODS, namespace, meta["name"], patch, kind=PatchKind.JSON)
+        meta, affinity = pod["metadata"], has_required_affinity(pod["spec"])
+        patch: Any = ungate_patch(
+            meta["uid"],
+            node=chosen,
+            hostname=hostname,
+            jobid=7,
+            nodes=chosen,
+            has_affinity=affinity,
+        )
+        kind = PatchKind.STRATEGIC
+        if hostname is None and affinity:
+            kind, patch = PatchKind.JSON, narrow_patch(pod, node=chosen, jobid=7, nodes=chosen)
+        freed = await client.patch(PODS, namespace, meta["name"], patch, kind=kind)
         assert freed["metadata"]["annotations"][labels.JOBID] == "7"
         if "schedulingGates" in pod_fields:
             assert freed["spec"]["schedulingGates"] == pod_fields["schedulingGates"]
@@ -197,8 +219,13 @@ async def test_a_bare_pod_waits_behind_the_gate(
     await _create_taken_in(client, namespace, _batch_job("first", 1))
     pod = await client.create(PODS, namespace, {"metadata": {"name": "p"}, "spec": _pod_spec()})
     assert pod["spec"]["schedulingGates"] == [{"name": labels.GATE}]
-    patch = ungate_patch(pod, node=nodes[0], hostname=None, jobid=1, nodes=nodes[0])
-    await client.patch(PODS, namespace, "p", patch, kind=PatchKind.JSON)
+    uid = pod["metadata"]["uid"]
+    patch = ungate_patch(uid, node=nodes[0], hostname=None, jobid=1, nodes=nodes[0])
+    for _ in range(2):  # sent again it changes nothing
+        await client.patch(PODS, namespace, "p", patch, kind=PatchKind.STRATEGIC)
+    other = ungate_patch("1" * 36, node=nodes[0], hostname=None, jobid=1, nodes=nodes[0])
+    with pytest.raises(Invalid):
+        await client.patch(PODS, namespace, "p", other, kind=PatchKind.STRATEGIC)
     await eventually(lambda: _is_bound_to(client, pod, nodes[0]), "the pod bound")
 
 
@@ -220,15 +247,48 @@ async def test_resuspending_and_releasing_again(
 ) -> None:
     """A BatchJob that runs can be taken back; a patch for its predecessor changes nothing."""
     job = await _create_taken_in(client, namespace, _batch_job("twice"))
-    await client.patch(JOBS, namespace, "twice", release_patch(job), kind=PatchKind.JSON)
+    uid = job["metadata"]["uid"]
+    await client.patch(JOBS, namespace, "twice", release_patch(uid), kind=PatchKind.STRATEGIC)
     await _pods(client, namespace, 2)
     await client.patch(JOBS, namespace, "twice", resuspend_patch(job), kind=PatchKind.JSON)
     await _pods(client, namespace, 0)
-    other = {"metadata": {"uid": "11111111-2222-3333-4444-555555555555"}}
+    other = "11111111-2222-3333-4444-555555555555"
     with pytest.raises(Invalid):
-        await client.patch(JOBS, namespace, "twice", release_patch(other), kind=PatchKind.JSON)
-    await client.patch(JOBS, namespace, "twice", release_patch(job), kind=PatchKind.JSON)
+        await client.patch(JOBS, namespace, "twice", release_patch(other), kind=PatchKind.STRATEGIC)
+    await client.patch(JOBS, namespace, "twice", release_patch(uid), kind=PatchKind.STRATEGIC)
     await _pods(client, namespace, 2)
+
+
+async def test_released_in_its_template_and_again_elsewhere(
+    client: KubeClient, webhook: WebhookServer, namespace: str, nodes: tuple[str, ...]
+) -> None:
+    """One patch: its pods come without a gate and pinned. Stopped, it may go to another node."""
+    job = await _create_taken_in(client, namespace, _batch_job("whole"))
+    uid = job["metadata"]["uid"]
+
+    async def patched(patch: Any) -> bool:
+        """A template is refused (422) until the BatchJob's start is taken back."""
+        with suppress(Invalid):
+            changed = await client.patch(JOBS, namespace, "whole", patch, kind=PatchKind.STRATEGIC)
+            return bool(changed["metadata"]["uid"] == uid)
+        return False
+
+    for node in nodes[:2]:
+        hostname = f"host-of-{node}"
+        pin = pin_patch(uid, node=node, hostname=hostname, jobid=7, nodes=node)
+        await eventually(lambda pin=pin: patched(pin), f"released to {node}")
+        assert await patched(pin), "again: nothing changes"
+        for pod in await _pods(client, namespace, 2):
+            assert not pod["spec"].get("schedulingGates")
+            await eventually(partial(_is_bound_to, client, pod, node), "the pod bound")
+        stored = await client.get(JOBS, namespace, "whole")
+        assert pinned_node(stored) == node
+        await patched(stop_patch(uid))
+        await _pods(client, namespace, 0)
+    await eventually(lambda: patched(unpin_patch(uid)), "its template is as it was")
+    stored = await client.get(JOBS, namespace, "whole")
+    assert is_managed(stored)
+    assert not has_required_affinity(stored["spec"]["template"]["spec"])
 
 
 @pytest_asyncio.fixture

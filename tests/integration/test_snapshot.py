@@ -149,16 +149,25 @@ async def test_late_effects_are_those_overdue_or_tried_often(database: Database)
     async with database.begin() as tx:
         await tx.execute(
             """
-            INSERT INTO outbox (kind, key, attempts, due_at, last_error) VALUES
-                ('release', 'fresh', 0, now(), NULL),
-                ('release', 'overdue', 1, now() - interval '90 s', NULL),
-                ('status', 'failing', 7, now() + interval '20 s', '409 Conflict')
+            INSERT INTO fluxjobs (uid, namespace, name, workload_kind, workload_name, request, size,
+                                  release_at, last_error)
+            SELECT uid, 'default', uid || '-job', 'Job', uid, '{}', 1, at, error
+            FROM (VALUES ('fresh', now(), NULL),
+                         ('overdue', now() - interval '90 s', NULL),
+                         ('failing', now(), '409 Conflict')) AS r (uid, at, error)
             """
         )
-    late = {effect.key: effect for effect in (await read_rows(database)).late}
+        await tx.execute(
+            "UPDATE procrastinate.procrastinate_jobs SET attempts = 7"
+            " WHERE args -> 'uids' ? 'failing' AND task_name = 'release'"
+        )
+        # Its batch has failed as a whole: only what it was for, and is not done, stands there.
+        await tx.execute("UPDATE fluxjobs SET release_at = NULL WHERE uid = 'fresh'")
+    late = {effect.uid: effect for effect in (await read_rows(database)).late}
     assert set(late) == {"overdue", "failing"}
     assert 90 <= late["overdue"].overdue_s < 150
-    assert (late["failing"].overdue_s, late["failing"].last_error) == (0, "409 Conflict")
+    assert (late["failing"].overdue_s, late["failing"].attempts) == (0, 7)
+    assert late["failing"].last_error == "409 Conflict"
 
 
 async def test_drift_rows_carry_their_detail(database: Database) -> None:

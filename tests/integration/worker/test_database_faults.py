@@ -147,7 +147,7 @@ async def test_disk_full(
         with psycopg.connect(own_postgres.url, autocommit=True) as server:
             space = sql.SQL("CREATE TABLESPACE small LOCATION {}").format(sql.Literal(str(folder)))
             server.execute(space)
-            for table in ("fluxjobs", "outbox", "history", "allocations", "allocation_slots"):
+            for table in ("fluxjobs", "history", "allocations", "allocation_slots"):
                 server.execute(
                     sql.SQL("ALTER TABLE {} SET TABLESPACE small").format(sql.Identifier(table))
                 )

@@ -10,13 +10,15 @@ import pytest_asyncio
 
 from fluxqueue.clock import SystemClock
 from fluxqueue.controller.wrapping import ensure_fluxjobs
+from fluxqueue.db.life.published import read_published
+from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
 from fluxqueue.localcluster.cluster import LocalCluster
 from fluxqueue.localcluster.inprocess import InProcessTransport
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.publish import publish_status
+from fluxqueue.worker.publish import publish_statuses, write_status
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from tests.support.rows import Rows, cpu_node
 from tests.support.workers import QUIET, make_job, rows_of
@@ -34,6 +36,19 @@ class HangingClient(KubeClient):
         self.hangs.set()
         await self.goes_on.wait()
         return await super().patch(*given, **named)
+
+
+class RefusingClient(KubeClient):
+    """Has every Event refused, as a quota does."""
+
+    refused = 0
+
+    async def request(self, method: str, path: str, **named: Any) -> dict[str, Any]:
+        """All else is carried out."""
+        if path.endswith("/events"):
+            self.refused += 1
+            raise ApiError(403, "Forbidden", "exceeded quota", {})
+        return await super().request(method, path, **named)
 
 
 @pytest_asyncio.fixture
@@ -71,12 +86,30 @@ async def test_a_first_status_that_comes_late_overwrites_nothing(
         _client(cluster, HangingClient) as hanging,
     ):
         uid = await _submit(rows, client, "a")
-        late = asyncio.create_task(publish_status(_context(rows, hanging), uid))
+        before = (await read_published(rows.database, [uid]))[uid]
+        late = asyncio.create_task(write_status(_context(rows, hanging), before))
         await hanging.hangs.wait()
         await rows.add_nodes(cpu_node("n0"))
         await rows.match()
-        await publish_status(_context(rows, client), uid)
+        now = (await read_published(rows.database, [uid]))[uid]
+        await write_status(_context(rows, client), now)
         hanging.goes_on.set()
         await late
         status = (await client.get(FLUXJOBS, "default", "a-job"))["status"]
         assert (status["state"], status["nodes"]) == ("Allocated", "n0")
+
+
+async def test_an_event_that_is_refused_stops_nobody(
+    database_url: str, cluster: LocalCluster
+) -> None:
+    """The statuses of a batch are written, whatever becomes of its Events."""
+    async with rows_of(database_url) as rows, _client(cluster, RefusingClient) as client:
+        uids = [await _submit(rows, client, name) for name in ("a", "b")]
+        await rows.execute("SELECT pg_sleep(0.5)")  # a status is owed a moment later
+        await publish_statuses(_context(rows, client), uids)
+        assert client.refused == 2
+        for uid in uids:
+            (row,) = (await read_published(rows.database, [uid])).values()
+            found = await client.get(FLUXJOBS, "default", row.name)
+            assert found["status"]["state"] == "Pending"
+        assert await rows.value("SELECT count(*) FROM owed WHERE task = 'publish'") == 0

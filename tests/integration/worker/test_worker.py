@@ -10,13 +10,11 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.db import retention
-from fluxqueue.db.task_queue import TaskName
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
 from fluxqueue.localcluster.cluster import LocalCluster
 from fluxqueue.localcluster.inprocess import InProcessTransport
 from fluxqueue.localpg import LocalPostgres
-from fluxqueue.worker.maintain import maintain
 from tests.support.rows import Rows, cpu_node, workload
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET, is_released, rows_of, submit, ungated_to, worker
@@ -48,7 +46,7 @@ async def test_effects_arrive_whatever_the_api_server_does(
         async with worker(database_url, cluster, faults=0.33) as transport:
 
             async def all_done() -> bool:
-                return await rows.value("SELECT count(*) FROM outbox") == 0 and all(
+                return await rows.value("SELECT count(*) FROM owed") == 0 and all(
                     [await is_released(admin, name) for name in uids]
                 )
 
@@ -147,30 +145,6 @@ async def test_the_matcher_role_moves_when_its_holder_stops(
         finally:
             await stopping.__aexit__(None, None, None)
         assert await rows.value("SELECT term FROM leadership WHERE role = 'matcher'") > first
-
-
-async def test_a_task_whose_worker_died_is_removed_and_blocks_nobody(
-    database_url: str, cluster: LocalCluster, admin: KubeClient
-) -> None:
-    """procrastinate would leave it ``doing`` for ever; a living worker's is left alone."""
-    async with rows_of(database_url) as rows:
-        manager = rows.database.app.job_manager
-        doing = "SELECT task_name FROM procrastinate.procrastinate_jobs WHERE status = 'doing'"
-        for task in (TaskName.SCHEDULE, TaskName.RELEASE):
-            await rows.database.wake(task)
-            assert await manager.fetch_job([task.queue], await manager.register_worker())
-        await rows.execute(
-            "UPDATE procrastinate.procrastinate_workers SET last_heartbeat = now() - interval '1 h'"
-            " WHERE id = (SELECT min(id) FROM procrastinate.procrastinate_workers)"
-        )
-        context = rows.context()
-        await maintain(context)
-        assert await rows.fetch(doing) == [{"task_name": "release"}]
-        assert await retention.rescue_stalled_tasks(rows.database) == []
-        async with worker(database_url, cluster):
-            await rows.add_nodes(cpu_node("n0"))
-            await submit(rows, admin, "a")
-            await eventually(lambda: is_released(admin, "a"), "it is done")
 
 
 async def test_retention_forgets_only_what_is_over_and_gone(rows_url: Rows) -> None:

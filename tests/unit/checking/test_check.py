@@ -246,7 +246,7 @@ def test_drift_is_reported_as_sql_found_it_and_late_effects_as_warnings() -> Non
     """Rows of the view pass through; an effect that lags is not yet a broken invariant."""
     scenery = healthy()
     scenery.rows["drift"] = [DriftRow("node over capacity", "node-1", "cpu: 17 of 16")]
-    scenery.rows["late"] = [LateEffect("release", "uid-pi", 9, 0, "409 Conflict")]
+    scenery.rows["late"] = [LateEffect("release", "uid-pi", 9, 0, last_error="409 Conflict")]
     drifted, late = compare(scenery.view())
     assert (drifted.detail, drifted.may_pass) == ("cpu: 17 of 16", False)
     assert late.severity is Severity.WARNING

@@ -207,6 +207,7 @@ def test_a_status_replaces_the_one_before(crd: dict[str, Any]) -> None:
         operator={"heldBy": "alice"},
         queue="batch",
         accepted_by="batch",
+        author_hold="annotation",
         priority=7,
         priority_parts={"asked": 7},
     ) | {"expectedStart": "2026-01-01T00:00:00Z"}

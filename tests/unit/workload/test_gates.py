@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import gates
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from tests.support.workloads import bare_pod, batch_job
@@ -18,17 +17,21 @@ from tests.support.workloads import bare_pod, batch_job
 OURS = {"name": "fluxqueue"}
 OTHER = {"name": "other.example/gate"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+HOSTNAME = "kubernetes.io/hostname"
+BY_NAME = {
+    "nodeAffinity": {
+        REQUIRED: {
+            "nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+            ]
+        }
+    }
+}
 
 
 def _admit(workload: dict[str, Any]) -> dict[str, Any]:
     patch = gates.admission_patch(workload, read_wishes(workload))
     result: dict[str, Any] = jsonpatch.apply_patch(workload, patch)
-    return result
-
-
-def _ungate(pod: dict[str, Any], **change: Any) -> dict[str, Any]:
-    arguments = {"node": "n1", "hostname": "host1", "jobid": 7, "nodes": "n[1-2]", **change}
-    result: dict[str, Any] = jsonpatch.apply_patch(pod, gates.ungate_patch(pod, **arguments))
     return result
 
 
@@ -138,12 +141,32 @@ def test_admission_is_idempotent(
 
 
 def test_release_unsuspends_this_very_batch_job() -> None:
-    job = _admit(batch_job())
-    patch = gates.release_patch(job)
-    assert jsonpatch.apply_patch(job, patch)["spec"]["suspend"] is False
-    impostor = {**job, "metadata": {**job["metadata"], "uid": "another"}}
-    with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        jsonpatch.apply_patch(impostor, patch)
+    assert gates.release_patch("u") == {"metadata": {"uid": "u"}, "spec": {"suspend": False}}
+
+
+def test_a_release_over_several_nodes_takes_back_the_one_before() -> None:
+    """Its template named a node: the gate comes back, the node goes."""
+    template = gates.release_patch("u", is_pinned=True)["spec"]["template"]
+    assert gates.unpin_patch("u")["spec"] == {"suspend": True, "template": template}
+    assert template["spec"] == {
+        "schedulingGates": [OURS],
+        "nodeSelector": {HOSTNAME: None},
+        "affinity": {"nodeAffinity": {REQUIRED: None}},
+    }
+
+
+def test_a_release_to_one_node_is_in_the_template() -> None:
+    """No gate, and the node by label and by name: its pods need no patch."""
+    patch = gates.pin_patch("u", node="n1", hostname="host1", jobid=7, nodes="n1")
+    assert patch["metadata"] == {"uid": "u"}
+    assert patch["spec"]["suspend"] is False
+    template = patch["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"fluxqueue/jobid": "7", "fluxqueue/nodes": "n1"}
+    assert template["spec"] == {
+        "schedulingGates": [{"$patch": "delete", **OURS}],
+        "nodeSelector": {HOSTNAME: "host1"},
+        "affinity": BY_NAME,
+    }
 
 
 def test_resuspension_forgets_the_authors() -> None:
@@ -182,7 +205,7 @@ def test_letting_go_leaves_suspended_what_its_author_suspended() -> None:
 
 def test_a_job_that_was_released_meanwhile_is_not_let_go() -> None:
     job = _admit(batch_job())
-    released = jsonpatch.apply_patch(job, gates.release_patch(job))
+    released = {**job, "spec": {**job["spec"], "suspend": False}}
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
         jsonpatch.apply_patch(released, gates.let_go_patch(job, is_unsuspended=True))
 
@@ -194,38 +217,30 @@ def test_freeing_a_pod_takes_our_gate_alone() -> None:
     assert "nodeSelector" not in free["spec"]
 
 
-def test_ungating_removes_our_gate_and_pins_the_host() -> None:
-    pod = bare_pod(schedulingGates=[OURS])
-    result = _ungate(pod)
-    assert result["spec"]["schedulingGates"] == []
-    assert result["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "host1"}
-    assert result["metadata"]["annotations"] == {
-        "fluxqueue/jobid": "7",
-        "fluxqueue/nodes": "n[1-2]",
+@pytest.mark.parametrize("has_affinity", [False, True])
+@pytest.mark.parametrize("hostname", ["host1", None])
+def test_ungating_names_the_gate_and_the_node(hostname: str | None, has_affinity: bool) -> None:
+    """By label and by name; terms of its own are one value that a merge would replace."""
+    patch = gates.ungate_patch(
+        "u", node="n1", hostname=hostname, jobid=7, nodes="n[1-2]", has_affinity=has_affinity
+    )
+    expected: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", **OURS}]}
+    if hostname is not None:
+        expected["nodeSelector"] = {HOSTNAME: hostname}
+    if not has_affinity:
+        expected["affinity"] = BY_NAME
+    assert patch == {
+        "metadata": {
+            "uid": "u",
+            "annotations": {"fluxqueue/jobid": "7", "fluxqueue/nodes": "n[1-2]"},
+        },
+        "spec": expected,
     }
 
 
-def test_ungating_keeps_others_gates_selectors_and_annotations() -> None:
-    pod = bare_pod(
-        meta={"annotations": {"a/b": "c"}},
-        schedulingGates=[OTHER, OURS],
-        nodeSelector={"disk": "ssd"},
-    )
-    result = _ungate(pod)
-    assert result["spec"]["schedulingGates"] == [OTHER]
-    assert result["spec"]["nodeSelector"] == {"disk": "ssd", "kubernetes.io/hostname": "host1"}
-    assert result["metadata"]["annotations"]["a/b"] == "c"
-
-
-@pytest.mark.parametrize("present", [None, {}])
-def test_ungating_makes_absent_maps(present: Any) -> None:
-    pod = bare_pod(meta={"annotations": present}, schedulingGates=[OURS], nodeSelector=present)
-    assert _ungate(pod)["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "host1"}
-
-
-def test_ungating_fails_on_another_pod_and_on_moved_gates() -> None:
+def test_narrowing_fails_on_another_pod_and_on_moved_gates() -> None:
     pod = bare_pod(schedulingGates=[OTHER, OURS])
-    patch = gates.ungate_patch(pod, node="n", hostname="h", jobid=1, nodes="n")
+    patch = gates.narrow_patch(pod, node="n", jobid=1, nodes="n")
     for changed in (
         bare_pod("solo", meta={"uid": "another"}, schedulingGates=[OTHER, OURS]),
         bare_pod(schedulingGates=[OURS, OTHER]),
@@ -236,34 +251,7 @@ def test_ungating_fails_on_another_pod_and_on_moved_gates() -> None:
 
 def test_an_ungated_pod_needs_no_patch() -> None:
     pod = bare_pod(schedulingGates=[OTHER])
-    assert gates.ungate_patch(pod, node="n", hostname="h", jobid=1, nodes="n") is None
-
-
-def test_a_pod_that_names_its_host_keeps_it_and_gets_no_other() -> None:
-    """Kubernetes lets nobody change a nodeSelector key, so this must never be tried."""
-    pod = bare_pod(schedulingGates=[OURS], nodeSelector={"kubernetes.io/hostname": "host1"})
-    assert _ungate(pod)["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "host1"}
-    with pytest.raises(InvalidInput, match=r"kubernetes\.io/hostname"):
-        _ungate(pod, hostname="host2")
-
-
-@pytest.mark.parametrize(
-    "affinity",
-    [
-        None,
-        {"podAffinity": {"x": []}},
-        {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
-    ],
-)
-def test_a_node_without_the_label_is_pinned_by_name(affinity: Any) -> None:
-    pod = bare_pod(schedulingGates=[OURS], affinity=affinity)
-    result = _ungate(pod, hostname=None)
-    field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
-    assert result["spec"]["affinity"]["nodeAffinity"][REQUIRED] == {
-        "nodeSelectorTerms": [{"matchFields": [field]}]
-    }
-    if affinity and "podAffinity" in affinity:
-        assert result["spec"]["affinity"]["podAffinity"] == affinity["podAffinity"]
+    assert gates.narrow_patch(pod, node="n", jobid=1, nodes="n") is None
 
 
 def test_pinning_by_name_narrows_every_term() -> None:
@@ -272,7 +260,10 @@ def test_pinning_by_name_narrows_every_term() -> None:
     other = {"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}
     terms = [{"matchExpressions": [expression]}, {"matchFields": [other]}]
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
-    result = _ungate(bare_pod(schedulingGates=[OURS], affinity=affinity), hostname=None)
+    pod = bare_pod(schedulingGates=[OURS], affinity=affinity)
+    patch = gates.narrow_patch(pod, node="n1", jobid=7, nodes="n1")
+    result: dict[str, Any] = jsonpatch.apply_patch(pod, patch)
+    assert result["spec"]["schedulingGates"] == []
     name = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
     assert result["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [
         {"matchExpressions": [expression], "matchFields": [name]},
