@@ -83,7 +83,7 @@ class Bindings:
         if recorded == _RECORDED_HOST:
             return actual.startswith("default-scheduler-")
         if recorded == "kube-controller-manager":
-            return actual in (recorded, "fluxqueue-localcluster")
+            return actual in (recorded, "localcluster")
         if "<" not in recorded:
             return recorded == actual
         if recorded == actual:
