@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from localcluster.controllers.objects import is_true
+from localcluster.loops.objects import is_true
 
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient

@@ -5,9 +5,9 @@ These six names are the interface; everything below is free to change.
 
 from localcluster.client.access import Access
 from localcluster.cluster import LocalCluster, LocalClusterConfig
-from localcluster.controllers.node_shape import NodeShape
-from localcluster.controllers.options import ControllerOptions
-from localcluster.nodes import SimulatedNodes
+from localcluster.loops.options import ControllerOptions
+from localcluster.nodes.shape import NodeShape
+from localcluster.nodes.simulated import SimulatedNodes
 
 __all__ = [
     "Access",

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from localcluster.client.access import read_kubeconfig
 from localcluster.cluster import LocalCluster, LocalClusterConfig
-from localcluster.controllers.node_shape import NodeShape
-from localcluster.controllers.options import ControllerOptions
 from localcluster.errors import LocalClusterError
-from localcluster.nodes import SimulatedNodes
+from localcluster.loops.options import ControllerOptions
+from localcluster.nodes.shape import NodeShape
+from localcluster.nodes.simulated import SimulatedNodes
 
 DESCRIPTION = "a simulated Kubernetes cluster, until Ctrl-C or SIGTERM"
 

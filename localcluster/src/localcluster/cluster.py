@@ -14,23 +14,24 @@ from types import TracebackType
 from typing import Any, Self
 
 from localcluster.client.calls import Client
-from localcluster.controllers.context import Context, Controller
 from localcluster.controllers.daemonset_controller import DaemonSetController
 from localcluster.controllers.deployment_controller import DeploymentController
-from localcluster.controllers.events import EventRecorder
+from localcluster.controllers.disruption_controller import DisruptionController
 from localcluster.controllers.garbage_collector import GarbageCollector
-from localcluster.controllers.informers import InformerSet
 from localcluster.controllers.job_controller import JobController
 from localcluster.controllers.namespaces import NamespaceController
-from localcluster.controllers.node_fleet import NodeFleet
 from localcluster.controllers.node_lifecycle import NodeLifecycle
-from localcluster.controllers.node_shape import NodeShape
-from localcluster.controllers.options import ControllerOptions
 from localcluster.controllers.replicaset_controller import ReplicaSetController
-from localcluster.controllers.scheduler import Scheduler
 from localcluster.controllers.stateful_controller import StatefulSetController
 from localcluster.controllers.ttl import TtlController
 from localcluster.inprocess import InProcessTransport
+from localcluster.loops.context import Context, Controller
+from localcluster.loops.event_recorder import EventRecorder
+from localcluster.loops.informers import InformerSet
+from localcluster.loops.options import ControllerOptions
+from localcluster.nodes.fleet import NodeFleet
+from localcluster.nodes.shape import NodeShape
+from localcluster.scheduler.scheduler import Scheduler
 from localcluster.server.server import ApiServer, ApiServerConfig
 
 
@@ -108,6 +109,7 @@ class LocalCluster:
                 StatefulSetController(context),
                 DaemonSetController(context),
                 TtlController(context),
+                DisruptionController(context),
                 GarbageCollector(context),
                 NamespaceController(context),
                 NodeLifecycle(context),

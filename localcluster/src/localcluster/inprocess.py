@@ -17,10 +17,10 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict, MultiDictProxy
 
 from localcluster.client.transport import Reply, StreamReply
 from localcluster.errors import ApiUnavailable
-from localcluster.kinds.status import StatusError
 from localcluster.server.reads import WatchStream
 from localcluster.server.request import Answer, ApiRequest
 from localcluster.server.server import ApiServer
+from localcluster.types.refusals import StatusError
 
 NO_HEADERS: Mapping[str, str] = {}
 

@@ -43,8 +43,8 @@ class RunningCluster:
 def localcluster_config() -> LocalClusterConfig:
     """Three nodes, and Kubernetes' waiting times shortened; override it for others."""
     from localcluster.cluster import LocalClusterConfig
-    from localcluster.controllers.node_shape import NodeShape
-    from localcluster.controllers.options import ControllerOptions
+    from localcluster.loops.options import ControllerOptions
+    from localcluster.nodes.shape import NodeShape
 
     nodes = [NodeShape(f"node-{number}") for number in range(1, NODES + 1)]
     return LocalClusterConfig(nodes=nodes, options=ControllerOptions.quick())

@@ -41,6 +41,7 @@ _EXACT = (
     "pod-binding",
     "pod-create-defaults",
     "pod-delete",
+    "pod-eviction",
     "pod-field-selectors",
     "pod-generatename",
     "pod-jsonpatch",
@@ -171,12 +172,6 @@ _PARTIAL: dict[str, Claim] = {
     "pod-gates": Claim(
         {38: "the pod ungated last is bound, and its event written, before the list is read"},
         by_object=True,
-    ),
-    "pod-eviction": Claim(
-        {
-            13: "no controller counts healthy pods for budgets: the refusal says 0 of 0",
-            14: "no controller counts healthy pods for budgets: the refusal says 0 of 0",
-        }
     ),
     "pod-priorityclass": Claim({0: "versions of what the server makes when it starts"}),
     "replicaset": Claim({10: _PACE}, by_object=True),

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from localcluster.cluster import LocalCluster, LocalClusterConfig
-from localcluster.controllers.node_shape import NodeShape, node_object
+from localcluster.nodes.shape import NodeShape, node_object
 from tests.conformance.hooks import HookServer
 from tests.conformance.runner import Replay, Server, load
 

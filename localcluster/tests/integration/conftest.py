@@ -12,10 +12,10 @@ import aiohttp
 import orjson
 import pytest_asyncio
 
+from localcluster.obj import Obj
 from localcluster.server.server import ApiServer
 from tests.support.waiting import WAIT_S
 
-Obj = dict[str, Any]
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PATCHES = {
     "json": "application/json-patch+json",

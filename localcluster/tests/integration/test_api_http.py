@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from localcluster.obj import Obj
 from localcluster.server import reads
 from localcluster.server.server import ApiServer, ApiServerConfig
 from tests.integration.conftest import TABLE, Api, kinds, until
 from tests.support.waiting import WAIT_S
 
-Obj = dict[str, Any]
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -28,9 +28,8 @@ from localcluster.client.resources import (
     Resource,
 )
 from localcluster.errors import NotFound
+from localcluster.obj import Obj
 from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
 
 pytestmark = pytest.mark.timeout(400)
 

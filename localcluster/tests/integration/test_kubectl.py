@@ -193,7 +193,6 @@ async def test_get_watch_follows(kubectl: Kubectl) -> None:
     [
         ("create", "namespace", "n"),
         ("create", "job", "j", "--image=i", "--", "sleep", "1"),
-        ("create", "cronjob", "c", "--image=i", "--schedule=* * * * *"),
         ("create", "deployment", "d", "--image=i", "--replicas=2", "--port=80"),
         ("create", "secret", "generic", "s", "--from-literal=a=b"),
         ("create", "serviceaccount", "sa"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,10 +17,9 @@ from localcluster.controllers.job_backoff import BackoffRecord
 from localcluster.controllers.job_plan import JobPlan, finish, plan_job, settle_counts
 from localcluster.controllers.job_pods import TRACKING_FINALIZER, index_of, is_tracked
 from localcluster.controllers.job_view import is_job_finished
-from localcluster.controllers.objects import is_active, is_deleting, write_time
-from localcluster.controllers.options import ControllerOptions
-
-Obj = dict[str, Any]
+from localcluster.loops.objects import is_active, is_deleting, write_time
+from localcluster.loops.options import ControllerOptions
+from localcluster.obj import Obj
 
 OPTIONS = ControllerOptions(job_backoff_s=1.0, job_backoff_max_s=4.0)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 import pytest
 
 from localcluster.__main__ import _shape
-from localcluster.controllers.node_shape import NodeShape
+from localcluster.nodes.shape import NodeShape
 
 
 def test_sizes_and_labels_are_told_apart() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from localcluster.controllers.pod_simulation import script_of
+from localcluster.nodes.pod_simulation import script_of
 
 from fluxqueue.demo.manifests import (
     BATCH_CORES,

@@ -19,8 +19,7 @@ import orjson
 from localcluster.client.resources import Resource
 from localcluster.client.transport import Reply, Transport
 from localcluster.errors import ApiUnavailable, refusal
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
 
 CONCURRENCY = 100
 TIMEOUT_S = 30.0

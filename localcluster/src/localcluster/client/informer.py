@@ -11,15 +11,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from typing import Any
 
 from localcluster.client.calls import Client, WatchEvent
 from localcluster.client.resources import Resource
 from localcluster.errors import ClientError, Gone
+from localcluster.obj import Obj
 
 log = logging.getLogger(__name__)
 
-Obj = dict[str, Any]
 Key = tuple[str, str]
 ChangeHandler = Callable[[Obj | None, Obj | None], None]
 

@@ -64,6 +64,7 @@ REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True)
 STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet", True)
 DAEMONSETS = Resource("apps", "v1", "daemonsets", "DaemonSet", True)
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True)
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True)
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
 NEW_EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)

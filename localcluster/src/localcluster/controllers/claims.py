@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from localcluster.client.calls import Client
 from localcluster.client.resources import PODS, Resource
-from localcluster.controllers.informers import InformerSet, by_controller
-from localcluster.controllers.objects import (
-    Obj,
+from localcluster.controllers.templates import matches_selector
+from localcluster.errors import Conflict, Invalid, NotFound
+from localcluster.loops.informers import InformerSet, by_controller
+from localcluster.loops.objects import (
     controller_of,
     is_deleting,
     is_finished,
@@ -16,8 +17,7 @@ from localcluster.controllers.objects import (
     owner_reference,
     uid_of,
 )
-from localcluster.controllers.templates import matches_selector
-from localcluster.errors import Conflict, Invalid, NotFound
+from localcluster.obj import Obj
 
 
 def by_orphan_namespace(pod: Obj) -> Iterable[str]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from localcluster.client.resources import DAEMONSETS, NODES, PODS
 from localcluster.controllers.claims import PodClaims
-from localcluster.controllers.context import Context
-from localcluster.controllers.objects import (
-    Obj,
+from localcluster.controllers.templates import (
+    available_in_s,
+    pod_from_template,
+    safe_hash,
+)
+from localcluster.loops.context import Context
+from localcluster.loops.objects import (
     controller_of,
     is_active,
     is_deleting,
@@ -16,19 +20,15 @@ from localcluster.controllers.objects import (
     node_name,
     now,
 )
-from localcluster.controllers.scheduling import (
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.loops.writing import create_all, delete_object
+from localcluster.obj import Obj
+from localcluster.scheduler.decision import (
     NodeState,
     demand_of,
     matches_node,
     tolerates,
 )
-from localcluster.controllers.templates import (
-    available_in_s,
-    pod_from_template,
-    safe_hash,
-)
-from localcluster.controllers.workqueue import WorkQueue
-from localcluster.controllers.writing import create_all, delete_object
 
 COMPONENT = "daemonset-controller"
 HASH_LABEL = "controller-revision-hash"

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from localcluster.client.resources import DEPLOYMENTS, REPLICASETS
 from localcluster.controllers import rollout
-from localcluster.controllers.context import Context
-from localcluster.controllers.informers import by_controller
-from localcluster.controllers.objects import (
-    Obj,
-    controller_of,
-    is_deleting,
-    key_of,
-    now,
-    uid_of,
-)
-from localcluster.controllers.workqueue import WorkQueue
-from localcluster.controllers.writing import delete_object
 from localcluster.errors import Conflict
+from localcluster.loops.context import Context
+from localcluster.loops.informers import by_controller
+from localcluster.loops.objects import controller_of, is_deleting, key_of, now, uid_of
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.loops.writing import delete_object
+from localcluster.obj import Obj
 
 COMPONENT = "deployment-controller"
 

@@ -12,10 +12,7 @@ from collections.abc import Callable
 
 from localcluster.client.informer import ChangeHandler
 from localcluster.client.resources import CRDS, EVENTS, NEW_EVENTS, Resource
-from localcluster.controllers.context import Context
-from localcluster.controllers.discovery import KindMap, Served, discover
-from localcluster.controllers.objects import Obj, is_deleting, uid_of
-from localcluster.controllers.ownership import (
+from localcluster.controllers.owner_graph import (
     FOREGROUND,
     ORPHAN,
     Action,
@@ -25,8 +22,12 @@ from localcluster.controllers.ownership import (
     decide,
     item_of,
 )
-from localcluster.controllers.workqueue import WorkQueue
+from localcluster.controllers.served import KindMap, Served, discover
 from localcluster.errors import ClientError, Conflict, NotFound
+from localcluster.loops.context import Context
+from localcluster.loops.objects import is_deleting, uid_of
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.obj import Obj
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from localcluster.controllers.job_pods import finished_at
-from localcluster.controllers.objects import Obj
+from localcluster.obj import Obj
 
 
 @dataclass(frozen=True, slots=True)

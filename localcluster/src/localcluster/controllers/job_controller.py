@@ -10,14 +10,14 @@ import asyncio
 import copy
 
 from localcluster.client.resources import JOBS, PODS
-from localcluster.controllers.context import Context
-from localcluster.controllers.informers import by_controller
 from localcluster.controllers.job_backoff import NO_FAILURES, BackoffRecord
 from localcluster.controllers.job_plan import JobPlan, finish, plan_job, settle_counts
 from localcluster.controllers.job_pods import TRACKING_FINALIZER, is_tracked
 from localcluster.controllers.job_view import is_job_finished
-from localcluster.controllers.objects import (
-    Obj,
+from localcluster.errors import ClientError, NotFound
+from localcluster.loops.context import Context
+from localcluster.loops.informers import by_controller
+from localcluster.loops.objects import (
     controller_of,
     is_deleting,
     is_ready,
@@ -26,14 +26,14 @@ from localcluster.controllers.objects import (
     phase_of,
     uid_of,
 )
-from localcluster.controllers.workqueue import WorkQueue
-from localcluster.controllers.writing import (
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.loops.writing import (
     create_all,
     delete_object,
     message_of,
     strip_finalizer,
 )
-from localcluster.errors import ClientError, NotFound
+from localcluster.obj import Obj
 
 COMPONENT = "job-controller"
 OWN_MANAGER = "kubernetes.io/job-controller"

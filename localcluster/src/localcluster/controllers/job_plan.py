@@ -36,8 +36,7 @@ from localcluster.controllers.job_view import (
     new_condition,
     view_job,
 )
-from localcluster.controllers.objects import (
-    Obj,
+from localcluster.loops.objects import (
     is_deleting,
     is_ready,
     is_terminating,
@@ -45,7 +44,8 @@ from localcluster.controllers.objects import (
     uid_of,
     write_time,
 )
-from localcluster.controllers.options import ControllerOptions
+from localcluster.loops.options import ControllerOptions
+from localcluster.obj import Obj
 
 PODS_PER_SYNC_MAX = 500
 UNCOUNTED_MAX = 500

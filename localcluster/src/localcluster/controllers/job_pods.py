@@ -10,8 +10,7 @@ import copy
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from localcluster.controllers.objects import (
-    Obj,
+from localcluster.loops.objects import (
     condition_of,
     is_deleting,
     is_ready,
@@ -20,6 +19,7 @@ from localcluster.controllers.objects import (
     phase_of,
     read_time,
 )
+from localcluster.obj import Obj
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX_KEY = "batch.kubernetes.io/job-completion-index"

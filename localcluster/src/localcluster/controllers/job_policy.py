@@ -18,7 +18,7 @@ from localcluster.controllers.job_pods import (
     parse_indexes,
     valid_index,
 )
-from localcluster.controllers.objects import Obj
+from localcluster.obj import Obj
 
 
 @dataclass(frozen=True, slots=True)

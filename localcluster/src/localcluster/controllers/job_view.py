@@ -18,8 +18,7 @@ from localcluster.controllers.job_pods import (
     parse_indexes,
     valid_index,
 )
-from localcluster.controllers.objects import (
-    Obj,
+from localcluster.loops.objects import (
     condition_of,
     is_active,
     is_ready,
@@ -30,6 +29,7 @@ from localcluster.controllers.objects import (
     uid_of,
     write_time,
 )
+from localcluster.obj import Obj
 
 BACKOFF_MESSAGE = "Job has reached the specified backoff limit"
 DEADLINE_MESSAGE = "Job was active longer than specified deadline"

@@ -10,11 +10,12 @@ import asyncio
 from datetime import datetime
 
 from localcluster.client.resources import CONFIGMAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
-from localcluster.controllers.context import Context
-from localcluster.controllers.discovery import discover
-from localcluster.controllers.objects import Obj, is_deleting, now, write_time
-from localcluster.controllers.workqueue import WorkQueue
+from localcluster.controllers.served import discover
 from localcluster.errors import ApiError, Conflict, NotFound
+from localcluster.loops.context import Context
+from localcluster.loops.objects import is_deleting, now, write_time
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.obj import Obj
 
 COMPONENT = "namespace-controller"
 NEEDED_VERBS = frozenset({"list", "deletecollection"})

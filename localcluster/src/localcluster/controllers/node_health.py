@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from localcluster.controllers.objects import Obj, condition_of, read_time, write_time
-from localcluster.controllers.scheduling import tolerates
+from localcluster.loops.objects import condition_of, read_time, write_time
+from localcluster.obj import Obj
+from localcluster.scheduler.decision import tolerates
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"

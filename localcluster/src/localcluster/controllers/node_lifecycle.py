@@ -11,8 +11,6 @@ import logging
 import time
 
 from localcluster.client.resources import LEASES, NODES, PODS
-from localcluster.controllers.context import Context
-from localcluster.controllers.informers import by_node
 from localcluster.controllers.node_health import (
     evicted_at,
     missing_marks,
@@ -20,9 +18,11 @@ from localcluster.controllers.node_health import (
     unknown_conditions,
     with_condition,
 )
-from localcluster.controllers.node_shape import LEASE_NAMESPACE
-from localcluster.controllers.objects import (
-    Obj,
+from localcluster.errors import ClientError, Conflict, NotFound
+from localcluster.loops.context import Context
+from localcluster.loops.informers import by_node
+from localcluster.loops.objects import (
+    LEASE_NAMESPACE,
     condition_of,
     is_deleting,
     is_finished,
@@ -33,8 +33,8 @@ from localcluster.controllers.objects import (
     uid_of,
     write_time,
 )
-from localcluster.controllers.workqueue import WorkQueue
-from localcluster.errors import ClientError, Conflict, NotFound
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.obj import Obj
 
 logger = logging.getLogger(__name__)
 

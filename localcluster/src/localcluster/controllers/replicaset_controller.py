@@ -6,10 +6,15 @@ import asyncio
 
 from localcluster.client.resources import PODS, REPLICASETS
 from localcluster.controllers.claims import PodClaims
-from localcluster.controllers.context import Context
 from localcluster.controllers.job_pods import removal_rank
-from localcluster.controllers.objects import (
-    Obj,
+from localcluster.controllers.templates import (
+    available_in_s,
+    matches_selector,
+    pod_from_template,
+)
+from localcluster.errors import ClientError
+from localcluster.loops.context import Context
+from localcluster.loops.objects import (
     controller_of,
     is_active,
     is_deleting,
@@ -18,14 +23,9 @@ from localcluster.controllers.objects import (
     key_of,
     now,
 )
-from localcluster.controllers.templates import (
-    available_in_s,
-    matches_selector,
-    pod_from_template,
-)
-from localcluster.controllers.workqueue import WorkQueue
-from localcluster.controllers.writing import create_all, delete_object, message_of
-from localcluster.errors import ClientError
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.loops.writing import create_all, delete_object, message_of
+from localcluster.obj import Obj
 
 COMPONENT = "replicaset-controller"
 BURST_MAX = 500

@@ -9,14 +9,9 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 
-from localcluster.controllers.objects import (
-    Obj,
-    is_deleting,
-    owner_reference,
-    read_time,
-    write_time,
-)
 from localcluster.controllers.templates import safe_hash
+from localcluster.loops.objects import is_deleting, owner_reference, read_time, write_time
+from localcluster.obj import Obj
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"

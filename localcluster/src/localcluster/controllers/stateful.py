@@ -11,19 +11,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from localcluster.client.resources import STATEFULSETS
-from localcluster.controllers.objects import (
-    Obj,
-    is_deleting,
-    is_finished,
-    is_ready,
-    owner_reference,
-    phase_of,
-)
 from localcluster.controllers.templates import (
     available_in_s,
     pod_from_template,
     safe_hash,
 )
+from localcluster.loops.objects import is_deleting, is_finished, is_ready, owner_reference, phase_of
+from localcluster.obj import Obj
 
 REVISION_LABEL = "controller-revision-hash"
 

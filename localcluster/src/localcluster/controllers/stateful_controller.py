@@ -5,19 +5,13 @@ from __future__ import annotations
 from localcluster.client.resources import CONTROLLER_REVISIONS, PODS, STATEFULSETS
 from localcluster.controllers import stateful as plans
 from localcluster.controllers.claims import PodClaims
-from localcluster.controllers.context import Context
-from localcluster.controllers.informers import by_controller
-from localcluster.controllers.objects import (
-    Obj,
-    controller_of,
-    is_deleting,
-    key_of,
-    now,
-    uid_of,
-)
-from localcluster.controllers.workqueue import WorkQueue
-from localcluster.controllers.writing import create_all, delete_object, message_of
 from localcluster.errors import ClientError, Conflict
+from localcluster.loops.context import Context
+from localcluster.loops.informers import by_controller
+from localcluster.loops.objects import controller_of, is_deleting, key_of, now, uid_of
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.loops.writing import create_all, delete_object, message_of
+from localcluster.obj import Obj
 
 COMPONENT = "statefulset-controller"
 NO_STORAGE = "volumeClaimTemplates are ignored: the embedded cluster has no storage"

@@ -9,13 +9,8 @@ from datetime import datetime, timedelta
 import orjson
 
 from localcluster.client.resources import Resource
-from localcluster.controllers.objects import (
-    Obj,
-    condition_of,
-    is_ready,
-    owner_reference,
-    read_time,
-)
+from localcluster.loops.objects import condition_of, is_ready, owner_reference, read_time
+from localcluster.obj import Obj
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 

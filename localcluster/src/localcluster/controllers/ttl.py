@@ -5,18 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from localcluster.client.resources import JOBS
-from localcluster.controllers.context import Context
-from localcluster.controllers.objects import (
-    Obj,
-    condition_of,
-    is_deleting,
-    key_of,
-    now,
-    read_time,
-    uid_of,
-)
-from localcluster.controllers.workqueue import WorkQueue
 from localcluster.errors import Conflict, NotFound
+from localcluster.loops.context import Context
+from localcluster.loops.objects import condition_of, is_deleting, key_of, now, read_time, uid_of
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.obj import Obj
 
 COMPONENT = "ttl-after-finished-controller"
 

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import copy
 import random
-from typing import Any
 
 from localcluster.kinds.core import SYSTEM_PRIORITIES
 from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
-from localcluster.kinds.status import StatusError, forbidden, not_found
 from localcluster.kinds.webhook_call import WebhookClient
 from localcluster.kinds.webhooks import Attributes, Dispatcher
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
+from localcluster.types.refusals import StatusError, forbidden, not_found
 
 _IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _NOT_READY, _UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"

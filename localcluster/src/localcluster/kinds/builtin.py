@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from localcluster.kinds import columns, core, events, selectable, workloads
+from localcluster.kinds import columns, core, event_views, selectable, workloads
+from localcluster.kinds.actions import (
+    Reviews,
+    Tokens,
+    bind_pod,
+    check_eviction,
+)
 from localcluster.kinds.crd_strategy import DefinitionStrategy
-from localcluster.kinds.jobs import CronJobStrategy, JobStrategy
+from localcluster.kinds.jobs import JobStrategy
 from localcluster.kinds.pods import PodStrategy
 from localcluster.kinds.registry import (
     ALL_VERBS,
@@ -17,15 +22,9 @@ from localcluster.kinds.registry import (
     Subresource,
 )
 from localcluster.kinds.strategy import BaseStrategy
-from localcluster.kinds.subresources import (
-    Reviews,
-    Tokens,
-    bind_pod,
-    check_eviction,
-)
 from localcluster.kinds.webhook_config import WebhookConfigStrategy
+from localcluster.obj import Obj
 
-Obj = dict[str, Any]
 _STATUS_VERBS = ("get", "patch", "update")
 
 
@@ -152,7 +151,7 @@ def _add_events(builder: _Builder) -> None:
     builder.add(
         "",
         "events",
-        events.EventStrategy(),
+        event_views.EventStrategy(),
         columns.EVENTS,
         short="ev",
         fields=selectable.events,
@@ -160,19 +159,18 @@ def _add_events(builder: _Builder) -> None:
     view = builder.add(
         "events.k8s.io",
         "events",
-        events.EventsEventStrategy(),
+        event_views.EventsEventStrategy(),
         columns.EVENTS,
         short="ev",
         fields=selectable.events,
     )
     view.storage = ("", "events")
-    view.to_storage, view.from_storage = events.to_core, events.from_core
+    view.to_storage, view.from_storage = event_views.to_core, event_views.from_core
 
 
 def _add_workloads(builder: _Builder) -> None:
     add = builder.add
     add("batch", "jobs", JobStrategy(), columns.JOBS, categories="all", fields=selectable.jobs)
-    add("batch", "cronjobs", CronJobStrategy(), columns.CRON_JOBS, short="cj", categories="all")
     add(
         "apps",
         "deployments",

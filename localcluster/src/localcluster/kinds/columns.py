@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from localcluster.kinds.registry import Column
+from localcluster.obj import Obj
 
-Obj = dict[str, Any]
 _NONE = "<none>"
 
 
@@ -246,15 +246,6 @@ JOBS = (
     AGE,
     *_WIDE_TEMPLATE,
     _WIDE_SELECTOR,
-)
-CRON_JOBS = (
-    NAME,
-    Column("Schedule", "string", _path("spec", "schedule", default="")),
-    Column("Timezone", "string", _path("spec", "timeZone", default=_NONE)),
-    Column("Suspend", "boolean", _path("spec", "suspend", default=False)),
-    Column("Active", "integer", lambda o: len(_status(o).get("active") or ())),
-    Column("Last Schedule", "string", lambda o: since(_status(o).get("lastScheduleTime"), _NONE)),
-    AGE,
 )
 
 

@@ -9,20 +9,19 @@ import base64
 import binascii
 from typing import Any
 
-from localcluster.kinds import names
 from localcluster.kinds.meta import immutable
 from localcluster.kinds.podspec_rules import not_negative, unsupported
 from localcluster.kinds.registry import RequestContext
-from localcluster.kinds.status import (
+from localcluster.kinds.strategy import BaseStrategy
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.refusals import (
     DUPLICATE,
     FORBIDDEN,
     INVALID,
     REQUIRED,
     FieldError,
 )
-from localcluster.kinds.strategy import BaseStrategy
-
-Obj = dict[str, Any]
 
 _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _CONTENT_MAX_BYTES = 1024 * 1024

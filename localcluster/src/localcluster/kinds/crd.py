@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from localcluster.kinds.crd_strategy import CLEANUP_FINALIZER
 from localcluster.kinds.custom import custom_info
 from localcluster.kinds.registry import Registry
+from localcluster.obj import Obj
 
-Obj = dict[str, Any]
 Storage = tuple[str, str]
 
 DEFINITIONS: Storage = ("apiextensions.k8s.io", "customresourcedefinitions")

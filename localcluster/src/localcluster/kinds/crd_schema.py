@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
-from localcluster.kinds.cel import CelError, Eval, compile_expression
 from localcluster.kinds.podspec_rules import unsupported
-from localcluster.kinds.schema import ANY, Node
-from localcluster.kinds.status import (
+from localcluster.obj import Obj
+from localcluster.types.cel import CelError, Eval, compile_expression
+from localcluster.types.refusals import (
     DUPLICATE,
     INVALID,
     NOT_SUPPORTED,
@@ -29,8 +29,7 @@ from localcluster.kinds.status import (
     TYPE_INVALID,
     FieldError,
 )
-
-Obj = dict[str, Any]
+from localcluster.types.schema import ANY, Node
 
 MISSING: Any = object()
 NOT_CHECKED = (

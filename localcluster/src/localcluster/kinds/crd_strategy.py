@@ -6,21 +6,18 @@ embedded cluster cannot do (conversion webhooks, CEL beyond the subset) is refus
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
-from localcluster.kinds import names
-from localcluster.kinds.cel import CelSyntaxError, compile_expression
 from localcluster.kinds.crd_schema import RULE_VARIABLES
-from localcluster.kinds.jsonpath import JsonPathError, compile_path
 from localcluster.kinds.meta import immutable
 from localcluster.kinds.podspec_rules import unsupported
 from localcluster.kinds.registry import RequestContext
-from localcluster.kinds.status import INVALID, REQUIRED, FieldError, Raw
 from localcluster.kinds.strategy import BaseStrategy
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.cel import CelSyntaxError, compile_expression
+from localcluster.types.jsonpath import JsonPathError, compile_path
+from localcluster.types.refusals import INVALID, REQUIRED, FieldError, Raw
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")

@@ -13,8 +13,6 @@ import orjson
 from localcluster.kinds import meta
 from localcluster.kinds.columns import NAME, since
 from localcluster.kinds.crd_schema import MISSING, StructuralSchema
-from localcluster.kinds.decode import DecodeError, Decoder
-from localcluster.kinds.jsonpath import compile_path
 from localcluster.kinds.registry import (
     ALL_VERBS,
     Column,
@@ -22,12 +20,13 @@ from localcluster.kinds.registry import (
     ResourceInfo,
     Subresource,
 )
-from localcluster.kinds.schema import Node
-from localcluster.kinds.status import INVALID, FieldError, bad_request
 from localcluster.kinds.strategy import BaseStrategy, report_unknown
-from localcluster.kinds.types import builtin_node
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
+from localcluster.types.decode import DecodeError, Decoder
+from localcluster.types.jsonpath import compile_path
+from localcluster.types.refusals import INVALID, FieldError, bad_request
+from localcluster.types.schema import Node
+from localcluster.types.table import builtin_node
 
 _ROOT = ("apiVersion", "kind", "metadata")
 

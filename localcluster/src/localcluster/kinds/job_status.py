@@ -5,18 +5,15 @@ Called by the Job strategy for writes to /status.  Pure.
 
 from __future__ import annotations
 
-from typing import Any
-
 from localcluster.kinds.podspec_rules import not_negative
-from localcluster.kinds.status import (
+from localcluster.obj import Obj
+from localcluster.types.refusals import (
     DUPLICATE,
     INVALID,
     OMIT,
     REQUIRED,
     FieldError,
 )
-
-Obj = dict[str, Any]
 
 
 def _is_true(status: Obj, kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""Strategies of batch/v1: Job (what may change when) and CronJob (storage only).
+"""The strategy of batch/v1 Jobs: what may change when.
 
 Mutability follows ``ValidateJobUpdate`` of 1.36; the recordings job-mutability-* are its tests.
 """
@@ -6,9 +6,7 @@ Mutability follows ``ValidateJobUpdate`` of 1.36; the recordings job-mutability-
 from __future__ import annotations
 
 import copy
-from typing import Any
 
-from localcluster.kinds import names
 from localcluster.kinds.job_status import validate_job_status
 from localcluster.kinds.meta import immutable
 from localcluster.kinds.podspec import default_template
@@ -18,17 +16,17 @@ from localcluster.kinds.podspec_rules import (
     validate_template,
 )
 from localcluster.kinds.registry import RequestContext
-from localcluster.kinds.selectors import match_label_selector
-from localcluster.kinds.status import (
+from localcluster.kinds.strategy import BaseStrategy
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.label_match import match_label_selector
+from localcluster.types.refusals import (
     INVALID,
     REQUIRED,
     FieldError,
     sorted_map,
     sorted_selector,
 )
-from localcluster.kinds.strategy import BaseStrategy
-
-Obj = dict[str, Any]
 
 UID_LABEL, OLD_UID_LABEL = "batch.kubernetes.io/controller-uid", "controller-uid"
 NAME_LABEL, OLD_NAME_LABEL = "batch.kubernetes.io/job-name", "job-name"
@@ -332,46 +330,3 @@ def _restore_node_affinity(spec: Obj, old_spec: Obj) -> None:
         spec["affinity"] = affinity
     else:
         spec.pop("affinity", None)
-
-
-class CronJobStrategy(BaseStrategy):
-    """batch/v1 CronJob: stored and validated, but no controller runs it here."""
-
-    type_name = "CronJob"
-    has_status = True
-    has_generation = True
-
-    def default(self, obj: Obj) -> None:
-        """CronJob defaults and those of its Job template."""
-        spec = obj["spec"]
-        spec.setdefault("concurrencyPolicy", "Allow")
-        spec.setdefault("suspend", False)
-        spec.setdefault("successfulJobsHistoryLimit", 3)
-        spec.setdefault("failedJobsHistoryLimit", 1)
-        job = spec.setdefault("jobTemplate", {}).setdefault("spec", {})
-        default_template(job.setdefault("template", {}))
-
-    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Schedule, policy and template."""
-        spec = obj["spec"]
-        errors: list[FieldError] = []
-        if not spec.get("schedule"):
-            errors.append(FieldError(REQUIRED, "spec.schedule", None, ""))
-        allowed = ("Allow", "Forbid", "Replace")
-        if spec.get("concurrencyPolicy") not in allowed:
-            errors.append(
-                unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), allowed)
-            )
-        template = spec["jobTemplate"]["spec"]["template"]
-        path = "spec.jobTemplate.spec.template"
-        errors += validate_template(template, path)
-        if len(obj["metadata"].get("name", "")) > 52:
-            errors.append(
-                FieldError(
-                    INVALID,
-                    "metadata.name",
-                    obj["metadata"]["name"],
-                    "must be no more than 52 characters",
-                )
-            )
-        return errors

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from localcluster.kinds import names
-from localcluster.kinds.status import (
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.refusals import (
     FORBIDDEN,
     INVALID,
     REQUIRED,
@@ -17,7 +18,6 @@ from localcluster.kinds.status import (
     FieldError,
 )
 
-Obj = dict[str, Any]
 NameRule = Callable[[str], list[str]]
 
 _ANNOTATIONS_MAX_BYTES = 256 * 1024

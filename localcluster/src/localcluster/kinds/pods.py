@@ -16,10 +16,9 @@ from localcluster.kinds.podspec import (
 )
 from localcluster.kinds.podspec_rules import validate_pod_spec
 from localcluster.kinds.registry import RequestContext
-from localcluster.kinds.status import FORBIDDEN, INVALID, FieldError
 from localcluster.kinds.strategy import BaseStrategy
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
+from localcluster.types.refusals import FORBIDDEN, INVALID, FieldError
 
 GATED_CONDITION = {
     "type": "PodScheduled",

@@ -5,9 +5,7 @@ Called by every strategy that has a pod template, and by the Pod strategy.  Pure
 
 from __future__ import annotations
 
-from typing import Any
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
 
 _MODE_VOLUMES = ("secret", "configMap", "downwardAPI", "projected")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")

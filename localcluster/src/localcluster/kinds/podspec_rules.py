@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from localcluster.kinds import names
 from localcluster.kinds.meta import validate_labels
-from localcluster.kinds.quantity import value_of
-from localcluster.kinds.status import (
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.quantity import value_of
+from localcluster.types.refusals import (
     DUPLICATE,
     FORBIDDEN,
     INVALID,
@@ -20,8 +21,6 @@ from localcluster.kinds.status import (
     REQUIRED,
     FieldError,
 )
-
-Obj = dict[str, Any]
 
 _STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 _POLICIES = ("Always", "OnFailure", "Never")

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from localcluster.kinds.schema import ANY, Node
-from localcluster.kinds.status import FieldError, StatusError
+from localcluster.obj import Obj
+from localcluster.types.refusals import FieldError, StatusError
+from localcluster.types.schema import ANY, Node
 
 __all__ = [
     "Column",
@@ -35,8 +36,6 @@ __all__ = [
     "Subresource",
     "UserInfo",
 ]
-
-Obj = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,7 @@ Each function gives all its fields for any object, so that unknown fields can be
 
 from __future__ import annotations
 
-from typing import Any
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
 
 
 def _metadata(obj: Obj) -> dict[str, str]:

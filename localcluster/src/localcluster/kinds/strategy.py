@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from localcluster.kinds import meta, names
-from localcluster.kinds.decode import DecodeError, Decoder, zero
+from localcluster.kinds import meta
 from localcluster.kinds.registry import RequestContext
-from localcluster.kinds.schema import Node
-from localcluster.kinds.status import FieldError, bad_request
-from localcluster.kinds.types import builtin_node
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.decode import DecodeError, Decoder, zero
+from localcluster.types.refusals import FieldError, bad_request
+from localcluster.types.schema import Node
+from localcluster.types.table import builtin_node
 
-Obj = dict[str, Any]
 _KEPT_ON_STATUS = frozenset({"apiVersion", "kind", "metadata", "status"})
 _KEPT_OF_METADATA = (
     "uid",

@@ -11,16 +11,14 @@ import binascii
 import ssl
 import uuid
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
-from localcluster.kinds.go_json import go_json_error
-from localcluster.kinds.status import StatusError, internal_error
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
+from localcluster.types.go_json import go_json_error
+from localcluster.types.refusals import StatusError, internal_error
 
 
 class CallFailed(Exception):

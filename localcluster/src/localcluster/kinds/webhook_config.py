@@ -8,20 +8,19 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from localcluster.kinds import names
-from localcluster.kinds.cel import CelSyntaxError, compile_expression
 from localcluster.kinds.podspec_rules import unsupported
 from localcluster.kinds.registry import RequestContext
-from localcluster.kinds.status import (
+from localcluster.kinds.strategy import BaseStrategy
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.cel import CelSyntaxError, compile_expression
+from localcluster.types.refusals import (
     DUPLICATE,
     FORBIDDEN,
     INVALID,
     REQUIRED,
     FieldError,
 )
-from localcluster.kinds.strategy import BaseStrategy
-
-Obj = dict[str, Any]
 
 CONDITION_VARIABLES = frozenset({"object", "oldObject", "request"})
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")

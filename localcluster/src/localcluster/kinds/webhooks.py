@@ -15,12 +15,8 @@ from typing import Any
 import jsonpatch
 import jsonpointer
 
-from localcluster.kinds.cel import CelError, Eval, compile_expression
-from localcluster.kinds.decode import DecodeError, Decoder
+from localcluster.kinds.actions import user_object
 from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
-from localcluster.kinds.selectors import match_label_selector
-from localcluster.kinds.status import StatusError, forbidden, internal_error
-from localcluster.kinds.subresources import user_object
 from localcluster.kinds.webhook_call import (
     CallFailed,
     WebhookClient,
@@ -28,8 +24,11 @@ from localcluster.kinds.webhook_call import (
     denial,
 )
 from localcluster.kinds.webhook_config import CONDITION_VARIABLES
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
+from localcluster.types.cel import CelError, Eval, compile_expression
+from localcluster.types.decode import DecodeError, Decoder
+from localcluster.types.label_match import match_label_selector
+from localcluster.types.refusals import StatusError, forbidden, internal_error
 
 _GROUP = "admissionregistration.k8s.io"
 MUTATING = "mutatingwebhookconfigurations"

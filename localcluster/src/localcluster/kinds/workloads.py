@@ -13,8 +13,10 @@ from localcluster.kinds.podspec_rules import (
     validate_template,
 )
 from localcluster.kinds.registry import RequestContext
-from localcluster.kinds.selectors import match_label_selector
-from localcluster.kinds.status import (
+from localcluster.kinds.strategy import BaseStrategy
+from localcluster.obj import Obj
+from localcluster.types.label_match import match_label_selector
+from localcluster.types.refusals import (
     FORBIDDEN,
     INVALID,
     REQUIRED,
@@ -22,9 +24,6 @@ from localcluster.kinds.status import (
     sorted_map,
     sorted_selector,
 )
-from localcluster.kinds.strategy import BaseStrategy
-
-Obj = dict[str, Any]
 
 _LABELS_PATH = "spec.template.metadata.labels"
 

@@ -12,17 +12,8 @@ from typing import Any
 import yaml
 
 from localcluster.kinds.registry import RequestContext, ResourceInfo
-from localcluster.kinds.schema import ANY, Node
-from localcluster.kinds.status import (
-    REQUIRED,
-    FieldError,
-    StatusError,
-    bad_request,
-    conflict,
-    not_found,
-)
-from localcluster.server import ownership, writes
-from localcluster.server.errors import invalid_options
+from localcluster.obj import Obj
+from localcluster.server import managed_fields, writes
 from localcluster.server.fieldsets import (
     Difference,
     Fields,
@@ -34,15 +25,23 @@ from localcluster.server.fieldsets import (
     path_text,
     without_system,
 )
+from localcluster.server.http_refusals import invalid_options
 from localcluster.server.machinery import Machinery, copy_of
+from localcluster.server.managed_fields import Manager, Managers, Owned
 from localcluster.server.negotiation import from_yaml
-from localcluster.server.ownership import Manager, Managers, Owned
 from localcluster.server.patching import copy_json
 from localcluster.server.request import Answer, ApiRequest, Target, bool_parameter
 from localcluster.server.store import Entry
 from localcluster.server.typecheck import check_typed
-
-Obj = dict[str, Any]
+from localcluster.types.refusals import (
+    REQUIRED,
+    FieldError,
+    StatusError,
+    bad_request,
+    conflict,
+    not_found,
+)
+from localcluster.types.schema import ANY, Node
 
 
 async def apply(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
@@ -132,7 +131,7 @@ async def _create(
     ctx.operation, ctx.options["kind"] = "CREATE", "CreateOptions"
 
     def own(stored: Obj) -> object:
-        return ownership.after_apply_create(fields, stored, ctx, info)
+        return managed_fields.after_apply_create(fields, stored, ctx, info)
 
     return await writes.create_object(machinery, target, copy_json(applied), ctx, own=own)
 
@@ -156,8 +155,8 @@ class _Application:
         info, live = self.info, copy_of(entry)
         live["metadata"].pop("managedFields", None)
         node = info.node
-        me = ownership.manager_of(self.ctx, info, "Apply")
-        known = ownership.managers(entry.managed, entry.obj, info)
+        me = managed_fields.manager_of(self.ctx, info, "Apply")
+        known = managed_fields.managers(entry.managed, entry.obj, info)
         last = known[me].fields if me in known else frozenset()
         fields = without_system(fields_of(self.applied, node))
         merged = merge(live, copy_json(self.applied), node)
@@ -196,12 +195,12 @@ class _Application:
         before = {**entry.obj, "metadata": {**entry.obj["metadata"]}}
         before["metadata"].pop("managedFields", None)
         if stored == before:  # nothing but ownership changed: no new times
-            old = ownership.managers(entry.managed, entry.obj, self.info)
+            old = managed_fields.managers(entry.managed, entry.obj, self.info)
             times = {manager: owned.time for manager, owned in old.items()}
             known = {m: Owned(o.fields, times.get(m, "")) for m, o in known.items()}
         if known:
-            meta["managedFields"] = ownership.write_managed_fields(known)
-        return ownership.Managed(known, is_visible=True)
+            meta["managedFields"] = managed_fields.write_managed_fields(known)
+        return managed_fields.Managed(known, is_visible=True)
 
 
 def conflicts_error(clashes: dict[Manager, Fields]) -> StatusError:

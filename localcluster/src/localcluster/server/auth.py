@@ -21,8 +21,8 @@ import orjson
 from multidict import CIMultiDictProxy
 
 from localcluster.kinds.registry import UserInfo
-from localcluster.kinds.status import bad_request
-from localcluster.server.errors import unauthorized
+from localcluster.server.http_refusals import unauthorized
+from localcluster.types.refusals import bad_request
 
 AUDIENCE = "https://kubernetes.default.svc"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"

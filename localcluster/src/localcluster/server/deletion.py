@@ -15,15 +15,8 @@ from typing import Any
 
 from localcluster.kinds.crd import DEFINITIONS, mark_for_deletion
 from localcluster.kinds.registry import RequestContext, ResourceInfo
-from localcluster.kinds.status import (
-    INVALID,
-    NOT_SUPPORTED,
-    FieldError,
-    StatusError,
-    conflict,
-    not_found,
-)
-from localcluster.server.errors import invalid_options, method_not_allowed, success
+from localcluster.obj import Obj
+from localcluster.server.http_refusals import invalid_options, method_not_allowed, success
 from localcluster.server.machinery import (
     Machinery,
     answer_status,
@@ -41,8 +34,14 @@ from localcluster.server.request import (
     int_parameter,
 )
 from localcluster.server.store import Entry, StaleWrite
-
-Obj = dict[str, Any]
+from localcluster.types.refusals import (
+    INVALID,
+    NOT_SUPPORTED,
+    FieldError,
+    StatusError,
+    conflict,
+    not_found,
+)
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"

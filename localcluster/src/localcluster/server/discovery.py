@@ -9,14 +9,12 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable
-from typing import Any
 
 import orjson
 
 from localcluster.kinds.registry import Registry, ResourceInfo, Subresource
+from localcluster.obj import Obj
 from localcluster.server.request import Answer
-
-Obj = dict[str, Any]
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 VERSION: Obj = {

@@ -14,12 +14,11 @@ from typing import Any
 
 import orjson
 
-from localcluster.kinds.schema import ANY, Node
+from localcluster.obj import Obj
+from localcluster.types.schema import ANY, Node
 
 Path = tuple[str, ...]
 Fields = frozenset[Path]
-Obj = dict[str, Any]
-
 NO_FIELDS: Fields = frozenset()
 
 _KEY_DEFAULTS = {"protocol": "TCP"}

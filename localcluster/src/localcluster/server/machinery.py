@@ -11,17 +11,16 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
 from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
+from localcluster.obj import Obj
 from localcluster.server import tables
 from localcluster.server.negotiation import Media, encode, negotiate
 from localcluster.server.request import Answer, ApiRequest, Target
 from localcluster.server.store import Entry, Store
-
-Obj = dict[str, Any]
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_BASE = 58

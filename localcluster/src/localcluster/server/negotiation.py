@@ -15,9 +15,7 @@ from typing import Any
 import orjson
 import yaml
 
-from localcluster.server.errors import not_acceptable
-
-Obj = dict[str, Any]
+from localcluster.server.http_refusals import not_acceptable
 
 
 @dataclass(frozen=True, slots=True)

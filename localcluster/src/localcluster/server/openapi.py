@@ -13,14 +13,13 @@ from typing import Any
 import orjson
 
 from localcluster.kinds.custom import CustomStrategy
-from localcluster.kinds.field_texts import descriptions
 from localcluster.kinds.registry import Registry, ResourceInfo
-from localcluster.kinds.schema import Node
-from localcluster.kinds.types import builtin_node
+from localcluster.obj import Obj
 from localcluster.server.discovery import VERSION, Discovery
 from localcluster.server.request import Answer
-
-Obj = dict[str, Any]
+from localcluster.types.field_texts import descriptions
+from localcluster.types.schema import Node
+from localcluster.types.table import builtin_node
 
 _RELEASE = str(VERSION["gitVersion"])
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"

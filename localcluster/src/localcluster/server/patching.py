@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from localcluster.kinds.schema import ANY, Node
-from localcluster.kinds.status import StatusError, bad_request
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
+from localcluster.types.refusals import StatusError, bad_request
+from localcluster.types.schema import ANY, Node
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

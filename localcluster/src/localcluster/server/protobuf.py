@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from localcluster.kinds.status import StatusError
-
-Obj = dict[str, Any]
+from localcluster.obj import Obj
+from localcluster.types.refusals import StatusError
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
@@ -51,11 +50,6 @@ Job metadata=1:ObjectMeta spec=2:JobSpec status=3:Empty
 JobSpec parallelism=1:int completions=2:int activeDeadlineSeconds=3:int selector=4:LabelSelector \
     manualSelector=5:bool template=6:PodTemplateSpec backoffLimit=7:int \
     ttlSecondsAfterFinished=8:int completionMode=9:string suspend=10:bool
-CronJob metadata=1:ObjectMeta spec=2:CronJobSpec status=3:Empty
-CronJobSpec schedule=1:string startingDeadlineSeconds=2:int concurrencyPolicy=3:string \
-    suspend=4:bool jobTemplate=5:JobTemplateSpec successfulJobsHistoryLimit=6:int \
-    failedJobsHistoryLimit=7:int timeZone=8:string
-JobTemplateSpec metadata=1:ObjectMeta spec=2:JobSpec
 Deployment metadata=1:ObjectMeta spec=2:DeploymentSpec status=3:Empty
 DeploymentSpec replicas=1:int selector=2:LabelSelector template=3:PodTemplateSpec \
     strategy=4:DeploymentStrategy minReadySeconds=5:int revisionHistoryLimit=6:int paused=7:bool \

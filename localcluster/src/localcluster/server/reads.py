@@ -15,16 +15,8 @@ from dataclasses import dataclass
 import orjson
 
 from localcluster.kinds.registry import ResourceInfo
-from localcluster.kinds.status import (
-    FORBIDDEN,
-    NOT_SUPPORTED,
-    FieldError,
-    StatusError,
-    bad_request,
-    not_found,
-)
 from localcluster.server import tables
-from localcluster.server.errors import (
+from localcluster.server.http_refusals import (
     expired_list,
     expired_watch,
     invalid_options,
@@ -54,6 +46,14 @@ from localcluster.server.watch import (
     Watcher,
     bookmark_line,
     error_line,
+)
+from localcluster.types.refusals import (
+    FORBIDDEN,
+    NOT_SUPPORTED,
+    FieldError,
+    StatusError,
+    bad_request,
+    not_found,
 )
 
 FUTURE_WAIT_S = 3.0

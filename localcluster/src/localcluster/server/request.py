@@ -14,9 +14,18 @@ from typing import Any
 import orjson
 import yaml
 
-from localcluster.kinds.go_json import go_json_error
 from localcluster.kinds.registry import Registry, ResourceInfo, UserInfo
-from localcluster.kinds.status import (
+from localcluster.obj import Obj
+from localcluster.server import protobuf
+from localcluster.server.http_refusals import (
+    invalid_options,
+    not_acceptable_path,
+    unsupported_body,
+)
+from localcluster.server.negotiation import from_yaml
+from localcluster.server.unserved import why_unserved
+from localcluster.types.go_json import go_json_error
+from localcluster.types.refusals import (
     INVALID,
     NOT_SUPPORTED,
     TOO_LONG,
@@ -28,16 +37,6 @@ from localcluster.kinds.status import (
     not_found,
     not_served,
 )
-from localcluster.server import protobuf
-from localcluster.server.errors import (
-    invalid_options,
-    not_acceptable_path,
-    unsupported_body,
-)
-from localcluster.server.negotiation import from_yaml
-from localcluster.server.unserved import why_unserved
-
-Obj = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,9 @@ from typing import Protocol
 import orjson
 from aiohttp import web
 
-from localcluster.kinds.status import StatusError
 from localcluster.server import apply, deletion, reads, subresources, writes
 from localcluster.server.auth import Authenticator
-from localcluster.server.errors import (
+from localcluster.server.http_refusals import (
     method_not_allowed,
     not_acceptable_path,
     unsupported_method,
@@ -30,6 +29,7 @@ from localcluster.server.request import (
     bool_parameter,
     resolve,
 )
+from localcluster.types.refusals import StatusError
 
 log = logging.getLogger(__name__)
 

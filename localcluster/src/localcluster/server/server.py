@@ -13,7 +13,6 @@ import ipaddress
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 from aiohttp import web
@@ -23,6 +22,7 @@ from localcluster.kinds.builtin import build_registry
 from localcluster.kinds.core import SYSTEM_PRIORITIES
 from localcluster.kinds.crd import DefinitionController
 from localcluster.kinds.registry import RequestContext
+from localcluster.obj import Obj
 from localcluster.server.auth import ADMIN, AccountTokens, Authenticator
 from localcluster.server.certs import (
     Authority,
@@ -43,8 +43,6 @@ from localcluster.server.routes import Routes
 from localcluster.server.store import Store
 from localcluster.server.writes import create_object
 from localcluster.whole_file import write_whole
-
-Obj = dict[str, Any]
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 GC_OBJECTS = 50_000

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
-Obj = dict[str, Any]
+from localcluster.obj import Obj
+
 StorageKey = tuple[str, str]
 """(group, plural) under which all versions of a resource are kept."""
 

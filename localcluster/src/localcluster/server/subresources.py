@@ -11,16 +11,9 @@ from typing import Any
 import orjson
 
 from localcluster.kinds.registry import RequestContext, Subresource
-from localcluster.kinds.status import (
-    INVALID,
-    FieldError,
-    bad_request,
-    invalid,
-    not_found,
-    not_served,
-)
+from localcluster.obj import Obj
 from localcluster.server.deletion import delete_context, delete_object, options_from_object
-from localcluster.server.errors import method_not_allowed, success, unsupported_patch
+from localcluster.server.http_refusals import method_not_allowed, success, unsupported_patch
 from localcluster.server.machinery import Machinery, answer_status, copy_of
 from localcluster.server.patching import (
     JSON_PATCH,
@@ -38,8 +31,14 @@ from localcluster.server.request import (
 )
 from localcluster.server.store import Entry
 from localcluster.server.writes import change, write_context
-
-Obj = dict[str, Any]
+from localcluster.types.refusals import (
+    INVALID,
+    FieldError,
+    bad_request,
+    invalid,
+    not_found,
+    not_served,
+)
 
 
 def _entry(machinery: Machinery, target: Target) -> Entry:

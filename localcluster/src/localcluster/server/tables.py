@@ -7,16 +7,14 @@ from the registry; nothing here knows a kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 
 from localcluster.kinds.registry import Column, ResourceInfo
-from localcluster.kinds.status import bad_request
+from localcluster.obj import Obj
 from localcluster.server.negotiation import Media
 from localcluster.server.store import Entry
-
-Obj = dict[str, Any]
+from localcluster.types.refusals import bad_request
 
 
 def include_object(value: str) -> str:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from localcluster.kinds.registry import ResourceInfo
-from localcluster.kinds.schema import ANY, Node
-from localcluster.kinds.status import StatusError
+from localcluster.obj import Obj
 from localcluster.server.fieldsets import element_of, path_text
-
-Obj = dict[str, Any]
+from localcluster.types.refusals import StatusError
+from localcluster.types.schema import ANY, Node
 
 _IMPLICIT = ("apiVersion", "kind", "metadata")
 

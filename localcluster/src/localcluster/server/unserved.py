@@ -13,6 +13,7 @@ _RESOURCES = {
     "validatingwebhookconfigurations",
     "apiregistration.k8s.io": "apiservices",
     "autoscaling": "horizontalpodautoscalers",
+    "batch": "cronjobs",
     "certificates.k8s.io": "certificatesigningrequests clustertrustbundles",
     "discovery.k8s.io": "endpointslices",
     "flowcontrol.apiserver.k8s.io": "flowschemas prioritylevelconfigurations",

@@ -13,8 +13,9 @@ from typing import Protocol
 
 import orjson
 
+from localcluster.obj import Obj
 from localcluster.server.selectors import FieldSelector, LabelSelector
-from localcluster.server.store import Bucket, Entry, Event, Obj
+from localcluster.server.store import Bucket, Entry, Event
 
 QUEUE_LINES = 20_000
 """Lines that may wait for one client before it is cut off."""

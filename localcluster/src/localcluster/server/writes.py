@@ -13,20 +13,11 @@ from typing import Any
 
 import orjson
 
-from localcluster.kinds.go_json import go_json_error
 from localcluster.kinds.registry import RequestContext, ResourceInfo
-from localcluster.kinds.status import (
-    FORBIDDEN,
-    INVALID,
-    FieldError,
-    StatusError,
-    bad_request,
-    invalid,
-    not_found,
-)
-from localcluster.server import ownership
+from localcluster.obj import Obj
+from localcluster.server import managed_fields
 from localcluster.server.deletion import is_finished_by_update
-from localcluster.server.errors import (
+from localcluster.server.http_refusals import (
     exists,
     invalid_options,
     method_not_allowed,
@@ -58,8 +49,16 @@ from localcluster.server.request import (
     find_duplicates,
 )
 from localcluster.server.store import Entry, StaleWrite
-
-Obj = dict[str, Any]
+from localcluster.types.go_json import go_json_error
+from localcluster.types.refusals import (
+    FORBIDDEN,
+    INVALID,
+    FieldError,
+    StatusError,
+    bad_request,
+    invalid,
+    not_found,
+)
 
 APPLY_PATCH = "application/apply-patch+yaml"
 ATTEMPTS_MAX = 5
@@ -151,7 +150,7 @@ async def create_object(
     is_generated = not obj["metadata"].get("name") and bool(obj["metadata"].get("generateName"))
 
     def creator(stored: Obj) -> object:
-        return ownership.after_create(decoded, stored, ctx, info)
+        return managed_fields.after_create(decoded, stored, ctx, info)
 
     for attempt in range(NAME_ATTEMPTS_MAX):
         draft: Obj = orjson.loads(decoded) if attempt else obj
@@ -320,7 +319,7 @@ def _store_change(
     if own is not None:
         managed = own(entry, stored)
     else:
-        managed = ownership.after_change(entry, stored, ctx, info)
+        managed = managed_fields.after_change(entry, stored, ctx, info)
     if is_finished_by_update(entry.obj, stored):
         if not ctx.is_dry_run:
             machinery.store.remove(info.storage, entry)

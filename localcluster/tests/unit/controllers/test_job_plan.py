@@ -14,9 +14,8 @@ from localcluster.controllers.job_plan import (
     plan_job,
     settle_counts,
 )
-from localcluster.controllers.options import ControllerOptions
-
-from .builders import NOW, Obj, at, job, pod
+from localcluster.loops.options import ControllerOptions
+from tests.support.builders import NOW, Obj, at, job, pod
 
 OPTIONS = ControllerOptions()
 RUNNING = {"startTime": at(-100)}

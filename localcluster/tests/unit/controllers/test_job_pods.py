@@ -20,8 +20,7 @@ from localcluster.controllers.job_pods import (
     parse_indexes,
     removal_rank,
 )
-
-from .builders import NOW, at, job, pod
+from tests.support.builders import NOW, at, job, pod
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from localcluster.controllers import rollout
-
-from .builders import NOW, Obj, at
+from tests.support.builders import NOW, Obj, at
 
 
 def _deployment(replicas: int = 3, **spec: Any) -> Obj:

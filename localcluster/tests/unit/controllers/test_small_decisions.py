@@ -15,10 +15,9 @@ from localcluster.controllers.node_health import (
     unknown_conditions,
 )
 from localcluster.controllers.ttl import expires_at
-from localcluster.controllers.workqueue import WorkQueue
 from localcluster.errors import ApiUnavailable
-
-from .builders import NOW, Obj, at, job
+from localcluster.loops.workqueue import WorkQueue
+from tests.support.builders import NOW, Obj, at, job
 
 
 def _node(ready: str = "True", *taints: Obj, cordoned: bool = False) -> Obj:

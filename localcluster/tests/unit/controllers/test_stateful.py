@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from localcluster.controllers import stateful
-
-from .builders import NOW, Obj, at
+from tests.support.builders import NOW, Obj, at
 
 
 def _set(replicas: int, **spec: Any) -> Obj:
