@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-cluster test-fast test-real chaos lint types imports fmt lock images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
+.PHONY: help demo up test test-cluster test-fast test-real chaos lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the image
 	$(IMAGE_COMPILE) --group webhook --output-file requirements/webhook.lock
 	$(IMAGE_COMPILE) --group build --output-file requirements/build.lock
 	$(IMAGE_COMPILE) localcluster/pyproject.toml --output-file localcluster/requirements.lock
+
+table: $(STAMP) ## Write the types of localcluster anew from the OpenAPI of the supported Kubernetes
+	$(BIN)/python localcluster/tools/make_types.py
 
 # VERSION is the package's; REGISTRY and IMAGE_TOOL (podman, buildah) may be given.
 VERSION     = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
