@@ -2,12 +2,16 @@
 
 It knows literals, members, indexing, ``has``, ``in``, comparisons, arithmetic, ``&&``, ``||``,
 ``!``, ``?:``, the macros exists, all, exists_one, filter and map, and a few string methods.
-Anything else is refused when the expression is compiled, naming it, never guessed at.  Errors
-are absorbed by ``&&`` and ``||`` as the language wants.  Pure.
+Anything else is refused when the expression is compiled, naming it, never guessed at: unsigned
+numbers, map literals, times.  Errors are absorbed by ``&&``, ``||``, exists and all as the language
+wants; int is 64 bits wide and does not mix with double, but is compared with it.  Pure.
+
+No library does this for us yet: README.md, "What it is made of", says what was tried.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,14 +30,26 @@ class CelError(ValueError):
 
 _TOKEN = re.compile(
     r"""\s*(?:
-        (?P<number>\d+\.\d+|\d+u?)
-      | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+        (?P<number>0[xX][0-9a-fA-F]+u?|\d+(?:\.\d+)?(?:[eE][-+]?\d+)?[uU]?)
       | (?P<string>[rR]?"(?:[^"\\]|\\.)*"|[rR]?'(?:[^'\\]|\\.)*')
+      | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
       | (?P<op>\|\||&&|==|!=|<=|>=|[-+*/%<>!?:.,()\[\]{}])
     )""",
     re.VERBOSE,
 )
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "`": "`"}
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)")
+_ESCAPES = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    **{letter: letter for letter in "\\\"'`?"},
+}
+_NOT_IN_RE2 = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]")
 _COMPARISONS = ("==", "!=", "<=", ">=", "<", ">")
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _MACROS = ("exists", "all", "exists_one", "filter", "map")
@@ -139,12 +155,30 @@ class _Parser:
             inner = self._unary()
             return lambda env: not _boolean(inner(env))
         if self._take("-"):
+            if self._peek()[0] == "number":
+                number = self._literal_number("-")
+                return self._members_of(lambda _env: number)
             inner = self._unary()
-            return lambda env: -_number(inner(env))
+            return lambda env: _fitting(-_number(inner(env)))
         return self._member()
 
+    def _literal_number(self, sign: str = "") -> int | float:
+        _, text, position = self._peek()
+        self._at += 1
+        if text[-1] in "uU":
+            raise self._error(position, "unsigned numbers are not supported here")
+        is_hex = text[:2] in ("0x", "0X")
+        if not is_hex and any(mark in text for mark in ".eE"):
+            return float(sign + text)
+        number = int(sign + text, 16 if is_hex else 10)
+        if not _INT_MIN <= number <= _INT_MAX:
+            raise self._error(position, f"Syntax error: invalid int literal {sign + text}")
+        return number
+
     def _member(self) -> Eval:
-        value = self._primary()
+        return self._members_of(self._primary())
+
+    def _members_of(self, value: Eval) -> Eval:
         while True:
             if self._take("."):
                 value = self._selection(value)
@@ -195,12 +229,15 @@ class _Parser:
 
     def _primary(self) -> Eval:
         kind, text, position = self._peek()
-        self._at += 1
         if kind == "number":
-            number: Any = float(text) if "." in text else int(text.rstrip("u"))
+            number = self._literal_number()
             return lambda _env: number
+        self._at += 1
         if kind == "string":
-            literal = _unquote(text)
+            try:
+                literal = _unquote(text)
+            except KeyError as error:
+                raise self._error(position, f"Syntax error: unknown escape {error}") from error
             return lambda _env: literal
         if kind == "op" and text == "(":
             inner = self._ternary()
@@ -264,7 +301,14 @@ class _Parser:
 def _unquote(text: str) -> str:
     if text[0] in "rR":
         return text[2:-1]
-    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], "\\" + m[1]), text[1:-1])
+    return _ESCAPE.sub(_unescape, text[1:-1])
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1]
+    if len(code) == 1:
+        return _ESCAPES[code]
+    return chr(int(code[1:], 16) if code[0] in "xuU" else int(code, 8))
 
 
 def _boolean(value: Any) -> bool:
@@ -277,6 +321,20 @@ def _number(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     raise CelError("no such overload")
+
+
+def _fitting(number: Any) -> Any:
+    """A result of arithmetic; an int that needs more than 64 bits is an error."""
+    if isinstance(number, int) and not _INT_MIN <= number <= _INT_MAX:
+        raise CelError("integer overflow")
+    return number
+
+
+def _pair(left: Any, right: Any) -> tuple[Any, Any]:
+    """Two numbers of one type: int and double are not added."""
+    if isinstance(_number(left), float) is not isinstance(_number(right), float):
+        raise CelError("no such overload")
+    return left, right
 
 
 def _absorbing(left: Eval, right: Eval, *, decisive: bool) -> Eval:
@@ -298,6 +356,10 @@ def _absorbing(left: Eval, right: Eval, *, decisive: bool) -> Eval:
 def _equal(left: Any, right: Any) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_equal(left[k], right[k]) for k in left)
     return bool(left == right)
 
 
@@ -308,8 +370,9 @@ def _binary(operator: str, left: Eval, right: Eval) -> Eval:
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def evaluate(left: Any, right: Any) -> bool:
-        if isinstance(left, str) and isinstance(right, str):
-            return compare(left, right)
+        for kind in (str, bool):
+            if isinstance(left, kind) and isinstance(right, kind):
+                return compare(left, right)
         return compare(_number(left), _number(right))
 
     return evaluate
@@ -319,26 +382,43 @@ def _add(left: Any, right: Any) -> Any:
     same = isinstance(left, str) and isinstance(right, str)
     if same or (isinstance(left, list) and isinstance(right, list)):
         return left + right
-    return _number(left) + _number(right)
+    return _arithmetic(lambda a, b: a + b)(left, right)
+
+
+def _arithmetic(compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda left, right: _fitting(compute(*_pair(left, right)))
 
 
 def _divide(left: Any, right: Any) -> Any:
-    if _number(right) == 0:
-        raise CelError("division by zero")
-    if isinstance(left, int) and isinstance(right, int):
-        return int(left / right)
-    return _number(left) / right
+    """Towards zero for int; a double divided by zero is infinite or no number."""
+    _pair(left, right)
+    if isinstance(left, int):
+        if right == 0:
+            raise CelError("division by zero")
+        quotient = abs(left) // abs(right)
+        return _fitting(quotient if (left < 0) is (right < 0) else -quotient)
+    if right == 0:
+        return (
+            math.nan
+            if left == 0 or math.isnan(left)
+            else math.copysign(math.inf, math.copysign(1, left) * math.copysign(1, right))
+        )
+    return left / right
 
 
 def _remainder(left: Any, right: Any) -> Any:
-    if _number(right) == 0:
+    """Of int alone, with the sign of the dividend."""
+    _pair(left, right)
+    if isinstance(left, float):
+        raise CelError("no such overload")
+    if right == 0:
         raise CelError("modulus by zero")
-    return _number(left) - right * int(left / right)
+    return left - right * _divide(left, right) if right != -1 else 0
 
 
 def _contained(item: Any, container: Any) -> bool:
     if isinstance(container, dict):
-        return item in container
+        return isinstance(item, str) and item in container
     if isinstance(container, list):
         return any(_equal(item, other) for other in container)
     raise CelError("no such overload")
@@ -353,8 +433,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": _ordered(lambda a, b: a >= b),
     "in": _contained,
     "+": _add,
-    "-": lambda a, b: _number(a) - _number(b),
-    "*": lambda a, b: _number(a) * _number(b),
+    "-": _arithmetic(lambda a, b: a - b),
+    "*": _arithmetic(lambda a, b: a * b),
     "/": _divide,
     "%": _remainder,
 }
@@ -382,10 +462,10 @@ def _index(target: Eval, key: Eval) -> Eval:
     def evaluate(env: Env) -> Any:
         container, index = target(env), key(env)
         if isinstance(container, dict):
-            if index in container:
+            if isinstance(index, str) and index in container:
                 return container[index]
             raise CelError(f"no such key: {index}")
-        if isinstance(container, list) and isinstance(index, int):
+        if isinstance(container, list) and type(index) is int:
             if 0 <= index < len(container):
                 return container[index]
             raise CelError(f"index out of bounds: {index}")
@@ -399,17 +479,31 @@ def _comprehension(name: str, target: Eval, variable: str, body: Eval) -> Eval:
         container = target(env)
         if not isinstance(container, list | dict):
             raise CelError("no such overload")
-        results = [(item, body({**env, variable: item})) for item in container]
+        values = (body({**env, variable: item}) for item in container)
         if name == "map":
-            return [value for _, value in results]
+            return list(values)
         if name == "filter":
-            return [item for item, value in results if _boolean(value)]
-        truths = [_boolean(value) for _, value in results]
-        if name == "exists":
-            return any(truths)
-        return all(truths) if name == "all" else truths.count(True) == 1
+            return [item for item, value in zip(container, values, strict=True) if _boolean(value)]
+        if name == "exists_one":
+            return [_boolean(value) for value in values].count(True) == 1
+        is_exists = name == "exists"
+        return _decided(body, [{**env, variable: item} for item in container], decisive=is_exists)
 
     return evaluate
+
+
+def _decided(body: Eval, envs: list[Env], *, decisive: bool) -> bool:
+    """A chain of ``||`` (exists) or ``&&`` (all): one that decides hides the errors of others."""
+    failure: CelError | None = None
+    for env in envs:
+        try:
+            if _boolean(body(env)) is decisive:
+                return decisive
+        except CelError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return not decisive
 
 
 def _text(value: Any) -> str:
@@ -426,21 +520,42 @@ def _size(value: Any) -> int:
 
 def _matches(value: Any, pattern: Any) -> bool:
     try:
+        if _NOT_IN_RE2.search(_text(pattern)):
+            raise CelError(f"error parsing regexp: invalid or unsupported Perl syntax: {pattern}")
         return re.search(_text(pattern), _text(value)) is not None
     except re.error as error:
         raise CelError(f"error parsing regexp: {error}") from error
 
 
+def _string(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    return value if isinstance(value, str) else str(_number(value))
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, float) and not _INT_MIN < value < _INT_MAX:  # NaN too
+        raise CelError("integer overflow")
+    try:
+        number: int = _fitting(int(value if isinstance(value, str) else _number(value)))
+    except ValueError as error:
+        raise CelError(f"strconv.ParseInt: parsing {value!r}: invalid syntax") from error
+    return number
+
+
+_LOWER = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
 _METHODS: dict[str, tuple[int, Callable[..., Any]]] = {
     "startsWith": (1, lambda v, p: _text(v).startswith(_text(p))),
     "endsWith": (1, lambda v, p: _text(v).endswith(_text(p))),
     "contains": (1, lambda v, p: _text(p) in _text(v)),
     "matches": (1, _matches),
-    "lowerAscii": (0, lambda v: _text(v).lower()),
+    "lowerAscii": (0, lambda v: _text(v).translate(_LOWER)),
     "size": (0, _size),
 }
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "size": _size,
-    "string": lambda v: v if isinstance(v, str) else str(_number(v)),
-    "int": lambda v: int(v) if isinstance(v, str) else int(_number(v)),
+    "string": _string,
+    "int": _int,
 }
