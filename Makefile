@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-cluster test-fast test-real chaos lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
+.PHONY: help demo up test test-cluster test-fast test-long test-real chaos lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -35,11 +35,18 @@ sim: $(STAMP) ## The queue on virtual time: SEED= JOBS= NODES= POLICY= SWF=file 
 	    $(if $(SWF),--swf "$(SWF)") $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 # Four processes for two cores: most tests wait. tests/support/order.py says which run together.
-test: test-cluster $(STAMP) ## All tests, of both houses
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
+PYTEST         = $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
+PYTEST_CLUSTER = cd localcluster && $(HERE)/python -m pytest -n 4 --dist load
 
-test-cluster: $(STAMP) ## Tests of localcluster/: against the recordings of a real API server, too
-	cd localcluster && $(HERE)/python -m pytest -n 4 --dist load
+test: test-cluster $(STAMP) ## The tests of both houses, but for the long ones
+	$(PYTEST) -m "not long"
+
+test-cluster: $(STAMP) ## Of these, localcluster's: against the recordings of a real API server, too
+	$(PYTEST_CLUSTER) -m "not long"
+
+test-long: $(STAMP) ## The others: chaos, upgrades, images, replicas; each says why it takes long
+	$(PYTEST_CLUSTER) -m long
+	$(PYTEST) -m long
 
 test-fast: $(STAMP) ## Unit and property tests only
 	cd localcluster && $(HERE)/python -m pytest tests/unit tests/property

@@ -32,6 +32,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("fluxqueue")
 
 
+pytest_plugins = ["tests.support.long"]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In each of several processes the order and the groups are the same."""
     if hasattr(config, "workerinput"):

@@ -18,7 +18,11 @@ import pytest
 from fluxqueue.certs import ensure
 from tests.support.wheel import BUILT_AT, ROOT, Installation, clean_environ, pins, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.long("installs the packages of both images, and compiles them"),
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+]
 
 ONE_PROCESS = pytest.mark.xdist_group("webhook image")
 """For the tests that look at the same files: they are made once."""
