@@ -2,20 +2,22 @@
 VENV   ?= .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
+HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-fast test-real chaos lint types imports fmt lock images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
+.PHONY: help demo up test test-cluster test-fast test-long test-real chaos lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
-# Versions and hashes come from the lock file; the project itself is installed as a link to here.
-$(STAMP): requirements.lock pyproject.toml
+# Versions and hashes come from the lock file; both houses are installed as links to here.
+$(STAMP): requirements.lock pyproject.toml localcluster/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	    -e localcluster -e .
 	@touch $@
 
 demo: $(STAMP) ## The whole system at work: database, cluster, webhook, controller, workers
@@ -33,10 +35,21 @@ sim: $(STAMP) ## The queue on virtual time: SEED= JOBS= NODES= POLICY= SWF=file 
 	    $(if $(SWF),--swf "$(SWF)") $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 # Four processes for two cores: most tests wait. tests/support/order.py says which run together.
-test: $(STAMP) ## All tests
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
+PYTEST         = $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
+PYTEST_CLUSTER = cd localcluster && $(HERE)/python -m pytest -n 4 --dist load
+
+test: test-cluster $(STAMP) ## The tests of both houses, but for the long ones
+	$(PYTEST) -m "not long"
+
+test-cluster: $(STAMP) ## Of these, localcluster's: against the recordings of a real API server, too
+	$(PYTEST_CLUSTER) -m "not long"
+
+test-long: $(STAMP) ## The others: chaos, upgrades, images, replicas; each says why it takes long
+	$(PYTEST_CLUSTER) -m long
+	$(PYTEST) -m long
 
 test-fast: $(STAMP) ## Unit and property tests only
+	cd localcluster && $(HERE)/python -m pytest tests/unit tests/property
 	$(BIN)/python -m pytest tests/unit tests/property
 
 test-real: $(STAMP) ## Tests on a real control plane, under the chart's rights: KUBEBUILDER_ASSETS=folder
@@ -53,9 +66,11 @@ lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff format --check .
 
 types: $(STAMP) ## mypy --strict
+	cd localcluster && $(HERE)/mypy
 	$(BIN)/mypy
 
 imports: $(STAMP) ## The layers, as import-linter contracts
+	cd localcluster && $(HERE)/lint-imports
 	$(BIN)/lint-imports
 
 fmt: $(STAMP) ## Format and fix what can be fixed
@@ -68,11 +83,15 @@ COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-has
 IMAGE_COMPILE = $(COMPILE) --constraint requirements.lock
 
 lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the images' lock files
-	$(COMPILE) pyproject.toml --extra embedded --extra draw --extra dev --group build \
-	    --output-file requirements.lock
+	$(COMPILE) pyproject.toml localcluster/pyproject.toml --all-extras --group build \
+	    --no-emit-package localcluster --output-file requirements.lock
 	$(IMAGE_COMPILE) pyproject.toml --output-file requirements/runtime.lock
 	$(IMAGE_COMPILE) --group webhook --output-file requirements/webhook.lock
 	$(IMAGE_COMPILE) --group build --output-file requirements/build.lock
+	$(IMAGE_COMPILE) localcluster/pyproject.toml --output-file localcluster/requirements.lock
+
+table: $(STAMP) ## Write the types of localcluster anew from the OpenAPI of the supported Kubernetes
+	$(BIN)/python localcluster/tools/make_types.py
 
 # VERSION is the package's; REGISTRY and IMAGE_TOOL (podman, buildah) may be given.
 VERSION     = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -82,9 +101,10 @@ IMAGE_BUILD = $(IMAGE_TOOL) build $(IMAGE_OPTIONS) --build-arg VERSION=$(VERSION
     --build-arg REVISION=$(shell git rev-parse HEAD) \
     --build-arg SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct)
 
-images: ## Build the images fluxqueue and fluxqueue-webhook (needs a Docker engine or the like)
+images: ## Build the images of fluxqueue, its webhook and localcluster (needs a Docker engine or the like)
 	$(IMAGE_BUILD) --target fluxqueue --tag $(REGISTRY)/fluxqueue:$(VERSION) .
 	$(IMAGE_BUILD) --target webhook --tag $(REGISTRY)/fluxqueue-webhook:$(VERSION) .
+	$(IMAGE_BUILD) --tag $(REGISTRY)/localcluster:$(VERSION) localcluster
 
 sbom: $(STAMP) ## The images' Python parts as CycloneDX files in dist/, without building them
 	mkdir -p dist
@@ -111,4 +131,4 @@ bench-latency: $(STAMP) ## Submission to released pods on an idle embedded clust
 	$(BIN)/python -m benchmarks.latency
 
 clean: ## Remove what was built, installed and run here
-	rm -rf $(VENV) .fluxqueue .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .fluxqueue localcluster/.*_cache localcluster/.hypothesis .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -34,7 +34,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 def job(name: str, pods: int) -> dict[str, Any]:
     """A Job whose pods take a node each and do not end."""
     template = {
-        "metadata": {"annotations": {"localcluster.fluxqueue/never-ends": "true"}},
+        "metadata": {"annotations": {"localcluster/never-ends": "true"}},
         "spec": {
             "restartPolicy": "Never",
             "containers": [

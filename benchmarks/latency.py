@@ -95,7 +95,7 @@ async def _watch(client: KubeClient, resource: Resource, stopwatch: Stopwatch) -
 
 
 def _job(name: str, pods: int) -> dict[str, Any]:
-    notes = {"localcluster.fluxqueue/duration": "100ms"}
+    notes = {"localcluster/duration": "100ms"}
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
     return {
         "metadata": {"name": name},

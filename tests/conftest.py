@@ -15,7 +15,7 @@ from tests.support import order
 from tests.support.control_plane import ControlPlane, missing_reason
 from tests.support.once import made_once, shared_folder
 from tests.support.postgres import PostgresServer, make_migrated_template, running_server
-from tests.support.wheel import Installation, build_wheel, install_wheel
+from tests.support.wheel import ROOT, Installation, build_wheel, install_wheels
 
 RANDOM_VARIABLE = "FLUXQUEUE_TEST_RANDOM"
 
@@ -30,6 +30,9 @@ hypothesis.settings.register_profile(
     print_blob=True,
 )
 hypothesis.settings.load_profile("fluxqueue")
+
+
+pytest_plugins = ["tests.support.long"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -113,6 +116,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """An environment outside the tree with the wheel in it."""
-    folder = shared_folder(tmp_path_factory) / "installed"
-    return Installation(made_once(folder, lambda folder: install_wheel(wheel, folder)))
+    """An environment outside the tree with the wheels of both houses in it."""
+    shared = shared_folder(tmp_path_factory)
+    made = made_once(shared / "localcluster", lambda at: build_wheel(at, ROOT / "localcluster"))
+    wheels = [wheel, *made.glob("*.whl")]
+    folder = made_once(shared / "installed", lambda at: install_wheels(wheels, at))
+    return Installation(folder)

@@ -7,6 +7,7 @@ parts run against an embedded cluster or an existing one, with an embedded datab
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import ssl
 import sys
@@ -19,7 +20,13 @@ from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.cli.supervisor import Part, python
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import Role, read_roles
-from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, FluxQueueError
+from fluxqueue.errors import (
+    ApiError,
+    ApiUnavailable,
+    DatabaseUnavailable,
+    FluxQueueError,
+    InvalidSettings,
+)
 from fluxqueue.held_port import LOOPBACK, HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
@@ -142,10 +149,11 @@ class Stack:
     async def _start_cluster(self) -> None:
         if self.options.kubeconfig is not None:
             return
+        _require_localcluster()
         shape, folder = self.options.shape, self.options.data_dir / "cluster"
         part = self._part(
             "cluster",
-            python("fluxqueue.localcluster", "--data-dir", str(folder)),
+            python("localcluster", "--data-dir", str(folder)),
             "--kubeconfig-out",
             str(self.kubeconfig),
             "--port",
@@ -285,6 +293,16 @@ class Stack:
                 await remove_webhook(client, NAME)
         except (ApiError, ApiUnavailable) as error:
             print(f"the webhook configuration {NAME} could not be removed: {error}")
+
+
+def _require_localcluster() -> None:
+    """Raises ``InvalidSettings`` where the embedded cluster is not installed."""
+    found = importlib.util.find_spec("localcluster")
+    if found is None or found.origin is None:  # a folder of that name is not yet the package
+        raise InvalidSettings(
+            "the embedded cluster is not installed",
+            hint="pip install 'fluxqueue[embedded]', or give --kubeconfig of a running cluster",
+        )
 
 
 async def _is_led(database: Database, before: dict[str, Role]) -> bool:

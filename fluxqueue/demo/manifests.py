@@ -1,7 +1,7 @@
 """The three scenes as data: which Jobs are submitted when, and how each must end. Pure.
 
 The pods do nothing but last: the embedded cluster reads from annotations how long, and how they
-end (``localcluster.fluxqueue/...``). Everything else is an ordinary batch/v1 Job.
+end (``localcluster/...``). Everything else is an ordinary batch/v1 Job.
 """
 
 from __future__ import annotations
@@ -200,9 +200,7 @@ def _job(
             "backoffLimit": backoff_limit,
             "template": {
                 "metadata": {
-                    "annotations": {
-                        f"localcluster.fluxqueue/{key}": value for key, value in script.items()
-                    }
+                    "annotations": {f"localcluster/{key}": value for key, value in script.items()}
                 },
                 "spec": {
                     "restartPolicy": "Never",

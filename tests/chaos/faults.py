@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fluxqueue.errors import ApiUnavailable, DatabaseUnavailable, NotFound
 from fluxqueue.kube.resources import NODES
-from fluxqueue.localcluster.controllers.node_shape import NodeShape
+from localcluster import NodeShape
 from tests.chaos.plan import NODES as NODE_NAMES
 from tests.chaos.plan import Step
 from tests.e2e import database

@@ -55,7 +55,11 @@ ENVIRON = {
     "FLUXQUEUE_MAINTAIN_INTERVAL_S": "5",
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(DURATION_S + JUDGEMENT_S)]
+pytestmark = [
+    pytest.mark.long("two minutes of faults at random: what it finds, it finds by lasting"),
+    pytest.mark.slow,
+    pytest.mark.timeout(DURATION_S + JUDGEMENT_S),
+]
 
 
 async def test_everything_ends_exactly_once_whatever_fails() -> None:

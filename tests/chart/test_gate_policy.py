@@ -28,10 +28,9 @@ from fluxqueue.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from fluxqueue.localcluster.controllers.node_shape import NodeShape
-from fluxqueue.localcluster.nodes import SimulatedNodes
 from fluxqueue.workload import labels
 from fluxqueue.workload.gates import release_patch, ungate_patch
+from localcluster import NodeShape, SimulatedNodes
 from tests.chart.rendering import render
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import eventually

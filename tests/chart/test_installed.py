@@ -35,9 +35,7 @@ from fluxqueue.kube.resources import (
 from fluxqueue.kube.resources import (
     NODES as NODE_OBJECTS,
 )
-from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
-from fluxqueue.localcluster.controllers.node_shape import NodeShape
-from fluxqueue.localcluster.nodes import SimulatedNodes
+from localcluster import LocalCluster, LocalClusterConfig, NodeShape, SimulatedNodes
 from tests.chart.rendering import CHART, ha_values, merged
 from tests.support.control_plane import missing_reason
 from tests.support.waiting import eventually

@@ -20,6 +20,7 @@ from tests.e2e.world import World, embedded_world
 from tests.support.waiting import eventually
 
 pytestmark = [
+    pytest.mark.long("helm test against a world of its own, and a Job whose time runs out"),
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.asyncio(loop_scope="module"),

@@ -10,7 +10,7 @@ from typing import Any
 
 Obj = dict[str, Any]
 
-NOTE = "localcluster.fluxqueue/"
+NOTE = "localcluster/"
 FOR_EVER = {"never-ends": "true"}
 QUICK = {"duration": "200ms"}
 """Long enough to be seen running, short enough for a fast suite."""

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.resources import NODES, PODS
-from fluxqueue.localcluster.controllers.node_shape import NodeShape
+from localcluster import NodeShape
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import WAITING, Space

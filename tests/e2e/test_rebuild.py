@@ -192,6 +192,7 @@ async def test_rows_that_somebody_deleted_are_made_again(space: Space) -> None:
     await space.until_job("waits")
 
 
+@pytest.mark.long("saves and restores a whole database under a running cluster")
 async def test_a_backup_that_is_older_than_the_cluster(space: Space, tmp_path: Path) -> None:
     """What ended, began, came and went since the backup: all of it is caught up with."""
     world = space.world

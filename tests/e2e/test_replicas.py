@@ -34,7 +34,11 @@ from tests.support.balancer import Balancer
 from tests.support.waiting import Pauses, eventually
 from webhook.configuration import NAME
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("replicas")]
+pytestmark = [
+    pytest.mark.long("two of each part: a world of its own, and Leases have to run out"),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("replicas"),
+]
 
 REPLICAS = {"controllers": 2, "workers": 3}
 TAKEOVER_S = 15.0

@@ -170,6 +170,7 @@ async def test_what_is_held_stays_suspended(space: Space) -> None:
         assert not _is_gated(found)
 
 
+@pytest.mark.long("kills the hook at each of its steps and starts it again")
 async def test_killed_half_way_and_repeated(space: Space) -> None:
     await _fill(space)
     names = [f"w{n}" for n in range(MANY)]

@@ -146,7 +146,7 @@ async def _until_on_disk(folder: Path, fluxjob: dict[str, Any]) -> None:
 async def _kill_cluster(folder: Path) -> None:
     """Kill -9, and wait for its end: what is asked next is answered by its successor."""
     for pid in _family(folder):
-        if b"fluxqueue.localcluster" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if b"localcluster" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
 
             async def has_ended(pid: int = pid) -> bool:

@@ -27,7 +27,11 @@ from tests.support.next_version import POST, PRE, command_of_next, make_next_ver
 from tests.support.waiting import eventually
 
 # A cluster of its own, and each part starts anew several times: long on a busy machine.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.long("every part becomes the next release and comes back, in its own world"),
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
 
 PARTS = ("webhook", "controller", "worker-0", "worker-1")
 

@@ -19,10 +19,8 @@ from fluxqueue.db.database import Database
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.localcluster.controllers.node_shape import NodeShape
-from fluxqueue.localcluster.controllers.options import ControllerOptions
-from fluxqueue.localcluster.nodes import SimulatedNodes
 from fluxqueue.settings import Settings
+from localcluster import ControllerOptions, NodeShape, SimulatedNodes
 from tests.support.control_plane import ControlPlane
 
 ZONE = "topology.kubernetes.io/zone"

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.graph.formats.jgf import read_jgf
-from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig, NodeShape
+from localcluster import LocalCluster, LocalClusterConfig, NodeShape
 
 JOBSPEC = """version: 9999
 resources: [{type: slot, count: 1, label: default, with: [{type: cpu, count: 1500}]}]

@@ -30,7 +30,11 @@ from tests.support import compose
 from tests.support.waiting import eventually
 from tests.support.wheel import Installation, clean_environ
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.long("all services of docker-compose.yml, from wheels built and installed for it"),
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
 
 URL_IN_FILE = "postgresql://fluxqueue:fluxqueue@postgres:5432/fluxqueue"
 READY_S = 150.0

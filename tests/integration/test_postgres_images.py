@@ -12,7 +12,11 @@ from fluxqueue.db import migrate
 
 IMAGES = ("postgres:15", "postgres:16", "postgres:17", "postgres:18")
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.slow,
+    pytest.mark.long("starts and migrates each supported Postgres"),
+]
 
 
 def has_engine() -> bool:

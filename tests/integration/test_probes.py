@@ -20,14 +20,15 @@ from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, LEASES
-from fluxqueue.localcluster.cluster import (
+from fluxqueue.localpg import LocalPostgres
+from fluxqueue.workload.labels import GATE, OWN_NAMESPACE
+from localcluster import (
     ControllerOptions,
     LocalCluster,
     LocalClusterConfig,
     NodeShape,
 )
-from fluxqueue.localpg import LocalPostgres
-from fluxqueue.workload.labels import GATE, OWN_NAMESPACE
+from tests.support.clusters import config_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -89,7 +90,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     config = LocalClusterConfig(nodes=[NodeShape("n1")], options=ControllerOptions.quick())
     async with LocalCluster(config) as running:
         running.write_kubeconfig(tmp_path / "kubeconfig")
-        async with KubeClient(running.client_config()) as client:
+        async with KubeClient(config_of(running)) as client:
             await install_definitions(client, OWN_NAMESPACE)
         yield running
 
@@ -166,7 +167,7 @@ async def test_a_job_goes_through_and_the_metrics_say_so(
         start("controller", database_url), start("worker", database_url)
     )
     await asyncio.gather(*(one.until("/readyz", 200, "ok") for one in (controller, worker)))
-    async with KubeClient(cluster.client_config()) as client:
+    async with KubeClient(config_of(cluster)) as client:
         await client.create(JOBS, "default", _job("one"))
 
         async def is_over() -> bool:
@@ -197,7 +198,7 @@ async def test_queue_lengths_and_ages_are_shown(
 ) -> None:
     """With no worker at all, what is submitted waits, and grows older."""
     controller = await start("controller", database_url)
-    async with KubeClient(cluster.client_config()) as client:
+    async with KubeClient(config_of(cluster)) as client:
         for number in range(3):
             await client.create(JOBS, "default", _job(f"wait-{number}"))
 
@@ -220,7 +221,7 @@ async def test_a_standby_is_ready_and_shows_nothing_of_the_queue(
     await standby.until("/readyz", 200, "ok")
     assert await standby.value('fluxqueue_is_leader{role="controller"}') in {None, 0}
     assert await standby.value('fluxqueue_fluxjobs{queue="default",state="Pending"}') is None
-    async with KubeClient(cluster.client_config()) as client:
+    async with KubeClient(config_of(cluster)) as client:
         lease = await client.get(LEASES, OWN_NAMESPACE, "fluxqueue-controller")
     assert str(leader.process.pid) in lease["spec"]["holderIdentity"]
 

@@ -7,19 +7,18 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from localcluster.loops.objects import is_true
 
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
-from fluxqueue.localcluster.controllers.node_shape import NodeShape
-from fluxqueue.localcluster.controllers.objects import is_true
-from fluxqueue.localcluster.nodes import SimulatedNodes
+from localcluster import NodeShape, SimulatedNodes
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.real_cluster
 
-NOTE = "localcluster.fluxqueue/"
+NOTE = "localcluster/"
 
 
 @pytest_asyncio.fixture

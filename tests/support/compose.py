@@ -45,9 +45,9 @@ def services(environ: Mapping[str, str] | None = None) -> dict[str, Service]:
 
 
 def target_of(service: Service) -> str | None:
-    """The target of our Dockerfile that a service runs, None if its image is somebody else's."""
+    """The image of ours that a service runs, by the name of its last stage; None for others'."""
     build: dict[str, str] | None = service.get("build")
-    return build["target"] if build else None
+    return build.get("target", build["context"]) if build else None
 
 
 def command_line(service: Service) -> list[str]:
@@ -57,12 +57,13 @@ def command_line(service: Service) -> list[str]:
 
 
 def _entry_points() -> dict[str, list[str]]:
-    """ENTRYPOINT of each target of the Dockerfile."""
+    """ENTRYPOINT of each target of the Dockerfiles."""
     found: dict[str, list[str]] = {}
     stage = ""
-    for step in DockerfileParser(path=str(ROOT / "Dockerfile")).structure:
-        if step["instruction"] == "FROM":
-            stage = step["value"].split()[-1]
-        elif step["instruction"] == "ENTRYPOINT":
-            found[stage] = json.loads(step["value"])
+    for folder in (ROOT, ROOT / "localcluster"):
+        for step in DockerfileParser(path=str(folder / "Dockerfile")).structure:
+            if step["instruction"] == "FROM":
+                stage = step["value"].split()[-1]
+            elif step["instruction"] == "ENTRYPOINT":
+                found[stage] = json.loads(step["value"])
     return found

@@ -28,6 +28,7 @@ keep two processors busy, and each more costs the start of seven processes."""
 LONGEST = frozenset(
     {
         "test_assemble",
+        "test_compose_processes",
         "test_upgrade",
         "test_replicas",
         "test_chaos",

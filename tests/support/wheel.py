@@ -61,11 +61,11 @@ def run(*command: str | Path, cwd: Path = ROOT, **environ: str) -> str:
     return done.stdout
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the wheel as the Dockerfile does and give its path."""
+def build_wheel(folder: Path, source: Path = ROOT) -> Path:
+    """Build the wheel of ``source`` as the Dockerfile does and give its path."""
     run(
         *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps"),
-        *("--no-build-isolation", "--wheel-dir", folder, "."),
+        *("--no-build-isolation", "--wheel-dir", folder, source),
         SOURCE_DATE_EPOCH=str(BUILT_AT),
     )
     (wheel,) = folder.glob("*.whl")
@@ -89,13 +89,13 @@ class Installation:
         return self.folder / "bin" / "fluxqueue"
 
 
-def install_wheel(wheel: Path, folder: Path) -> Installation:
-    """Install ``wheel``, not as a link, in a new environment in ``folder``."""
+def install_wheels(wheels: list[Path], folder: Path) -> Installation:
+    """Install ``wheels``, not as links, in a new environment in ``folder``."""
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     found = Installation(folder)
     run(
         *(sys.executable, "-m", "pip", "--python", found.python, "install", "--quiet"),
-        *("--no-index", "--no-deps", "--no-compile", wheel),
+        *("--no-index", "--no-deps", "--no-compile", *wheels),
     )
     (packages,) = (folder / "lib").glob("python*/site-packages")
     # A line of a .pth file is a path and no more: .pth files over there are not followed.

@@ -16,11 +16,11 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, PODS
-from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
-from fluxqueue.localcluster.inprocess import InProcessTransport
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.main import Worker
 from fluxqueue.workload.labels import GATE
+from localcluster import LocalCluster, LocalClusterConfig
+from tests.support.clusters import InProcessTransport, config_of
 from tests.support.faults import FaultyTransport
 from tests.support.pool_model import request
 from tests.support.rows import Rows, pod, settings_for, workload
@@ -39,10 +39,10 @@ async def worker(
 ) -> AsyncIterator[FaultyTransport]:
     """A worker process, as a task."""
     settings = settings_for(url, **more)
-    transport = FaultyTransport(InProcessTransport(cluster.server), seed=1, rate=faults)
+    transport = FaultyTransport(InProcessTransport(cluster), seed=1, rate=faults)
     async with (
         Database(settings, role="worker") as database,
-        KubeClient(cluster.client_config(), transport=transport) as client,
+        KubeClient(config_of(cluster), transport=transport) as client,
     ):
         context = WorkerContext(database, client, settings, SystemClock(), identity)
         running = asyncio.create_task(Worker(context).run())

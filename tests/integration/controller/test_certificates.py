@@ -28,8 +28,8 @@ from fluxqueue.controller.certificates import CertificateKeeper, CertificateName
 from fluxqueue.errors import ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS
-from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
-from fluxqueue.localcluster.inprocess import InProcessTransport
+from localcluster import LocalCluster, LocalClusterConfig
+from tests.support.clusters import InProcessTransport, config_of
 from tests.support.control_plane import missing_reason
 from tests.support.faults import FaultyTransport
 from tests.support.waiting import eventually
@@ -54,8 +54,8 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[KubeClient]:
             yield made
             return
     async with LocalCluster(QUIET) as cluster:
-        transport = InProcessTransport(cluster.server)
-        async with KubeClient(cluster.client_config(), transport=transport) as made:
+        transport = InProcessTransport(cluster)
+        async with KubeClient(config_of(cluster), transport=transport) as made:
             await _prepare(made)
             yield made
 
@@ -275,13 +275,11 @@ def _has_signed(ca: x509.Certificate, serving: x509.Certificate) -> bool:
 async def test_answers_that_are_lost_do_no_harm() -> None:
     """Half of all requests fail, some of them after they were acted upon."""
     async with LocalCluster(QUIET) as cluster:
-        inner = InProcessTransport(cluster.server)
-        async with KubeClient(cluster.client_config(), transport=inner) as admin:
+        inner = InProcessTransport(cluster)
+        async with KubeClient(config_of(cluster), transport=inner) as admin:
             await _prepare(admin)
             faulty = FaultyTransport(inner, seed=3, rate=0.5)
-            async with KubeClient(
-                cluster.client_config(), transport=faulty, attempts_max=1
-            ) as client:
+            async with KubeClient(config_of(cluster), transport=faulty, attempts_max=1) as client:
                 keeper = _keeper(client)
                 for _ in range(60):
                     with suppress(ApiUnavailable, Conflict, Invalid):

@@ -13,9 +13,10 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig, load_kubeconfig
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.localcluster.cluster import LocalCluster
 from fluxqueue.workload.labels import OWN_NAMESPACE
+from localcluster import LocalCluster
 from tests.support.api_proxy import ApiProxy
+from tests.support.clusters import config_of
 from tests.support.waiting import WAIT_S, eventually
 from tests.support.workers import QUIET
 
@@ -44,7 +45,7 @@ async def test_a_kopf_that_fails_leaves_our_tasks_alone(tmp_path: Path) -> None:
     A watch that is answered with 410 before its first event ends it.
     """
     async with LocalCluster(QUIET) as cluster, ApiProxy(seed=1) as proxy:
-        async with KubeClient(cluster.client_config()) as client:
+        async with KubeClient(config_of(cluster)) as client:
             await install_definitions(client, OWN_NAMESPACE)
         cluster.write_kubeconfig(tmp_path / "real")
         await proxy.connect(tmp_path / "real", tmp_path / "through")
@@ -65,11 +66,11 @@ async def test_what_it_sees_is_told_in_our_loop_and_it_stops_when_told() -> None
     told: list[str] = []
     async with (
         LocalCluster(QUIET) as cluster,
-        KubeClient(cluster.client_config()) as client,
+        KubeClient(config_of(cluster)) as client,
     ):
         await install_definitions(client, OWN_NAMESPACE)
         stop = asyncio.Event()
-        registry = _registry(cluster.client_config(), told)
+        registry = _registry(config_of(cluster), told)
         running = asyncio.create_task(run_operator(registry, stop=stop))
 
         async def made() -> bool:

@@ -18,11 +18,11 @@ from fluxqueue.db.life.queues import QueueSeen, save_queues
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXQUEUES, NAMESPACES
-from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
-from fluxqueue.localcluster.inprocess import InProcessTransport
 from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.queue_keeping import QueueKeeper
+from localcluster import LocalCluster, LocalClusterConfig
+from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import settings_for, workload
 from tests.support.waiting import eventually
 
@@ -55,8 +55,8 @@ class Marks:
 async def admin() -> AsyncIterator[KubeClient]:
     """A client of an API server that stores, validates and does nothing else."""
     async with LocalCluster(QUIET) as cluster:
-        transport = InProcessTransport(cluster.server)
-        async with KubeClient(cluster.client_config(), transport=transport) as client:
+        transport = InProcessTransport(cluster)
+        async with KubeClient(config_of(cluster), transport=transport) as client:
             await install_definitions(client, "fluxqueue-system")
             yield client
 

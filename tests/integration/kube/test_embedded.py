@@ -17,8 +17,8 @@ from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.informer import Informer, Object
 from fluxqueue.kube.lease import LeaseElector
 from fluxqueue.kube.resources import CONFIGMAPS, LEASES, PODS
-from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig
-from fluxqueue.localcluster.inprocess import InProcessTransport
+from localcluster import LocalCluster, LocalClusterConfig
+from tests.support.clusters import InProcessTransport, config_of
 from tests.support.waiting import WAIT_S, eventually
 
 QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
@@ -31,7 +31,7 @@ async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         path = tmp_path / "kubeconfig"
         cluster.write_kubeconfig(path)
         config = load_kubeconfig(str(path))
-        transport = InProcessTransport(cluster.server) if request.param == "in-process" else None
+        transport = InProcessTransport(cluster) if request.param == "in-process" else None
         async with KubeClient(config, transport=transport) as made:
             yield made
 
@@ -201,7 +201,7 @@ async def test_informer_survives_a_restart_of_the_server(tmp_path: Path) -> None
 
     async with LocalCluster(config) as cluster:
         port = cluster.server.port
-        client = KubeClient(cluster.client_config(), timeout_s=30)
+        client = KubeClient(config_of(cluster), timeout_s=30)
         await client.create(CONFIGMAPS, "default", _map("stays"))
         await client.create(CONFIGMAPS, "default", _map("goes"))
         informer = Informer(

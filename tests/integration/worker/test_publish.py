@@ -15,11 +15,11 @@ from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
-from fluxqueue.localcluster.cluster import LocalCluster
-from fluxqueue.localcluster.inprocess import InProcessTransport
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.publish import publish_statuses, write_status
 from fluxqueue.workload.labels import OWN_NAMESPACE
+from localcluster import LocalCluster
+from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import Rows, cpu_node
 from tests.support.workers import QUIET, make_job, rows_of
 
@@ -60,7 +60,7 @@ async def cluster() -> Any:
 
 
 def _client(cluster: LocalCluster, kind: type[Any]) -> Any:
-    return kind(cluster.client_config(), transport=InProcessTransport(cluster.server))
+    return kind(config_of(cluster), transport=InProcessTransport(cluster))
 
 
 def _context(rows: Rows, client: KubeClient) -> WorkerContext:

@@ -12,9 +12,9 @@ import pytest_asyncio
 from fluxqueue.db import retention
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
-from fluxqueue.localcluster.cluster import LocalCluster
-from fluxqueue.localcluster.inprocess import InProcessTransport
 from fluxqueue.localpg import LocalPostgres
+from localcluster import LocalCluster
+from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import Rows, cpu_node, workload
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET, is_released, rows_of, submit, ungated_to, worker
@@ -30,8 +30,8 @@ async def cluster() -> AsyncIterator[LocalCluster]:
 @pytest_asyncio.fixture
 async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
     """A client without faults."""
-    transport = InProcessTransport(cluster.server)
-    async with KubeClient(cluster.client_config(), transport=transport) as client:
+    transport = InProcessTransport(cluster)
+    async with KubeClient(config_of(cluster), transport=transport) as client:
         yield client
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from localcluster.nodes.pod_simulation import script_of
 
 from fluxqueue.demo.manifests import (
     BATCH_CORES,
@@ -13,7 +14,6 @@ from fluxqueue.demo.manifests import (
     pi_scene,
     retry_scene,
 )
-from fluxqueue.localcluster.controllers.pod_simulation import script_of
 from fluxqueue.workload import batch
 
 SCENES = [pi_scene(), retry_scene(), batch_scene(200, 2026)]

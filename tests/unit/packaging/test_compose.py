@@ -70,6 +70,11 @@ def test_compose_takes_the_file_and_reads_it_as_we_do(environ: dict[str, str]) -
 def test_every_command_is_one_of_ours(name: str) -> None:
     """Sub-command, options and arguments parse; nothing is executed."""
     words = compose.command_line(OURS[name])
+    if words[:3] == ["python", "-m", "localcluster"]:
+        from localcluster.__main__ import parse
+
+        assert parse(words[3:]).port == 6443
+        return
     if words[0].endswith("/python"):
         from webhook.__main__ import _parse
 
@@ -167,6 +172,7 @@ def test_images_are_those_of_the_chart() -> None:
     values: dict[str, Any] = yaml.safe_load(text)
     registry, server = values["image"]["registry"], values["postgres"]["image"]
     wanted = {f"{registry}/{part['image']['repository']}" for part in (values, values["webhook"])}
+    wanted |= {f"{registry}/converged-computing/localcluster"}  # not the chart's: for trying out
     assert {one["image"].rpartition(":")[0] for one in OURS.values()} == wanted
     assert SERVICES["postgres"]["image"] == (
         f"{server['registry']}/{server['repository']}:{server['tag']}"

@@ -209,11 +209,12 @@ def is_ignored(path: str) -> bool:
     return verdict
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+@pytest.mark.parametrize("folder", [ROOT, ROOT / "localcluster"], ids=["fluxqueue", "localcluster"])
+def test_hadolint_has_nothing_to_say(folder: Path) -> None:
     """All its rules; none is switched off."""
-    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    text = (folder / "Dockerfile").read_text(encoding="utf-8")
     assert "hadolint ignore" not in text
-    _run_clean(tool("hadolint"), str(ROOT / "Dockerfile"))
+    _run_clean(tool("hadolint"), str(folder / "Dockerfile"))
 
 
 @pytest.mark.parametrize("script", ["images/assemble", ".ci/run", ".ci/quickstart"])

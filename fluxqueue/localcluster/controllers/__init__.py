@@ -1,5 +1,0 @@
-"""The controllers, scheduler and nodes of the embedded cluster.
-
-They reach the API only through ``fluxqueue.kube``, so each of them could run against a real API
-server as well. Decisions are pure functions in modules of their own; loops around them are thin.
-"""

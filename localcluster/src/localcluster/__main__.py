@@ -1,0 +1,155 @@
+"""``localcluster``: a cluster in the foreground until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from localcluster.client.access import read_kubeconfig
+from localcluster.cluster import LocalCluster, LocalClusterConfig
+from localcluster.errors import LocalClusterError
+from localcluster.loops.options import ControllerOptions
+from localcluster.nodes.shape import NodeShape
+from localcluster.nodes.simulated import SimulatedNodes
+
+DESCRIPTION = "a simulated Kubernetes cluster, until Ctrl-C or SIGTERM"
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line (of this process, by default)."""
+    parser = argparse.ArgumentParser(prog="localcluster", description=DESCRIPTION)
+    parser.add_argument("--data-dir", type=Path, help="keep the cluster here (default: memory)")
+    parser.add_argument("--kubeconfig-out", type=Path, help="write an administrator's kubeconfig")
+    parser.add_argument("--nodes", type=int, default=3, help="number of nodes (default 3)")
+    parser.add_argument("--cpu", default="32", help="cpu of each node (default 32)")
+    parser.add_argument("--memory", default="128Gi", help="memory of each node (default 128Gi)")
+    parser.add_argument("--gpus", type=int, default=0, help="nvidia.com/gpu of each node")
+    parser.add_argument("--pods", type=int, default=110, help="pods per node (default 110)")
+    parser.add_argument(
+        "--node",
+        type=_shape,
+        action="append",
+        default=[],
+        metavar="NAME[,KEY=VALUE...]",
+        help="a further node; cpu, memory, gpus and pods shape it, any other key is a label",
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on, or a name of this machine; the kubeconfig names it too "
+        "(default 127.0.0.1)",
+    )
+    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any)")
+    parser.add_argument(
+        "--quick", action="store_true", help="shorten Kubernetes' waiting times (back-off ...)"
+    )
+    parser.add_argument(
+        "--node-grace",
+        type=float,
+        metavar="SECONDS",
+        help="silence after which a node counts as lost (default 40, with --quick 8)",
+    )
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument(
+        "--api-only", action="store_true", help="the API server: no controllers, no nodes"
+    )
+    only.add_argument(
+        "--join",
+        type=Path,
+        metavar="KUBECONFIG",
+        help="the nodes: let them join this control plane, which has no kubelets of its own",
+    )
+    return parser.parse_args(arguments)
+
+
+def _shape(text: str) -> NodeShape:
+    """Read ``pi-1,cpu=16,memory=64Gi,tier=demo``."""
+    name, *pairs = text.split(",")
+    given: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not (key and separator):
+            raise argparse.ArgumentTypeError(f"{pair!r} in {text!r} is not KEY=VALUE")
+        given[key] = value
+    try:
+        return NodeShape(
+            name,
+            cpu=given.pop("cpu", "32"),
+            memory=given.pop("memory", "128Gi"),
+            gpus=int(given.pop("gpus", "0")),
+            pods=int(given.pop("pods", "110")),
+            labels=given,
+        )
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: gpus and pods are whole numbers") from error
+
+
+def _options(arguments: argparse.Namespace) -> ControllerOptions:
+    options = ControllerOptions.quick() if arguments.quick else ControllerOptions()
+    if arguments.node_grace is None:
+        return options
+    return dataclasses.replace(options, node_grace_s=arguments.node_grace)
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, done.set)
+    shapes = [
+        NodeShape(
+            f"node-{number}",
+            cpu=arguments.cpu,
+            memory=arguments.memory,
+            gpus=arguments.gpus,
+            pods=arguments.pods,
+        )
+        for number in range(1, arguments.nodes + 1)
+    ]
+    shapes += arguments.node
+    if arguments.join is not None:
+        access = read_kubeconfig(arguments.join)
+        async with SimulatedNodes(access, shapes, _options(arguments)):
+            _say(f"ready {access.server}")
+            await done.wait()
+        return
+    is_whole = not arguments.api_only
+    config = LocalClusterConfig(
+        data_dir=arguments.data_dir,
+        host=arguments.host,
+        port=arguments.port,
+        nodes=shapes,
+        run_controllers=is_whole,
+        run_scheduler=is_whole,
+        run_nodes=is_whole,
+        options=_options(arguments),
+    )
+    async with LocalCluster(config) as cluster:
+        if arguments.kubeconfig_out is not None:
+            cluster.write_kubeconfig(arguments.kubeconfig_out)
+        _say(f"ready {cluster.url}")
+        await done.wait()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Parse the arguments and run."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+    try:
+        asyncio.run(_run(parse()))
+    except (LocalClusterError, OSError) as error:
+        sys.exit(f"localcluster: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""ttlSecondsAfterFinished: finished Jobs are deleted in the foreground when their time is over."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from localcluster.client.resources import JOBS
+from localcluster.errors import Conflict, NotFound
+from localcluster.loops.context import Context
+from localcluster.loops.objects import condition_of, is_deleting, key_of, now, read_time, uid_of
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.obj import Obj
+
+COMPONENT = "ttl-after-finished-controller"
+
+
+def expires_at(job: Obj) -> datetime | None:
+    """When a Job is to be deleted; None while it runs or if it has no TTL."""
+    ttl_s = job["spec"].get("ttlSecondsAfterFinished")
+    if ttl_s is None:
+        return None
+    for kind in ("Complete", "Failed"):
+        condition = condition_of(job, kind)
+        if condition is not None and condition.get("status") == "True":
+            ended = read_time(condition.get("lastTransitionTime"))
+            return ended + timedelta(seconds=ttl_s) if ended is not None else None
+    return None
+
+
+class TtlController:
+    """Deletes Jobs whose TTL is over."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client_of(COMPONENT)
+        self._jobs = context.informers.get(JOBS)
+        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(COMPONENT, self._sync)
+        self._jobs.add_handler(self._changed)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._queue.start()
+
+    async def stop(self) -> None:
+        """Stop working."""
+        await self._queue.stop()
+
+    def _changed(self, _old: Obj | None, new: Obj | None) -> None:
+        if new is not None and not is_deleting(new) and expires_at(new) is not None:
+            self._queue.add(key_of(new))
+
+    async def _sync(self, key: tuple[str, str]) -> None:
+        job = self._jobs.get(*key)
+        if job is None or is_deleting(job):
+            return
+        due = expires_at(job)
+        if due is None:
+            return
+        left_s = (due - now()).total_seconds()
+        if left_s > 0:
+            self._queue.add_after(key, left_s)
+            return
+        try:
+            await self._client.delete(JOBS, *key, uid=uid_of(job), propagation="Foreground")
+        except (NotFound, Conflict):
+            return

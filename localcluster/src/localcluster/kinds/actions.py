@@ -1,0 +1,238 @@
+"""What happens behind pods/binding, pods/eviction, serviceaccounts/token and the reviews.
+
+Called by ``api`` through :class:`registry.Subresource.handler` and ``ResourceInfo.create_only``.
+Access is always allowed in the embedded cluster, and each answer says so.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from localcluster.kinds.registry import RequestContext, UserInfo
+from localcluster.obj import Obj
+from localcluster.types.label_match import match_label_selector
+from localcluster.types.refusals import (
+    INVALID,
+    FieldError,
+    StatusError,
+    bad_request,
+    conflict,
+    invalid,
+    not_served,
+)
+
+ALWAYS_ALLOWED = "the embedded cluster allows everything; RBAC is not enforced"
+
+
+class Tokens(Protocol):
+    """Service-account tokens (``api.auth``)."""
+
+    def issue(self, account: Obj, spec: Obj) -> tuple[str, str]:
+        """A token for a ServiceAccount and the time it expires (RFC 3339)."""
+
+    def review(self, token: str, audiences: list[str]) -> UserInfo | str:
+        """The user of a token, or why it is not one."""
+
+
+def bind_pod(body: Obj, pod: Obj, ctx: RequestContext) -> Obj:
+    """Assign a pod to a node: sets nodeName, PodScheduled=True, copies annotations and labels."""
+    meta = body.get("metadata") or {}
+    name = pod["metadata"]["name"]
+    if meta.get("name") and meta["name"] != name:
+        raise bad_request("name in URL does not match name in Binding object")
+    target = body.get("target") or {}
+    if not target.get("name"):
+        raise StatusError(500, "", "target.name: Required value")
+    uid = meta.get("uid")
+    if uid and uid != pod["metadata"]["uid"]:
+        raise conflict(
+            "",
+            "pods",
+            name,
+            f"StorageError: invalid object, Code: 4, Key: /registry/pods/"
+            f"{pod['metadata']['namespace']}/{name}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+            f"{pod['metadata']['uid']}",
+        )
+    spec = pod["spec"]
+    if pod["metadata"].get("deletionTimestamp"):
+        text = f"pod {name} is being deleted, cannot be assigned to a host"
+        raise conflict("", "pods/binding", name, text)
+    if spec.get("nodeName"):
+        text = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+        raise conflict("", "pods/binding", name, text)
+    if spec.get("schedulingGates"):
+        raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
+    spec["nodeName"] = target["name"]
+    for key in ("annotations", "labels"):
+        if meta.get(key):
+            pod["metadata"].setdefault(key, {}).update(meta[key])
+    _set_scheduled(pod, ctx)
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _set_scheduled(pod: Obj, ctx: RequestContext) -> None:
+    conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+    fresh = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": ctx.now,
+    }
+    for index, condition in enumerate(conditions):
+        if condition.get("type") == "PodScheduled":
+            conditions[index] = fresh
+            return
+    conditions.append(fresh)
+
+
+def check_eviction(body: Obj, pod: Obj, ctx: RequestContext) -> Obj:
+    """Refuse (429) when a budget forbids it; mark the pod as disrupted."""
+    meta = body.get("metadata") or {}
+    name = pod["metadata"]["name"]
+    if meta.get("name") and meta["name"] != name:
+        raise bad_request("name in URL does not match name in Eviction object")
+    is_active = (pod.get("status") or {}).get("phase") == "Running"
+    labels = pod["metadata"].get("labels") or {}
+    for budget in ctx.reader.list("policy", "poddisruptionbudgets", ctx.namespace):
+        if is_active and match_label_selector(budget["spec"].get("selector"), labels):
+            _check_budget(budget)
+    if is_active:
+        _add_disruption(pod, ctx)
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _check_budget(budget: Obj) -> None:
+    status = budget.get("status") or {}
+    if status.get("disruptionsAllowed", 0) > 0:
+        return
+    message = (
+        f"The disruption budget {budget['metadata']['name']} needs "
+        f"{status.get('desiredHealthy', 0)} healthy pods and has "
+        f"{status.get('currentHealthy', 0)} currently"
+    )
+    raise StatusError(
+        429,
+        "TooManyRequests",
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+        details={"causes": [{"reason": "DisruptionBudget", "message": message}]},
+    )
+
+
+def _add_disruption(pod: Obj, ctx: RequestContext) -> None:
+    conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+    if any(c.get("type") == "DisruptionTarget" for c in conditions):
+        return
+    conditions.append(
+        {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": ctx.now,
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+        }
+    )
+
+
+class Reviews:
+    """The create-only resources of authentication and authorization."""
+
+    def __init__(self, tokens: Tokens | None) -> None:
+        self._tokens = tokens
+
+    def token(self, body: Obj, account: Obj, ctx: RequestContext) -> Obj:
+        """serviceaccounts/token: a TokenRequest with its token."""
+        spec = body.setdefault("spec", {})
+        seconds = spec.get("expirationSeconds", 3600)
+        if seconds < 600:
+            text = "may not specify a duration less than 10 minutes"
+            error = FieldError(INVALID, "spec.expirationSeconds", seconds, text)
+            raise invalid("authentication.k8s.io", "TokenRequest", "", [error])
+        if self._tokens is None:
+            raise not_served("service-account tokens")
+        spec["expirationSeconds"] = seconds
+        spec.setdefault("audiences", ["https://kubernetes.default.svc"])
+        spec.setdefault("boundObjectRef", None)
+        token, expires = self._tokens.issue(account, spec)
+        meta = account["metadata"]
+        return {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {
+                "name": meta["name"],
+                "namespace": meta["namespace"],
+                "uid": meta["uid"],
+                "creationTimestamp": ctx.now,
+            },
+            "spec": spec,
+            "status": {"token": token, "expirationTimestamp": expires},
+        }
+
+    def token_review(self, body: Obj, ctx: RequestContext) -> Obj:
+        """TokenReview: who holds this token."""
+        if self._tokens is None:
+            raise not_served("token reviews")
+        spec = body.get("spec") or {}
+        found = self._tokens.review(spec.get("token", ""), spec.get("audiences") or [])
+        if isinstance(found, str):
+            body["status"] = {"user": {}, "error": found}
+        else:
+            body["status"] = {
+                "authenticated": True,
+                "user": user_object(found),
+                "audiences": spec.get("audiences") or ["https://kubernetes.default.svc"],
+            }
+        return body
+
+    @staticmethod
+    def who_am_i(body: Obj, ctx: RequestContext) -> Obj:
+        """SelfSubjectReview."""
+        body["metadata"] = {"creationTimestamp": ctx.now}
+        body["status"] = {"userInfo": user_object(ctx.user)}
+        return body
+
+    @staticmethod
+    def access(body: Obj, ctx: RequestContext) -> Obj:
+        """Self-, Local- and SubjectAccessReview: always yes, and it says so."""
+        spec = body.get("spec") or {}
+        errors: list[FieldError] = []
+        kind = body.get("kind", "")
+        if kind != "SelfSubjectAccessReview" and not spec.get("user") and not spec.get("groups"):
+            text = "at least one of user or group must be specified"
+            errors.append(FieldError(INVALID, "spec.user", "", text))
+        resource = spec.get("resourceAttributes")
+        if (resource is None) == (spec.get("nonResourceAttributes") is None):
+            text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            errors.append(FieldError(INVALID, "spec.resourceAttributes", resource, text))
+        if kind == "LocalSubjectAccessReview" and resource is not None:
+            namespace = resource.get("namespace", "")
+            if namespace != ctx.namespace:
+                path = "spec.resourceAttributes.namespace"
+                errors.append(FieldError(INVALID, path, namespace, "must match metadata.namespace"))
+        if errors:
+            raise invalid("authorization.k8s.io", "", "", errors)
+        body["status"] = {"allowed": True, "reason": ALWAYS_ALLOWED}
+        return body
+
+    @staticmethod
+    def rules(body: Obj, ctx: RequestContext) -> Obj:
+        """SelfSubjectRulesReview: everything on everything."""
+        body["status"] = {
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": False,
+        }
+        return body
+
+
+def user_object(user: UserInfo) -> Obj:
+    """``authentication/v1.UserInfo``."""
+    shown: Obj = {"username": user.username}
+    if user.uid:
+        shown["uid"] = user.uid
+    if user.groups:
+        shown["groups"] = list(user.groups)
+    if user.extra:
+        shown["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return shown

@@ -1,0 +1,402 @@
+"""Strategies of the small core/v1 kinds: Namespace, Node, ConfigMap, Secret, Service ...
+
+Pods have a module of their own; events are in ``events``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from localcluster.kinds.meta import immutable
+from localcluster.kinds.podspec_rules import not_negative, unsupported
+from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.strategy import BaseStrategy
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.refusals import (
+    DUPLICATE,
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    FieldError,
+)
+
+_TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_CONTENT_MAX_BYTES = 1024 * 1024
+
+
+class NamespaceStrategy(BaseStrategy):
+    """core/v1 Namespace; ``spec.finalizers`` change only through /finalize."""
+
+    type_name = "Namespace"
+    is_namespaced = False
+    has_status = True
+    name_rule = staticmethod(names.dns_label)
+
+    def default(self, obj: Obj) -> None:
+        """The name is also a label."""
+        name = obj["metadata"].get("name")
+        if name:
+            labels = obj["metadata"].setdefault("labels", {})
+            labels["kubernetes.io/metadata.name"] = name
+
+    def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
+        """Active, with the finalizer of the namespace controller."""
+        super().prepare_create(obj, ctx)
+        self.default(obj)
+        obj["status"] = {"phase": "Active"}
+        finalizers = obj["spec"].get("finalizers") or []
+        obj["spec"]["finalizers"] = (
+            finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]
+        )
+
+    def prepare_update(self, new: Obj, old: Obj, subresource: str, ctx: RequestContext) -> None:
+        """Main path keeps spec.finalizers and status; /finalize changes only the finalizers."""
+        if subresource == "finalize":
+            new["status"] = old.get("status", {})
+            return
+        super().prepare_update(new, old, subresource, ctx)
+        kept = (old.get("spec") or {}).get("finalizers")
+        new["spec"] = {"finalizers": kept} if kept else {}
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """The metadata rules are all there is."""
+        return []
+
+
+class NodeStrategy(BaseStrategy):
+    """core/v1 Node; unlike others it keeps the status of the POST."""
+
+    type_name = "Node"
+    is_namespaced = False
+    has_status = True
+
+    def default(self, obj: Obj) -> None:
+        """podCIDR and podCIDRs say the same."""
+        spec = obj["spec"]
+        if spec.get("podCIDR") and not spec.get("podCIDRs"):
+            spec["podCIDRs"] = [spec["podCIDR"]]
+
+    def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
+        """Keep the status; allocatable follows capacity."""
+        obj["metadata"].pop("generation", None)
+        status = obj["status"]
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Taints: keys, effects, no duplicates (under metadata.taints, as in the original)."""
+        errors: list[FieldError] = []
+        seen: set[tuple[str, str]] = set()
+        for index, taint in enumerate(obj["spec"].get("taints") or ()):
+            at = f"metadata.taints[{index}]"
+            key, effect = taint.get("key", ""), taint.get("effect", "")
+            errors += [FieldError(INVALID, f"{at}.key", key, t) for t in names.qualified_name(key)]
+            errors += [
+                FieldError(INVALID, f"{at}.value", taint["value"], t)
+                for t in names.label_value(taint.get("value", ""))
+            ]
+            if not effect:
+                errors.append(FieldError(REQUIRED, f"{at}.effect", None, ""))
+            elif effect not in _TAINT_EFFECTS:
+                errors.append(unsupported(f"{at}.effect", effect, _TAINT_EFFECTS))
+            if (key, effect) in seen:
+                errors.append(FieldError(DUPLICATE, at, taint, ""))
+            seen.add((key, effect))
+        return errors
+
+    def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
+        """providerID and podCIDRs may be set once; rules are applied twice (both causes listed)."""
+        errors = self.validate(new, ctx)
+        errors = errors + errors
+        before, after = old["spec"], new["spec"]
+        if before.get("providerID") and after.get("providerID") != before["providerID"]:
+            text = 'node updates may not change providerID except from "" to valid'
+            errors.append(FieldError(FORBIDDEN, "spec.providerID", None, text))
+        if before.get("podCIDRs") and after.get("podCIDRs") != before["podCIDRs"]:
+            text = 'node updates may not change podCIDR except from "" to valid'
+            errors.append(FieldError(FORBIDDEN, "spec.podCIDRs", None, text))
+        return errors
+
+
+class ConfigMapStrategy(BaseStrategy):
+    """core/v1 ConfigMap."""
+
+    type_name = "ConfigMap"
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Keys, and one namespace of keys for data and binaryData."""
+        return _validate_keys(obj, ("data", "binaryData"))
+
+    def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Immutable ones stay as they are."""
+        return self.validate(new, ctx) + _validate_immutable_flag(new, old, ("data", "binaryData"))
+
+
+class SecretStrategy(BaseStrategy):
+    """core/v1 Secret; ``stringData`` is folded into ``data``."""
+
+    type_name = "Secret"
+
+    def default(self, obj: Obj) -> None:
+        """Type Opaque; stringData wins over data."""
+        obj.setdefault("type", "Opaque")
+        texts = obj.pop("stringData", None)
+        if texts:
+            data = obj.setdefault("data", {})
+            for key, text in texts.items():
+                data[key] = base64.b64encode(text.encode()).decode()
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Keys, base64, and the keys that a type requires."""
+        errors = _validate_keys(obj, ("data",))
+        data = obj.get("data") or {}
+        for key in sorted(data):
+            try:
+                base64.b64decode(data[key], validate=True)
+            except (binascii.Error, ValueError):
+                errors.append(FieldError(INVALID, f"data[{key}]", "<secret>", "not valid base64"))
+        if obj.get("type") == "kubernetes.io/tls":
+            errors += [
+                FieldError(REQUIRED, f"data[{key}]", None, "")
+                for key in ("tls.crt", "tls.key")
+                if key not in data
+            ]
+        return errors
+
+    def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
+        """The type is immutable."""
+        errors = self.validate(new, ctx)
+        if new.get("type") != old.get("type"):
+            errors.append(immutable("type", new.get("type")))
+        return errors + _validate_immutable_flag(new, old, ("data",))
+
+
+def _validate_keys(obj: Obj, sections: tuple[str, ...]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    total = 0
+    for section in sections:
+        for key, value in sorted((obj.get(section) or {}).items()):
+            total += len(value)
+            errors += [
+                FieldError(INVALID, f"{section}[{key}]", key, t) for t in names.config_map_key(key)
+            ]
+    if total > _CONTENT_MAX_BYTES:
+        text = f"may not be more than {_CONTENT_MAX_BYTES} bytes"
+        errors.append(FieldError("FieldValueTooLong", "", None, text))
+    return errors
+
+
+def _validate_immutable_flag(new: Obj, old: Obj, sections: tuple[str, ...]) -> list[FieldError]:
+    if not old.get("immutable"):
+        return []
+    text = "field is immutable when `immutable` is set"
+    errors: list[FieldError] = []
+    if not new.get("immutable"):
+        errors.append(FieldError(FORBIDDEN, "immutable", None, text))
+    errors += [
+        FieldError(FORBIDDEN, key, None, text) for key in sections if new.get(key) != old.get(key)
+    ]
+    return errors
+
+
+class ServiceAccountStrategy(BaseStrategy):
+    """core/v1 ServiceAccount."""
+
+    type_name = "ServiceAccount"
+
+
+class ServiceStrategy(BaseStrategy):
+    """core/v1 Service: stored with its defaults; nothing routes traffic here."""
+
+    type_name = "Service"
+    has_status = True
+    name_rule = staticmethod(names.dns_label_1035)
+
+    def default(self, obj: Obj) -> None:
+        """ClusterIP without an address from a pool: headless unless one was asked for."""
+        spec = obj["spec"]
+        spec.setdefault("type", "ClusterIP")
+        spec.setdefault("sessionAffinity", "None")
+        if spec["type"] != "ExternalName":
+            spec.setdefault("clusterIP", "None")
+            spec.setdefault("clusterIPs", [spec["clusterIP"]])
+            spec.setdefault("internalTrafficPolicy", "Cluster")
+            spec.setdefault("ipFamilies", ["IPv4"])
+            spec.setdefault("ipFamilyPolicy", "SingleStack")
+        for port in spec.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+            if port.get("targetPort") in (None, 0, ""):
+                port["targetPort"] = port.get("port", 0)
+
+    def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
+        """An empty load balancer status."""
+        super().prepare_create(obj, ctx)
+        obj["status"] = {"loadBalancer": {}}
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Type and ports."""
+        spec = obj["spec"]
+        types = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+        errors: list[FieldError] = []
+        if spec.get("type") not in types:
+            errors.append(unsupported("spec.type", spec.get("type"), types))
+        ports = spec.get("ports") or []
+        if not ports and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
+            errors.append(FieldError(REQUIRED, "spec.ports", None, ""))
+        for index, port in enumerate(ports):
+            number = port.get("port", 0)
+            if not 1 <= number <= 65535:
+                text = "must be between 1 and 65535, inclusive"
+                errors.append(FieldError(INVALID, f"spec.ports[{index}].port", number, text))
+            if len(ports) > 1 and not port.get("name"):
+                errors.append(FieldError(REQUIRED, f"spec.ports[{index}].name", None, ""))
+        return errors
+
+
+class ClaimStrategy(BaseStrategy):
+    """core/v1 PersistentVolumeClaim: stored; nothing provisions volumes here."""
+
+    type_name = "PersistentVolumeClaim"
+    has_status = True
+
+    def default(self, obj: Obj) -> None:
+        """File systems."""
+        obj["spec"].setdefault("volumeMode", "Filesystem")
+
+    def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
+        """Pending."""
+        super().prepare_create(obj, ctx)
+        obj["status"] = {"phase": "Pending"}
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Access modes and a size."""
+        spec = obj["spec"]
+        errors: list[FieldError] = []
+        if not spec.get("accessModes"):
+            text = "at least 1 access mode is required"
+            errors.append(FieldError(REQUIRED, "spec.accessModes", None, text))
+        if "storage" not in (spec.get("resources") or {}).get("requests", {}):
+            errors.append(FieldError(REQUIRED, "spec.resources[storage]", None, ""))
+        return errors
+
+
+class LeaseStrategy(BaseStrategy):
+    """coordination.k8s.io/v1 Lease; a PUT must carry a resourceVersion."""
+
+    type_name = "Lease"
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Duration and transitions."""
+        spec = obj["spec"]
+        errors: list[FieldError] = []
+        duration = spec.get("leaseDurationSeconds")
+        if duration is not None and duration <= 0:
+            errors.append(
+                FieldError(INVALID, "spec.leaseDurationSeconds", duration, "must be greater than 0")
+            )
+        return errors + not_negative("spec.leaseTransitions", spec.get("leaseTransitions"))
+
+    def allows_unconditional_update(self) -> bool:
+        """Leader election must not overwrite blindly."""
+        return False
+
+
+SYSTEM_PRIORITIES = {
+    "system-cluster-critical": (
+        2_000_000_000,
+        (
+            "Used for system critical pods that must run in the cluster, but can be moved to "
+            "another node if necessary."
+        ),
+    ),
+    "system-node-critical": (
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+}
+_USER_PRIORITY_MAX = 1_000_000_000
+
+
+class PriorityClassStrategy(BaseStrategy):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    type_name = "PriorityClass"
+    is_namespaced = False
+    has_generation = True
+
+    def default(self, obj: Obj) -> None:
+        """Preempts lower priorities."""
+        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+    def generation_relevant(self, obj: Obj) -> Any:
+        """Nothing that may change counts."""
+        return None
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """System names and the highest value are reserved."""
+        name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+        if name.startswith("system-"):
+            if SYSTEM_PRIORITIES.get(name, (None,))[0] == value:
+                return []
+            text = (
+                "priority class names with 'system-' prefix are reserved for system use only. "
+                f"error: {name} is not a known system priority class"
+            )
+            return [FieldError(FORBIDDEN, "metadata.name", None, text)]
+        if value > _USER_PRIORITY_MAX:
+            text = f"maximum allowed value of a user defined priority is {_USER_PRIORITY_MAX}"
+            return [FieldError(FORBIDDEN, "value", None, text)]
+        return []
+
+    def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Value and preemption policy are immutable."""
+        errors: list[FieldError] = []
+        if new.get("value") != old.get("value"):
+            errors.append(FieldError(FORBIDDEN, "value", None, "may not be changed in an update."))
+        if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
+            errors.append(immutable("preemptionPolicy", new.get("preemptionPolicy")))
+        return errors
+
+
+class RbacStrategy(BaseStrategy):
+    """rbac.authorization.k8s.io/v1: stored so that manifests apply; nothing is enforced."""
+
+    name_rule = staticmethod(names.path_segment)
+
+    def __init__(self, type_name: str, is_namespaced: bool) -> None:
+        self.type_name = type_name
+        self.is_namespaced = is_namespaced
+        super().__init__()
+
+    def default(self, obj: Obj) -> None:
+        """apiGroup of subjects and role references."""
+        if "roleRef" in obj and not obj["roleRef"].get("apiGroup"):
+            obj["roleRef"]["apiGroup"] = "rbac.authorization.k8s.io"
+        for subject in obj.get("subjects") or ():
+            if subject.get("kind") in ("User", "Group"):
+                subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
+
+    def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
+        """A binding keeps its role."""
+        if new.get("roleRef") != old.get("roleRef"):
+            return [FieldError(INVALID, "roleRef", new.get("roleRef"), "cannot change roleRef")]
+        return []
+
+
+class BudgetStrategy(BaseStrategy):
+    """policy/v1 PodDisruptionBudget."""
+
+    type_name = "PodDisruptionBudget"
+    has_status = True
+    has_generation = True
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """At most one of the two limits."""
+        spec = obj["spec"]
+        if "minAvailable" in spec and "maxUnavailable" in spec:
+            text = "minAvailable and maxUnavailable cannot be both set"
+            return [FieldError(INVALID, "spec", spec, text)]
+        return []

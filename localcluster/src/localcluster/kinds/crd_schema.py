@@ -1,0 +1,364 @@
+"""Structural schemas of CRDs: pruning, defaulting, validation, and the node for merges and apply.
+
+A :class:`StructuralSchema` is built once per served version.  Texts of errors are those of the
+real server (``apiextensions-apiserver``, ``kube-openapi/validation``).  Pure.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from localcluster.kinds.podspec_rules import unsupported
+from localcluster.obj import Obj
+from localcluster.types.cel import CelError, Eval, compile_expression
+from localcluster.types.refusals import (
+    DUPLICATE,
+    INVALID,
+    NOT_SUPPORTED,
+    OMIT,
+    REQUIRED,
+    TOO_LONG,
+    TOO_MANY,
+    TYPE_INVALID,
+    FieldError,
+)
+from localcluster.types.schema import ANY, Node
+
+MISSING: Any = object()
+NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation"
+)
+_BLOCKING = frozenset({REQUIRED, NOT_SUPPORTED, TOO_LONG, TOO_MANY, TYPE_INVALID})
+RULE_VARIABLES = frozenset({"self", "oldSelf"})
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
+_INT_OR_STRING = "x-kubernetes-int-or-string"
+
+
+def json_type(value: Any) -> str:
+    """The schema word for a JSON value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+class Rule:
+    """One ``x-kubernetes-validations`` entry, compiled."""
+
+    def __init__(self, rule: Obj) -> None:
+        text = str(rule.get("rule", ""))
+        self.evaluate: Eval = compile_expression(text, RULE_VARIABLES)
+        self.is_transition = re.search(r"\boldSelf\b", text) is not None
+        self.message = rule.get("message") or f"failed rule: {text}"
+        self.reason = rule.get("reason") or INVALID
+        self.text = text
+
+
+class StructuralSchema:
+    """One schema node with its children, ready to work on values."""
+
+    def __init__(self, schema: Obj) -> None:
+        self.schema = schema
+        self.type: str = schema.get("type", "")
+        self.is_nullable = bool(schema.get("nullable"))
+        self.is_int_or_string = bool(schema.get(_INT_OR_STRING))
+        self.preserves = bool(schema.get(_PRESERVE))
+        self.is_embedded = bool(schema.get("x-kubernetes-embedded-resource"))
+        self.properties = {k: StructuralSchema(s) for k, s in schema.get("properties", {}).items()}
+        items, more = schema.get("items"), schema.get("additionalProperties")
+        self.items = StructuralSchema(items) if isinstance(items, dict) else None
+        self.additional = StructuralSchema(more) if isinstance(more, dict) else None
+        self.allows_any_key = more is True
+        self.required: tuple[str, ...] = tuple(schema.get("required") or ())
+        self.has_default = "default" in schema
+        self.rules = [Rule(r) for r in schema.get("x-kubernetes-validations") or ()]
+        pattern = schema.get("pattern")
+        self.pattern = re.compile(pattern) if pattern else None
+        self.list_type: str = schema.get("x-kubernetes-list-type") or "atomic"
+        self.keys: tuple[str, ...] = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+
+    # -- shaping -----------------------------------------------------------------------------
+
+    def child(self, key: str) -> StructuralSchema | None:
+        """The schema below a key, or None."""
+        return self.properties.get(key) or self.additional
+
+    def prune(self, value: Any, path: str, unknown: list[str]) -> None:
+        """Drop fields that are not specified; their paths are added to ``unknown``."""
+        if isinstance(value, dict):
+            for key in sorted(value):
+                where = f"{path}.{key}" if path else key
+                child = self.child(key)
+                if child is not None:
+                    child.prune(value[key], where, unknown)
+                elif self.is_embedded and key in ("apiVersion", "kind", "metadata"):
+                    continue
+                elif not self.preserves and not self.allows_any_key:
+                    unknown.append(where)
+                    del value[key]
+        elif isinstance(value, list) and self.items is not None:
+            for index, item in enumerate(value):
+                self.items.prune(item, f"{path}[{index}]", unknown)
+
+    def default(self, value: Any) -> None:
+        """Fill in defaults below ``value``; null where it is not allowed counts as unset."""
+        if isinstance(value, dict):
+            for key, child in self.properties.items():
+                if value.get(key, MISSING) is None and not child.is_nullable:
+                    del value[key]
+                if key not in value and child.has_default:
+                    value[key] = copy.deepcopy(child.schema["default"])
+                if key in value:
+                    child.default(value[key])
+            if self.additional is not None:
+                for key, item in value.items():
+                    if key not in self.properties:
+                        self.additional.default(item)
+        elif isinstance(value, list) and self.items is not None:
+            for item in value:
+                self.items.default(item)
+
+    # -- judging -------------------------------------------------------------------------------
+
+    def validate(
+        self, value: Any, old: Any, path: str, *, name: str | None = None
+    ) -> list[FieldError]:
+        """All broken rules; what did not change since ``old`` (MISSING for none) is let through.
+
+        ``name`` is the path as the messages show it (without "status." on /status).
+        """
+        errors = list(self._check(value, old, path, path if name is None else name))
+        if any(error.type in _BLOCKING for error in errors):
+            errors.append(FieldError(INVALID, "<nil>", None, NOT_CHECKED))
+            return errors
+        return errors + list(self._check_rules(value, old, path))
+
+    def _check(self, value: Any, old: Any, path: str, name: str) -> Iterator[FieldError]:
+        if old is not MISSING and value == old:
+            return
+        if value is None and self.is_nullable:
+            return
+        wrong = list(self._check_type(value, path, name))
+        if wrong:
+            yield from wrong
+            return
+        yield from self._check_enum(value, path)
+        if isinstance(value, str):
+            yield from self._check_text(value, path, name)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield from self._check_number(value, path, name)
+        elif isinstance(value, list):
+            yield from self._check_list(value, old, path, name)
+        elif isinstance(value, dict):
+            yield from self._check_object(value, old, path, name)
+
+    def _check_type(self, value: Any, path: str, name: str) -> Iterator[FieldError]:
+        found = json_type(value)
+        if self.is_int_or_string:
+            if found not in ("integer", "string"):
+                yield _type_error(path, name, "integer,string", found)
+            return
+        wanted = self.type
+        if not wanted or found == wanted or (wanted == "number" and found == "integer"):
+            return
+        if wanted == "integer" and isinstance(value, float):
+            if value.is_integer():
+                return
+            form = self.schema.get("format")
+            if form in ("int32", "int64"):
+                yield _type_error(path, name, form, "float64")
+                text = f"Checked value must be of type integer with format {form} in {name}"
+                yield FieldError(INVALID, "<nil>", "", text)
+                return
+        yield _type_error(path, name, wanted, found)
+
+    def _check_enum(self, value: Any, path: str) -> Iterator[FieldError]:
+        allowed = self.schema.get("enum")
+        if allowed is not None and value not in allowed:
+            shown = tuple(a if isinstance(a, str) else orjson.dumps(a).decode() for a in allowed)
+            yield unsupported(path, value, shown)
+
+    def _check_text(self, value: str, path: str, name: str) -> Iterator[FieldError]:
+        longest, shortest = self.schema.get("maxLength"), self.schema.get("minLength")
+        if longest is not None and len(value) > longest:
+            yield FieldError(TOO_LONG, path, None, f"may not be more than {longest} bytes")
+        if shortest is not None and len(value) < shortest:
+            text = f"{name} in body should be at least {shortest} chars long"
+            yield FieldError(INVALID, path, value, text)
+        if self.pattern is not None and not self.pattern.search(value):
+            text = f"{name} in body should match '{self.pattern.pattern}'"
+            yield FieldError(INVALID, path, value, text)
+        if self.schema.get("format") == "date-time" and not _is_date_time(value):
+            text = f'{name} in body must be of type date-time: "{value}"'
+            yield FieldError(TYPE_INVALID, path, value, text)
+
+    def _check_number(self, value: float, path: str, name: str) -> Iterator[FieldError]:
+        low, high = self.schema.get("minimum"), self.schema.get("maximum")
+        below, above = self.schema.get("exclusiveMinimum"), self.schema.get("exclusiveMaximum")
+        if low is not None and (value < low or (below and value == low)):
+            word = "greater than" if below else "greater than or equal to"
+            text = f"{name} in body should be {word} {_plain(low)}"
+            yield FieldError(INVALID, path, value, text)
+        if high is not None and (value > high or (above and value == high)):
+            word = "less than" if above else "less than or equal to"
+            text = f"{name} in body should be {word} {_plain(high)}"
+            yield FieldError(INVALID, path, value, text)
+        factor = self.schema.get("multipleOf")
+        if factor and math.fmod(value, factor):
+            text = f"{name} in body should be a multiple of {_plain(factor)}"
+            yield FieldError(INVALID, path, value, text)
+        if self.schema.get("format") == "int32" and not -(2**31) <= value < 2**31:
+            text = f"Checked value must be of type integer with format int32 in {name}"
+            yield FieldError(INVALID, "<nil>", value, text)
+
+    def _check_list(self, value: list[Any], old: Any, path: str, name: str) -> Iterator[FieldError]:
+        most, least = self.schema.get("maxItems"), self.schema.get("minItems")
+        if most is not None and len(value) > most:
+            yield FieldError(TOO_MANY, path, None, f"{len(value)}: must have at most {most} items")
+        if least is not None and len(value) < least:
+            text = f"{name} in body should have at least {least} items"
+            yield FieldError(INVALID, path, len(value), text)
+        yield from self._check_duplicates(value, path)
+        if self.items is None:
+            return
+        for index, item in enumerate(value):
+            before = self._old_item(old, item)
+            at = f"[{index}]"
+            yield from self.items._check(item, before, path + at, name + at)
+
+    def _old_item(self, old: Any, item: Any) -> Any:
+        if not isinstance(old, list) or self.list_type != "map" or not isinstance(item, dict):
+            return MISSING
+        wanted = [item.get(k) for k in self.keys]
+        for other in old:
+            if isinstance(other, dict) and [other.get(k) for k in self.keys] == wanted:
+                return other
+        return MISSING
+
+    def _check_duplicates(self, value: list[Any], path: str) -> Iterator[FieldError]:
+        if self.list_type not in ("map", "set"):
+            return
+        seen: list[Any] = []
+        for index, item in enumerate(value):
+            key = item
+            if self.list_type == "map":
+                if not isinstance(item, dict):
+                    continue
+                key = {k: item[k] for k in self.keys if k in item}
+            if key in seen:
+                yield FieldError(DUPLICATE, f"{path}[{index}]", key, "")
+            seen.append(key)
+
+    def _check_object(self, value: Obj, old: Any, path: str, name: str) -> Iterator[FieldError]:
+        for key in self.required:
+            if value.get(key) is None and not self._may_be_null(key, value):
+                yield FieldError(REQUIRED, _join(path, key), None, "")
+        most, least = self.schema.get("maxProperties"), self.schema.get("minProperties")
+        if most is not None and len(value) > most:
+            text = f"{len(value)}: must have at most {most} items"
+            yield FieldError(TOO_MANY, path, None, text)
+        if least is not None and len(value) < least:
+            text = f"{name} in body should have at least {least} properties"
+            yield FieldError(INVALID, path, len(value), text)
+        before = old if isinstance(old, dict) else {}
+        for key, item in value.items():
+            child = self.child(key)
+            if child is None or (item is None and key in self.required and not child.is_nullable):
+                continue
+            earlier = before.get(key, MISSING)
+            yield from child._check(item, earlier, _join(path, key), _join(name, key))
+
+    def _may_be_null(self, key: str, value: Obj) -> bool:
+        child = self.child(key)
+        return key in value and child is not None and child.is_nullable
+
+    # -- rules of the author ---------------------------------------------------------------------
+
+    def _check_rules(self, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+        if value is None or (old is not MISSING and value == old):
+            return
+        for rule in self.rules:
+            if rule.is_transition and old is MISSING:
+                continue
+            error = _run_rule(rule, value, old, path)
+            if error is not None:
+                yield error
+        if isinstance(value, dict):
+            before = old if isinstance(old, dict) else {}
+            for key, item in value.items():
+                child = self.child(key)
+                if child is not None:
+                    yield from child._check_rules(item, before.get(key, MISSING), _join(path, key))
+        elif isinstance(value, list) and self.items is not None:
+            for index, item in enumerate(value):
+                yield from self.items._check_rules(
+                    item, self._old_item(old, item), f"{path}[{index}]"
+                )
+
+    # -- merging ---------------------------------------------------------------------------------
+
+    def node(self, *, is_root: bool = False) -> Node:
+        """The same schema as the API machinery wants it for apply."""
+        if self.is_int_or_string:
+            return Node("int-or-string")
+        if self.type == "array":
+            items = self.items.node() if self.items is not None else ANY
+            return Node("list", items=items, list_type=self.list_type, list_map_keys=self.keys)
+        if self.type == "object":
+            return self._object_node()
+        if self.type in ("string", "integer", "number", "boolean"):
+            return Node(self.type)
+        return ANY
+
+    def _object_node(self) -> Node:
+        map_type = self.schema.get("x-kubernetes-map-type") or "granular"
+        if self.additional is not None:
+            return Node("map", items=self.additional.node(), map_type=map_type)
+        fields = {key: child.node() for key, child in self.properties.items()}
+        return Node("object", map_type=map_type, preserve_unknown=self.preserves, _fields=fields)
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _type_error(path: str, name: str, wanted: str, found: str) -> FieldError:
+    text = f'{name} in body must be of type {wanted}: "{found}"'
+    return FieldError(TYPE_INVALID, path, found, text)
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if float(number).is_integer() else str(number)
+
+
+def _is_date_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return len(text) > 10
+
+
+def _run_rule(rule: Rule, value: Any, old: Any, path: str) -> FieldError | None:
+    shown = OMIT if isinstance(value, dict | list) else value
+    try:
+        holds = rule.evaluate({"self": value, "oldSelf": None if old is MISSING else old})
+    except CelError as error:
+        text = f"rule evaluation error: {error}: {rule.text}"
+        return FieldError(INVALID, path or "<nil>", shown, text)
+    return None if holds is True else FieldError(rule.reason, path or "<nil>", shown, rule.message)

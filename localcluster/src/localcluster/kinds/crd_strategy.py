@@ -1,0 +1,286 @@
+"""Strategy of CustomResourceDefinitions: defaults and validation of definitions.
+
+Rules and texts follow ``apiextensions-apiserver/pkg/apis/apiextensions/validation``.  What the
+embedded cluster cannot do (conversion webhooks, CEL beyond the subset) is refused here, loudly.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from localcluster.kinds.crd_schema import RULE_VARIABLES
+from localcluster.kinds.meta import immutable
+from localcluster.kinds.podspec_rules import unsupported
+from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.strategy import BaseStrategy
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.cel import CelSyntaxError, compile_expression
+from localcluster.types.jsonpath import JsonPathError, compile_path
+from localcluster.types.refusals import INVALID, REQUIRED, FieldError, Raw
+
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+
+
+class DefinitionStrategy(BaseStrategy):
+    """apiextensions.k8s.io/v1 CustomResourceDefinition."""
+
+    type_name = "CustomResourceDefinition"
+    is_namespaced = False
+    has_status = True
+    has_generation = True
+
+    def default(self, obj: Obj) -> None:
+        """Singular and list kind follow the kind; no conversion."""
+        spec = obj["spec"]
+        accepted = spec.setdefault("names", {})
+        kind = accepted.get("kind", "")
+        if kind:
+            accepted.setdefault("singular", kind.lower())
+            accepted.setdefault("listKind", f"{kind}List")
+        spec.setdefault("conversion", {}).setdefault("strategy", "None")
+
+    def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
+        """An empty status but for the stored version."""
+        obj["metadata"]["generation"] = 1
+        stored = [v["name"] for v in obj["spec"].get("versions") or () if v.get("storage")]
+        obj["status"] = {
+            "conditions": None,
+            "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": stored or None,
+        }
+
+    def prepare_update(self, new: Obj, old: Obj, subresource: str, ctx: RequestContext) -> None:
+        """A new storage version is added to those that have been stored."""
+        super().prepare_update(new, old, subresource, ctx)
+        status = dict(new.get("status") or {})
+        stored = list(status.get("storedVersions") or [])
+        for version in new["spec"].get("versions") or ():
+            if version.get("storage") and version["name"] not in stored:
+                stored.append(version["name"])
+        status["storedVersions"] = stored or None
+        new["status"] = status
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Name, scope, versions, schemas, columns."""
+        spec = obj["spec"]
+        wanted = f"{spec['names'].get('plural', '')}.{spec.get('group', '')}"
+        errors: list[FieldError] = []
+        if obj["metadata"].get("name") != wanted:
+            text = 'must be spec.names.plural+"."+spec.group'
+            errors.append(FieldError(INVALID, "metadata.name", obj["metadata"].get("name"), text))
+        errors += _validate_spec(spec)
+        if not (obj.get("status") or {}).get("storedVersions"):
+            text = "must have at least one stored version"
+            errors.append(FieldError(INVALID, "status.storedVersions", None, text))
+        return errors
+
+    def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Group, scope and accepted names stay."""
+        errors = self.validate(new, ctx)
+        for key in ("group", "scope"):
+            if new["spec"].get(key) != old["spec"].get(key):
+                errors.append(immutable(f"spec.{key}", new["spec"].get(key)))
+        for key in ("plural", "kind"):
+            if new["spec"]["names"].get(key) != old["spec"]["names"].get(key):
+                errors.append(immutable(f"spec.names.{key}", new["spec"]["names"].get(key)))
+        return errors
+
+
+def _validate_spec(spec: Obj) -> list[FieldError]:
+    errors: list[FieldError] = []
+    group = spec.get("group", "")
+    if not group:
+        errors.append(FieldError(REQUIRED, "spec.group", None, ""))
+    elif "." not in group:
+        text = "should be a domain with at least one dot"
+        errors.append(FieldError(INVALID, "spec.group", group, text))
+    else:
+        errors += [FieldError(INVALID, "spec.group", group, t) for t in names.dns_subdomain(group)]
+    scopes = ("Cluster", "Namespaced")
+    if not spec.get("scope"):
+        errors.append(FieldError(REQUIRED, "spec.scope", None, ""))
+    elif spec["scope"] not in scopes:
+        errors.append(unsupported("spec.scope", spec["scope"], scopes))
+    errors += _validate_versions(spec)
+    errors += _validate_names(spec["names"])
+    if spec["conversion"]["strategy"] != "None":
+        text = "the embedded cluster serves only strategy None"
+        path = "spec.conversion.strategy"
+        errors.append(FieldError(INVALID, path, spec["conversion"]["strategy"], text))
+    return errors
+
+
+def _validate_names(accepted: Obj) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for key in ("plural", "singular", "kind", "listKind"):
+        value = accepted.get(key, "")
+        if not value:
+            errors.append(FieldError(REQUIRED, f"spec.names.{key}", None, ""))
+            continue
+        errors += [
+            FieldError(INVALID, f"spec.names.{key}", value, text)
+            for text in names.dns_label_1035(value.lower())
+        ]
+    if accepted.get("kind") and accepted.get("kind") == accepted.get("listKind"):
+        text = "kind and listKind may not be the same"
+        errors.append(FieldError(INVALID, "spec.names.listKind", accepted["listKind"], text))
+    return errors
+
+
+def _validate_versions(spec: Obj) -> list[FieldError]:
+    versions = spec.get("versions") or []
+    errors: list[FieldError] = []
+    stored = sum(1 for v in versions if v.get("storage"))
+    seen: set[str] = set()
+    for index, version in enumerate(versions):
+        name = version.get("name", "")
+        path = f"spec.versions[{index}]"
+        errors += [
+            FieldError(INVALID, f"{path}.name", name, text) for text in names.dns_label_1035(name)
+        ]
+        if name in seen:
+            errors.append(FieldError(INVALID, f"{path}.name", name, "must contain unique names"))
+        seen.add(name)
+    if stored != 1:
+        text = "must have exactly one version marked as storage version"
+        errors.append(FieldError(INVALID, "spec.versions", _internal(versions), text))
+    for index, version in enumerate(versions):
+        errors += _validate_version(version, index, versions)
+    return errors
+
+
+def _internal(versions: list[Obj]) -> Raw:
+    """Versions as the server's internal type prints them."""
+    shown = [
+        {
+            "Name": v.get("name", ""),
+            "Served": v.get("served", False),
+            "Storage": v.get("storage", False),
+            "Deprecated": v.get("deprecated", False),
+            "DeprecationWarning": v.get("deprecationWarning"),
+            "Schema": None,
+            "Subresources": None,
+            "AdditionalPrinterColumns": None,
+            "SelectableFields": None,
+        }
+        for v in versions
+    ]
+    return Raw(orjson.dumps(shown).decode())
+
+
+def _common(versions: list[Obj], key: str) -> bool:
+    """Equal values of all versions are kept (and named) at the top, as in the internal type."""
+    return all(v.get(key) == versions[0].get(key) for v in versions)
+
+
+def _validate_version(version: Obj, index: int, versions: list[Obj]) -> list[FieldError]:
+    at = f"spec.versions[{index}]"
+    is_first = index == 0
+    errors: list[FieldError] = []
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    is_common = _common(versions, "schema")
+    if schema is None:
+        path = f"{at}.schema.openAPIV3Schema"
+        errors.append(FieldError(REQUIRED, path, None, "schemas are required"))
+    elif is_first or not is_common:
+        path = "spec.validation.openAPIV3Schema" if is_common else f"{at}.schema.openAPIV3Schema"
+        errors += _validate_root(schema, path)
+    is_common = _common(versions, "additionalPrinterColumns")
+    if is_first or not is_common:
+        where = "spec" if is_common else at
+        for position, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            errors += _validate_column(column, f"{where}.additionalPrinterColumns[{position}]")
+    for position, entry in enumerate(version.get("selectableFields") or ()):
+        path = f"{at}.selectableFields[{position}].jsonPath"
+        errors += _validate_path(entry.get("jsonPath", ""), path)
+    return errors
+
+
+def _validate_column(column: Obj, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if not column.get("name"):
+        errors.append(FieldError(REQUIRED, f"{path}.name", None, ""))
+    if column.get("type") not in _COLUMN_TYPES:
+        text = f"must be one of {','.join(_COLUMN_TYPES)}"
+        errors.append(FieldError(INVALID, f"{path}.type", column.get("type", ""), text))
+    return errors + _validate_path(column.get("jsonPath", ""), f"{path}.JSONPath")
+
+
+def _validate_path(text: str, path: str) -> list[FieldError]:
+    if not text:
+        return [FieldError(REQUIRED, path, None, "")]
+    if not text.startswith("."):
+        why = "must be a simple json path starting with ."
+        return [FieldError(INVALID, path, text, why)]
+    try:
+        compile_path(text)
+    except JsonPathError as error:
+        return [FieldError(INVALID, path, text, str(error))]
+    return []
+
+
+def _validate_root(schema: Obj, path: str) -> list[FieldError]:
+    if schema.get("type") != "object":
+        if "type" not in schema:
+            return [FieldError(REQUIRED, f"{path}.type", None, "must not be empty at the root")]
+        return [FieldError(INVALID, f"{path}.type", schema["type"], "must be object at the root")]
+    return _validate_schema(schema, path)
+
+
+def _validate_schema(schema: Obj, path: str) -> list[FieldError]:
+    """Structural: each specified value has a type; rules and patterns compile."""
+    errors: list[FieldError] = []
+    for key in sorted(schema.get("properties") or {}):
+        errors += _validate_child(
+            schema["properties"][key], f"{path}.properties[{key}]", "specified object fields"
+        )
+    more = schema.get("additionalProperties")
+    if isinstance(more, dict):
+        if schema.get("properties"):
+            text = "must not be used together with properties"
+            errors.append(FieldError(INVALID, f"{path}.additionalProperties", more, text))
+        errors += _validate_child(more, f"{path}.additionalProperties", "specified object fields")
+    items = schema.get("items")
+    if isinstance(items, dict):
+        errors += _validate_child(items, f"{path}.items", "specified array items")
+    elif schema.get("type") == "array":
+        errors.append(FieldError(REQUIRED, f"{path}.items", None, "must be specified"))
+    if schema.get("x-kubernetes-list-type") == "map" and not schema.get(
+        "x-kubernetes-list-map-keys"
+    ):
+        text = "must not be empty if x-kubernetes-list-type is map"
+        errors.append(FieldError(REQUIRED, f"{path}.x-kubernetes-list-map-keys", None, text))
+    return errors + _validate_rules(schema, path)
+
+
+def _validate_child(schema: Obj, path: str, where: str) -> list[FieldError]:
+    errors = _validate_schema(schema, path)
+    has_free_type = schema.get("x-kubernetes-int-or-string") or schema.get(
+        "x-kubernetes-preserve-unknown-fields"
+    )
+    if not schema.get("type") and not has_free_type:
+        text = f"must not be empty for {where}"
+        errors.append(FieldError(REQUIRED, f"{path}.type", None, text))
+    return errors
+
+
+def _validate_rules(schema: Obj, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        at = f"{path}.x-kubernetes-validations[{index}]"
+        text = rule.get("rule", "")
+        if not text.strip():
+            errors.append(FieldError(REQUIRED, f"{at}.rule", None, "rule is not specified"))
+            continue
+        if rule.get("messageExpression"):
+            why = "the embedded cluster does not evaluate messageExpression; use message"
+            value = rule["messageExpression"]
+            errors.append(FieldError(INVALID, f"{at}.messageExpression", value, why))
+        try:
+            compile_expression(text, RULE_VARIABLES)
+        except CelSyntaxError as error:
+            why = f"compilation failed (embedded cluster, subset of CEL): {error}"
+            errors.append(FieldError(INVALID, f"{at}.rule", text, why))
+    return errors

@@ -1,0 +1,201 @@
+"""Rules for ``metadata`` that all kinds share.
+
+Source: ``k8s.io/apimachinery/pkg/api/validation/objectmeta.go``.  Called by strategies; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.refusals import (
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    TOO_LONG,
+    FieldError,
+)
+
+NameRule = Callable[[str], list[str]]
+
+_ANNOTATIONS_MAX_BYTES = 256 * 1024
+_CONTENT = ("labels", "annotations", "ownerReferences", "finalizers")
+OWN_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
+
+
+def validate_meta(
+    meta: Obj,
+    *,
+    is_namespaced: bool,
+    name_rule: NameRule,
+    path: str = "metadata",
+    is_custom: bool = False,
+) -> list[FieldError]:
+    """All broken rules of a new object's metadata (custom resources may name finalizers freely)."""
+    errors: list[FieldError] = []
+    if meta.get("generateName"):
+        prefix = meta["generateName"]
+        trimmed = prefix[:-1] + "a" if prefix.endswith("-") and len(prefix) > 1 else prefix
+        errors += [
+            FieldError(INVALID, f"{path}.generateName", prefix, text) for text in name_rule(trimmed)
+        ]
+    name = meta.get("name", "")
+    if not name:
+        errors.append(
+            FieldError(REQUIRED, f"{path}.name", None, "name or generateName is required")
+        )
+    else:
+        errors += [FieldError(INVALID, f"{path}.name", name, text) for text in name_rule(name)]
+    if is_namespaced:
+        namespace = meta.get("namespace", "")
+        if not namespace:
+            errors.append(FieldError(REQUIRED, f"{path}.namespace", None, ""))
+        else:
+            errors += [
+                FieldError(INVALID, f"{path}.namespace", namespace, text)
+                for text in names.dns_label(namespace)
+            ]
+    elif meta.get("namespace"):
+        errors.append(FieldError(FORBIDDEN, f"{path}.namespace", None, "not allowed on this type"))
+    return errors + validate_meta_content(meta, path, is_custom=is_custom)
+
+
+def validate_meta_content(meta: Obj, path: str, *, is_custom: bool = False) -> list[FieldError]:
+    """Labels, annotations, owners and finalizers."""
+    errors = validate_labels(meta.get("labels"), f"{path}.labels")
+    errors += validate_annotations(meta.get("annotations"), f"{path}.annotations")
+    errors += validate_owners(meta.get("ownerReferences"), f"{path}.ownerReferences")
+    errors += validate_finalizers(meta.get("finalizers"), f"{path}.finalizers", is_custom=is_custom)
+    return errors
+
+
+def validate_labels(labels: Any, path: str) -> list[FieldError]:
+    """Keys and values of labels."""
+    errors: list[FieldError] = []
+    for key in sorted(labels or {}):
+        value = labels[key]
+        errors += [FieldError(INVALID, path, key, text) for text in names.qualified_name(key)]
+        errors += [FieldError(INVALID, path, value, text) for text in names.label_value(value)]
+    return errors
+
+
+def validate_annotations(annotations: Any, path: str) -> list[FieldError]:
+    """Keys, and the total size."""
+    errors: list[FieldError] = []
+    for key in sorted(annotations or {}):
+        errors += [
+            FieldError(INVALID, path, key, text) for text in names.qualified_name(key.lower())
+        ]
+    total = sum(len(k.encode()) + len(v.encode()) for k, v in (annotations or {}).items())
+    if total > _ANNOTATIONS_MAX_BYTES:
+        errors.append(
+            FieldError(TOO_LONG, path, None, f"may not be more than {_ANNOTATIONS_MAX_BYTES} bytes")
+        )
+    return errors
+
+
+def validate_owners(owners: Any, path: str) -> list[FieldError]:
+    """Owner references: complete, and at most one controller."""
+    errors: list[FieldError] = []
+    controller = ""
+    for owner in owners or []:
+        at = path
+        group, slash, version = owner.get("apiVersion", "").rpartition("/")
+        if not version:
+            errors.append(
+                FieldError(
+                    INVALID,
+                    f"{at}.apiVersion",
+                    owner.get("apiVersion", ""),
+                    "version must not be empty",
+                )
+            )
+        errors += [
+            FieldError(INVALID, f"{at}.{key}", owner.get(key, ""), "must not be empty")
+            for key in ("kind", "name", "uid")
+            if not owner.get(key)
+        ]
+        if slash == "" and group == "" and version == "v1" and owner.get("kind") == "Event":
+            errors.append(
+                FieldError(INVALID, at, owner, "/v1, Kind=Event is disallowed from being an owner")
+            )
+        if owner.get("controller"):
+            this = f"{owner.get('kind')}/{owner.get('name')}"
+            if controller:
+                errors.append(
+                    FieldError(
+                        INVALID,
+                        path,
+                        owners,
+                        "Only one reference can have Controller set to true. Found "
+                        f'"true" in references for {controller} and {this}',
+                    )
+                )
+            else:
+                controller = this
+    return errors
+
+
+def validate_finalizers(finalizers: Any, path: str, *, is_custom: bool = False) -> list[FieldError]:
+    """Names of finalizers; orphan and foregroundDeletion exclude each other."""
+    errors: list[FieldError] = []
+    for index, name in enumerate(finalizers or []):
+        texts = names.qualified_name(name)
+        errors += [FieldError(INVALID, path, name, text) for text in texts]
+        if not is_custom and not texts and "/" not in name and name not in OWN_FINALIZERS:
+            errors.append(
+                FieldError(
+                    INVALID,
+                    f"{path}[{index}]",
+                    name,
+                    "name is neither a standard finalizer name nor is it fully qualified",
+                )
+            )
+    if {"orphan", "foregroundDeletion"} <= set(finalizers or []):
+        errors.append(
+            FieldError(
+                INVALID,
+                path,
+                finalizers,
+                "finalizer orphan and foregroundDeletion cannot be both set",
+            )
+        )
+    return errors
+
+
+def immutable(path: str, value: Any) -> FieldError:
+    """The usual sentence."""
+    return FieldError(INVALID, path, value, "field is immutable")
+
+
+def validate_meta_update(
+    new: Obj, old: Obj, path: str = "metadata", *, is_custom: bool = False
+) -> list[FieldError]:
+    """What may not change in metadata, after the server put back what it keeps itself."""
+    errors = [
+        immutable(f"{path}.{key}", new.get(key, ""))
+        for key in ("name", "namespace", "uid")
+        if new.get(key, "") != old.get(key, "")
+    ]
+    if old.get("deletionTimestamp"):
+        added = sorted(set(new.get("finalizers") or []) - set(old.get("finalizers") or []))
+        if added:
+            rendered = "[" + ", ".join(f'"{f}"' for f in added) + "]"
+            errors.append(
+                FieldError(
+                    FORBIDDEN,
+                    f"{path}.finalizers",
+                    None,
+                    "no new finalizers can be added if the object is being deleted, "
+                    f"found new finalizers []string{{{rendered[1:-1]}}}",
+                )
+            )
+    errors += [
+        immutable(f"{path}.{key}", new.get(key))
+        for key in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+        if new.get(key) != old.get(key)
+    ]
+    changed = {key: new[key] for key in _CONTENT if new.get(key) and new[key] != old.get(key)}
+    return errors + validate_meta_content(changed, path, is_custom=is_custom)

@@ -1,0 +1,260 @@
+"""The seam between API machinery and kinds: what a resource is and how requests are judged.
+
+``api`` looks resources up here and calls their :class:`Strategy`; the other modules of this
+package fill the registry; CRDs register and unregister at runtime.  No HTTP and no storage here.
+
+The order of a write, as the real server has it (``api`` owns the sequence)::
+
+    POST   decode -> strategy.decode (unknown fields, types, scheme defaults)
+           -> admission.admit (mutating; strategy.default again after a changed object)
+           -> metadata: uid, creationTimestamp, generateName
+           -> strategy.prepare_create -> strategy.validate_create -> admission.validate -> store
+    PUT    decode -> strategy.decode -> admission.admit -> metadata checks
+    PATCH  old -> patched -> strategy.decode -> as PUT
+           -> strategy.prepare_update -> strategy.validate_update -> admission.validate -> store
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from localcluster.obj import Obj
+from localcluster.types.refusals import FieldError, StatusError
+from localcluster.types.schema import ANY, Node
+
+__all__ = [
+    "Column",
+    "FieldError",
+    "ObjectReader",
+    "Registry",
+    "RequestContext",
+    "ResourceInfo",
+    "StatusError",
+    "Strategy",
+    "Subresource",
+    "UserInfo",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class UserInfo:
+    """Who asks; becomes ``request.userInfo`` of an AdmissionReview."""
+
+    username: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class ObjectReader(Protocol):
+    """What strategies and admission may ask of the store (implemented by ``api.store``)."""
+
+    def get(self, group: str, plural: str, namespace: str, name: str) -> Obj | None:
+        """The stored object, not to be changed, or None."""
+
+    def list(self, group: str, plural: str, namespace: str = "") -> list[Obj]:
+        """All stored objects, of one namespace or of all ("")."""
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request as strategies and admission see it.
+
+    ``warnings`` collects texts for ``Warning`` headers, ``field_validation`` is "Strict", "Warn" or
+    "Ignore"; ``now`` gives the time as whole seconds in RFC 3339, ``now_micro`` with six digits.
+    ``options`` are the Create/Update/Delete/PatchOptions of the request, as an object.
+    ``known`` is the stored object that a patch was applied to: what equals it was decoded before.
+    """
+
+    user: UserInfo
+    reader: ObjectReader
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    operation: str = "CREATE"
+    verb: str = "create"
+    is_dry_run: bool = False
+    field_validation: str = "Warn"
+    field_manager: str = ""
+    options: Obj = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    now: str = ""
+    now_micro: str = ""
+    known: Obj | None = None
+
+
+class Strategy(Protocol):
+    """The rules of one kind.  Objects are changed in place; ``old`` never is."""
+
+    def decode(self, obj: Obj, ctx: RequestContext) -> None:
+        """Drop unknown fields (warn or refuse by ``ctx.field_validation``), check types, default.
+
+        Raises :class:`StatusError` 400 for a wrong type; a patch turns that into its own 422.
+        """
+
+    def default(self, obj: Obj) -> None:
+        """Fill in the scheme's defaults (also after a webhook changed the object)."""
+
+    def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
+        """Drop status, set generation, generate labels ..., after uid and name are known."""
+
+    def validate_create(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """All broken rules of a new object (metadata included)."""
+
+    def prepare_update(self, new: Obj, old: Obj, subresource: str, ctx: RequestContext) -> None:
+        """Keep status on the main path, spec on /status; bump the generation."""
+
+    def validate_update(
+        self, new: Obj, old: Obj, subresource: str, ctx: RequestContext
+    ) -> list[FieldError]:
+        """All broken rules of a change."""
+
+    def delete_grace_s(self, obj: Obj, requested_s: int | None) -> int:
+        """Seconds of graceful deletion; 0 means the object may go at once."""
+
+    def allows_unconditional_update(self) -> bool:
+        """Whether a PUT may come without resourceVersion (not for CRDs and Leases)."""
+
+    def default_propagation(self, obj: Obj) -> str:
+        """What DELETE without propagationPolicy does: "Background" or "Orphan"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a Table.  ``value`` maps an object to its cell; ``now_s`` is for ages."""
+
+    name: str
+    type: str
+    value: Callable[[Obj], Any]
+    description: str = ""
+    format: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """``pods/binding`` and its like.
+
+    ``how`` tells the machinery what to do: "status" and "update" write the object itself through
+    the strategy with that subresource; "scale" reads and writes an ``autoscaling/v1`` Scale;
+    "binding" calls ``handler(body, obj, ctx)``, which changes ``obj`` in place and returns the
+    answer; "eviction" deletes after ``handler`` has not refused; "token" answers with what
+    ``handler`` returns and stores nothing.
+    """
+
+    name: str
+    kind: str
+    verbs: tuple[str, ...]
+    how: str = "status"
+    group: str = ""
+    version: str = ""
+    handler: Callable[[Obj, Obj, RequestContext], Obj] | None = None
+
+
+ALL_VERBS = (
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+)
+
+
+def metadata_fields(obj: Obj) -> dict[str, str]:
+    """The field selectors every resource has."""
+    meta = obj.get("metadata") or {}
+    fields = {"metadata.name": str(meta.get("name", ""))}
+    if "namespace" in meta:
+        fields["metadata.namespace"] = str(meta["namespace"])
+    return fields
+
+
+@dataclass(slots=True)
+class ResourceInfo:
+    """One resource in one version.
+
+    ``storage`` is the (group, plural) under which objects are kept: several versions of a CRD and
+    the two event APIs share one.  ``to_storage``/``from_storage`` turn an object of this version
+    into the stored form and back (identity when None; apiVersion and kind included).
+    ``create_only`` marks reviews: POST answers with ``create_only(body, ctx)``, nothing is stored.
+    ``node`` types the object for decoding, strategic merge and apply.
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    strategy: Strategy
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    node: Node = ANY
+    columns: tuple[Column, ...] = ()
+    selectable: Callable[[Obj], dict[str, str]] = metadata_fields
+    storage: tuple[str, str] = ("", "")
+    to_storage: Callable[[Obj], Obj] | None = None
+    from_storage: Callable[[Obj], Obj] | None = None
+    create_only: Callable[[Obj, RequestContext], Obj] | None = None
+    is_custom: bool = False
+    list_kind: str = ""
+
+    def __post_init__(self) -> None:
+        if self.storage == ("", ""):
+            self.storage = (self.group, self.plural)
+        if not self.list_kind:
+            self.list_kind = f"{self.kind}List"
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``batch/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource_name(self) -> str:
+        """``jobs.batch``, as error messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class Registry:
+    """All resources that are served now."""
+
+    def __init__(self) -> None:
+        self._infos: dict[tuple[str, str, str], ResourceInfo] = {}
+        self.generation = 0
+        """Rises with each change, so that discovery documents may be cached."""
+
+    def register(self, info: ResourceInfo) -> None:
+        """Add a resource, or put another in its place."""
+        self._infos[(info.group, info.version, info.plural)] = info
+        self.generation += 1
+
+    def unregister(self, group: str, version: str, plural: str) -> None:
+        """Take a resource away; unknown ones are ignored."""
+        if self._infos.pop((group, version, plural), None) is not None:
+            self.generation += 1
+
+    def lookup(self, group: str, version: str, plural: str) -> ResourceInfo | None:
+        """The resource at ``/apis/<group>/<version>/<plural>``."""
+        return self._infos.get((group, version, plural))
+
+    def by_kind(self, group: str, kind: str, version: str = "") -> ResourceInfo | None:
+        """The resource of a kind (owner references, scale targets)."""
+        for info in self._infos.values():
+            if info.group == group and info.kind == kind and version in ("", info.version):
+                return info
+        return None
+
+    def has_group_version(self, group: str, version: str) -> bool:
+        """Whether anything is served there."""
+        return any(i.group == group and i.version == version for i in self._infos.values())
+
+    def __iter__(self) -> Iterator[ResourceInfo]:
+        return iter(list(self._infos.values()))

@@ -1,0 +1,179 @@
+"""Strategies of Mutating- and ValidatingWebhookConfigurations: defaults and validation.
+
+A matchCondition that the evaluator cannot compile is refused here, when it is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from localcluster.kinds.podspec_rules import unsupported
+from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.strategy import BaseStrategy
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.cel import CelSyntaxError, compile_expression
+from localcluster.types.refusals import (
+    DUPLICATE,
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    FieldError,
+)
+
+CONDITION_VARIABLES = frozenset({"object", "oldObject", "request"})
+_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+
+
+class WebhookConfigStrategy(BaseStrategy):
+    """admissionregistration.k8s.io/v1, mutating (or, by ``type_name``, validating)."""
+
+    type_name = "MutatingWebhookConfiguration"
+    is_namespaced = False
+    has_generation = True
+
+    def default(self, obj: Obj) -> None:
+        """Fail, Equivalent, Never, 10 s, all scopes, empty selectors."""
+        for hook in obj.get("webhooks") or ():
+            hook.setdefault("failurePolicy", "Fail")
+            hook.setdefault("matchPolicy", "Equivalent")
+            hook.setdefault("namespaceSelector", {})
+            hook.setdefault("objectSelector", {})
+            hook.setdefault("timeoutSeconds", 10)
+            if self.type_name == "MutatingWebhookConfiguration":
+                hook.setdefault("reinvocationPolicy", "Never")
+            for rule in hook.get("rules") or ():
+                rule.setdefault("scope", "*")
+            service = (hook.get("clientConfig") or {}).get("service")
+            if service is not None:
+                service.setdefault("port", 443)
+
+    def generation_relevant(self, obj: Obj) -> Any:
+        """The webhooks."""
+        return obj.get("webhooks")
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Each webhook, and that their names differ."""
+        errors: list[FieldError] = []
+        seen: set[str] = set()
+        for index, hook in enumerate(obj.get("webhooks") or ()):
+            path = f"webhooks[{index}]"
+            errors += _validate_hook(hook, path)
+            if hook.get("name") in seen:
+                errors.append(FieldError(DUPLICATE, f"{path}.name", hook["name"], ""))
+            seen.add(hook.get("name", ""))
+        return errors
+
+
+def _validate_hook(hook: Obj, path: str) -> list[FieldError]:
+    name = hook.get("name", "")
+    errors: list[FieldError] = []
+    versions = hook.get("admissionReviewVersions") or []
+    if not versions:
+        text = "must specify one of v1, v1beta1"
+        errors.append(FieldError(REQUIRED, f"{path}.admissionReviewVersions", None, text))
+    elif "v1" not in versions:
+        text = "must include at least one of v1 (the embedded cluster sends only v1)"
+        errors.append(FieldError(INVALID, f"{path}.admissionReviewVersions", versions, text))
+    texts = names.dns_subdomain(name)
+    errors += [FieldError(INVALID, f"{path}.name", name, text) for text in texts]
+    if not texts and len(name.split(".")) < 3:
+        text = "should be a domain with at least three segments separated by dots"
+        errors.append(FieldError(INVALID, f"{path}.name", name, text))
+    for key, allowed in (
+        ("failurePolicy", ("Fail", "Ignore")),
+        ("matchPolicy", ("Equivalent", "Exact")),
+        ("reinvocationPolicy", ("IfNeeded", "Never")),
+    ):
+        if key in hook and hook[key] not in allowed:
+            errors.append(unsupported(f"{path}.{key}", hook[key], allowed))
+    effects = hook.get("sideEffects")
+    if not effects:
+        text = "must specify one of None, NoneOnDryRun"
+        errors.append(FieldError(REQUIRED, f"{path}.sideEffects", None, text))
+    elif effects not in ("None", "NoneOnDryRun"):
+        errors.append(unsupported(f"{path}.sideEffects", effects, ("None", "NoneOnDryRun")))
+    timeout = hook.get("timeoutSeconds", 10)
+    if not 1 <= timeout <= 30:
+        text = "the timeout value must be between 1 and 30 seconds"
+        errors.append(FieldError(INVALID, f"{path}.timeoutSeconds", timeout, text))
+    errors += _validate_client(hook.get("clientConfig") or {}, f"{path}.clientConfig")
+    for index, rule in enumerate(hook.get("rules") or ()):
+        errors += _validate_rule(rule, f"{path}.rules[{index}]")
+    return errors + _validate_conditions(hook, path)
+
+
+def _validate_client(client: Obj, path: str) -> list[FieldError]:
+    url, service = client.get("url"), client.get("service")
+    if (url is None) == (service is None):
+        text = "exactly one of url or service is required"
+        return [FieldError(REQUIRED, path, None, text)]
+    if url is None:
+        return []
+    form = "; desired format: https://host[/path]"
+    parts = urlsplit(url)
+    errors: list[FieldError] = []
+    at = f"{path}.url"
+    if parts.scheme != "https":
+        text = "'https' is the only allowed URL scheme" + form
+        errors.append(FieldError(INVALID, at, parts.scheme, text))
+    if not parts.netloc:
+        errors.append(FieldError(INVALID, at, parts.netloc, "host must be specified" + form))
+    if parts.username or parts.password:
+        text = "user information is not permitted in the URL"
+        errors.append(FieldError(INVALID, at, parts.username or "", text))
+    if parts.query or parts.fragment:
+        text = "query parameters and fragments are not permitted in the URL"
+        errors.append(FieldError(INVALID, at, parts.query or parts.fragment, text))
+    return errors
+
+
+def _validate_rule(rule: Obj, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    operations = rule.get("operations") or []
+    if not operations:
+        errors.append(FieldError(REQUIRED, f"{path}.operations", None, ""))
+    if len(operations) > 1 and "*" in operations:
+        text = "if '*' is present, must not specify other operations"
+        errors.append(FieldError(INVALID, f"{path}.operations", operations, text))
+    errors += [
+        unsupported(f"{path}.operations[{i}]", operation, _OPERATIONS)
+        for i, operation in enumerate(operations)
+        if operation not in _OPERATIONS
+    ]
+    for key, words in (("apiGroups", "API groups"), ("apiVersions", "API versions")):
+        values = rule.get(key) or []
+        if not values:
+            errors.append(FieldError(REQUIRED, f"{path}.{key}", None, ""))
+        if len(values) > 1 and "*" in values:
+            text = f"if '*' is present, must not specify other {words}"
+            errors.append(FieldError(INVALID, f"{path}.{key}", values, text))
+    if not rule.get("resources"):
+        errors.append(FieldError(REQUIRED, f"{path}.resources", None, ""))
+    scopes = ("*", "Cluster", "Namespaced")
+    if rule.get("scope") not in scopes:
+        errors.append(unsupported(f"{path}.scope", rule.get("scope"), scopes))
+    return errors
+
+
+def _validate_conditions(hook: Obj, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    conditions = hook.get("matchConditions") or []
+    if len(conditions) > 64:
+        text = "must have at most 64 items"
+        errors.append(FieldError(FORBIDDEN, f"{path}.matchConditions", None, text))
+    for index, condition in enumerate(conditions):
+        at = f"{path}.matchConditions[{index}]"
+        if not condition.get("name"):
+            errors.append(FieldError(REQUIRED, f"{at}.name", None, ""))
+        expression = condition.get("expression", "")
+        if not expression.strip():
+            errors.append(FieldError(REQUIRED, f"{at}.expression", None, ""))
+            continue
+        try:
+            compile_expression(expression, CONDITION_VARIABLES)
+        except CelSyntaxError as error:
+            text = f"compilation failed: {error}"
+            errors.append(FieldError(INVALID, f"{at}.expression", expression, text))
+    return errors

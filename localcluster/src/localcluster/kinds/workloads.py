@@ -1,0 +1,188 @@
+"""Strategies of apps/v1: Deployment, ReplicaSet, StatefulSet, DaemonSet, ControllerRevision."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from localcluster.kinds.meta import immutable
+from localcluster.kinds.podspec import default_template
+from localcluster.kinds.podspec_rules import (
+    not_negative,
+    unsupported,
+    validate_template,
+)
+from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.strategy import BaseStrategy
+from localcluster.obj import Obj
+from localcluster.types.label_match import match_label_selector
+from localcluster.types.refusals import (
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    FieldError,
+    sorted_map,
+    sorted_selector,
+)
+
+_LABELS_PATH = "spec.template.metadata.labels"
+
+
+class WorkloadStrategy(BaseStrategy):
+    """What the four kinds share: replicas, selector, template."""
+
+    has_status = True
+    has_generation = True
+    has_replicas = True
+
+    def default(self, obj: Obj) -> None:
+        """Replicas and the template's defaults."""
+        spec = obj["spec"]
+        if self.has_replicas:
+            spec.setdefault("replicas", 1)
+        default_template(spec.setdefault("template", {}))
+        self.default_more(spec)
+
+    def default_more(self, spec: Obj) -> None:
+        """Defaults of the kind itself."""
+
+    def pods_of(self, spec: Obj) -> Obj:
+        """The pod template as pods will be made of it."""
+        template: Obj = spec.get("template") or {}
+        return template
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Selector fits the template; template is valid; restartPolicy Always."""
+        spec = obj["spec"]
+        errors = not_negative("spec.replicas", spec.get("replicas"))
+        errors += not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+        errors += not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+        selector, template = spec.get("selector"), spec.get("template") or {}
+        labels = (template.get("metadata") or {}).get("labels")
+        if selector is None:
+            errors.append(FieldError(REQUIRED, "spec.selector", None, ""))
+        elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            text = f"empty selector is invalid for {self.type_name.lower()}"
+            errors.append(FieldError(INVALID, "spec.selector", sorted_selector(selector), text))
+        if selector is None or not match_label_selector(selector, labels or {}):
+            text = "`selector` does not match template `labels`"
+            errors.append(FieldError(INVALID, _LABELS_PATH, sorted_map(labels), text))
+        errors += validate_template(self.pods_of(spec), "spec.template")
+        policy = (template.get("spec") or {}).get("restartPolicy")
+        if policy != "Always" and policy in ("OnFailure", "Never"):
+            path = "spec.template.spec.restartPolicy"
+            errors.append(unsupported(path, policy, ("Always",)))
+        return errors
+
+    def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
+        """The selector may not change."""
+        errors = self.validate(new, ctx)
+        if new["spec"].get("selector") != old["spec"].get("selector"):
+            errors.append(immutable("spec.selector", sorted_selector(new["spec"].get("selector"))))
+        return errors
+
+
+class DeploymentStrategy(WorkloadStrategy):
+    """apps/v1 Deployment."""
+
+    type_name = "Deployment"
+
+    def default_more(self, spec: Obj) -> None:
+        """Rolling update by quarters."""
+        strategy = spec.setdefault("strategy", {})
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", "25%")
+            rolling.setdefault("maxSurge", "25%")
+        spec.setdefault("revisionHistoryLimit", 10)
+        spec.setdefault("progressDeadlineSeconds", 600)
+
+    def generation_relevant(self, obj: Obj) -> Any:
+        """Annotations count, too (``deploymentStrategy.PrepareForUpdate``)."""
+        return obj.get("spec"), obj["metadata"].get("annotations") or {}
+
+
+class ReplicaSetStrategy(WorkloadStrategy):
+    """apps/v1 ReplicaSet."""
+
+    type_name = "ReplicaSet"
+
+
+class StatefulSetStrategy(WorkloadStrategy):
+    """apps/v1 StatefulSet."""
+
+    type_name = "StatefulSet"
+    _MUTABLE = (
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    )
+
+    def pods_of(self, spec: Obj) -> Obj:
+        """With a volume for each claim, which containers may mount by the claim's name."""
+        template = super().pods_of(spec)
+        claims = [one["metadata"]["name"] for one in spec.get("volumeClaimTemplates") or ()]
+        pod_spec = template.get("spec") or {}
+        volumes = [
+            *(one for one in pod_spec.get("volumes") or () if one.get("name") not in claims),
+            *({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims),
+        ]
+        return {**template, "spec": {**pod_spec, "volumes": volumes}} if claims else template
+
+    def default_more(self, spec: Obj) -> None:
+        """Ordered, rolling update, claims retained."""
+        spec.setdefault("podManagementPolicy", "OrderedReady")
+        strategy = spec.setdefault("updateStrategy", {})
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+        retention.setdefault("whenDeleted", "Retain")
+        retention.setdefault("whenScaled", "Retain")
+        spec.setdefault("revisionHistoryLimit", 10)
+
+    def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Only the listed fields may change."""
+        errors = self.validate(new, ctx)
+        copied = copy.copy(new["spec"])
+        for key in self._MUTABLE:
+            if key in old["spec"]:
+                copied[key] = old["spec"][key]
+            else:
+                copied.pop(key, None)
+        if copied != old["spec"]:
+            text = (
+                "updates to statefulset spec for fields other than 'replicas', 'ordinals', "
+                "'template', 'updateStrategy', 'revisionHistoryLimit', "
+                "'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+            )
+            errors.append(FieldError(FORBIDDEN, "spec", None, text))
+        return errors
+
+
+class DaemonSetStrategy(WorkloadStrategy):
+    """apps/v1 DaemonSet."""
+
+    type_name = "DaemonSet"
+    has_replicas = False
+
+    def default_more(self, spec: Obj) -> None:
+        """Rolling update, one at a time."""
+        strategy = spec.setdefault("updateStrategy", {})
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", 1)
+            rolling.setdefault("maxSurge", 0)
+        spec.setdefault("revisionHistoryLimit", 10)
+
+
+class ControllerRevisionStrategy(BaseStrategy):
+    """apps/v1 ControllerRevision: immutable data."""
+
+    type_name = "ControllerRevision"

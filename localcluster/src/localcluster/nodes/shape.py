@@ -1,0 +1,102 @@
+"""What a simulated node looks like: its shape and the Node object made of it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from localcluster.loops.objects import write_time
+from localcluster.obj import Obj
+
+LEASE_DURATION_S = 40
+RENEW_S = 10.0
+GPU_RESOURCE = "nvidia.com/gpu"
+KUBELET_VERSION = "v1.36.0-localcluster"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShape:
+    """One node: quantities as Kubernetes writes them, ``gpus`` as nvidia.com/gpu."""
+
+    name: str
+    cpu: str = "32"
+    memory: str = "128Gi"
+    gpus: int = 0
+    pods: int = 110
+    labels: dict[str, str] = field(default_factory=dict)
+    extended: dict[str, str] = field(default_factory=dict)
+
+
+def node_object(shape: NodeShape, ip: str, now: datetime) -> Obj:
+    """The Node as its kubelet registers it, ready."""
+    capacity = {
+        "cpu": shape.cpu,
+        "memory": shape.memory,
+        "pods": str(shape.pods),
+        "ephemeral-storage": "100Gi",
+        **shape.extended,
+    }
+    if shape.gpus:
+        capacity[GPU_RESOURCE] = str(shape.gpus)
+    labels = {
+        "kubernetes.io/hostname": shape.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
+        "localcluster/simulated": "true",
+        **shape.labels,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": shape.name,
+            "labels": labels,
+            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+        },
+        "spec": {},
+        "status": {
+            "capacity": capacity,
+            "allocatable": dict(capacity),
+            "conditions": ready_conditions(now),
+            "addresses": [
+                {"type": "InternalIP", "address": ip},
+                {"type": "Hostname", "address": shape.name},
+            ],
+            "nodeInfo": {
+                "machineID": shape.name,
+                "systemUUID": shape.name,
+                "bootID": shape.name,
+                "kernelVersion": "simulated",
+                "osImage": "localcluster",
+                "containerRuntimeVersion": "simulated://1",
+                "kubeletVersion": KUBELET_VERSION,
+                "kubeProxyVersion": "",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+            },
+        },
+    }
+
+
+def ready_conditions(now: datetime) -> list[Obj]:
+    """The conditions of a healthy node."""
+    at = write_time(now)
+    facts = (
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "sufficient PID available"),
+        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    )
+    return [
+        {
+            "type": kind,
+            "status": status,
+            "lastHeartbeatTime": at,
+            "lastTransitionTime": at,
+            "reason": reason,
+            "message": message,
+        }
+        for kind, status, reason, message in facts
+    ]

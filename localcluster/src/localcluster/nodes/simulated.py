@@ -1,0 +1,126 @@
+"""``SimulatedNodes``: for a control plane without kubelets.
+
+For a cluster that has an API server, controllers and a scheduler of its own but nothing that runs
+pods (envtest, a bare control plane on a laptop). The same node agents serve the embedded cluster.
+Never for a cluster with real nodes: every node made here carries the label
+``localcluster/simulated``, and a pod bound to it only pretends to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from localcluster.client.access import Access
+from localcluster.client.calls import Client
+from localcluster.client.http import HttpTransport
+from localcluster.client.resources import CLUSTER_ROLE_BINDINGS, REVIEWS
+from localcluster.errors import Conflict
+from localcluster.loops.context import Context
+from localcluster.loops.event_recorder import EventRecorder
+from localcluster.loops.informers import InformerSet
+from localcluster.loops.options import ControllerOptions
+from localcluster.nodes.fleet import NodeFleet
+from localcluster.nodes.shape import NodeShape
+
+BINDING = "localcluster-simulated-nodes"
+ALLOWED_POLL_S = 0.1
+ALLOWED_POLLS_MAX = 100
+"""Then a node tries all the same, and the refusal says what is wrong."""
+
+
+class SimulatedNodes:
+    """Nodes for as long as the ``async with`` block; ``fleet`` silences, revives and removes them.
+
+    Parameters: ``access`` must be allowed to impersonate and to bind the ClusterRole
+    ``system:node``, as a cluster's administrator is. The Node objects stay behind, as those of
+    kubelets that stop do.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        shapes: list[NodeShape],
+        options: ControllerOptions | None = None,
+    ) -> None:
+        self._client = Client(HttpTransport(access), headers={"User-Agent": "localcluster-nodes"})
+        self._context = Context(
+            self._client,
+            InformerSet(self._client),
+            EventRecorder(self._client),
+            options or ControllerOptions(),
+        )
+        self._names = [shape.name for shape in shapes]
+        self.fleet = NodeFleet(self._context, shapes)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._allow()
+            await self.fleet.register()
+            await self._context.informers.start()
+        except BaseException:
+            await self._context.informers.stop()
+            await self._client.close()
+            raise
+        self.fleet.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.fleet.stop()
+        await self._context.informers.stop()
+        await self._client.close()
+
+    async def add(self, shape: NodeShape) -> None:
+        """One more node joins."""
+        self._names.append(shape.name)
+        await self._allow()
+        await self.fleet.add(shape)
+
+    async def _allow(self) -> None:
+        """Let our kubelets do what kubelets may, where nothing but RBAC asks who they are."""
+        users = [
+            {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "User",
+                "name": f"system:node:{name}",
+            }
+            for name in self._names
+        ]
+        role = {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "system:node",
+        }
+        body = {
+            "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,
+            "kind": CLUSTER_ROLE_BINDINGS.kind,
+            "metadata": {"name": BINDING},
+            "roleRef": role,
+            "subjects": users,
+        }
+        try:
+            await self._client.create(CLUSTER_ROLE_BINDINGS, None, body)
+        except Conflict:
+            await self._client.patch(CLUSTER_ROLE_BINDINGS, None, BINDING, {"subjects": users})
+        if self._names:
+            await self._wait_until_allowed(self._names[-1])
+
+    async def _wait_until_allowed(self, name: str) -> None:
+        """The authorizer learns of a binding through a watch of its own, a moment later."""
+        question = {
+            "apiVersion": REVIEWS.api_version,
+            "kind": REVIEWS.kind,
+            "spec": {"resourceAttributes": {"verb": "create", "resource": "nodes"}},
+        }
+        newest = self._client.acting_as(f"system:node:{name}")
+        for _ in range(ALLOWED_POLLS_MAX):
+            answer = await newest.create(REVIEWS, None, question)
+            if answer["status"]["allowed"]:
+                return
+            await asyncio.sleep(ALLOWED_POLL_S)

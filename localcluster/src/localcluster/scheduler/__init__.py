@@ -1,0 +1,1 @@
+"""kube-scheduler: which pod goes to which node, decided by pure functions (``decision``)."""

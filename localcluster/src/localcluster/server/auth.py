@@ -1,0 +1,192 @@
+"""Who asks: bearer tokens and impersonation.  Access control is always-yes, and says so.
+
+Called by ``routes`` for every request and by the ``serviceaccounts/token`` and ``tokenreviews``
+handlers.  Service-account tokens are JSON web tokens signed with a key of this server; they carry
+the claims that a real one has.  There is no RBAC: every known user may do everything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from multidict import CIMultiDictProxy
+
+from localcluster.kinds.registry import UserInfo
+from localcluster.server.http_refusals import unauthorized
+from localcluster.types.refusals import bad_request
+
+AUDIENCE = "https://kubernetes.default.svc"
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+
+ADMIN = UserInfo("admin", "admin-uid", ("system:masters", "system:authenticated"))
+
+
+def service_account_user(namespace: str, name: str, uid: str = "", token_id: str = "") -> UserInfo:
+    """The user that a service account is."""
+    return UserInfo(
+        f"system:serviceaccount:{namespace}:{name}",
+        uid,
+        (
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{namespace}",
+            "system:authenticated",
+        ),
+        {CREDENTIAL_ID: (f"JTI={token_id}",)} if token_id else {},
+    )
+
+
+@dataclass(slots=True)
+class Authenticator:
+    """Turns an ``Authorization`` header into a user.
+
+    ``admin_token`` is the static one of the kubeconfig; ``static`` has more of them (tests,
+    controllers).  ``account_uid(namespace, name)`` gives the present uid of a service account,
+    None when it is gone, whose tokens are then refused.
+    """
+
+    admin_token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    static: dict[str, UserInfo] = field(default_factory=dict)
+    signing_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    account_uid: Callable[[str, str], str | None] = lambda _namespace, _name: None
+    wall_s: Callable[[], float] = time.time
+
+    def authenticate(self, headers: CIMultiDictProxy[str]) -> UserInfo:
+        """The user of a request, impersonation included; 401 for none."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise unauthorized()
+        user = self.user_of(token.strip())
+        if user is None:
+            raise unauthorized()
+        return _impersonated(user, headers)
+
+    def user_of(self, token: str) -> UserInfo | None:
+        """The user whom a token names; None for a wrong or expired one."""
+        if hmac.compare_digest(token.encode(), self.admin_token.encode()):
+            return ADMIN
+        if token in self.static:
+            return self.static[token]
+        claims = self.claims(token)
+        return self._user_of_claims(claims) if claims is not None else None
+
+    def _user_of_claims(self, claims: Mapping[str, Any]) -> UserInfo | None:
+        bound = claims.get("kubernetes.io") or {}
+        account = bound.get("serviceaccount") or {}
+        namespace, name = bound.get("namespace", ""), account.get("name", "")
+        if self.account_uid(namespace, name) != account.get("uid"):
+            return None
+        return service_account_user(
+            namespace, name, account.get("uid", ""), str(claims.get("jti", ""))
+        )
+
+    def issue(
+        self, namespace: str, name: str, uid: str, *, audiences: list[str], lifetime_s: int
+    ) -> str:
+        """A new token of a service account."""
+        now_s = int(self.wall_s())
+        claims = {
+            "aud": audiences or [AUDIENCE],
+            "exp": now_s + lifetime_s,
+            "iat": now_s,
+            "iss": AUDIENCE,
+            "jti": str(uuid.uuid4()),
+            "kubernetes.io": {
+                "namespace": namespace,
+                "serviceaccount": {"name": name, "uid": uid},
+            },
+            "nbf": now_s,
+            "sub": f"system:serviceaccount:{namespace}:{name}",
+        }
+        head = _b64(orjson.dumps({"alg": "HS256", "typ": "JWT"}))
+        payload = _b64(orjson.dumps(claims))
+        return f"{head}.{payload}.{self._signature(f'{head}.{payload}')}"
+
+    def claims(self, token: str) -> dict[str, Any] | None:
+        """The claims of a token of ours that is valid now, else None."""
+        body, _, signature = token.rpartition(".")
+        if not body or not hmac.compare_digest(self._signature(body).encode(), signature.encode()):
+            return None
+        try:
+            payload = body.split(".")[1]
+            claims: dict[str, Any] = orjson.loads(
+                base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
+            )
+        except (ValueError, IndexError):
+            return None
+        return claims if claims.get("exp", 0) > self.wall_s() else None
+
+    def _signature(self, text: str) -> str:
+        return _b64(hmac.new(self.signing_key, text.encode(), hashlib.sha256).digest())
+
+
+class AccountTokens:
+    """Issues and reviews service-account tokens for ``resources.subresources``."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    def issue(self, account: dict[str, Any], spec: dict[str, Any]) -> tuple[str, str]:
+        """A token for a ServiceAccount and the time it expires (RFC 3339)."""
+        meta = account["metadata"]
+        lifetime_s = int(spec.get("expirationSeconds") or 3600)
+        token = self._authenticator.issue(
+            meta["namespace"],
+            meta["name"],
+            meta["uid"],
+            audiences=list(spec.get("audiences") or ()),
+            lifetime_s=lifetime_s,
+        )
+        expires_s = int(self._authenticator.wall_s()) + lifetime_s
+        return token, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(expires_s))
+
+    def review(self, token: str, audiences: list[str]) -> UserInfo | str:
+        """The user of a token, or why it is not one."""
+        user = self._authenticator.user_of(token)
+        if user is None:
+            return "invalid bearer token"
+        claims = self._authenticator.claims(token)
+        has = list(claims["aud"]) if claims is not None else [AUDIENCE]
+        if audiences and not set(audiences) & set(has):
+            shown = [" ".join(f'"{a}"' for a in listed) for listed in (has, audiences)]
+            return (
+                f"[invalid bearer token, token audiences [{shown[0]}] is invalid for the "
+                f"target audiences [{shown[1]}]]"
+            )
+        return user
+
+
+def _b64(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+_EXTRA = "impersonate-extra-"
+
+
+def _impersonated(user: UserInfo, headers: CIMultiDictProxy[str]) -> UserInfo:
+    """``Impersonate-*`` headers; everyone may, since there is no access control."""
+    name = headers.get("impersonate-user", "")
+    groups = tuple(headers.getall("impersonate-group", ()))
+    if not name:
+        if groups:
+            raise bad_request("requested groups without impersonating a user")
+        return user
+    extra = {
+        key[len(_EXTRA) :].lower(): tuple(headers.getall(key))
+        for key in headers
+        if key.lower().startswith(_EXTRA)
+    }
+    if not groups and name.startswith("system:serviceaccount:"):
+        namespace = name.split(":")[2]
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    if "system:authenticated" not in groups and name != "system:anonymous":
+        groups = (*groups, "system:authenticated")
+    return UserInfo(name, headers.get("impersonate-uid", ""), groups, extra)

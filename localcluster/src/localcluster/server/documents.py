@@ -1,0 +1,40 @@
+"""Documents that are no objects: health, version, discovery, OpenAPI.
+
+Health is answered here; the rest comes from the providers (``discovery``, ``openapi``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from localcluster.server.request import Answer
+
+_HEALTH = ("/healthz", "/readyz", "/livez")
+
+
+class Provider(Protocol):
+    """Something that may know the document at a path."""
+
+    def find(self, path: str, accept: str) -> Answer | None:
+        """The document, or None."""
+
+
+class DocumentChain:
+    """Health first, then each provider in turn."""
+
+    def __init__(self, providers: Sequence[Provider]) -> None:
+        self._providers = providers
+
+    def find(self, path: str, accept: str) -> Answer | None:
+        """The first document that a provider has for the path."""
+        if path.startswith(_HEALTH) and path.rstrip("/").split("/")[1] in (
+            "healthz",
+            "readyz",
+            "livez",
+        ):
+            return Answer(200, b"ok", "text/plain; charset=utf-8")
+        for provider in self._providers:
+            if (answer := provider.find(path, accept)) is not None:
+                return answer
+        return None

@@ -1,0 +1,136 @@
+"""What all handlers share: store, registry, admission, clock, names; one per server.
+
+Made by ``server``; handed to ``reads``, ``writes``, ``deletion`` and ``subresources``.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol
+
+import orjson
+
+from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
+from localcluster.obj import Obj
+from localcluster.server import tables
+from localcluster.server.negotiation import Media, encode, negotiate
+from localcluster.server.request import Answer, ApiRequest, Target
+from localcluster.server.store import Entry, Store
+
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_LONGEST_BASE = 58
+
+
+class AdmissionChain(Protocol):
+    """What writes ask before anything is stored (``resources.admission.Admission``)."""
+
+    async def admit(
+        self,
+        info: ResourceInfo,
+        operation: str,
+        obj: Obj | None,
+        old: Obj | None,
+        ctx: RequestContext,
+    ) -> Obj | None:
+        """The object to go on with; raises StatusError to refuse."""
+
+
+@dataclass(slots=True)
+class Machinery:
+    """The parts of one API server; ``wall_s`` gives the time in seconds since 1970."""
+
+    store: Store
+    registry: Registry
+    admission: AdmissionChain
+    wall_s: Callable[[], float] = time.time
+    random: random.Random = field(default_factory=random.Random)
+
+    def now(self) -> str:
+        """RFC 3339, whole seconds."""
+        return f"{_whole_second(int(self.wall_s()))}Z"
+
+    def now_micro(self) -> str:
+        """RFC 3339 with six digits."""
+        wall_s = self.wall_s()
+        return f"{_whole_second(int(wall_s))}.{int(wall_s % 1 * 1_000_000):06d}Z"
+
+    def new_uid(self) -> str:
+        """A random uid."""
+        return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+
+    def generate_name(self, base: str) -> str:
+        """``base`` and five random characters, cut so that it stays a label value."""
+        return base[:_LONGEST_BASE] + "".join(self.random.choices(_SUFFIX, k=5))
+
+    def context(self, request: ApiRequest, target: Target, operation: str) -> RequestContext:
+        """What strategies and admission get to know about a request."""
+        return RequestContext(
+            user=request.user,
+            reader=self.store,
+            namespace=target.namespace,
+            name=target.name,
+            subresource=target.subresource,
+            operation=operation,
+            now=self.now(),
+            now_micro=self.now_micro(),
+        )
+
+    # -- answers ----------------------------------------------------------------------------
+
+    def shown(self, info: ResourceInfo, entry: Entry) -> Entry:
+        """The entry in the version that was asked for."""
+        if info.from_storage is None:
+            return entry
+        return entry.form(info.api_version, info.from_storage)
+
+    def answer_entry(
+        self, request: ApiRequest, info: ResourceInfo, entry: Entry, code: int = 200
+    ) -> Answer:
+        """An answer with a stored object, in the form that the client takes."""
+        media = negotiate(request.headers.get("accept", ""))
+        shown = self.shown(info, entry)
+        if not media.form and not media.is_yaml:
+            return Answer(code, shown.raw)
+        return self.answer_object(request, info, shown.obj, code)
+
+    def answer_object(
+        self, request: ApiRequest, info: ResourceInfo, obj: Obj, code: int = 200
+    ) -> Answer:
+        """The same for an object that is not stored (dry run, Scale ...)."""
+        media = negotiate(request.headers.get("accept", ""))
+        if media.form == "Table":
+            include = tables.include_object(request.query.get("includeObject", ""))
+            meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+            obj = tables.table(info, [obj], meta, media, include)
+        elif media.form:
+            obj = tables.partial(obj, media.form_version)
+        return Answer(code, encode(obj, media), media.content_type)
+
+
+def answer_status(request: ApiRequest, status: Obj, code: int) -> Answer:
+    """A Status; a client that wants a Table gets it plain."""
+    accept = request.headers.get("accept", "")
+    is_yaml = accept.startswith(("application/yaml", "application/x-yaml"))
+    media = Media(is_yaml=is_yaml)
+    return Answer(code, encode(status, media), media.content_type)
+
+
+def format_time(wall_s: float) -> str:
+    """RFC 3339, whole seconds, UTC."""
+    return f"{_whole_second(int(wall_s))}Z"
+
+
+@lru_cache(maxsize=64)
+def _whole_second(wall_s: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_s))
+
+
+def copy_of(entry: Entry) -> Obj:
+    """A copy of a stored object that may be changed; parsing is the fastest deep copy."""
+    obj: Obj = orjson.loads(entry.raw)
+    return obj

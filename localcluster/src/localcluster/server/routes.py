@@ -1,0 +1,241 @@
+"""From an HTTP request to a handler, and from an answer back to HTTP.
+
+The only module (with ``server``) that knows aiohttp.  Discovery, OpenAPI and health documents are
+given by ``Documents``; everything below ``/api/<version>`` and ``/apis/<group>/<version>`` that
+names a resource goes to reads, writes, deletion or subresources.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Protocol
+
+import orjson
+from aiohttp import web
+
+from localcluster.server import apply, deletion, reads, subresources, writes
+from localcluster.server.auth import Authenticator
+from localcluster.server.http_refusals import (
+    method_not_allowed,
+    not_acceptable_path,
+    unsupported_method,
+)
+from localcluster.server.machinery import Machinery, answer_status
+from localcluster.server.request import (
+    Answer,
+    ApiRequest,
+    Target,
+    bool_parameter,
+    resolve,
+)
+from localcluster.types.refusals import StatusError
+
+log = logging.getLogger(__name__)
+
+_OLD_BINDINGS = re.compile(r"/api/v1/namespaces/([^/]+)/bindings")
+_NO_PAGE = Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+BODY_BYTES_MAX = 3 * 1024 * 1024
+"""Larger bodies are refused with 413, as by the real server."""
+
+
+class Documents(Protocol):
+    """Discovery, OpenAPI, version: documents that are no objects."""
+
+    def find(self, path: str, accept: str) -> Answer | None:
+        """The document at a path, or None when there is none."""
+
+
+class Routes:
+    """Dispatches requests; one per server."""
+
+    def __init__(
+        self, machinery: Machinery, authenticator: Authenticator, documents: Documents
+    ) -> None:
+        self._machinery, self._authenticator = machinery, authenticator
+        self._documents = documents
+
+    async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        """Answer one HTTP request; every refusal becomes a Status."""
+        request: ApiRequest | None = None
+        try:
+            request = await self._read(http)
+            made = await self._dispatch(request)
+        except StatusError as error:
+            made = _refusal(request, http, error)
+        except (ConnectionResetError, ConnectionError):
+            raise
+        except Exception as error:  # a bug must answer like a server's panic, and be logged
+            log.exception("request failed", extra={"method": http.method, "path": http.path})
+            message = f"{type(error).__name__}: {error}"
+            made = _refusal(request, http, StatusError(500, "InternalError", message))
+        if isinstance(made, reads.WatchStream):
+            return await _stream(http, made)
+        return _response(made)
+
+    async def _read(self, http: web.BaseRequest) -> ApiRequest:
+        headers = http.headers
+        user = self._authenticator.authenticate(headers)
+        url = http.rel_url
+        query = url.query
+        body = await http.read() if http.can_read_body else b""
+        if len(body) > BODY_BYTES_MAX:
+            raise StatusError(
+                413,
+                "RequestEntityTooLarge",
+                f"Request entity too large: limit is {BODY_BYTES_MAX}",
+            )
+        dry_run = query.getall("dryRun", [])
+        return ApiRequest(http.method, url.path, query, headers, body, user, dry_run)
+
+    async def dispatch(self, request: ApiRequest) -> Answer | reads.WatchStream:
+        """Answer a request whoever brought it (HTTP or a client in this process).
+
+        Raises :class:`StatusError` for a refusal.
+        """
+        return await self._dispatch(request)
+
+    async def _dispatch(self, request: ApiRequest) -> Answer | reads.WatchStream:
+        target = self._target(request)
+        if isinstance(target, Answer):
+            return target
+        method = request.method
+        if method == "GET":
+            return await self._get(request, target)
+        if target.subresource:
+            return await self._subresource(request, target)
+        self._check_verb(method, target)
+        machinery = self._machinery
+        if not target.name:
+            if method == "POST":
+                return await writes.create(machinery, request, target)
+            return await deletion.delete_collection(machinery, request, target)
+        if method == "DELETE":
+            return await deletion.delete(machinery, request, target)
+        return await self._update(request, target)
+
+    def _target(self, request: ApiRequest) -> Target | Answer:
+        path = request.path
+        document = self._documents.find(path, request.headers.get("accept", ""))
+        if document is not None:
+            if request.method != "GET":
+                raise method_not_allowed()
+            return document
+        if not path.startswith(("/api/", "/apis/")):
+            return _NO_PAGE
+        if (namespace := _OLD_BINDINGS.fullmatch(path)) and request.method == "POST":
+            return self._old_binding(request, namespace.group(1))
+        try:
+            target = resolve(self._machinery.registry, path)
+            if target is None:
+                raise not_acceptable_path()
+        except StatusError as error:
+            if error.code == 404 and not error.details and self._is_custom_path(path):
+                return _NO_PAGE
+            raise
+        return target
+
+    def _is_custom_path(self, path: str) -> bool:
+        """Paths of groups that no built-in resource has are not answered with a Status."""
+        parts = path.split("/")
+        groups = {info.group for info in self._machinery.registry if not info.is_custom}
+        return parts[1] == "apis" and len(parts) > 2 and parts[2] not in groups
+
+    @staticmethod
+    def _check_verb(method: str, target: Target) -> None:
+        if target.name:
+            verb = {"PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(method, "")
+        else:
+            verb = {"POST": "create", "DELETE": "deletecollection"}.get(method, "")
+        if verb not in target.info.verbs:
+            raise unsupported_method(target.info, method)
+
+    async def _get(self, request: ApiRequest, target: Target) -> Answer | reads.WatchStream:
+        machinery, info = self._machinery, target.info
+        if target.subresource:
+            sub = info.subresources[target.subresource]
+            if "get" not in sub.verbs:
+                raise unsupported_method(target.info, request.method)
+            if sub.how == "scale":
+                return subresources.get_scale(machinery, request, target)
+            return await reads.get(machinery, request, target)
+        if target.is_watch_path:
+            return reads.WatchStream(machinery, request, target)
+        if target.name:
+            if "get" not in info.verbs:
+                raise unsupported_method(target.info, request.method)
+            return await reads.get(machinery, request, target)
+        if "list" not in info.verbs:
+            raise unsupported_method(target.info, request.method)
+        if bool_parameter(request.query, "watch"):
+            return reads.WatchStream(machinery, request, target)
+        return await reads.list_objects(machinery, request, target)
+
+    def _old_binding(self, request: ApiRequest, namespace: str) -> Target:
+        """POST /bindings means POST /pods/NAME/binding."""
+        pods = self._machinery.registry.lookup("", "v1", "pods")
+        if pods is None or "binding" not in pods.subresources:
+            raise not_acceptable_path()
+        try:
+            name = str((orjson.loads(request.body).get("metadata") or {}).get("name") or "")
+        except (orjson.JSONDecodeError, AttributeError):
+            name = ""
+        return Target(pods, namespace, name, "binding")
+
+    async def _subresource(self, request: ApiRequest, target: Target) -> Answer:
+        machinery, sub = self._machinery, target.info.subresources[target.subresource]
+        verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(request.method, "")
+        if verb not in sub.verbs:
+            raise unsupported_method(target.info, request.method)
+        if sub.how == "scale":
+            return await subresources.write_scale(machinery, request, target)
+        if request.method == "POST":
+            return await subresources.post(machinery, request, target, sub)
+        return await self._update(request, target)
+
+    async def _update(self, request: ApiRequest, target: Target) -> Answer:
+        machinery = self._machinery
+        if request.method == "PUT":
+            return await writes.update(machinery, request, target)
+        if request.content_type == writes.APPLY_PATCH:
+            return await apply.apply(machinery, request, target)
+        return await writes.patch(machinery, request, target)
+
+
+def _refusal(request: ApiRequest | None, http: web.BaseRequest, error: StatusError) -> Answer:
+    if request is None:
+        answer = Answer(error.code, orjson.dumps(error.body()))
+    else:
+        answer = answer_status(request, error.body(), error.code)
+    answer.headers = {**error.headers}
+    answer.warnings = error.warnings
+    if error.code == 401:
+        answer.headers.setdefault("WWW-Authenticate", 'Bearer realm="localcluster"')
+    if http.method == "HEAD":
+        answer.body = b""
+    return answer
+
+
+def _response(answer: Answer) -> web.Response:
+    headers = {"Content-Type": answer.content_type, **answer.headers}
+    response = web.Response(status=answer.code, body=answer.body, headers=headers)
+    for text in answer.warnings:
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{escaped}"')
+    return response
+
+
+async def _stream(http: web.BaseRequest, stream: reads.WatchStream) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": stream.content_type})
+    response.enable_chunked_encoding()
+    await response.prepare(http)
+    chunks = stream.chunks()
+    try:
+        async for chunk in chunks:
+            await response.write(chunk)
+        await response.write_eof()
+    except (ConnectionResetError, ConnectionError):
+        pass  # the client went away; that is how most watches end
+    finally:
+        await chunks.aclose()
+    return response

@@ -1,0 +1,306 @@
+"""The embedded API server: parts put together, TLS, start and stop.
+
+Made by ``cluster`` (and by tests); ``python -m localcluster.server`` runs one alone.
+Listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import ipaddress
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from aiohttp import web
+
+from localcluster.kinds.admission import Admission
+from localcluster.kinds.builtin import build_registry
+from localcluster.kinds.core import SYSTEM_PRIORITIES
+from localcluster.kinds.crd import DefinitionController
+from localcluster.kinds.registry import RequestContext
+from localcluster.obj import Obj
+from localcluster.server.auth import ADMIN, AccountTokens, Authenticator
+from localcluster.server.certs import (
+    Authority,
+    load_authority,
+    make_authority,
+    make_server_cert,
+    save_authority,
+    server_context,
+)
+from localcluster.server.discovery import Discovery
+from localcluster.server.documents import DocumentChain, Provider
+from localcluster.server.expiry import keep_expiring
+from localcluster.server.journal import Journal
+from localcluster.server.machinery import Machinery
+from localcluster.server.openapi import OpenApi
+from localcluster.server.request import Target
+from localcluster.server.routes import Routes
+from localcluster.server.store import Store
+from localcluster.server.writes import create_object
+from localcluster.whole_file import write_whole
+
+SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+GC_OBJECTS = 50_000
+"""New objects between two runs of the garbage collector, set for the whole process."""
+SHUTDOWN_S = 1.0
+"""How long open requests may take after :meth:`ApiServer.stop`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServerConfig:
+    """``data_dir`` None keeps everything in memory; ``port`` 0 takes a free one."""
+
+    data_dir: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    admin_token: str = ""
+
+
+@dataclass(slots=True)
+class _Running:
+    runner: web.ServerRunner
+    directory: tempfile.TemporaryDirectory[str]
+    port: int
+    expiry: asyncio.Task[None]
+
+
+@dataclass(slots=True)
+class ApiServer:
+    """One API server; use as ``async with`` or call :meth:`start` and :meth:`stop`."""
+
+    config: ApiServerConfig = field(default_factory=ApiServerConfig)
+    machinery: Machinery = field(init=False)
+    authenticator: Authenticator = field(init=False)
+    authority: Authority = field(init=False)
+    _journal: Journal | None = field(default=None, init=False)
+    definitions: DefinitionController = field(init=False)
+    routes: Routes = field(init=False)
+    _running: _Running | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.authenticator = Authenticator(account_uid=self._account_uid)
+        registry = build_registry(AccountTokens(self.authenticator))
+        self.machinery = Machinery(Store(), registry, Admission(registry))
+        self.definitions = DefinitionController(self.machinery.store, registry, self.machinery.now)
+        self.authority = self._find_authority()
+        self._keep_secrets()
+        if self.config.admin_token:
+            self.authenticator.admin_token = self.config.admin_token
+
+    def _keep_secrets(self) -> None:
+        """With a data directory, tokens and kubeconfigs outlive a restart."""
+        directory, auth = self.config.data_dir, self.authenticator
+        if directory is None:
+            return
+        auth.admin_token = _kept(directory / "admin.token", auth.admin_token)
+        auth.signing_key = bytes.fromhex(_kept(directory / "signing.key", auth.signing_key.hex()))
+
+    def _find_authority(self) -> Authority:
+        directory = self.config.data_dir
+        if directory is None:
+            return make_authority()
+        found = load_authority(directory)
+        if found is None:
+            found = make_authority()
+            save_authority(directory, found)
+        return found
+
+    def _account_uid(self, namespace: str, name: str) -> str | None:
+        obj = self.machinery.store.get("", "serviceaccounts", namespace, name)
+        return obj["metadata"]["uid"] if obj is not None else None
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load what is kept, make the system namespaces, listen."""
+        # Stored objects live long and hold no cycles; looking through them often costs a quarter.
+        if gc.get_threshold()[0] < GC_OBJECTS:
+            gc.set_threshold(GC_OBJECTS, 20, 100)
+        self._open_journal()
+        await self._make_namespaces()
+        await self._make_priority_classes()
+        self.definitions.start()
+        routes = self.routes = self._make_routes()
+        server = web.Server(routes.handle, access_log=None, handler_cancellation=True)
+        runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
+        await runner.setup()
+        directory = tempfile.TemporaryDirectory(prefix="localcluster-tls-")
+        certificate = make_server_cert(self.authority, dns_names=_dns_names(self.config.host))
+        context = server_context(certificate, Path(directory.name))
+        site = web.TCPSite(
+            runner, self.config.host, self.config.port, ssl_context=context, backlog=1024
+        )
+        try:
+            await site.start()
+        except OSError:  # the port is taken, mostly
+            await self._release(runner, directory)
+            raise
+        port = runner.addresses[0][1]
+        expiry = asyncio.get_running_loop().create_task(keep_expiring(self.machinery))
+        self._running = _Running(runner, directory, port, expiry)
+
+    def _open_journal(self) -> None:
+        if self.config.data_dir is None:
+            return
+        self._journal = Journal(self.config.data_dir / "objects.sqlite3", self.machinery.store)
+        self._journal.load()
+        self._journal.start()
+
+    def _make_routes(self) -> Routes:
+        return Routes(self.machinery, self.authenticator, DocumentChain(self._providers()))
+
+    def _providers(self) -> list[Provider]:
+        registry = self.machinery.registry
+        discovery = Discovery(registry, lambda: f"{self.config.host}:{self.port}")
+        return [discovery, OpenApi(registry)]
+
+    async def stop(self) -> None:
+        """End all watches, stop listening, write what is left to the journal."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        running.expiry.cancel()
+        for bucket in self.machinery.store.buckets():
+            for watcher in tuple(bucket.watchers):
+                watcher.cut()
+        await self._release(running.runner, running.directory)
+
+    async def _release(
+        self, runner: web.ServerRunner, directory: tempfile.TemporaryDirectory[str]
+    ) -> None:
+        self.definitions.stop()
+        if isinstance(self.machinery.admission, Admission):
+            await self.machinery.admission.close()
+        await runner.cleanup()
+        directory.cleanup()
+        if self._journal is not None:
+            await self._journal.stop()
+
+    async def __aenter__(self) -> ApiServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
+
+    async def _make_priority_classes(self) -> None:
+        info = self.machinery.registry.lookup("scheduling.k8s.io", "v1", "priorityclasses")
+        store = self.machinery.store
+        if info is None:
+            return
+        for name, (value, description) in SYSTEM_PRIORITIES.items():
+            if store.get("scheduling.k8s.io", "priorityclasses", "", name) is not None:
+                continue
+            now = self.machinery.now()
+            ctx = RequestContext(user=ADMIN, reader=store, name=name, now=now)
+            obj: Obj = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+                "description": description,
+            }
+            await create_object(self.machinery, Target(info, "", name, ""), obj, ctx)
+
+    async def _make_namespaces(self) -> None:
+        registry, store = self.machinery.registry, self.machinery.store
+        info = registry.lookup("", "v1", "namespaces")
+        if info is None:
+            return
+        for name in SYSTEM_NAMESPACES:
+            if store.get("", "namespaces", "", name) is not None:
+                continue
+            target = Target(info, "", name, "")
+            ctx = RequestContext(
+                user=ADMIN,
+                reader=store,
+                name=name,
+                now=self.machinery.now(),
+                now_micro=self.machinery.now_micro(),
+            )
+            obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            await create_object(self.machinery, target, obj, ctx)
+
+    # -- how to reach it -------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The objects, for readers in the same process."""
+        return self.machinery.store
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        if self._running is None:
+            raise RuntimeError("the API server is not running; call start() first")
+        return self._running.port
+
+    @property
+    def url(self) -> str:
+        """``https://HOST:PORT``."""
+        return f"https://{self.config.host}:{self.port}"
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The authority that signed the server's certificate."""
+        return self.authority.cert_pem
+
+    @property
+    def token(self) -> str:
+        """The administrator's bearer token."""
+        return self.authenticator.admin_token
+
+    def kubeconfig(self) -> Obj:
+        """A kubeconfig with one context, for the administrator."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "localcluster",
+                    "cluster": {
+                        "server": self.url,
+                        "certificate-authority-data": base64.b64encode(self.ca_pem).decode(),
+                    },
+                }
+            ],
+            "users": [{"name": "admin", "user": {"token": self.token}}],
+            "contexts": [
+                {
+                    "name": "localcluster",
+                    "context": {
+                        "cluster": "localcluster",
+                        "user": "admin",
+                        "namespace": "default",
+                    },
+                }
+            ],
+            "current-context": "localcluster",
+        }
+
+    def write_kubeconfig(self, path: Path) -> None:
+        """Write :meth:`kubeconfig`, readable by its owner only."""
+        write_whole(path, yaml.safe_dump(self.kubeconfig(), sort_keys=False))
+
+
+def _dns_names(host: str) -> tuple[str, ...]:
+    """``host`` if it is a name, which the certificate must then carry."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return (host,)
+    return ()
+
+
+def _kept(path: Path, fresh: str) -> str:
+    """The text of a private file, which is made with ``fresh`` if it is not there."""
+    if path.exists():
+        return path.read_text().strip()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, fresh)
+    return fresh

@@ -1,0 +1,41 @@
+"""What a real API server has and this one does not: answered 501, never as if it were unknown.
+
+Called by ``request.resolve`` before it would say 404.
+"""
+
+from __future__ import annotations
+
+_RESOURCES = {
+    "": "bindings componentstatuses endpoints limitranges persistentvolumes podtemplates "
+    "replicationcontrollers resourcequotas",
+    "admissionregistration.k8s.io": "mutatingadmissionpolicies mutatingadmissionpolicybindings "
+    "validatingadmissionpolicies validatingadmissionpolicybindings "
+    "validatingwebhookconfigurations",
+    "apiregistration.k8s.io": "apiservices",
+    "autoscaling": "horizontalpodautoscalers",
+    "batch": "cronjobs",
+    "certificates.k8s.io": "certificatesigningrequests clustertrustbundles",
+    "discovery.k8s.io": "endpointslices",
+    "flowcontrol.apiserver.k8s.io": "flowschemas prioritylevelconfigurations",
+    "metrics.k8s.io": "nodes pods",
+    "networking.k8s.io": "ingressclasses ingresses ipaddresses networkpolicies servicecidrs",
+    "node.k8s.io": "runtimeclasses",
+    "resource.k8s.io": "deviceclasses resourceclaims resourceclaimtemplates resourceslices",
+    "storage.k8s.io": "csidrivers csinodes csistoragecapacities storageclasses volumeattachments "
+    "volumeattributesclasses",
+}
+_SUBRESOURCES = {
+    ("", "pods"): "attach ephemeralcontainers exec log portforward proxy resize",
+    ("", "nodes"): "proxy",
+    ("", "services"): "proxy",
+}
+
+
+def why_unserved(group: str, plural: str, subresource: str = "") -> str:
+    """What to name in the 501, or "" when a real server would not know it either."""
+    resource = f"{plural}.{group}" if group else plural
+    if plural in _RESOURCES.get(group, "").split():
+        return resource
+    known = _SUBRESOURCES.get((group, plural), "").split()
+    first = subresource.partition("/")[0]
+    return f"{resource}/{first}" if first in known else ""

@@ -1,0 +1,241 @@
+"""The one exception by which the embedded API refuses a request, and its usual forms.
+
+Raised by strategies, admission and the API machinery; ``api`` renders it as a ``v1.Status``
+body.  It must not know HTTP servers or the store.  Formats follow
+``k8s.io/apimachinery/pkg/api/errors`` as recorded from a real server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+OMIT: Any = object()
+"""Stands for a value that the message leaves out."""
+
+
+class FieldError(NamedTuple):
+    """One broken rule about one field.
+
+    ``type`` is the cause's reason (``FieldValueRequired`` ...), ``value`` what stood there
+    (``OMIT`` when the message does not show it), ``detail`` the sentence after it.
+    """
+
+    type: str
+    field: str
+    value: Any
+    detail: str
+
+    def message(self) -> str:
+        """The text of ``field.Error.ErrorBody()``."""
+        label = _LABELS.get(self.type, self.type)
+        if self.type in _WITHOUT_VALUE or self.value is OMIT:
+            head = label
+        else:
+            head = f"{label}: {format_value(self.value)}"
+        return f"{head}: {self.detail}" if self.detail else head
+
+
+REQUIRED = "FieldValueRequired"
+DUPLICATE = "FieldValueDuplicate"
+INVALID = "FieldValueInvalid"
+NOT_SUPPORTED = "FieldValueNotSupported"
+FORBIDDEN = "FieldValueForbidden"
+TOO_LONG = "FieldValueTooLong"
+TOO_MANY = "FieldValueTooMany"
+NOT_FOUND = "FieldValueNotFound"
+TYPE_INVALID = "FieldValueTypeInvalid"
+INTERNAL = "InternalError"
+
+_LABELS = {
+    REQUIRED: "Required value",
+    DUPLICATE: "Duplicate value",
+    INVALID: "Invalid value",
+    NOT_SUPPORTED: "Unsupported value",
+    FORBIDDEN: "Forbidden",
+    TOO_LONG: "Too long",
+    TOO_MANY: "Too many",
+    NOT_FOUND: "Not found",
+    TYPE_INVALID: "Invalid value",
+    INTERNAL: "Internal error",
+}
+_WITHOUT_VALUE = frozenset({REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL, TOO_MANY})
+
+
+class Raw(str):
+    """A value printed as it stands (Go values that are no strings: types, durations)."""
+
+    __slots__ = ()
+
+
+def format_value(value: Any) -> str:
+    """Print a value as Go's ``field.Error`` does: strings quoted, objects as JSON."""
+    import orjson
+
+    if value is None:
+        return "null"
+    if isinstance(value, Raw):
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str):
+        return go_quote(value)
+    return orjson.dumps(value).decode()
+
+
+def sorted_map(value: Any) -> Any:
+    """A map (labels) as Go prints it; structs keep the order of their fields."""
+    return dict(sorted(value.items())) if isinstance(value, dict) else value
+
+
+def sorted_selector(selector: Any) -> Any:
+    """A LabelSelector as Go prints it."""
+    if not isinstance(selector, dict):
+        return selector
+    shown = {k: selector[k] for k in ("matchLabels", "matchExpressions") if k in selector}
+    if "matchLabels" in shown:
+        shown["matchLabels"] = sorted_map(shown["matchLabels"])
+    return shown
+
+
+def go_quote(text: str) -> str:
+    """Go's ``%q`` for the characters that occur in object fields."""
+    out = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + out.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r") + '"'
+
+
+class StatusError(Exception):
+    """A refusal with the fields of a ``v1.Status``.
+
+    ``code`` is the HTTP code, ``reason`` the machine-readable word ("" for none), ``details``
+    the status' details (omitted when None), ``headers`` extra HTTP headers.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message = code, reason, message
+        self.details = dict(details) if details is not None else None
+        self.headers = dict(headers or {})
+        self.extra = dict(extra or {})
+        self.warnings: list[str] = []
+        """Texts for ``Warning`` headers beside the refusal."""
+
+    def body(self) -> dict[str, Any]:
+        """The ``v1.Status`` object (key order as the real server writes it)."""
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = self.details
+        status["code"] = self.code
+        status.update(self.extra)
+        return status
+
+
+def qualified(group: str, resource: str) -> str:
+    """``jobs.batch``; core resources stand alone (``pods``)."""
+    return f"{resource}.{group}" if group else resource
+
+
+def _details(group: str, kind: str, name: str) -> dict[str, Any]:
+    details: dict[str, Any] = {}
+    if name:
+        details["name"] = name
+    if group:
+        details["group"] = group
+    if kind:
+        details["kind"] = kind
+    return details
+
+
+def not_found(group: str, resource: str, name: str) -> StatusError:
+    """404 for an object that is not there."""
+    return StatusError(
+        404,
+        "NotFound",
+        f'{qualified(group, resource)} "{name}" not found',
+        details=_details(group, resource, name),
+    )
+
+
+def already_exists(group: str, resource: str, name: str) -> StatusError:
+    """409 for a create of what exists."""
+    return StatusError(
+        409,
+        "AlreadyExists",
+        f'{qualified(group, resource)} "{name}" already exists',
+        details=_details(group, resource, name),
+    )
+
+
+def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
+    """409 for a lost race; ``why`` is the sentence after the object."""
+    return StatusError(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}',
+        details=_details(group, resource, name),
+    )
+
+
+def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
+    """403 from admission (``why`` as the plugin words it)."""
+    return StatusError(
+        403,
+        "Forbidden",
+        f'{qualified(group, resource)} "{name}" is forbidden: {why}'
+        if name
+        else f"{qualified(group, resource)} is forbidden: {why}",
+        details=_details(group, resource, name),
+    )
+
+
+def bad_request(message: str) -> StatusError:
+    """400 for a request that cannot be read."""
+    return StatusError(400, "BadRequest", message)
+
+
+def internal_error(message: str) -> StatusError:
+    """500 as the real server words it."""
+    return StatusError(
+        500,
+        "InternalError",
+        f"Internal error occurred: {message}",
+        details={"causes": [{"message": message}]},
+    )
+
+
+def not_served(what: str) -> StatusError:
+    """501: the embedded cluster does not do this and says so."""
+    return StatusError(501, "NotImplemented", f"the embedded cluster does not serve {what}")
+
+
+def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> StatusError:
+    """422 with one cause per broken rule, as ``errors.NewInvalid`` builds it."""
+    listed = list(errors)
+    texts = list(dict.fromkeys(f"{e.field}: {e.message()}" for e in listed))
+    joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+    head = f'{qualified(group, kind)} "{name}" is invalid'
+    details = _details(group, kind, name)
+    details["causes"] = [
+        {"reason": e.type, "message": e.message(), "field": e.field} for e in listed
+    ]
+    message = f"{head}: {joined}" if listed else head
+    return StatusError(422, "Invalid", message, details=details)

@@ -1,0 +1,236 @@
+"""Which recorded scenarios of a real API server the embedded one claims to answer alike.
+
+``CLAIMS`` names each claimed scenario; ``differences`` maps the number of a step that differs to
+why, ``by_object`` compares watch events per object (controllers work on several objects at once,
+and which of them comes first is not fixed) and gives reads a moment to become true.  ``NOT_SERVED``
+says what is not there and what it answers instead.  Each scenario of the recordings is in exactly
+one of the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Claim:
+    """How far a scenario is answered alike."""
+
+    differences: dict[int, str] = field(default_factory=dict)
+    by_object: bool = False
+    is_slow: bool = False
+
+
+_EXACT = (
+    "apply-create-conflict-force",
+    "apply-status",
+    "conflicts",
+    "crd-defaults-pruning",
+    "crd-field-validation",
+    "crd-register",
+    "crd-status-subresource",
+    "crd-update-of-definition",
+    "http-errors",
+    "job-create-generatename",
+    "job-create-invalid",
+    "job-managed-by",
+    "job-status-separation",
+    "label-selectors",
+    "leases",
+    "list-resourceversion",
+    "pod-binding",
+    "pod-create-defaults",
+    "pod-delete",
+    "pod-eviction",
+    "pod-field-selectors",
+    "pod-generatename",
+    "pod-jsonpatch",
+    "pod-lifecycle",
+    "pod-mutability-gated",
+    "pod-mutability-pending",
+    "pod-mutability-running",
+    "pod-status-separation",
+    "watch-basic",
+    "watch-selectors",
+    "watch-timeout",
+    "webhook-answers",
+    "webhook-failure",
+    "webhook-reinvocation",
+    "webhook-review-job",
+    "webhook-selection",
+)
+"""In order, event by event."""
+
+_EXACT_BY_OBJECT = (
+    "crd-finalizer",
+    "deletecollection",
+    "job-create-defaults",
+    "daemonset",
+    "deployment-create",
+    "dry-run",
+    "events-aggregation",
+    "job-delete-default",
+    "job-failed-backofflimit",
+    "job-failed-backofflimit-zero-parallel",
+    "job-gated-template",
+    "job-indexed",
+    "job-mutability-after-run-indexed",
+    "job-mutability-after-run-nonindexed",
+    "job-mutability-never-started-indexed",
+    "job-mutability-never-started-nonindexed",
+    "job-mutability-running-indexed",
+    "job-mutability-running-nonindexed",
+    "job-pod-failure-policy",
+    "job-scale-running",
+    "job-success-policy",
+    "job-suspend-running",
+    "job-suspended-status",
+    "job-tracking-finalizer",
+    "job-ttl",
+    "job-unsuspend-json",
+    "job-unsuspend-merge",
+    "job-unsuspend-strategic",
+    "namespace-lifecycle",
+)
+"""Each object's own history; controllers take part."""
+
+_SLOW = frozenset(
+    {
+        "crd-finalizer",
+        "job-failed-backofflimit",
+        "job-indexed",
+        "job-pod-replacement-policy",
+        "job-tracking-finalizer",
+        "watch-bookmarks",
+    }
+)
+
+_PACE = "read between two status writes of a controller; which of them is seen depends on pace"
+_COLLECTOR = "the collector is faster here than the Job controller's finalizer removal"
+_FUTURE = "the recorded time lay in the future; the replay sends the present, so an age is shown"
+_ALWAYS = "access is always granted, and the reason says so"
+_CONTROLLER_USER = "controllers here have no token, so userInfo has neither uid nor credential-id"
+
+_PARTIAL: dict[str, Claim] = {
+    "apply-after-update": Claim({11: "a PUT without change keeps its version; recorded is a new"}),
+    "authentication": Claim(
+        {
+            14: _ALWAYS,
+            15: _ALWAYS,
+            16: _ALWAYS,
+            17: _ALWAYS,
+            21: _ALWAYS,
+            24: "a token of a deleted account is refused at once, not after ten seconds",
+        },
+        is_slow=True,
+    ),
+    "crd-table": Claim({7: _FUTURE, 8: _FUTURE, 9: _FUTURE, 12: _FUTURE}),
+    "crd-validation-errors": Claim(
+        {26: "a wrong apiVersion is refused before unknown fields are looked at: no warning"}
+    ),
+    "discovery-crd": Claim(
+        {
+            6: "recorded reduced to the new group; all groups are served",
+            8: "recorded reduced to the new group; all groups are served",
+            9: "recorded reduced to the new group; all groups are served",
+            11: "schemas and paths as far as kubectl needs them; no list kinds, no watch paths",
+        }
+    ),
+    "events-api": Claim({36: "the recording gives the length of a long message only"}),
+    "job-delete-background": Claim({5: _COLLECTOR}, by_object=True),
+    "job-delete-foreground": Claim({4: _COLLECTOR, 5: _COLLECTOR, 9: _PACE}, by_object=True),
+    "job-delete-orphan": Claim({5: _COLLECTOR}, by_object=True),
+    "job-failed-deadline": Claim(
+        {
+            0: "one more status write: readiness is reported before the deadline strikes",
+            10: _PACE,
+            11: _PACE,
+        },
+        by_object=True,
+    ),
+    "job-pod-replacement-policy": Claim({}, by_object=True, is_slow=True),
+    "job-run-complete": Claim({8: _PACE}, by_object=True),
+    "job-unsuspend-apply": Claim(
+        {
+            2: "managedFields are written only once an apply has touched the object",
+            3: "managedFields are written only once an apply has touched the object",
+        },
+        by_object=True,
+    ),
+    "list-pagination": Claim({33: "uses a token that the recording does not show"}),
+    "owner-gc": Claim(
+        {9: "the watch starts before the collector has removed wrong-uid"}, by_object=True
+    ),
+    "patch-semantics": Claim(
+        {
+            26: "unchanged, unless the Deployment controller is slower than the replay",
+            27: "unchanged, unless the Deployment controller is slower than the replay",
+            29: "unchanged, unless the Deployment controller is slower than the replay",
+            35: "the cause is listed twice, recorded are three",
+        }
+    ),
+    "pod-gates": Claim(
+        {38: "the pod ungated last is bound, and its event written, before the list is read"},
+        by_object=True,
+    ),
+    "pod-priorityclass": Claim({0: "versions of what the server makes when it starts"}),
+    "replicaset": Claim({10: _PACE}, by_object=True),
+    "table-builtin": Claim(
+        {
+            20: "events of pods that the scheduler here reports and the recording left out",
+            26: "the recording had leases of nodes of other scenarios",
+            28: "versions of what the server makes when it starts",
+        },
+        by_object=True,
+    ),
+    "watch-bookmarks": Claim(
+        {
+            5: "one bookmark, recorded are two",
+            6: "the row of a bookmark has empty cells, recorded are 0 and <unknown>",
+            14: "one bookmark, recorded are two",
+            16: "the recording has the events of writes that it does not show",
+        },
+        by_object=True,
+        is_slow=True,
+    ),
+    "webhook-config": Claim(
+        {
+            19: "another wording of the syntax error in a matchCondition",
+            21: "only AdmissionReview v1 is sent, so a webhook for v1beta1 alone is refused",
+        }
+    ),
+    "webhook-review-pod": Claim({9: _CONTROLLER_USER, 14: _CONTROLLER_USER, 17: _CONTROLLER_USER}),
+}
+
+CLAIMS: dict[str, Claim] = (
+    {name: Claim(is_slow=name in _SLOW) for name in _EXACT}
+    | {name: Claim(by_object=True, is_slow=name in _SLOW) for name in _EXACT_BY_OBJECT}
+    | _PARTIAL
+)
+
+NOT_SERVED: dict[str, str] = {
+    "apply-merge-keys": (
+        "apply itself is as recorded, but each step shows how far the Deployment controller has "
+        "come, which depends on pace"
+    ),
+    "deployment-rollout-and-scale": (
+        "the rollout takes the same steps, but its intermediate counts depend on pace"
+    ),
+    "discovery-apis": "only the groups that are served are listed; the recording lists all of 1.36",
+    "discovery-core": "only the resources that are served are listed; /version says what it is",
+    "node-create-and-cordon": (
+        "nodes are served; labels and the ttl annotation that the cloud and ttl controllers add "
+        "are not"
+    ),
+    "node-not-ready": "the node controller follows the same order, but not every status write",
+    "openapi-index": (
+        "v3 documents have what kubectl reads, v2 is empty: kubectl falls back to what it knows"
+    ),
+    "quota-and-limitrange": "ResourceQuota and LimitRange are not served",
+    "rbac": "roles are stored, nothing is enforced: everything is allowed, and reviews say so",
+    "scheduler-spread-and-fill": "binding order is as recorded, choice of node is not",
+    "scheduler-unschedulable": "texts are as recorded, the moments of repeated attempts are not",
+    "statefulset": "ordered start and stop are there, intermediate status writes differ",
+    "vap-scheduling-gates": "ValidatingAdmissionPolicy is not served (501)",
+    "watch-expired": "the history cannot be compacted from outside",
+}
