@@ -28,7 +28,7 @@ from fluxqueue.controller.observe import (
     workload_of,
 )
 from fluxqueue.controller.queues import QueueWatch
-from fluxqueue.controller.wrapping import Made, Wrapper
+from fluxqueue.controller.wrapping import Wrapper
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import check_term, confirm
 from fluxqueue.db.life.observations import (
@@ -172,8 +172,8 @@ class Observer:
             return None
         return obj if uid in self._flux_uids or is_managed(obj) else None
 
-    def _on_made(self, uid: str, made: Made) -> None:
-        self._flux_uids[uid] = made.uid
+    def _on_made(self, uid: str, flux_uid: str) -> None:
+        self._flux_uids[uid] = flux_uid
         self._news_of_fluxjobs.add(uid)
         self._marks.mark(Kind.WORKLOAD, uid)
         if uid in self._pods_by_uid:

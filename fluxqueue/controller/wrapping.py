@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.clock import Clock
@@ -37,14 +36,6 @@ PATIENCE_S = 0.25
 so whoever submitted first is to be first, unless the API server is slow."""
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A FluxJob that exists: its UID, and its resourceVersion if we have just made it."""
-
-    uid: str
-    version: str | None = None
-
-
 class Wrapper:
     """Makes the FluxJobs that are wanted.
 
@@ -52,7 +43,7 @@ class Wrapper:
     ----------
     find : gives a workload by its UID as long as it lacks its FluxJob, else None.
     class_values : the values of PriorityClasses by name, as they are now.
-    on_made : told the UID of a workload and the FluxJob that it has now.
+    on_made : told the UID of a workload and that of the FluxJob that it has now.
     """
 
     def __init__(
@@ -63,7 +54,7 @@ class Wrapper:
         *,
         find: Callable[[str], Object | None],
         class_values: Callable[[], Mapping[str, int]],
-        on_made: Callable[[str, Made], None],
+        on_made: Callable[[str, str], None],
     ) -> None:
         self._client, self._clock, self._default_cpu_m = client, clock, default_cpu_m
         self._find, self._class_values, self._on_made = find, class_values, on_made
@@ -124,7 +115,7 @@ class Wrapper:
         """Try once; tell whether it is settled, for the object as it is now."""
         try:
             body = _build(workload, self._class_values(), self._default_cpu_m)
-            made = await _create(self._client, workload, body)
+            flux_uid = await _create(self._client, workload, body)
         except InvalidInput as error:
             await self._refuse(uid, workload, error)
             return True
@@ -137,10 +128,10 @@ class Wrapper:
         except Exception:
             logger.exception("FluxJob not created; tried again", extra={"uid": uid})
             return False
-        if made is None:
+        if flux_uid is None:
             return False
         self._told.pop(uid, None)
-        self._on_made(uid, made)
+        self._on_made(uid, flux_uid)
         return True
 
     async def _refuse(self, uid: str, workload: Object, error: InvalidInput) -> None:
@@ -162,12 +153,11 @@ def _build(workload: Object, class_values: Mapping[str, int], default_cpu_m: int
     )
 
 
-async def _create(client: KubeClient, workload: Object, body: dict[str, Any]) -> Made | None:
-    """Create, or find the one that is there; None where another's stands in the way."""
+async def _create(client: KubeClient, workload: Object, body: dict[str, Any]) -> str | None:
+    """Create, or find the one that is there; its UID, None where another's stands in the way."""
     namespace = workload["metadata"]["namespace"]
     try:
-        created = (await client.create(FLUXJOBS, namespace, body))["metadata"]
-        return Made(created["uid"], created["resourceVersion"])
+        return str((await client.create(FLUXJOBS, namespace, body))["metadata"]["uid"])
     except Conflict:
         pass
     try:
@@ -176,7 +166,7 @@ async def _create(client: KubeClient, workload: Object, body: dict[str, Any]) ->
         return None
     if not is_fluxjob_of(found, workload) or found["metadata"].get("deletionTimestamp"):
         return None
-    return Made(found["metadata"]["uid"])
+    return str(found["metadata"]["uid"])
 
 
 async def report_invalid(

@@ -11,7 +11,7 @@ import pytest
 
 from fluxqueue.clock import ManualClock, SystemClock
 from fluxqueue.controller.observer import ROLE, Observer
-from fluxqueue.controller.wrapping import RETRY_MAX_S, Made, Wrapper
+from fluxqueue.controller.wrapping import RETRY_MAX_S, Wrapper
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import seize
 from fluxqueue.kube.client import KubeClient
@@ -59,7 +59,7 @@ class Wanted:
         self.missing = {one["metadata"]["uid"]: one for one in objects}
         self.made: list[str] = []
 
-    def take(self, uid: str, _made: Made) -> None:
+    def take(self, uid: str, _flux_uid: str) -> None:
         """One is made."""
         del self.missing[uid]
         self.made.append(uid)
