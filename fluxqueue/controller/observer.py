@@ -30,7 +30,7 @@ from fluxqueue.controller.observe import (
 from fluxqueue.controller.queues import QueueWatch
 from fluxqueue.controller.wrapping import Wrapper
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.leadership import check_term, confirm
+from fluxqueue.db.leadership import check_term, confirm, doubt
 from fluxqueue.db.life.observations import (
     Known,
     WorkloadSeen,
@@ -100,7 +100,7 @@ class Observer:
         self._marks = Marks(clock)
         self._writing = asyncio.Lock()
         self._lost: LostLeadership | None = None
-        self._is_begun = False
+        self._is_begun = self._is_in_doubt = False
         # Longer than it takes until another controller leads: then the queue goes on meanwhile.
         self._confirmed_s = 2 * settings.lease_duration_s
         self._foreign_at_s = self._rest_until_s = float("-inf")
@@ -299,15 +299,20 @@ class Observer:
         """Say that somebody compares the rows with the cluster, however slow the API server is."""
         while True:
             await self._clock.sleep(self._confirmed_s / CONFIRMS)
+            if self._is_in_doubt:
+                continue
             try:
                 async with self._begin_write() as tx:
-                    if await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s):
-                        await sweep(tx)
+                    await self._confirm(tx)
             except DatabaseUnavailable as error:
                 logger.warning("database away", extra={"action": "confirm", "error": str(error)})
             except LostLeadership as error:
                 self._lose(error)
                 return
+
+    async def _confirm(self, tx: Transaction) -> None:
+        if await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s):
+            await sweep(tx)
 
     def _lose(self, error: LostLeadership) -> None:
         """Have the loop that writes tell it to whoever runs us, though nothing may be to write."""
@@ -474,8 +479,9 @@ class Observer:
         self._know(suspects.flux_uids)
         await self._write_surroundings()
         mended = await self._mend(sight, suspects)
+        self._is_in_doubt = False
         async with self._begin_write() as tx:
-            await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s)
+            await self._confirm(tx)
             await tx.wake_matcher()
         mended.tell()
 
@@ -499,22 +505,29 @@ class Observer:
     async def _mend(self, sight: resync.Sight, suspects: resync.Suspects) -> resync.Mended:
         """Look again at those found, and write down what is different."""
         mended, analyzed = resync.Mended(), 0
-        found = _pages(list(suspects.found), resync.WRITE_PAGE)
-        if len(found) > 1:
-            for outdated in _pages(suspects.outdated, PAGE) or [[]]:
-                async with self._begin_write() as tx:
-                    await prepare(tx, outdated, highest_jobid=suspects.highest_jobid)
-        held = suspects.held(suspects.found)
         # The others first: what has ended makes room.
-        for page in [*_pages(suspects.others, resync.WRITE_PAGE), *found]:
+        pages = _pages([*suspects.others, *suspects.found], resync.WRITE_PAGE)
+        if len(pages) > 1 and suspects.found:
+            await self._prepare(suspects)
+        held = suspects.held(suspects.found)
+        for page in pages:
             held.subtract(suspects.held(page))
             async with self._writing:
-                await self._mend_page(sight.of(page), page, held, mended, bool(found))
+                await self._mend_page(sight.of(page), page, held, mended, bool(suspects.found))
             if mended.rows_made >= max(ANALYZE_FROM, 2 * analyzed):
                 async with self._begin_write() as tx:
                     await analyze(tx)
                 analyzed = mended.rows_made
         return mended
+
+    async def _prepare(self, suspects: resync.Suspects) -> None:
+        """Between two pages the rows are neither as before nor as the cluster: nobody may act."""
+        self._is_in_doubt = True
+        async with self._begin_write() as tx:
+            await doubt(tx, ROLE, term=self._term)
+        for page in _pages(suspects.outdated, PAGE) or [[]]:
+            async with self._begin_write() as tx:
+                await prepare(tx, page, highest_jobid=suspects.highest_jobid)
 
     async def _mend_page(
         self,
