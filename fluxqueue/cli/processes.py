@@ -77,6 +77,10 @@ async def _run_controller(settings: Settings, identity: str) -> None:
             Database(settings, role="controller") as database,
             _client(config, settings) as client,
         ):
+
+            def take_signals() -> None:
+                _on_signals(stop.set)
+
             running = Controller(
                 database,
                 client,
@@ -84,6 +88,7 @@ async def _run_controller(settings: Settings, identity: str) -> None:
                 SystemClock(),
                 identity=identity,
                 heartbeats=heartbeats,
+                take_signals=take_signals,
             )
 
             async def synced() -> str | None:
@@ -92,7 +97,7 @@ async def _run_controller(settings: Settings, identity: str) -> None:
             endpoint.live_checks["loops"] = running.problem
             endpoint.ready_checks["cluster"] = synced
             _watch_doors(endpoint, database, client)
-            _on_signals(stop.set)
+            take_signals()
             await running.run(stop)
 
 

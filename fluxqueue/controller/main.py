@@ -1,4 +1,4 @@
-"""One controller process: kopf always, the observer while it holds the Lease.
+"""One controller process: while it holds the Lease it observes, and kopf runs in its loop.
 
 Entry point of ``fluxqueue controller``. Leadership is decided by a Lease, and each leader begins a
 new term in the database: an older leader that was paused can commit nothing after that.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -46,8 +47,10 @@ class Controller:
         *,
         identity: str,
         heartbeats: Heartbeats | None = None,
+        take_signals: Callable[[], None] = lambda: None,
     ) -> None:
         self._database, self._client = database, client
+        self._take_signals = take_signals
         self._settings, self._clock = settings, clock
         self._identity = identity
         self._heartbeats = heartbeats or Heartbeats()
@@ -68,19 +71,8 @@ class Controller:
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set."""
         self._electing = asyncio.create_task(self._elector.run())
-        registry = build_registry(
-            self._client.config,
-            on_fluxjob_deleted=self._on_fluxjob_deleted,
-            on_fluxjob_let_go=self._on_fluxjob_let_go,
-        )
         try:
-            while not stop.is_set():
-                try:
-                    await run_operator(registry, stop=stop)
-                except Exception:
-                    logger.exception("kopf ended and is started again")
-                if not stop.is_set():
-                    await self._clock.sleep(RESTART_S)
+            await stop.wait()
         finally:
             await _cancel(self._electing)
             self._stop_leading()
@@ -104,7 +96,11 @@ class Controller:
     def _start_leading(self, term: int) -> None:
         logger.info("leads", extra={"action": "lead", "lease_term": term})
         metrics.lead(ROLE, term)
-        loops = [self._observe(), show_for_ever(self._database, self._clock, self._heartbeats)]
+        loops = [
+            self._observe(),
+            self._operate(),
+            show_for_ever(self._database, self._clock, self._heartbeats),
+        ]
         if self._settings.cert_secret:
             loops.append(self._keep_certificates())
         self._leading = [asyncio.create_task(loop) for loop in loops]
@@ -128,6 +124,20 @@ class Controller:
         await CertificateKeeper(
             self._client, self._clock, names, lives, heartbeats=self._heartbeats
         ).run()
+
+    async def _operate(self) -> None:
+        """Have kopf run our own resources."""
+        registry = build_registry(
+            self._client.config,
+            on_fluxjob_deleted=self._on_fluxjob_deleted,
+            on_fluxjob_let_go=self._on_fluxjob_let_go,
+        )
+        while True:
+            try:
+                await run_operator(registry, take_signals=self._take_signals)
+            except Exception:
+                logger.exception("kopf ended and is started again")
+            await self._clock.sleep(RESTART_S)
 
     async def _observe(self) -> None:
         """Observe under one database term after the other while the Lease is ours."""

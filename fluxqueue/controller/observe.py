@@ -6,15 +6,15 @@ Called by ``observer``; no client, no database.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fluxqueue.db.life.holders import AUTHOR
 from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import NO_INDEXES, as_multirange
-from fluxqueue.workload import batch, pods
-from fluxqueue.workload.annotations import Wishes, read_wishes
+from fluxqueue.workload import batch, labels, pods
+from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
 from fluxqueue.workload.managed import JOB, is_author_suspended, kind_of
@@ -25,7 +25,9 @@ from fluxqueue.workload.pinning import (
     without_pin,
 )
 
-_POD_METADATA = (
+Object = Mapping[str, Any]
+
+_META = (
     "name",
     "namespace",
     "uid",
@@ -33,28 +35,55 @@ _POD_METADATA = (
     "creationTimestamp",
     "deletionTimestamp",
     "ownerReferences",
-    "annotations",
-    "labels",
 )
-_POD_STATUS = (
-    "phase",
-    "reason",
-    "conditions",
-    "containerStatuses",
-    "initContainerStatuses",
-    "resources",
-)
+_WISHES = ("annotations", "labels")
+_SPEC = ("nodeName", "schedulingGates", "nodeSelector", "affinity", "resources", "overhead")
+_CONTAINERS = ("initContainers", "containers")
+_STATUSES = ("initContainerStatuses", "containerStatuses")
 
 
 def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
-    """Keep of a pod what is ever looked at: memory for large clusters (informer transform)."""
-    meta, status = pod["metadata"], pod.get("status") or {}
-    return {
-        "kind": "Pod",
-        "metadata": {key: meta[key] for key in _POD_METADATA if key in meta},
-        "spec": pod.get("spec") or {},
-        "status": {key: status[key] for key in _POD_STATUS if key in status},
-    }
+    """Keep of a pod what is ever looked at, and no more of one that cannot be a workload itself.
+
+    Informer transform: each event of each pod of the cluster passes here.
+    """
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    kept = {key: meta[key] for key in _META if key in meta}
+    if meta.get("ownerReferences"):
+        index = (meta.get("annotations") or {}).get(labels.COMPLETION_INDEX)
+        if index is not None:
+            kept["annotations"] = {labels.COMPLETION_INDEX: index}
+        asked = {key: spec[key] for key in _SPEC if spec.get(key)}
+        for key in _CONTAINERS:
+            if spec.get(key):
+                asked[key] = [_trim_container(one) for one in spec[key]]
+    else:
+        kept |= {key: meta[key] for key in _WISHES if key in meta}
+        asked = spec
+    told = {key: status[key] for key in ("phase", "reason") if key in status}
+    for key, containers in zip(_STATUSES, _CONTAINERS, strict=True):
+        resized = _resized(status.get(key) or (), spec.get(containers) or ())
+        if resized:
+            told[key] = resized
+    return {"kind": "Pod", "metadata": kept, "spec": asked, "status": told}
+
+
+def _trim_container(container: dict[str, Any]) -> dict[str, Any]:
+    kept = ("name", "resources", "restartPolicy")
+    return {key: container[key] for key in kept if container.get(key)}
+
+
+def _resized(statuses: Sequence[Object], containers: Sequence[Object]) -> list[dict[str, Any]]:
+    """What containers have in use, where that is not what they ask for (an in-place resize)."""
+    found = []
+    for status in statuses:
+        requests = (status.get("resources") or {}).get("requests")
+        if requests is None:
+            continue
+        asked = next((one for one in containers if one.get("name") == status.get("name")), {})
+        if requests != (asked.get("resources") or {}).get("requests"):
+            found.append({"name": status.get("name"), "resources": {"requests": requests}})
+    return found
 
 
 def trim_job(job: dict[str, Any]) -> dict[str, Any]:
@@ -71,9 +100,55 @@ def workload_of(pod: Mapping[str, Any]) -> str:
     )
 
 
+def age(workload: Object) -> tuple[str, int]:
+    """Sorts objects in the order in which they were made."""
+    meta = workload["metadata"]
+    return meta.get("creationTimestamp") or "", int(meta.get("resourceVersion") or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a workload is: what of it changes while what it asks for does not.
+
+    ``pods``: those that have not ended, and those that their node refused.
+    """
+
+    wanted: int
+    result: str | None
+    is_deleting: bool
+    is_suspended: bool
+    generation: int
+    ended_indexes: str
+    pods: tuple[PodFact, ...]
+    pinned_to: str | None = None
+
+
+_PROGRESS = tuple(one.name for one in fields(Progress))
+
+
+def see_progress(workload: Object, its_pods: Sequence[Object]) -> Progress:
+    """Tell how far a workload is, without reading what it asks for."""
+    is_job = kind_of(workload) == JOB
+    pinned_to = pinned_node(workload) if is_job else None
+    if pinned_to is not None:
+        workload = without_pin(workload)
+    fact = batch.workload_fact(workload) if is_job else pods.workload_fact(workload)
+    facts = _pod_facts(workload, its_pods)
+    return Progress(
+        wanted=_wanted(workload, facts) if fact.wanted and is_job else fact.wanted,
+        result=str(fact.result) if fact.result else None,
+        is_deleting=fact.is_deleting,
+        is_suspended=is_job and batch.is_suspended(workload),
+        generation=int(workload["metadata"].get("generation") or 0),
+        ended_indexes=_ended_indexes(workload, facts),
+        pods=tuple(one for one in facts if not one.is_terminal or one.is_refused),
+        pinned_to=pinned_to,
+    )
+
+
 def see_workload(
-    workload: Mapping[str, Any],
-    its_pods: Sequence[Mapping[str, Any]],
+    workload: Object,
+    its_pods: Sequence[Object],
     *,
     flux_uid: str | None,
     class_values: Mapping[str, int],
@@ -88,14 +163,12 @@ def see_workload(
     """
     words = batch if kind_of(workload) == JOB else pods
     meta = workload["metadata"]
-    pinned_to = pinned_node(workload) if words is batch else None
-    if pinned_to is not None:
+    progress = see_progress(workload, its_pods)
+    if progress.pinned_to is not None:
         workload = without_pin(workload)
     wishes = read_wishes(workload)
     request = words.to_request(workload, default_cpu_m=default_cpu_m)
-    fact = words.workload_fact(workload)
     spec = workload["spec"] if words is pods else batch.pod_spec(workload)
-    facts = _pod_facts(workload, its_pods)
     return WorkloadSeen(
         uid=meta["uid"],
         namespace=meta["namespace"],
@@ -106,60 +179,127 @@ def see_workload(
         user_name=submitter(workload),
         queue=wishes.queue or "default",
         priority=words.priority(workload, class_values=class_values),
-        held_by=_held_by(workload, wishes),
+        held_by=_held_by(workload, has_hold=wishes.is_held),
         request=request.to_json(),
         size=request.size,
         duration_s=request.duration_s,
         begin_at_s=begin_time(workload, wishes),
         depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
         ignored=ignored(spec),
-        wanted=_wanted(workload, facts) if fact.wanted and words is batch else fact.wanted,
-        result=str(fact.result) if fact.result else None,
-        is_deleting=fact.is_deleting,
         is_gone=False,
-        is_suspended=words is batch and batch.is_suspended(workload),
-        pods=facts,
         has_hold=wishes.is_held,
-        generation=int(meta.get("generation") or 0),
-        ended_indexes=_ended_indexes(workload, facts),
         has_affinity=has_required_affinity(spec),
         is_pinnable=words is batch and is_pinnable(workload),
-        pinned_to=pinned_to,
+        **_as_fields(progress),
     )
 
 
 def see_facts(
-    old: WorkloadSeen, workload: Mapping[str, Any], its_pods: Sequence[Mapping[str, Any]]
+    old: WorkloadSeen,
+    workload: Object,
+    its_pods: Sequence[Object],
+    *,
+    flux_uid: str | None = None,
 ) -> WorkloadSeen:
-    """Describe how far a workload is whose wishes can no longer be read: those seen last count.
+    """Describe how far a workload is that asks for what it asked for in ``old``.
 
-    An annotation that was spoilt by a later edit must not keep what runs from being followed.
+    Also for one whose wishes can no longer be read: an annotation that was spoilt by a later edit
+    must not keep what runs from being followed.
     """
-    words = batch if kind_of(workload) == JOB else pods
-    fact = words.workload_fact(workload)
-    facts = _pod_facts(workload, its_pods)
     return replace(
-        old,
-        wanted=_wanted(workload, facts) if fact.wanted and words is batch else fact.wanted,
-        result=str(fact.result) if fact.result else None,
-        is_deleting=fact.is_deleting,
-        is_suspended=words is batch and batch.is_suspended(workload),
-        pods=facts,
-        generation=int(workload["metadata"].get("generation") or 0),
-        ended_indexes=_ended_indexes(workload, facts),
-        pinned_to=pinned_node(workload) if words is batch else None,
+        old, flux_uid=flux_uid or old.flux_uid, **_as_fields(see_progress(workload, its_pods))
     )
 
 
-def _held_by(workload: Mapping[str, Any], wishes: Wishes) -> str | None:
+def _as_fields(progress: Progress) -> dict[str, Any]:
+    return {name: getattr(progress, name) for name in _PROGRESS}
+
+
+class Reader:
+    """Makes observations, and reads what a workload asks for only when that has changed."""
+
+    def __init__(self, default_cpu_m: int) -> None:
+        self._default_cpu_m = default_cpu_m
+        self._asked: dict[str, tuple[Any, WorkloadSeen]] = {}
+
+    def see(
+        self,
+        workload: Object,
+        its_pods: Sequence[Object],
+        flux_uid: str | None,
+        class_values: Mapping[str, int],
+    ) -> WorkloadSeen:
+        """As ``see_workload``.
+
+        Raises
+        ------
+        InvalidInput
+            The object cannot be turned into a request.
+        """
+        uid, asks = workload["metadata"]["uid"], _asks(workload, class_values)
+        known = self._asked.get(uid)
+        if known is not None and known[0] == asks:
+            old = known[1]
+            held_by = _held_by(workload, has_hold=old.has_hold)
+            progress = _as_fields(see_progress(workload, its_pods))
+            return replace(old, flux_uid=flux_uid, held_by=held_by, **progress)
+        seen = see_workload(
+            workload,
+            its_pods,
+            flux_uid=flux_uid,
+            class_values=class_values,
+            default_cpu_m=self._default_cpu_m,
+        )
+        self._asked[uid] = asks, seen
+        return seen
+
+    def forget(self, uid: str) -> None:
+        """A workload is gone."""
+        self._asked.pop(uid, None)
+
+
+def _asks(workload: Object, class_values: Mapping[str, int]) -> tuple[Any, ...]:
+    """All that a request, its wishes and its priority are read from."""
+    meta, spec = workload["metadata"], dict(workload["spec"])
+    spec.pop("suspend", None)
+    return meta.get("annotations"), meta.get("labels"), spec, class_values
+
+
+def is_job_news(old: Object, new: Object) -> bool:
+    """Whether a change of a BatchJob says anything that the rows keep."""
+    return _job_facts(old) != _job_facts(new)
+
+
+def is_pod_news(old: Object, new: Object) -> bool:
+    """Whether a change of a pod of ours says anything that the rows keep."""
+    return pods.pod_fact(old) != pods.pod_fact(new)
+
+
+def _job_facts(job: Object) -> tuple[Any, ...]:
+    meta, status = job["metadata"], job.get("status") or {}
+    conditions = status.get("conditions") or ()
+    uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
+    is_work_queue = job["spec"].get("completions") is None
+    return (
+        meta.get("generation"),
+        meta.get("deletionTimestamp"),
+        meta.get("annotations"),
+        meta.get("labels"),
+        {one["type"] for one in conditions if one["status"] == "True"},
+        (status.get("succeeded") or 0) + len(uncounted),
+        status.get("completedIndexes"),
+        status.get("failedIndexes"),
+        status.get("active") if is_work_queue else None,
+    )
+
+
+def _held_by(workload: Object, *, has_hold: bool) -> str | None:
     """How its author holds it, if at all."""
     is_suspended = kind_of(workload) == JOB and is_author_suspended(workload)
-    return AUTHOR if is_suspended or wishes.is_held else None
+    return AUTHOR if is_suspended or has_hold else None
 
 
-def _pod_facts(
-    workload: Mapping[str, Any], its_pods: Sequence[Mapping[str, Any]]
-) -> tuple[PodFact, ...]:
+def _pod_facts(workload: Object, its_pods: Sequence[Object]) -> tuple[PodFact, ...]:
     """Pods as rows store them; only an Indexed BatchJob has indexes, whatever a template says."""
     facts = sorted((pods.pod_fact(pod) for pod in its_pods), key=lambda one: one.uid)
     if _is_indexed(workload):
@@ -181,12 +321,3 @@ def _ended_indexes(workload: Mapping[str, Any], facts: Sequence[PodFact]) -> str
         return NO_INDEXES
     succeeded = (fact.index for fact in facts if fact.phase == "Succeeded")
     return as_multirange(batch.ended_indexes(workload, (i for i in succeeded if i is not None)))
-
-
-def is_same(old: WorkloadSeen | None, new: WorkloadSeen) -> bool:
-    """Whether writing ``new`` after ``old`` would tell the rows nothing."""
-    return (
-        old is not None
-        and replace(old, flux_uid=new.flux_uid) == new
-        and (old.flux_uid == new.flux_uid)
-    )

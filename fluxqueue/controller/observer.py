@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller import resync
+from fluxqueue.controller.foreign import Change, ForeignPods
+from fluxqueue.controller.marks import Batch, Kind, Marks
 from fluxqueue.controller.observe import (
-    is_same,
+    Reader,
+    age,
+    is_job_news,
+    is_pod_news,
     see_facts,
-    see_workload,
     trim_job,
     trim_pod,
     workload_of,
 )
 from fluxqueue.controller.queues import QueueWatch
-from fluxqueue.controller.wrapping import ensure_fluxjobs, report_invalid
-from fluxqueue.db.database import Database
-from fluxqueue.db.leadership import check_term, confirm
+from fluxqueue.controller.wrapping import Wrapper
+from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.leadership import check_term, confirm, doubt
 from fluxqueue.db.life.observations import (
     Known,
     WorkloadSeen,
@@ -37,7 +41,7 @@ from fluxqueue.db.life.observations import (
 )
 from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.life.queues import queue_names, save_queues
-from fluxqueue.db.life.rebuild import read_present
+from fluxqueue.db.life.rebuild import ANALYZE_FROM, analyze, prepare, read_present
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -51,7 +55,7 @@ from fluxqueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
 from fluxqueue.settings import Settings
 from fluxqueue.workload import labels
 from fluxqueue.workload.managed import is_managed
-from fluxqueue.workload.nodes import foreign_pod, node_fact
+from fluxqueue.workload.nodes import node_fact
 from fluxqueue.workload.pods import pod_fact
 
 logger = logging.getLogger(__name__)
@@ -60,8 +64,17 @@ Object = dict[str, Any]
 
 ROLE = "controller"
 BATCH_MAX = 200
+PAGE = 1000
+"""Nodes and pods of others written at once."""
+
 GATHER_S = 0.01
 """Pause before a batch, so that a burst of events is one transaction."""
+REST_FACTOR, REST_MAX_S = 4, 0.15
+"""How long there is rest after a batch, in times of what it took: under load fewer, larger ones."""
+LATER_S = 0.3
+"""Nobody waits to be told that a pod is bound, or runs: that goes with the next that matters."""
+FOREIGN_EVERY_S = 0.5
+"""Pods that are not ours come in any number: they are written in batches at least so far apart."""
 
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 
@@ -79,22 +92,30 @@ class Observer:
         self._database, self._client, self._settings = database, client, settings
         self._clock, self._term = clock, term
         self._objects: dict[str, Object] = {}
+        self._pods_by_uid: dict[str, Object] = {}
         self._pods_of: dict[str, dict[str, Object]] = {}
         self._flux_uids: dict[str, str | None] = {}
-        self._foreign: set[str] = set()
+        self._news_of_fluxjobs: set[str] = set()
         self._written: dict[str, WorkloadSeen] = {}
-        self._dirty: dict[str, dict[str, None]] = {
-            kind: {} for kind in ("workload", "node", "foreign", "queue")
-        }
-        self._changed = asyncio.Event()
-        self._resync_at_s = float("-inf")
-        self._let_go: set[str] = set()
+        self._marks = Marks(clock)
+        self._writing = asyncio.Lock()
+        self._lost: LostLeadership | None = None
+        self._is_begun = self._is_in_doubt = False
         # Longer than it takes until another controller leads: then the queue goes on meanwhile.
         self._confirmed_s = 2 * settings.lease_duration_s
-        self._is_begun = False
-        self._pods_by_uid: dict[str, Object] = {}
+        self._foreign_at_s = self._rest_until_s = float("-inf")
+        self._reader = Reader(settings.default_cpu_m)
+        self._foreign = ForeignPods(self._find_foreign)
+        self._wrapper = Wrapper(
+            client,
+            clock,
+            settings.default_cpu_m,
+            find=self._find_unwrapped,
+            class_values=self._class_values,
+            on_made=self._on_made,
+        )
         self._queues = QueueWatch(
-            client, lambda name: self._mark("queue", name), clock, settings.queue_policy
+            client, lambda name: self._marks.mark(Kind.QUEUE, name), clock, settings.queue_policy
         )
         self._informers = {
             "queues": self._queues.queues,
@@ -125,13 +146,45 @@ class Observer:
     def _on_job(self, old: Object | None, new: Object | None) -> None:
         job = new or old
         assert job is not None, "an informer tells of an object, old or new"
-        uid = job["metadata"]["uid"]
-        if new is None:
+        self._keep(job["metadata"]["uid"], new)
+        if old is None or new is None or is_job_news(old, new):
+            self._mark_workload(job["metadata"]["uid"])
+
+    def _keep(self, uid: str, obj: Object | None) -> None:
+        if obj is None:
             self._objects.pop(uid, None)
         else:
-            self._objects[uid] = new
-        if uid in self._flux_uids or (new is not None and is_managed(new)):
-            self._mark("workload", uid)
+            self._objects[uid] = obj
+
+    def _mark_workload(self, uid: str, *, within_s: float = 0.0) -> None:
+        """Have a workload written, if it is one of ours; its FluxJob is made first."""
+        if self._flux_uids.get(uid) is not None:
+            self._marks.mark(Kind.WORKLOAD, uid, within_s=within_s)
+        elif self._find_unwrapped(uid) is not None:
+            self._wrapper.want(uid)
+        elif uid in self._flux_uids:
+            self._marks.mark(Kind.WORKLOAD, uid, within_s=within_s)  # it is gone
+
+    def _find_unwrapped(self, uid: str) -> Object | None:
+        """An object of ours that has no FluxJob."""
+        obj = self._objects.get(uid)
+        if obj is None or self._flux_uids.get(uid) is not None:
+            return None
+        return obj if uid in self._flux_uids or is_managed(obj) else None
+
+    def _on_made(self, uid: str, flux_uid: str) -> None:
+        self._flux_uids[uid] = flux_uid
+        self._news_of_fluxjobs.add(uid)
+        self._marks.mark(Kind.WORKLOAD, uid)
+        if uid in self._pods_by_uid:
+            self._mark_foreign(uid)  # a bare Pod was somebody else's until now
+
+    def on_fluxjob_deleted(self, workload_uid: str) -> None:
+        """A FluxJob is gone; as long as its workload exists it is made again."""
+        self._news_of_fluxjobs.add(workload_uid)
+        if self._flux_uids.get(workload_uid) is not None:
+            self._flux_uids[workload_uid] = None
+            self._mark_workload(workload_uid)
 
     def _on_pod(self, old: Object | None, new: Object | None) -> None:
         pod = new or old
@@ -140,18 +193,33 @@ class Observer:
         before = workload if old is None else workload_of(old)
         if new is None or before != workload:
             self._forget_pod(uid, before)
-        if before != workload and before in self._flux_uids:
-            # Its BatchJob was deleted and left it behind: it is nobody's now, and runs on.
-            self._mark("workload", before)
         if new is not None:
             self._pods_by_uid[uid] = new
             self._pods_of.setdefault(workload, {})[uid] = new
-        if uid == workload:
-            self._on_job(old, new)
+        if before != workload:
+            # Its BatchJob was deleted and left it behind: it is nobody's now, and runs on.
+            self._mark_workload(before)
+            self._mark_foreign(uid)
+        if uid == workload and _is_workload(pod, self._flux_uids):
+            self._on_bare_pod(uid, old if before == workload else None, new)
         elif workload in self._flux_uids:
-            self._mark("workload", workload)
-        if workload not in self._flux_uids:
-            self._mark("foreign", uid)
+            self._on_pod_of_ours(workload, old, new)
+        if workload not in self._flux_uids and self._foreign.is_news(old, new, uid):
+            self._mark_foreign(uid)
+
+    def _on_bare_pod(self, uid: str, old: Object | None, new: Object | None) -> None:
+        self._keep(uid, new)
+        if old is None or new is None or is_pod_news(old, new) or _notes(old) != _notes(new):
+            self._mark_workload(uid)
+
+    def _on_pod_of_ours(self, workload: str, old: Object | None, new: Object | None) -> None:
+        if old is not None and new is not None:
+            if not is_pod_news(old, new):
+                return
+            if not pod_fact(new).is_terminal:
+                self._mark_workload(workload, within_s=LATER_S)
+                return
+        self._mark_workload(workload)
 
     def _forget_pod(self, uid: str, workload: str) -> None:
         self._pods_by_uid.pop(uid, None)
@@ -159,22 +227,20 @@ class Observer:
         if not self._pods_of.get(workload):
             self._pods_of.pop(workload, None)
 
+    def _find_foreign(self, uid: str) -> Object | None:
+        """A pod that is there and not ours."""
+        pod = self._pods_by_uid.get(uid)
+        return None if pod is None or workload_of(pod) in self._flux_uids else pod
+
+    def _mark_foreign(self, uid: str) -> None:
+        within_s = max(0.0, self._foreign_at_s + FOREIGN_EVERY_S - self._clock.monotonic_s())
+        self._marks.mark(Kind.FOREIGN, uid, within_s=within_s)
+
     def _on_node(self, old: Object | None, new: Object | None) -> None:
         node = new or old
         assert node is not None, "an informer tells of an object, old or new"
         if old is None or new is None or node_fact(old) != node_fact(new):
-            self._mark("node", node["metadata"]["name"])
-
-    def on_fluxjob_deleted(self, workload_uid: str) -> None:
-        """A FluxJob is gone; as long as its workload exists it is made again."""
-        self._let_go.add(workload_uid)
-        if self._flux_uids.get(workload_uid) is not None:
-            self._flux_uids[workload_uid] = None
-            self._mark("workload", workload_uid)
-
-    def _mark(self, kind: str, key: str) -> None:
-        self._dirty[kind][key] = None
-        self._changed.set()
+            self._marks.mark(Kind.NODE, node["metadata"]["name"])
 
     # --- the loop writes -----------------------------------------------------------------------
 
@@ -186,52 +252,179 @@ class Observer:
         LostLeadership
             Another controller has begun a term.
         """
-        pause = RETRY_MIN_S
-        confirming: asyncio.Task[None] | None = None
+        beside: list[asyncio.Task[None]] = []
         try:
+            beside.append(asyncio.create_task(self._wrapper.run(), name="wrapper"))
             await self._begin()
-            confirming = asyncio.create_task(self._confirm_for_ever())
-            while True:
-                try:
-                    await self._turn()
-                    pause = RETRY_MIN_S
-                except (DatabaseUnavailable, ApiUnavailable) as error:
-                    logger.warning("will try again", extra={"action": "flush", "error": str(error)})
-                    await self._clock.sleep(pause)
-                    pause = min(2 * pause, RETRY_MAX_S)
-                except LostLeadership:
-                    raise
-                except Exception:
-                    # What was marked stays marked; one defect must not stop all observation.
-                    logger.exception("flush failed and is repeated")
-                    await self._clock.sleep(pause)
-                    pause = min(2 * pause, RETRY_MAX_S)
+            loops = (self._confirm_for_ever(), self._resync_for_ever())
+            beside.extend(asyncio.create_task(loop) for loop in loops)
+            await self._write_for_ever()
         finally:
-            if confirming is not None:
-                confirming.cancel()
+            for task in beside:
+                task.cancel()
             for informer in self._informers.values():
                 with suppress(asyncio.CancelledError):
                     await informer.stop()
 
+    async def _write_for_ever(self) -> None:
+        pause = RETRY_MIN_S
+        while True:
+            try:
+                await self._turn()
+                pause = RETRY_MIN_S
+            except LostLeadership:
+                raise
+            except Exception as error:
+                # What was marked stays marked; one defect must not stop all observation.
+                if isinstance(error, DatabaseUnavailable | ApiUnavailable):
+                    logger.warning("will try again", extra={"action": "flush", "error": str(error)})
+                else:
+                    logger.exception("flush failed and is repeated")
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, RETRY_MAX_S)
+
     async def _turn(self) -> None:
-        """Write what has changed; now and then compare everything."""
-        now = self._clock.monotonic_s()
-        if now >= self._resync_at_s:
-            self._resync_at_s = now + RESYNC_RETRY_S  # should it fail
-            for informer in self._informers.values():
-                await informer.relist()
-            await self._resync()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, self._resync_at_s - now)):
-                await self._changed.wait()
-        if self._changed.is_set():
-            await self._clock.sleep(GATHER_S)
-            await self._flush()
+        """Wait until something is due, and write it with all that has come by then."""
+        await self._marks.wait(float("inf"))
+        if self._lost is not None:
+            raise self._lost
+        began_s = self._clock.monotonic_s()
+        await self._clock.sleep(max(GATHER_S, self._rest_until_s - began_s))
+        began_s = self._clock.monotonic_s()
+        await self._flush(by_s=began_s)
+        ended_s = self._clock.monotonic_s()
+        self._rest_until_s = ended_s + min(REST_MAX_S, REST_FACTOR * (ended_s - began_s))
+
+    async def _confirm_for_ever(self) -> None:
+        """Say that somebody compares the rows with the cluster, however slow the API server is."""
+        while True:
+            await self._clock.sleep(self._confirmed_s / CONFIRMS)
+            if self._is_in_doubt:
+                continue
+            try:
+                async with self._begin_write() as tx:
+                    await self._confirm(tx)
+            except DatabaseUnavailable as error:
+                logger.warning("database away", extra={"action": "confirm", "error": str(error)})
+            except LostLeadership as error:
+                self._lose(error)
+                return
+
+    async def _confirm(self, tx: Transaction) -> None:
+        if await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s):
+            await sweep(tx)
+
+    def _lose(self, error: LostLeadership) -> None:
+        """Have the loop that writes tell it to whoever runs us, though nothing may be to write."""
+        self._lost = error
+        self._marks.wake()
+
+    @asynccontextmanager
+    async def _begin_write(self) -> AsyncIterator[Transaction]:
+        """A transaction under our term."""
+        async with self._database.begin() as tx:
+            await check_term(tx, ROLE, self._term)
+            yield tx
+
+    async def _flush(self, by_s: float = float("inf")) -> None:
+        """Write one batch; what could not be written is marked again."""
+        async with self._writing:
+            batch = self._marks.take(BATCH_MAX, by_s=by_s)
+            try:
+                await self._write(batch)
+            except BaseException:
+                self._marks.put_back(batch)
+                raise
+
+    async def _write(self, batch: Batch) -> None:
+        uids = batch.get(Kind.WORKLOAD, [])
+        present = [uid for uid in uids if uid in self._objects]
+        lost = [uid for uid in uids if uid not in self._objects and uid in self._flux_uids]
+        gone = {uid: self._orphans(uid) for uid in lost}
+        seen = self._see([uid for uid in present if self._flux_uids.get(uid) is not None])
+        if Kind.QUEUE in batch:
+            await self._queues.ensure_default()
+        queues = self._queues.see(batch.get(Kind.QUEUE, []))
+        nodes = self._nodes(batch.get(Kind.NODE, []))
+        foreign = self._foreign.changes(batch.get(Kind.FOREIGN, []))
+        if not any((seen, gone, *queues, *nodes, *foreign)):
+            return
+        async with self._begin_write() as tx:
+            # First: what names a queue that was made just before it must find it.
+            if any(queues):
+                await save_queues(tx, *queues)
+            if seen or gone:
+                await save_workloads(tx, seen, gone, before=self._written)
+            if any(nodes):
+                await save_nodes(tx, *nodes)
+            if any(foreign):
+                await save_foreign(tx, *foreign)
+        self._remember(seen, gone, foreign)
+        await self._queues.tell_faults(queues[0])
+
+    def _see(self, uids: Iterable[str]) -> list[WorkloadSeen]:
+        """Observations that tell the rows something new, oldest workload first."""
+        seen: list[WorkloadSeen] = []
+        for uid in sorted(uids, key=lambda uid: age(self._objects[uid])):
+            pods = list(self._pods_of.get(uid, {}).values())
+            try:
+                one = self._see_one(self._objects[uid], pods, self._flux_uids[uid])
+            except InvalidInput as error:
+                logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
+                if uid not in self._written:
+                    continue
+                one = see_facts(self._written[uid], self._objects[uid], pods)
+            if self._written.get(uid) != one:
+                seen.append(one)
+        return seen
+
+    def _see_one(
+        self, workload: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], flux_uid: str | None
+    ) -> WorkloadSeen:
+        return self._reader.see(workload, pods, flux_uid, self._class_values())
+
+    def _orphans(self, uid: str) -> tuple[str, list[Any]]:
+        left = list(self._pods_of.get(uid, {}).values())
+        namespace = left[0]["metadata"]["namespace"] if left else ""
+        return namespace, [pod_fact(pod) for pod in left]
+
+    def _nodes(self, names: Iterable[str]) -> tuple[list[Any], list[str]]:
+        store = self._informers["nodes"]
+        found = {name: store.get("", name) for name in names}
+        present = [node_fact(node) for node in found.values() if node is not None]
+        return present, [name for name, node in found.items() if node is None]
+
+    def _remember(
+        self,
+        seen: list[WorkloadSeen],
+        gone: Mapping[str, tuple[str, list[Any]]],
+        foreign: Change = ([], []),
+    ) -> None:
+        self._written.update({one.uid: one for one in seen})
+        for uid, (_, left) in gone.items():
+            self._written.pop(uid, None)
+            self._reader.forget(uid)
+            self._wrapper.forget(uid)
+            # Also what was written counts: a pod that went meanwhile has yet to be written down.
+            if not left and not self._pods_of.get(uid):
+                self._flux_uids.pop(uid, None)
+        self._foreign.remember(foreign)
+        if any(foreign):
+            self._foreign_at_s = self._clock.monotonic_s()
+
+    def _class_values(self) -> dict[str, int]:
+        return {
+            item["metadata"]["name"]: int(item["value"])
+            for item in self._informers["classes"].items()
+        }
+
+    # --- everything with everything --------------------------------------------------------------
 
     async def _begin(self) -> None:
         """Read the rows, then the cluster; bring the two together before anything is decided."""
         known = await self._read_known()
-        self._flux_uids, self._foreign = dict(known.flux_uids), set(known.foreign)
+        self._flux_uids = dict(known.flux_uids)
+        self._foreign.know(known.foreign)
         for informer in self._informers.values():
             informer.start()
         for informer in self._informers.values():
@@ -248,42 +441,119 @@ class Observer:
                 self._is_begun = True
                 return
 
+    async def _read_known(self) -> Known:
+        while True:
+            try:
+                async with self._begin_write() as tx:
+                    return await read_known(tx)
+            except DatabaseUnavailable as error:
+                logger.warning("database away", extra={"action": "begin", "error": str(error)})
+                await self._clock.sleep(RETRY_MAX_S / 5)
+
+    async def _resync_for_ever(self) -> None:
+        """Now and then read the cluster anew and compare everything, while writing goes on."""
+        pause_s = self._settings.resync_interval_s
+        while True:
+            await self._clock.sleep(pause_s)
+            try:
+                await asyncio.gather(*(one.relist() for one in self._informers.values()))
+                await self._resync()
+                pause_s = self._settings.resync_interval_s
+                continue
+            except LostLeadership as error:
+                self._lose(error)
+                return
+            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+                logger.warning("resync failed", extra={"action": "resync", "error": str(error)})
+            except Exception:
+                logger.exception("resync failed and is repeated")
+            pause_s = min(RESYNC_RETRY_S, self._settings.resync_interval_s)
+
     async def _resync(self) -> None:
-        """Compare everything with everything and store the differences, as one transaction."""
-        self._let_go.clear()
+        """Compare everything with everything, and store the differences page by page."""
+        self._news_of_fluxjobs.clear()
         # FluxJobs first: a status that is newer than its row then proves the row to be old.
-        fluxjobs = await resync.list_fluxjobs(self._client)
+        sight = self._sight(await resync.list_fluxjobs(self._client))
         await self._queues.ensure_default()
-        # Before the rows: a pod is given its slot in them first, and is seen to run afterwards.
-        sight = self._sight(fluxjobs)
-        async with self._database.begin() as tx:
-            await check_term(tx, ROLE, self._term)
-            known, present = await read_known(tx), await read_present(tx)
-            differences = await resync.compare(sight, present, self._see_one)
-            ours = {**known.flux_uids, **differences.flux_uids}
-            self._foreign |= known.foreign
-            nodes = self._nodes({*known.nodes, *self._node_names()})
-            foreign = self._foreign_pods({*known.foreign, *self._pods_by_uid}, ours)
-            names = {*await queue_names(tx), *self._queues.names()}
-            await save_queues(tx, *self._queues.see(names))
-            await save_nodes(tx, *nodes)
-            await save_foreign(tx, *foreign)
-            taken = await resync.write(tx, differences)
-            await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s)
+        suspects = await resync.find(sight, resync.read_rows(self._database))
+        self._know(suspects.flux_uids)
+        await self._write_surroundings()
+        mended = await self._mend(sight, suspects)
+        self._is_in_doubt = False
+        async with self._begin_write() as tx:
+            await self._confirm(tx)
             await tx.wake_matcher()
-        self._know(differences.flux_uids)
+        mended.tell()
+
+    async def _write_surroundings(self) -> None:
+        """Queues, nodes and pods of others: what workloads are measured against."""
+        async with self._begin_write() as tx:
+            known, names = await read_known(tx), await queue_names(tx)
+        self._foreign.know(known.foreign)
+        async with self._writing, self._begin_write() as tx:
+            await save_queues(tx, *self._queues.see({*names, *self._queues.names()}))
+        for page in _pages(sorted({*known.nodes, *self._node_names()}), PAGE):
+            async with self._writing, self._begin_write() as tx:
+                await save_nodes(tx, *self._nodes(page))
+        for page in _pages([*{*known.foreign, *self._pods_by_uid}], PAGE):
+            async with self._writing:
+                foreign = self._foreign.changes(page)
+                async with self._begin_write() as tx:
+                    await save_foreign(tx, *foreign)
+                self._foreign.remember(foreign)
+
+    async def _mend(self, sight: resync.Sight, suspects: resync.Suspects) -> resync.Mended:
+        """Look again at those found, and write down what is different."""
+        mended, analyzed = resync.Mended(), 0
+        # The others first: what has ended makes room.
+        pages = _pages([*suspects.others, *suspects.found], resync.WRITE_PAGE)
+        if len(pages) > 1 and suspects.found:
+            await self._prepare(suspects)
+        held = suspects.held(suspects.found)
+        for page in pages:
+            held.subtract(suspects.held(page))
+            async with self._writing:
+                await self._mend_page(sight.of(page), page, held, mended, bool(suspects.found))
+            if mended.rows_made >= max(ANALYZE_FROM, 2 * analyzed):
+                async with self._begin_write() as tx:
+                    await analyze(tx)
+                analyzed = mended.rows_made
+        return mended
+
+    async def _prepare(self, suspects: resync.Suspects) -> None:
+        """Between two pages the rows are neither as before nor as the cluster: nobody may act."""
+        self._is_in_doubt = True
+        async with self._begin_write() as tx:
+            await doubt(tx, ROLE, term=self._term)
+        for page in _pages(suspects.outdated, PAGE) or [[]]:
+            async with self._begin_write() as tx:
+                await prepare(tx, page, highest_jobid=suspects.highest_jobid)
+
+    async def _mend_page(
+        self,
+        sight: resync.Sight,
+        page: Sequence[str],
+        held: Mapping[tuple[str, str], int],
+        mended: resync.Mended,
+        is_room_measured: bool,
+    ) -> None:
+        async with self._begin_write() as tx:
+            present = await read_present(tx, page)
+            differences = resync.compare(sight, present, page, self._see_one)
+            taken = await resync.write(tx, differences, held, is_room_measured=is_room_measured)
         seen = [*differences.changed, *(one.seen for one in differences.found)]
-        self._remember(seen, differences.gone, foreign)
-        resync.tell(differences, taken)
-        self._resync_at_s = self._clock.monotonic_s() + self._settings.resync_interval_s
+        self._remember(seen, differences.gone)
+        mended.add(differences, taken)
 
     def _know(self, flux_uids: Mapping[str, str | None]) -> None:
-        """Take in which FluxJobs exist; those that do not are made again."""
+        """Take in which FluxJobs there were when they were listed; what lacks one gets one."""
         for uid, listed in flux_uids.items():
-            flux_uid = None if uid in self._let_go else listed
-            if flux_uid is None or self._flux_uids.get(uid) != flux_uid:
-                self._mark("workload", uid)
-            self._flux_uids[uid] = flux_uid
+            if uid in self._news_of_fluxjobs:
+                continue
+            is_other = self._flux_uids.get(uid) != listed
+            self._flux_uids[uid] = listed
+            if listed is None or is_other:
+                self._mark_workload(uid)
 
     def _sight(self, fluxjobs: Mapping[str, resync.Published]) -> resync.Sight:
         hosts = {
@@ -291,181 +561,22 @@ class Observer:
             for node in self._informers["nodes"].items()
         }
         return resync.Sight(
-            dict(self._objects),
-            {uid: dict(pods) for uid, pods in self._pods_of.items()},
-            fluxjobs,
-            hosts,
-            self._settings.default_cpu_m,
+            self._objects, self._pods_of, fluxjobs, hosts, self._settings.default_cpu_m
         )
 
     def _node_names(self) -> set[str]:
         return {node["metadata"]["name"] for node in self._informers["nodes"].items()}
 
-    async def _confirm_for_ever(self) -> None:
-        """Say that somebody compares the rows with the cluster, however slow the API server is."""
-        while True:
-            await self._clock.sleep(self._confirmed_s / CONFIRMS)
-            try:
-                async with self._database.begin() as tx:
-                    await check_term(tx, ROLE, self._term)
-                    if await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s):
-                        await sweep(tx)
-            except DatabaseUnavailable as error:
-                logger.warning("database away", extra={"action": "confirm", "error": str(error)})
-            except LostLeadership:
-                self._changed.set()  # the next write will tell whoever runs us
-                return
 
-    async def _read_known(self) -> Known:
-        while True:
-            try:
-                async with self._database.begin() as tx:
-                    await check_term(tx, ROLE, self._term)
-                    return await read_known(tx)
-            except DatabaseUnavailable as error:
-                logger.warning("database away", extra={"action": "begin", "error": str(error)})
-                await self._clock.sleep(RETRY_MAX_S / 5)
+def _is_workload(pod: Object, ours: Container[str]) -> bool:
+    """Whether a pod without a BatchJob may be a workload of its own."""
+    meta = pod["metadata"]
+    return not meta.get("ownerReferences") or meta["uid"] in ours
 
-    async def _flush(self) -> None:
-        """Write one batch; what could not be written is marked again."""
-        batch = {kind: self._take(kind) for kind in self._dirty}
-        try:
-            await self._write(batch)
-        except BaseException:
-            for kind, keys in batch.items():
-                for key in keys:
-                    self._mark(kind, key)
-            raise
-        if not any(self._dirty.values()):
-            self._changed.clear()
 
-    def _take(self, kind: str) -> list[str]:
-        keys = list(self._dirty[kind])[:BATCH_MAX]
-        for key in keys:
-            del self._dirty[kind][key]
-        return keys
+def _notes(pod: Object) -> tuple[Any, Any]:
+    return pod["metadata"].get("annotations"), pod["metadata"].get("labels")
 
-    async def _write(self, batch: dict[str, list[str]]) -> None:
-        present = [uid for uid in batch["workload"] if uid in self._objects]
-        lost = [u for u in batch["workload"] if u not in self._objects and u in self._flux_uids]
-        gone = {uid: self._orphans(uid) for uid in lost}
-        await self._wrap(present)
-        if batch["queue"]:
-            await self._queues.ensure_default()
-        queues = self._queues.see(batch["queue"])
-        seen = self._see([uid for uid in present if self._flux_uids.get(uid) is not None])
-        nodes = self._nodes(batch["node"])
-        foreign = self._foreign_pods(batch["foreign"])
-        async with self._database.begin() as tx:
-            await check_term(tx, ROLE, self._term)
-            # First: what names a queue that was made just before it must find it.
-            if batch["queue"]:
-                await save_queues(tx, *queues)
-            if seen or gone:
-                await save_workloads(tx, seen, gone, before=self._written)
-            if batch["node"]:
-                await save_nodes(tx, *nodes)
-            if batch["foreign"]:
-                await save_foreign(tx, *foreign)
-        self._remember(seen, gone, foreign)
-        await self._queues.tell_faults(queues[0])
 
-    async def _wrap(self, uids: Iterable[str]) -> None:
-        """Make sure that each managed workload has its FluxJob; a failure marks it again."""
-        missing = {
-            uid: self._objects[uid]
-            for uid in uids
-            if self._flux_uids.get(uid) is None and self._must_wrap(uid)
-        }
-        outcome = await ensure_fluxjobs(
-            self._client, missing, self._class_values(), self._settings.default_cpu_m
-        )
-        self._flux_uids.update(outcome.flux_uids)
-        for uid, error in outcome.invalid.items():
-            await report_invalid(self._client, missing[uid], error, self._clock.now_s())
-        if outcome.again:
-            await self._clock.sleep(RETRY_MIN_S)
-            for uid in outcome.again:
-                self._mark("workload", uid)
-
-    def _must_wrap(self, uid: str) -> bool:
-        return uid in self._flux_uids or is_managed(self._objects[uid])
-
-    def _see(self, uids: Iterable[str]) -> list[WorkloadSeen]:
-        """Observations that tell the rows something new, oldest workload first."""
-        seen: list[WorkloadSeen] = []
-        for uid in sorted(uids, key=self._age):
-            pods = list(self._pods_of.get(uid, {}).values())
-            try:
-                one = self._see_one(self._objects[uid], pods, self._flux_uids[uid])
-            except InvalidInput as error:
-                logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
-                if uid not in self._written:
-                    continue
-                one = see_facts(self._written[uid], self._objects[uid], pods)
-            if not is_same(self._written.get(uid), one):
-                seen.append(one)
-        return seen
-
-    def _see_one(
-        self, workload: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], flux_uid: str | None
-    ) -> WorkloadSeen:
-        return see_workload(
-            workload,
-            pods,
-            flux_uid=flux_uid,
-            class_values=self._class_values(),
-            default_cpu_m=self._settings.default_cpu_m,
-        )
-
-    def _age(self, uid: str) -> tuple[str, int]:
-        meta = self._objects[uid]["metadata"]
-        return meta.get("creationTimestamp") or "", int(meta.get("resourceVersion") or 0)
-
-    def _orphans(self, uid: str) -> tuple[str, list[Any]]:
-        left = list(self._pods_of.get(uid, {}).values())
-        namespace = left[0]["metadata"]["namespace"] if left else ""
-        return namespace, [pod_fact(pod) for pod in left]
-
-    def _nodes(self, names: Iterable[str]) -> tuple[list[Any], list[str]]:
-        store = self._informers["nodes"]
-        found = {name: store.get("", name) for name in names}
-        present = [node_fact(node) for node in found.values() if node is not None]
-        return present, [name for name, node in found.items() if node is None]
-
-    def _foreign_pods(
-        self, uids: Iterable[str], ours: Container[str] | None = None
-    ) -> tuple[list[Any], list[str]]:
-        """Pods of others that take something of a node, and those that no longer do."""
-        ours = self._flux_uids if ours is None else ours
-        present, gone = [], []
-        for uid in uids:
-            pod = self._pods_by_uid.get(uid)
-            is_ours = pod is not None and workload_of(pod) in ours
-            used = foreign_pod(pod) if pod is not None and not is_ours else None
-            if used is not None:
-                present.append(used)
-            elif uid in self._foreign:
-                gone.append(uid)
-        return present, gone
-
-    def _remember(
-        self,
-        seen: list[WorkloadSeen],
-        gone: Mapping[str, tuple[str, list[Any]]],
-        foreign: tuple[list[Any], list[str]],
-    ) -> None:
-        self._written.update({one.uid: one for one in seen})
-        for uid, (_, left) in gone.items():
-            self._written.pop(uid, None)
-            # Also what was written counts: a pod that went meanwhile has yet to be written down.
-            if not left and not self._pods_of.get(uid):
-                self._flux_uids.pop(uid, None)
-        self._foreign |= {pod.uid for pod in foreign[0]}
-        self._foreign -= set(foreign[1])
-
-    def _class_values(self) -> dict[str, int]:
-        return {
-            item["metadata"]["name"]: int(item["value"])
-            for item in self._informers["classes"].items()
-        }
+def _pages(keys: Sequence[str], size: int) -> list[Sequence[str]]:
+    return [keys[start : start + size] for start in range(0, len(keys), size)]

@@ -1,16 +1,15 @@
-"""What kopf runs: FluxJob resources and start-up.
+"""What kopf runs: our own resources, which are few and slow compared with pods.
 
-FluxJobs are few and slow, which is what kopf is good at; pods, nodes and BatchJobs come through our
-own informers (``observer``). Handlers only pass things on. kopf's own peering is off: one active
-controller is chosen by a Lease (``main``).
+Part of the leading controller, in its event loop; pods, nodes and BatchJobs come through our own
+informers (``observer``). Handlers only pass things on. kopf's own peering is off: one active
+controller is chosen by a Lease (``main``). What kopf misses (a deletion that falls into a relist)
+a resync finds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from fluxqueue.kube.config import ClusterConfig
@@ -20,17 +19,17 @@ from fluxqueue.kube.resources import FLUXJOBS
 import_without_validator()  # before kopf imports it in another way
 import kopf  # noqa: E402
 
-STOP_S = 15.0
-"""How long kopf may take to end; its thread does not outlive the process."""
-
 
 def build_registry(
     config: ClusterConfig,
     *,
     on_fluxjob_deleted: Callable[[str], None],
-    on_fluxjob_let_go: Callable[[str, str, str], Coroutine[Any, Any, None]],
+    on_fluxjob_let_go: Callable[[str, str, str], Awaitable[None]],
 ) -> kopf.OperatorRegistry:
-    """Build the handlers of one operator; what they pass on is run in the loop of this call.
+    """Build the handlers of one operator.
+
+    Only ``on.event`` handlers: they cost no write. (Handlers of creation and update keep what they
+    have seen in an annotation of each object, one PATCH a change.)
 
     Parameters
     ----------
@@ -39,7 +38,6 @@ def build_registry(
         deleted with the wish to leave behind what it owns, so no garbage collector will take it.
     """
     registry = kopf.OperatorRegistry()
-    home = asyncio.get_running_loop()
 
     @kopf.on.login(registry=registry)
     def login(**_kwargs: Any) -> kopf.ConnectionInfo:
@@ -56,66 +54,75 @@ def build_registry(
             proxy_url=config.proxy_url,
         )
 
-    @kopf.on.startup(registry=registry)
-    def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings.posting.enabled = False
-        settings.scanning.disabled = True
-        settings.peering.standalone = True
-
     @kopf.on.event(FLUXJOBS.group, FLUXJOBS.version, FLUXJOBS.plural, registry=registry)
     async def fluxjob_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
         meta = body["metadata"]
         if event.get("type") == "DELETED":
-            home.call_soon_threadsafe(on_fluxjob_deleted, body["spec"]["workload"]["uid"])
+            on_fluxjob_deleted(body["spec"]["workload"]["uid"])
         elif not meta.get("ownerReferences") and not meta.get("deletionTimestamp"):
-            letting_go = on_fluxjob_let_go(meta["namespace"], meta["name"], meta["uid"])
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(letting_go, home))
+            await on_fluxjob_let_go(meta["namespace"], meta["name"], meta["uid"])
 
     return registry
 
 
-async def run_operator(registry: kopf.OperatorRegistry, *, stop: asyncio.Event) -> None:
-    """Run kopf in a thread and an event loop of its own, until ``stop`` is set.
+class _NothingKept(kopf.DiffBaseStorage):
+    """No essence of any object is made, kept or compared: half of what an event costs."""
 
-    Whenever kopf ends, also by an error (a watch that is answered with 410 is one), it cancels
-    every task of its loop that is not its own: the observer and the election must not be there.
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return
+
+
+class _Everybody(Collection[asyncio.Task[Any]]):
+    """All tasks of the loop, present and future."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[asyncio.Task[Any]]:
+        return iter(asyncio.all_tasks())
+
+    def __len__(self) -> int:
+        return len(asyncio.all_tasks())
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = _NothingKept()
+    # Else the process is killed ten minutes after kopf has ended, also by an error.
+    settings.process.ultimate_exiting_timeout = None
+    return settings
+
+
+async def run_operator(
+    registry: kopf.OperatorRegistry, *, take_signals: Callable[[], None] = lambda: None
+) -> None:
+    """Run kopf until cancelled, in the loop of others.
+
+    ``kopf.operator`` takes every task that was begun after it for one of its own, and cancels them
+    all when it ends, also by an error (a watch that is answered with 410 is one). Told to ignore
+    everybody, it cancels its root tasks alone, and those end whatever they have begun.
+
+    Parameters
+    ----------
+    take_signals : takes SIGTERM and SIGINT back, which kopf's start takes for itself.
 
     Raises
     ------
     Exception
         What made kopf end; the caller starts it again.
     """
-    home = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = home.create_future()
-    stops: list[Callable[[], object]] = []
-
-    async def operate() -> None:
-        flag, loop = asyncio.Event(), asyncio.get_running_loop()
-        stops.append(lambda: loop.call_soon_threadsafe(flag.set))
-        await kopf.operator(registry=registry, clusterwide=True, standalone=True, stop_flag=flag)
-
-    def report(error: BaseException | None) -> None:
-        if not ended.done():
-            ended.set_exception(error) if error is not None else ended.set_result(None)
-
-    def run() -> None:
-        outcome: BaseException | None = None
-        try:
-            asyncio.run(operate())
-        except BaseException as error:  # noqa: BLE001  told to the loop that waits
-            outcome = error
-        with suppress(RuntimeError):  # that loop may have ended meanwhile
-            home.call_soon_threadsafe(report, outcome)
-
-    threading.Thread(target=run, name="kopf", daemon=True).start()
-    stopping = asyncio.create_task(stop.wait())
     try:
-        waited: set[asyncio.Future[Any]] = {ended, stopping}
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        tasks = await kopf.spawn_tasks(
+            registry=registry, settings=_settings(), clusterwide=True, standalone=True
+        )
     finally:
-        stopping.cancel()
-        for end in stops:
-            with suppress(RuntimeError):  # its loop is closed
-                end()
-    async with asyncio.timeout(STOP_S):
-        await ended
+        take_signals()
+    await kopf.run_tasks(tasks, ignored=_Everybody())

@@ -1,8 +1,9 @@
 """Resync: the whole cluster against all rows, both directions, and the difference as work to do.
 
-Called by ``observer`` when its term begins and once in a resync interval. ``compare`` only looks,
-and finds nothing in health; ``write`` stores what it found in one transaction. This is also how an
-empty database is filled, and how one restored from a backup is brought up to the cluster.
+Called by ``observer`` when its term begins and once in a resync interval. ``find`` looks at
+everything, page by page and under no lock; in health it finds nobody. ``compare`` looks again at a
+page of those found, in the transaction in which ``write`` stores what is different. This is also
+how an empty database is filled, and how one restored from a backup is brought up to the cluster.
 """
 
 from __future__ import annotations
@@ -10,16 +11,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import Flag, auto
 from typing import Any
 
 import orjson
 
-from fluxqueue.db.database import Transaction
+from fluxqueue.controller.observe import Progress, age, see_progress
+from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.life.observations import WorkloadSeen, save_workloads
 from fluxqueue.db.life.published import owe_status
-from fluxqueue.db.life.rebuild import Found, Present, RowSeen, TakenOver, take_over
+from fluxqueue.db.life.rebuild import (
+    Found,
+    NodeResource,
+    Present,
+    RowSeen,
+    TakenOver,
+    read_page,
+    take_over,
+)
 from fluxqueue.db.life.settling import settle
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
@@ -31,7 +43,7 @@ from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import FIELDS, Record, read_record
 from fluxqueue.workload import labels
-from fluxqueue.workload.batch import ended_indexes
+from fluxqueue.workload.batch import ended_indexes, is_indexed
 from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.managed import POD, is_managed, kind_of
 from fluxqueue.workload.pods import pod_fact
@@ -41,7 +53,12 @@ logger = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
 
-CHUNK = 200
+PAGE = 1000
+"""Rows read at once."""
+WRITE_PAGE = 100
+"""Workloads written at once: whoever wants one of their rows waits for that long."""
+YIELD_EVERY = 50
+_NO_ROWS = Present({}, frozenset())
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -76,18 +93,134 @@ class Sight:
     hosts: Mapping[str, str]
     default_cpu_m: int
 
+    def of(self, uids: Iterable[str]) -> Sight:
+        """As it is now of some workloads, whatever is seen later."""
+        chosen = list(uids)
+        return replace(
+            self,
+            objects={uid: self.objects[uid] for uid in chosen if uid in self.objects},
+            pods_of={uid: dict(self.pods_of[uid]) for uid in chosen if uid in self.pods_of},
+        )
+
 
 @dataclass(slots=True)
 class Differences:
     """What rows and cluster do not agree on."""
 
-    flux_uids: dict[str, str | None] = field(default_factory=dict)
-    """UID of the FluxJob of each workload of ours; None where it has none."""
     found: list[Found] = field(default_factory=list)
     """Without a row, with one older than the cluster, or with pods that no slot accounts for."""
     changed: list[WorkloadSeen] = field(default_factory=list)
     gone: dict[str, tuple[str, list[PodFact]]] = field(default_factory=dict)
     unpublished: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Suspects:
+    """Workloads that rows and cluster may not agree on, as ``find`` saw them.
+
+    ``flux_uids``: UID of the FluxJob of each workload of ours; None where it has none. ``found``:
+    those to be taken over, in the order of submission, each with what its pods have of which node;
+    ``others``: all the rest. ``outdated``: those of ``found`` that have a row.
+    """
+
+    flux_uids: dict[str, str | None] = field(default_factory=dict)
+    found: dict[str, dict[NodeResource, int]] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+    outdated: list[str] = field(default_factory=list)
+    highest_jobid: int = 0
+
+    def held(self, uids: Iterable[str]) -> Counter[NodeResource]:
+        """What pods of those of ``found`` have, by node and resource."""
+        held: Counter[NodeResource] = Counter()
+        for uid in uids:
+            held.update(self.found.get(uid, {}))
+        return held
+
+
+See = Callable[[Object, Sequence[Object], str | None], WorkloadSeen]
+"""Makes the observation of a workload from it, its pods and the UID of its FluxJob."""
+
+
+async def read_rows(database: Database) -> AsyncIterator[Present]:
+    """All rows, page by page.
+
+    Raises
+    ------
+    DatabaseUnavailable
+        Postgres went away.
+    """
+    after: str | None = ""
+    while after is not None:
+        async with database.begin() as tx:
+            present = await read_page(tx, after=after, limit=PAGE)
+        yield present
+        after = next(reversed(list(present.rows)), None)
+
+
+async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:
+    """Compare everything with everything, and tell of whom there is something to be done.
+
+    ``sight`` may change while this runs: whoever is told of is looked at again (``compare``).
+    """
+    suspects, with_row, found = Suspects(), set[str](), list[str]()
+    async for present in rows:
+        for number, (uid, row) in enumerate(present.rows.items()):
+            await _let_others_run(number)
+            with_row.add(uid)
+            verdict = judge(sight, present, uid)
+            if Verdict.FOUND in verdict:
+                found.append(uid)
+                suspects.outdated.append(uid)
+            elif verdict:
+                suspects.others.append(uid)
+            fluxjob = _fluxjob_of(sight, uid)
+            is_there = uid in sight.objects
+            suspects.flux_uids[uid] = _uid(fluxjob) if is_there else row.flux_uid
+    for number, uid in enumerate(list(sight.objects)):
+        await _let_others_run(number)
+        if uid in with_row or uid not in sight.objects or not _is_ours(sight, uid):
+            continue
+        suspects.flux_uids[uid] = _uid(_fluxjob_of(sight, uid))
+        if judge(sight, _NO_ROWS, uid):
+            found.append(uid)
+    for uid in sorted((uid for uid in found if uid in sight.objects), key=_by_age(sight)):
+        suspects.found[uid] = _held(placed_pods(sight, uid))
+        fluxjob = _fluxjob_of(sight, uid)
+        if fluxjob is not None and isinstance(fluxjob.jobid, int):
+            suspects.highest_jobid = max(suspects.highest_jobid, fluxjob.jobid)
+    return suspects
+
+
+async def _let_others_run(number: int) -> None:
+    """Now and then: others have a Lease to renew, and pods to let go."""
+    if number % YIELD_EVERY == 0:
+        await asyncio.sleep(0)
+
+
+def _uid(fluxjob: Published | None) -> str | None:
+    return None if fluxjob is None else fluxjob.uid
+
+
+def _by_age(sight: Sight) -> Callable[[str], tuple[str, int]]:
+    return lambda uid: age(sight.objects[uid])
+
+
+def _held(pods: Iterable[PlacedPod]) -> dict[NodeResource, int]:
+    held: Counter[NodeResource] = Counter()
+    for pod in pods:
+        if pod.node is not None:
+            held.update({(pod.node, name): amount for name, amount in pod.resources.items()})
+    return dict(held)
+
+
+class Verdict(Flag):
+    """What is different of one workload."""
+
+    NOTHING = 0
+    FOUND = auto()
+    CHANGED = auto()
+    GONE = auto()
+    UNPUBLISHED = auto()
 
 
 async def list_fluxjobs(client: KubeClient) -> dict[str, Published]:
@@ -119,86 +252,94 @@ def publication(fluxjob: Object) -> Published | None:
     )
 
 
-See = Callable[[Object, Sequence[Object], str | None], WorkloadSeen]
-"""Makes the observation of a workload from it, its pods and the UID of its FluxJob."""
+def compare(sight: Sight, present: Present, uids: Iterable[str], see: See) -> Differences:
+    """Tell what rows and cluster do not agree on of ``uids``.
 
-
-async def compare(sight: Sight, present: Present, see: See) -> Differences:
-    """Find what rows and cluster do not agree on.
+    ``present`` must have been read after ``sight`` was taken: a pod is given its slot in the rows
+    first, and is seen to run afterwards.
 
     Parameters
     ----------
     see : may raise ``InvalidInput``, and the workload is left out then.
     """
     found = Differences()
-    ordered = sorted(sight.objects, key=lambda uid: _age(sight.objects[uid]))
-    for number, uid in enumerate(ordered):
-        if number % CHUNK == 0:
-            await asyncio.sleep(0)  # others have a Lease to renew
-        row = present.rows.get(uid)
-        if row is None and not _is_ours(sight, uid):
-            continue
-        fluxjob = _fluxjob_of(sight, uid)
-        flux_uid = fluxjob.uid if fluxjob is not None else None
-        found.flux_uids[uid] = flux_uid
-        if row is None and fluxjob is None and kind_of(sight.objects[uid]) == POD:
-            # Its gate is its only mark: let go before it has a FluxJob, and the rows lost then,
-            # nobody would know it any more. Its FluxJob is made first, as for one just seen.
-            continue
+    ordered = sorted((uid for uid in uids if uid in sight.objects), key=_by_age(sight))
+    for uid in [*ordered, *(uid for uid in uids if uid not in sight.objects)]:
+        verdict = judge(sight, present, uid)
         try:
-            pods = list(sight.pods_of.get(uid, {}).values())
-            _look(found, sight, present, see(sight.objects[uid], pods, flux_uid), row)
+            _note(found, sight, uid, verdict, see)
         except InvalidInput as error:
             logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
-    for uid, row in present.rows.items():
-        if uid not in sight.objects:
-            found.flux_uids[uid] = row.flux_uid
-            _look_for_the_gone(found, sight, row)
     return found
 
 
-def _look(
-    found: Differences, sight: Sight, present: Present, seen: WorkloadSeen, row: RowSeen | None
-) -> None:
-    fluxjob = _fluxjob_of(sight, seen.uid)
-    version = fluxjob.version if fluxjob is not None else None
-    is_newer = row is not None and version is not None and version > row.version
-    pods = placed_pods(sight, seen.uid)
-    is_stray = (
-        row is not None
-        and row.state not in FINAL
-        and any(pod.node and pod.uid not in present.holders for pod in pods)
-    )
-    if row is None or is_newer or is_stray:
+def _note(found: Differences, sight: Sight, uid: str, verdict: Verdict, see: See) -> None:
+    pods = list(sight.pods_of.get(uid, {}).values())
+    fluxjob = _fluxjob_of(sight, uid)
+    if Verdict.UNPUBLISHED in verdict:
+        found.unpublished.append(uid)
+    if Verdict.GONE in verdict:
+        namespace = pods[0]["metadata"]["namespace"] if pods else ""
+        found.gone[uid] = (namespace, [pod_fact(pod) for pod in pods])
+    if verdict & (Verdict.FOUND | Verdict.CHANGED):
+        seen = see(sight.objects[uid], pods, _uid(fluxjob))
+        if Verdict.CHANGED in verdict:
+            found.changed.append(seen)
+            return
         record = fluxjob.record() if fluxjob is not None else None
         for trouble in record.troubles if record is not None else ():
-            logger.warning(
-                "FluxJob not believed",
-                extra={"action": "resync", "uid": seen.uid, "error": trouble},
-            )
-        found.found.append(Found(seen, record, pods, _last_nodes(sight, seen)))
-    elif differs(row, seen):
-        found.changed.append(seen)
-    if row is None or fluxjob is None:
-        return
-    if (fluxjob.state, fluxjob.jobid) != (row.state, row.jobid):
-        found.unpublished.append(seen.uid)
+            extra = {"action": "resync", "uid": uid, "error": trouble}
+            logger.warning("FluxJob not believed", extra=extra)
+        placed = placed_pods(sight, uid)
+        found.found.append(Found(seen, record, placed, _last_nodes(sight, uid)))
 
 
-def _look_for_the_gone(found: Differences, sight: Sight, row: RowSeen) -> None:
-    left = list(sight.pods_of.get(row.uid, {}).values())
-    facts = [pod_fact(pod) for pod in left]
-    if row.is_gone and _pods(facts) == dict(row.pods):
-        return
-    namespace = left[0]["metadata"]["namespace"] if left else ""
-    found.gone[row.uid] = (namespace, facts)
+def judge(sight: Sight, present: Present, uid: str) -> Verdict:
+    """What is different of one workload; cheap, and nothing in health."""
+    row = present.rows.get(uid)
+    if uid not in sight.objects:
+        is_news = row is not None and _is_gone_news(sight, row)
+        return Verdict.GONE if is_news else Verdict.NOTHING
+    fluxjob = _fluxjob_of(sight, uid)
+    if row is None:
+        # A Pod's gate is its only mark: let go before it has a FluxJob, and the rows lost then,
+        # nobody would know it any more. Its FluxJob is made first, as for one just seen.
+        is_early = fluxjob is None and kind_of(sight.objects[uid]) == POD
+        is_taken = _is_ours(sight, uid) and not is_early
+        return Verdict.FOUND if is_taken else Verdict.NOTHING
+    verdict = Verdict.NOTHING
+    if fluxjob is not None and (fluxjob.state, fluxjob.jobid) != (row.state, row.jobid):
+        verdict |= Verdict.UNPUBLISHED
+    version = fluxjob.version if fluxjob is not None else None
+    is_newer = version is not None and version > row.version
+    if is_newer or (row.state not in FINAL and _has_stray(sight, present, uid)):
+        return verdict | Verdict.FOUND
+    seen = see_progress(sight.objects[uid], list(sight.pods_of.get(uid, {}).values()))
+    return verdict | (Verdict.CHANGED if differs(row, seen, _uid(fluxjob)) else Verdict.NOTHING)
 
 
-def differs(row: RowSeen, seen: WorkloadSeen) -> bool:
+def _has_stray(sight: Sight, present: Present, uid: str) -> bool:
+    """Whether a pod of it was let go that no slot accounts for."""
+    for pod in sight.pods_of.get(uid, {}).values():
+        if pod["metadata"]["uid"] in present.holders:
+            continue
+        fact = pod_fact(pod)
+        is_let_go = not fact.is_gated and not fact.is_terminal
+        if is_let_go and (fact.node or _destination(pod["spec"], sight.hosts)):
+            return True
+    return False
+
+
+def _is_gone_news(sight: Sight, row: RowSeen) -> bool:
+    facts = [pod_fact(pod) for pod in sight.pods_of.get(row.uid, {}).values()]
+    return not (row.is_gone and _pods(facts) == dict(row.pods))
+
+
+def differs(row: RowSeen, seen: Progress, flux_uid: str | None) -> bool:
     """Whether a row says something else than was seen, or the pods beside it do."""
     said = (row.wanted, row.ended_indexes, row.result, row.is_deleting, row.is_suspended)
     now = (seen.wanted, seen.ended_indexes, seen.result, seen.is_deleting, seen.is_suspended)
-    is_other = seen.flux_uid is not None and seen.flux_uid != row.flux_uid
+    is_other = flux_uid is not None and flux_uid != row.flux_uid
     return row.is_gone or said != now or is_other or _pods(seen.pods) != dict(row.pods)
 
 
@@ -219,19 +360,14 @@ def _is_ours(sight: Sight, uid: str) -> bool:
 
 
 def _fluxjob_of(sight: Sight, uid: str) -> Published | None:
-    fluxjob, workload = sight.fluxjobs.get(uid), sight.objects[uid]
-    if fluxjob is None:
+    fluxjob, workload = sight.fluxjobs.get(uid), sight.objects.get(uid)
+    if fluxjob is None or workload is None:
         return None
     is_its = (fluxjob.namespace, fluxjob.name) == (
         workload["metadata"]["namespace"],
         fluxjob_name(workload),
     )
     return fluxjob if is_its else None
-
-
-def _age(workload: Object) -> tuple[str, int]:
-    meta = workload["metadata"]
-    return meta.get("creationTimestamp") or "", int(meta.get("resourceVersion") or 0)
 
 
 def placed_pods(sight: Sight, uid: str) -> tuple[PlacedPod, ...]:
@@ -254,15 +390,17 @@ def placed_pods(sight: Sight, uid: str) -> tuple[PlacedPod, ...]:
     return tuple(placed)
 
 
-def _last_nodes(sight: Sight, seen: WorkloadSeen) -> dict[int, str]:
+def _last_nodes(sight: Sight, uid: str) -> dict[int, str]:
     """Where the last pod of a completion index was, if another is to come and may be there."""
-    indexes = {fact.uid: fact.index for fact in seen.pods if fact.index is not None}
+    workload = sight.objects[uid]
+    if kind_of(workload) == POD or not is_indexed(workload):
+        return {}
     last: dict[int, Object] = {}
-    for pod in sight.pods_of.get(seen.uid, {}).values():
-        index = indexes.get(pod["metadata"]["uid"])
-        if index is not None and not pod_fact(pod).is_gated:
-            last[index] = max(pod, last.get(index, pod), key=_age)
-    ended = ended_indexes(sight.objects[seen.uid]) if last else []
+    for pod in sight.pods_of.get(uid, {}).values():
+        fact = pod_fact(pod)
+        if fact.index is not None and not fact.is_gated:
+            last[fact.index] = max(pod, last.get(fact.index, pod), key=age)
+    ended = ended_indexes(workload) if last else []
     facts = {index: pod_fact(pod) for index, pod in last.items() if not is_in(index, ended)}
     return {
         index: fact.node
@@ -284,21 +422,27 @@ def _destination(spec: Object, hosts: Mapping[str, str]) -> str | None:
     return None
 
 
-async def write(tx: Transaction, differences: Differences) -> TakenOver:
-    """Store what was found; nodes and pods of others must have been written before, by ``tx``.
+async def write(
+    tx: Transaction,
+    differences: Differences,
+    held: Mapping[NodeResource, int],
+    *,
+    is_room_measured: bool,
+) -> TakenOver:
+    """Store what was found; nodes and pods of others must have been written before.
 
-    Changed workloads are settled at once, so that what has ended makes room before it is measured
-    what those that are taken over may keep.
+    Parameters
+    ----------
+    held : what of which node belongs to pods of workloads that are still to be taken over.
+    is_room_measured : somebody is, or will be, taken over. Changed workloads are settled at once
+        then, so that what has ended makes room before it is measured what others may keep.
     """
     changed = [seen.uid for seen in differences.changed]
     await _lock(tx, [*changed, *differences.gone, *(one.seen.uid for one in differences.found)])
-    for start in range(0, len(changed), CHUNK):
-        await save_workloads(tx, differences.changed[start : start + CHUNK])
-    if differences.gone:
-        await save_workloads(tx, (), differences.gone)
-    if differences.found:
+    await save_workloads(tx, differences.changed, differences.gone)
+    if is_room_measured:
         await settle(tx, sorted([*changed, *differences.gone]))
-    taken = await take_over(tx, differences.found)
+    taken = await take_over(tx, differences.found, held)
     await owe_status(tx, differences.unpublished)
     return taken
 
@@ -311,16 +455,28 @@ async def _lock(tx: Transaction, uids: Sequence[str]) -> None:
     )
 
 
-def tell(differences: Differences, taken: TakenOver) -> None:
-    """Say in the log what a resync mended; in health it says nothing."""
-    extra = {
-        "action": "resync",
-        "rows_made": taken.created,
-        "rows_corrected": taken.corrected,
-        "running_adopted": taken.adopted,
-        "changed": len(differences.changed),
-        "gone": len(differences.gone),
-        "statuses": len(differences.unpublished),
-    }
-    if any(value for value in extra.values() if isinstance(value, int)):
-        logger.info("rows and cluster brought together", extra=extra)
+@dataclass(slots=True)
+class Mended:
+    """What a resync has mended so far."""
+
+    rows_made: int = 0
+    rows_corrected: int = 0
+    running_adopted: int = 0
+    changed: int = 0
+    gone: int = 0
+    statuses: int = 0
+
+    def add(self, differences: Differences, taken: TakenOver) -> None:
+        """Count one page."""
+        self.rows_made += taken.created
+        self.rows_corrected += taken.corrected
+        self.running_adopted += taken.adopted
+        self.changed += len(differences.changed)
+        self.gone += len(differences.gone)
+        self.statuses += len(differences.unpublished)
+
+    def tell(self) -> None:
+        """Say it in the log; in health nothing is said."""
+        counts = asdict(self)
+        if any(counts.values()):
+            logger.info("rows and cluster brought together", extra={"action": "resync", **counts})

@@ -1,19 +1,22 @@
 """Wrapping: each managed workload gets its FluxJob object, exactly one, and of its own UID.
 
-Called by ``observer`` with stored objects. Creating is idempotent: a FluxJob that exists already is
-ours only after its owner's UID is the same; one of an older workload of the same name must be
-collected first, so the caller tries again.
+Part of ``observer``, beside its writing: what cannot be wrapped is tried again by itself, ever more
+rarely, and holds up nobody else. Creating is idempotent: a FluxJob that exists already is ours only
+after its owner's UID is the same; one of an older workload of the same name must be collected
+first, so it is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from fluxqueue.clock import Clock
+from fluxqueue.controller.observe import age
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, InvalidInput, NotFound
+from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
@@ -26,46 +29,116 @@ logger = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
 
-
-@dataclass(slots=True)
-class Wrapped:
-    """Outcome by workload UID: FluxJob UIDs, refusals, and whom to try again."""
-
-    flux_uids: dict[str, str] = field(default_factory=dict)
-    invalid: dict[str, InvalidInput] = field(default_factory=dict)
-    again: list[str] = field(default_factory=list)
+RETRY_MIN_S, RETRY_MAX_S = 0.2, 60.0
+AT_ONCE = 200
+PATIENCE_S = 0.25
+"""How long later workloads wait for the first try of earlier ones: rows are numbered as they come,
+so whoever submitted first is to be first, unless the API server is slow."""
 
 
-async def ensure_fluxjobs(
-    client: KubeClient,
-    workloads: Mapping[str, Object],
-    class_values: Mapping[str, int],
-    default_cpu_m: int,
-) -> Wrapped:
-    """Create the FluxJobs of ``workloads`` (by UID) that do not exist yet, all at once."""
-    outcome = Wrapped()
+class Wrapper:
+    """Makes the FluxJobs that are wanted.
 
-    async def one(uid: str, workload: Object) -> None:
+    Parameters
+    ----------
+    find : gives a workload by its UID as long as it lacks its FluxJob, else None.
+    class_values : the values of PriorityClasses by name, as they are now.
+    on_made : told the UID of a workload and that of the FluxJob that it has now.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        default_cpu_m: int,
+        *,
+        find: Callable[[str], Object | None],
+        class_values: Callable[[], Mapping[str, int]],
+        on_made: Callable[[str, str], None],
+    ) -> None:
+        self._client, self._clock, self._default_cpu_m = client, clock, default_cpu_m
+        self._find, self._class_values, self._on_made = find, class_values, on_made
+        self._wanted: dict[str, None] = {}
+        self._more = asyncio.Event()
+        self._trying: dict[str, asyncio.Task[None]] = {}
+        self._told: dict[str, str] = {}
+
+    def want(self, uid: str) -> None:
+        """Have a workload wrapped; harmless while that is being tried."""
+        if uid not in self._trying:
+            self._wanted[uid] = None
+            self._more.set()
+
+    def forget(self, uid: str) -> None:
+        """A workload is gone."""
+        self._told.pop(uid, None)
+
+    async def run(self) -> None:
+        """Wrap until cancelled."""
         try:
-            body = _build(workload, class_values, default_cpu_m)
-            flux_uid = await _create(client, workload, body)
+            while True:
+                await self._more.wait()
+                found = {uid: self._find(uid) for uid in self._wanted}
+                oldest = sorted((age(one), uid) for uid, one in found.items() if one is not None)
+                batch_ = [uid for _, uid in oldest[:AT_ONCE]]
+                self._wanted = dict.fromkeys(uid for _, uid in oldest[AT_ONCE:])
+                if not self._wanted:
+                    self._more.clear()
+                if batch_:
+                    await asyncio.wait([self._start(uid) for uid in batch_], timeout=PATIENCE_S)
+        finally:
+            for task in self._trying.values():
+                task.cancel()
+
+    def _start(self, uid: str) -> asyncio.Future[None]:
+        """Begin to try; give what is done with the first try."""
+        tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._wrap(uid, tried), name=f"wrap {uid}")
+        self._trying[uid] = task
+        return tried
+
+    async def _wrap(self, uid: str, tried: asyncio.Future[None]) -> None:
+        backoff = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
+        try:
+            while (workload := self._find(uid)) is not None:
+                if await self._try(uid, workload):
+                    return
+                if not tried.done():
+                    tried.set_result(None)
+                await self._clock.sleep(backoff.next_delay_s())
+        finally:
+            if not tried.done():
+                tried.set_result(None)
+            del self._trying[uid]
+
+    async def _try(self, uid: str, workload: Object) -> bool:
+        """Try once; tell whether it is settled, for the object as it is now."""
+        try:
+            body = _build(workload, self._class_values(), self._default_cpu_m)
+            flux_uid = await _create(self._client, workload, body)
         except InvalidInput as error:
-            outcome.invalid[uid] = error
+            await self._refuse(uid, workload, error)
+            return True
         except (ApiUnavailable, ApiError) as error:
             if isinstance(error, ApiError) and error.is_namespace_ending:
-                return  # the workload goes too, and what it holds is given back then
-            logger.warning(
-                "FluxJob not created", extra={"action": "wrap", "uid": uid, "error": str(error)}
-            )
-            outcome.again.append(uid)
-        else:
-            if flux_uid is None:
-                outcome.again.append(uid)
-            else:
-                outcome.flux_uids[uid] = flux_uid
+                return True  # the workload goes too, and what it holds is given back then
+            extra = {"action": "wrap", "uid": uid, "error": str(error)}
+            logger.warning("FluxJob not created; tried again", extra=extra)
+            return False
+        except Exception:
+            logger.exception("FluxJob not created; tried again", extra={"uid": uid})
+            return False
+        if flux_uid is None:
+            return False
+        self._told.pop(uid, None)
+        self._on_made(uid, flux_uid)
+        return True
 
-    await asyncio.gather(*(one(uid, workload) for uid, workload in workloads.items()))
-    return outcome
+    async def _refuse(self, uid: str, workload: Object, error: InvalidInput) -> None:
+        """Tell on the workload, once for each fault, why it is not queued."""
+        if self._told.get(uid) != str(error):
+            self._told[uid] = str(error)
+            await report_invalid(self._client, workload, error, self._clock.now_s())
 
 
 def _build(workload: Object, class_values: Mapping[str, int], default_cpu_m: int) -> dict[str, Any]:
@@ -81,11 +154,10 @@ def _build(workload: Object, class_values: Mapping[str, int], default_cpu_m: int
 
 
 async def _create(client: KubeClient, workload: Object, body: dict[str, Any]) -> str | None:
-    """Create, or find the one that is there; None where another's stands in the way."""
+    """Create, or find the one that is there; its UID, None where another's stands in the way."""
     namespace = workload["metadata"]["namespace"]
     try:
-        created = await client.create(FLUXJOBS, namespace, body)
-        return str(created["metadata"]["uid"])
+        return str((await client.create(FLUXJOBS, namespace, body))["metadata"]["uid"])
     except Conflict:
         pass
     try:

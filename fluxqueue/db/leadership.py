@@ -110,6 +110,16 @@ NOT EXISTS (SELECT FROM leadership WHERE role = 'controller' AND expires_at <= n
 """The same as a condition of statements that look for what is to be done on the cluster."""
 
 
+async def doubt(tx: Transaction, role: str, *, term: int) -> None:
+    """Take back what ``confirm`` said: the rows are known to be wrong until it is said again."""
+    await tx.execute(
+        "UPDATE leadership SET expires_at = least(expires_at, now())"
+        " WHERE role = :role AND term = :term",
+        role=role,
+        term=term,
+    )
+
+
 async def is_observed(tx: Transaction) -> bool:
     """Whether somebody compares the rows with the cluster; nothing is decided otherwise.
 

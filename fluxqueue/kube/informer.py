@@ -75,6 +75,7 @@ class Informer:
         self.resource = resource
         self.synced = asyncio.Event()
         self.relists = 0
+        self._listed = asyncio.Event()
         self._client = client
         self._namespace = namespace
         self._label_selector, self._field_selector = label_selector, field_selector
@@ -144,10 +145,15 @@ class Informer:
             await asyncio.gather(task, return_exceptions=True)
 
     async def relist(self) -> None:
-        """Read everything anew at the next opportunity, against whatever a watch may have lost."""
+        """Read everything anew, against whatever a watch may have lost; return when that is done.
+
+        Waits for as long as the API server cannot be read.
+        """
         await self.stop()
-        self._must_list = True
+        self._must_list, self._listed = True, asyncio.Event()
+        listed = self._listed
         self.start()
+        await listed.wait()
 
     def clear(self) -> None:
         """Forget everything after ``stop``; handlers see removals (the definition is gone)."""
@@ -191,6 +197,7 @@ class Informer:
         self._resource_version = resource_version
         self._must_list = False
         self.synced.set()
+        self._listed.set()
 
     def _keep(self, raw: Object) -> Object:
         """Of an object as listed what is stored; what is stored already is not kept twice."""

@@ -14,6 +14,7 @@ from typing import Any
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.holders import BY_DEPENDENCY
 from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.circles import shortest_circle
 from fluxqueue.fluxjob.dependency import (
     DependencyKind,
     Edge,
@@ -113,33 +114,10 @@ async def _circle(tx: Transaction, uid: str, edges: Sequence[Edge]) -> list[tupl
         "SELECT 1 FROM dependencies WHERE target_uid = :uid AND NOT is_satisfied LIMIT 1", uid=uid
     ):
         return []
-    after: dict[str, list[str]] = defaultdict(list)
-    names: dict[str, str] = {}
-    for row in await tx.fetch(_BEHIND, uid=uid):
-        after[row["uid"]].append(row["target"])
-        names[row["target"]] = row["name"]
-    return [(one, names[one]) for one in _way_back(uid, after)]
-
-
-def _way_back(start: str, after: Mapping[str, Sequence[str]]) -> list[str]:
-    """Breadth first from ``start`` to itself, both ends named; empty where there is no way."""
-    before: dict[str, str] = {}
-    frontier = [start]
-    while frontier:
-        further: list[str] = []
-        for uid in frontier:
-            for target in sorted(after.get(uid, ())):
-                if target == start:
-                    way = [start]
-                    while uid != start:
-                        way.append(uid)
-                        uid = before[uid]
-                    return [start, *reversed(way)]
-                if target not in before:
-                    before[target] = uid
-                    further.append(target)
-        frontier = further
-    return []
+    rows = await tx.fetch(_BEHIND, uid=uid)
+    names = {row["target"]: row["name"] for row in rows}
+    circle = shortest_circle(uid, ((row["uid"], row["target"]) for row in rows))
+    return [(one, names[one]) for one in circle]
 
 
 async def _store(tx: Transaction, row: Mapping[str, Any], verdict: Verdict) -> bool:

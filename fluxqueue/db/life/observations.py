@@ -9,7 +9,7 @@ is why all workloads of a transaction are written by one call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import orjson
@@ -350,13 +350,17 @@ def _pod_row(workload_uid: str, namespace: str, pod: PodFact) -> dict[str, Any]:
 
 
 async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequence[str]) -> None:
-    """Write nodes as they are, forget those that are gone, and tell the matcher of real changes."""
+    """Write nodes as they are, forget those that are gone, and tell the matcher of real changes.
+
+    Rows that say the same already are not locked.
+    """
     changed = await tx.fetch(
         """
         INSERT INTO nodes AS n (name, fact)
         SELECT r ->> 'name', r FROM jsonb_array_elements(CAST(:rows AS jsonb)) r
+        LEFT JOIN nodes old ON old.name = r ->> 'name' WHERE old.fact IS DISTINCT FROM r
+        ORDER BY 1
         ON CONFLICT (name) DO UPDATE SET fact = excluded.fact, seen_at = now()
-        WHERE n.fact <> excluded.fact
         RETURNING name
         """,
         rows=orjson.dumps([fact.to_json() for fact in present]).decode(),
@@ -389,18 +393,22 @@ async def _settle_lost(tx: Transaction, names: Sequence[str]) -> None:
 
 
 async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Sequence[str]) -> None:
-    """Write pods of others that use a node, and forget those that no longer do."""
+    """Write pods of others that use a node, and forget those that no longer do.
+
+    Rows that say the same already are not locked.
+    """
     changed = await tx.fetch(
         """
         INSERT INTO foreign_usage AS u (pod_uid, namespace, name, node, resources, is_permanent)
-        SELECT uid, namespace, name, node, resources, is_permanent
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+        SELECT r.* FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
             uid text, namespace text, name text, node text, resources jsonb, is_permanent bool)
+        LEFT JOIN foreign_usage old ON old.pod_uid = r.uid
+        WHERE (old.node, old.resources) IS DISTINCT FROM (r.node, r.resources)
+        ORDER BY r.uid
         ON CONFLICT (pod_uid) DO UPDATE SET node = excluded.node, resources = excluded.resources
-        WHERE (u.node, u.resources) <> (excluded.node, excluded.resources)
         RETURNING node
         """,
-        rows=orjson.dumps([asdict(pod) for pod in present]).decode(),
+        rows=orjson.dumps(present).decode(),
     )
     removed = await tx.fetch(
         "DELETE FROM foreign_usage WHERE pod_uid = ANY(CAST(:gone AS text[])) RETURNING node",

@@ -1,7 +1,7 @@
 """Rows made from the cluster: a database that is empty, lacks rows, or is older than the cluster.
 
-Called by the controller (``controller.resync``) under its term, in one transaction with the nodes
-and pods it goes by, and before the matcher may look. What runs keeps its nodes and its number, what
+Called by the controller (``controller.resync``) under its term, page by page, after the nodes and
+pods it goes by, and before the matcher may look. What runs keeps its nodes and its number, what
 waits keeps its place, what has ended stays ended. No effect on the cluster is asked for beyond what
 those rows owe it.
 """
@@ -26,9 +26,11 @@ from fluxqueue.scheduler.record import Record
 S = FluxJobState
 CHUNK = 500
 ANALYZE_FROM = 1000
-"""Rows made at once from which the planner is told: it knows nothing of a table just filled."""
+"""Rows made from which the planner is told: it knows nothing of a table just filled."""
 
 Item = TypeVar("Item")
+NodeResource = tuple[str, str]
+"""Names of a node and of a resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,17 @@ class _Case:
         return self.target.is_final and record is not None and record.given is not None
 
 
-async def take_over(tx: Transaction, found: Sequence[Found]) -> TakenOver:
+async def take_over(
+    tx: Transaction, found: Sequence[Found], held: Mapping[NodeResource, int] | None = None
+) -> TakenOver:
     """Make the rows of ``found`` what the cluster says, whatever they are now.
 
     ``found`` stands in the order of submission. Nodes and pods of others must have been written
-    before in the same transaction: what a FluxJob may keep is measured against them. A row that is
-    final stays so: it has told its end, and tells none twice.
+    before: what a FluxJob may keep is measured against them. A row that is final stays so: it has
+    told its end, and tells none twice.
+
+    Many are taken over page by page. Then ``prepare`` comes before the first page, and ``held`` is
+    what of which node belongs to pods of later pages.
     """
     if not found:
         return TakenOver()
@@ -96,19 +103,37 @@ async def take_over(tx: Transaction, found: Sequence[Found]) -> TakenOver:
         if one.seen.uid not in rows or rows[one.seen.uid]["state"] not in FINAL
     ]
     await _retire_allocations(tx, [case.uid for case in cases if case.row is not None])
-    await _adopt(tx, [case for case in cases if case.runs])
+    await _adopt(tx, [case for case in cases if case.runs], held or {})
     await _remember(tx, [case for case in cases if case.has_run])
     await _move(tx, cases)
     await _tell_once(tx, [case.uid for case in cases])
     await _ask(tx, cases)
-    taken = TakenOver(
+    return TakenOver(
         created=len(found) - len(rows),
         corrected=sum(case.row is not None for case in cases),
         adopted=sum(case.runs for case in cases),
     )
-    if taken.created >= ANALYZE_FROM:
-        await tx.execute("ANALYZE fluxjobs, pods, allocations, allocation_slots, nodes")
-    return taken
+
+
+async def prepare(tx: Transaction, outdated: Sequence[str], *, highest_jobid: int) -> None:
+    """Make ready for a takeover in several transactions.
+
+    What rows that are older than the cluster had given is taken back, of all of them before the
+    first is given anything; and numbers that FluxJobs of later pages claim are given to nobody.
+
+    Parameters
+    ----------
+    outdated : UIDs of those that have a row. A row that is final keeps what it had.
+    """
+    if highest_jobid:
+        await _reserve_jobids(tx, highest_jobid)
+    rows = await _locked_rows(tx, outdated)
+    await _retire_allocations(tx, [uid for uid, row in rows.items() if row["state"] not in FINAL])
+
+
+async def analyze(tx: Transaction) -> None:
+    """Tell the planner of tables that were just filled."""
+    await tx.execute("ANALYZE fluxjobs, pods, allocations, allocation_slots, nodes")
 
 
 def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
@@ -158,13 +183,18 @@ async def _free_jobids(tx: Transaction, found: Sequence[Found]) -> dict[str, int
     )
     for row in taken:
         del claimed[row["jobid"]]
+    await _reserve_jobids(tx, max(claimed, default=1))
+    return {uid: jobid for jobid, uid in claimed.items()}
+
+
+async def _reserve_jobids(tx: Transaction, highest: int) -> None:
+    """Have new numbers begin after ``highest`` and after all that there are."""
     await tx.execute(
         "SELECT setval(seq.name, greatest(CAST(:highest AS bigint), (SELECT coalesce(max(jobid), 1)"
         " FROM fluxjobs), nextval(seq.name) - 1))"
         " FROM (SELECT CAST(pg_get_serial_sequence('fluxjobs', 'jobid') AS regclass) AS name) seq",
-        highest=max(claimed, default=1),
+        highest=highest,
     )
-    return {uid: jobid for jobid, uid in claimed.items()}
 
 
 async def _retire_allocations(tx: Transaction, uids: Sequence[str]) -> None:
@@ -186,7 +216,7 @@ async def _retire_allocations(tx: Transaction, uids: Sequence[str]) -> None:
 # --- allocations ----------------------------------------------------------------------------------
 
 
-async def _adopt(tx: Transaction, cases: Sequence[_Case]) -> None:
+async def _adopt(tx: Transaction, cases: Sequence[_Case], held: Mapping[NodeResource, int]) -> None:
     """Store what runs: first everything that pods hold, then what still fits beside it."""
     for case in cases:
         case.slots = place(case.found.record, case.found.pods, case.found.last_nodes)
@@ -196,6 +226,7 @@ async def _adopt(tx: Transaction, cases: Sequence[_Case]) -> None:
         tx, [(ids[c.uid], slot, "held") for c in cases for slot in c.slots if slot.pod_uid]
     )
     free = await _free_amounts(tx, {slot.node for case in cases for slot in case.slots})
+    free = {key: amount - held.get(key, 0) for key, amount in free.items()}
     # What has started comes first: a whole that has not may be placed anew.
     for case in sorted(cases, key=lambda case: case.target is not S.RUNNING):
         await _store_rest(tx, ids[case.uid], case, free)
@@ -285,7 +316,7 @@ async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, 
         )
 
 
-async def _free_amounts(tx: Transaction, nodes: Iterable[str]) -> dict[tuple[str, str], int]:
+async def _free_amounts(tx: Transaction, nodes: Iterable[str]) -> dict[NodeResource, int]:
     rows = await tx.fetch(
         "SELECT node, resource, free FROM node_usage WHERE node = ANY(CAST(:nodes AS text[]))",
         nodes=sorted(nodes),
@@ -294,7 +325,7 @@ async def _free_amounts(tx: Transaction, nodes: Iterable[str]) -> dict[tuple[str
 
 
 async def _store_rest(
-    tx: Transaction, allocation: int, case: _Case, free: dict[tuple[str, str], int]
+    tx: Transaction, allocation: int, case: _Case, free: dict[NodeResource, int]
 ) -> None:
     is_whole = not any(slot.pod_uid for slot in case.slots)
     kept = keep(case.slots, wanted=case.found.seen.wanted, is_whole=is_whole, free=free)
@@ -515,26 +546,50 @@ class RowSeen:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """All rows that are not yet forgotten, and the pods that hold slots."""
+    """Rows that are not yet forgotten, and the pods that hold slots of theirs."""
 
     rows: Mapping[str, RowSeen]
     holders: frozenset[str]
 
 
-async def read_present(tx: Transaction) -> Present:
-    """Read what a resync compares with the cluster."""
+_ROWS = """
+SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone, is_suspended,
+       CAST(ended_indexes AS text) AS ended_indexes
+FROM fluxjobs WHERE (NOT is_gone OR ended_at IS NULL)
+"""
+
+
+async def read_page(tx: Transaction, *, after: str, limit: int) -> Present:
+    """Read what a resync compares with the cluster: up to ``limit`` rows, in the order of UID."""
+    rows = await tx.fetch(
+        f"{_ROWS} AND uid > :after ORDER BY uid LIMIT :limit", after=after, limit=limit
+    )
+    return await _present(tx, rows)
+
+
+async def read_present(tx: Transaction, uids: Sequence[str]) -> Present:
+    """Read what a resync compares with the cluster of some workloads."""
+    rows = await tx.fetch(f"{_ROWS} AND uid = ANY(CAST(:uids AS text[]))", uids=list(uids))
+    return await _present(tx, rows)
+
+
+async def _present(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> Present:
+    uids = [row["uid"] for row in rows]
+    if not uids:
+        return Present({}, frozenset())
     pods: dict[str, dict[str, tuple[str, bool, bool, str | None]]] = {}
     for row in await tx.fetch(
         "SELECT workload_uid, uid, phase, is_gated, is_terminating, node FROM pods"
+        " WHERE workload_uid = ANY(CAST(:uids AS text[]))",
+        uids=uids,
     ):
         fact = (row["phase"], row["is_gated"], row["is_terminating"], row["node"])
         pods.setdefault(row["workload_uid"], {})[row["uid"]] = fact
-    rows = await tx.fetch(
-        "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"
-        " is_suspended, CAST(ended_indexes AS text) AS ended_indexes FROM fluxjobs"
-        " WHERE NOT is_gone OR ended_at IS NULL"
+    holders = await tx.fetch(
+        "SELECT s.pod_uid FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id"
+        " WHERE a.uid = ANY(CAST(:uids AS text[])) AND s.pod_uid IS NOT NULL",
+        uids=uids,
     )
-    holders = await tx.fetch("SELECT pod_uid FROM allocation_slots WHERE pod_uid IS NOT NULL")
     return Present(
         rows={row["uid"]: RowSeen(**row, pods=pods.get(row["uid"], {})) for row in rows},
         holders=frozenset(row["pod_uid"] for row in holders),

@@ -1,8 +1,11 @@
-"""kopf beside our own loops: it may end for any reason, and takes nothing of ours with it."""
+"""kopf in our own loop: it may end for any reason, and takes nothing of ours with it."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,56 +36,107 @@ FLUXJOB = {
 
 def _registry(config: ClusterConfig, told: list[str]) -> Any:
     async def let_go(namespace: str, name: str, _uid: str) -> None:
-        assert asyncio.current_task() is not None
         told.append(f"let go {namespace}/{name}")
 
     return build_registry(config, on_fluxjob_deleted=told.append, on_fluxjob_let_go=let_go)
 
 
-async def test_a_kopf_that_fails_leaves_our_tasks_alone(tmp_path: Path) -> None:
-    """It cancels whatever it finds in its loop when it ends: that must not be ours.
-
-    A watch that is answered with 410 before its first event ends it.
-    """
+@asynccontextmanager
+async def _proxied(folder: Path) -> AsyncIterator[tuple[ApiProxy, ClusterConfig]]:
     async with LocalCluster(QUIET) as cluster, ApiProxy(seed=1) as proxy:
         async with KubeClient(config_of(cluster)) as client:
             await install_definitions(client, OWN_NAMESPACE)
-        cluster.write_kubeconfig(tmp_path / "real")
-        await proxy.connect(tmp_path / "real", tmp_path / "through")
+        cluster.write_kubeconfig(folder / "real")
+        await proxy.connect(folder / "real", folder / "through")
+        yield proxy, load_kubeconfig(str(folder / "through"))
+
+
+@contextmanager
+def _signals() -> Iterator[Any]:
+    """Takes SIGTERM, counts it, and gives it back at the end."""
+    loop, taken = asyncio.get_running_loop(), asyncio.Event()
+
+    def take() -> None:
+        loop.add_signal_handler(signal.SIGTERM, taken.set)
+
+    take.taken = taken  # type: ignore[attr-defined]
+    yield take
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+
+
+async def test_a_kopf_that_fails_leaves_our_tasks_alone(tmp_path: Path) -> None:
+    """It takes what was begun after it for its own; a watch answered with 410 at once ends it.
+
+    Neither does it leave anything behind.
+    """
+    async with _proxied(tmp_path) as (proxy, config):
+        before = asyncio.all_tasks()
         proxy.faults = {"410": 1.0}
-        registry = _registry(load_kubeconfig(str(tmp_path / "through")), [])
-        running = asyncio.create_task(run_operator(registry, stop=asyncio.Event()))
-        ours = asyncio.create_task(asyncio.Event().wait())
-        async with asyncio.timeout(WAIT_S):
-            with pytest.raises(Exception, match="the proxy of this test says so"):
-                await running
-        await asyncio.sleep(0.5)
-        assert not ours.done()
-        ours.cancel()
+        with _signals() as take_signals:
+            operating = run_operator(_registry(config, []), take_signals=take_signals)
+            running = asyncio.create_task(operating)
+            await asyncio.sleep(0)
+            ours = [asyncio.create_task(asyncio.Event().wait()) for _ in range(3)]
+            async with asyncio.timeout(WAIT_S):
+                with pytest.raises(Exception, match="the proxy of this test says so"):
+                    await running
+            assert not any(task.done() or task.cancelling() for task in ours)
+
+            async def is_clean() -> bool:
+                left = asyncio.all_tasks() - before - {*ours}
+                return not [task for task in left if "kopf" in repr(task.get_coro())]
+
+            await eventually(is_clean, "no task of kopf left")
+            for task in ours:
+                task.cancel()
 
 
-async def test_what_it_sees_is_told_in_our_loop_and_it_stops_when_told() -> None:
-    """A FluxJob without an owner, and one that is gone."""
+async def test_signals_stay_ours(tmp_path: Path) -> None:
+    """kopf takes them when it starts: then the process would never end when told."""
+    async with _proxied(tmp_path) as (_, config):
+        told: list[str] = []
+        with _signals() as take_signals:
+            operating = run_operator(_registry(config, told), take_signals=take_signals)
+            running = asyncio.create_task(operating)
+            async with KubeClient(config) as client:
+                await client.create(FLUXJOBS, "default", FLUXJOB)
+
+                async def is_seen() -> bool:
+                    return bool(told)
+
+                await eventually(is_seen, "kopf at work")
+            signal.raise_signal(signal.SIGTERM)
+            async with asyncio.timeout(WAIT_S):
+                await take_signals.taken.wait()
+            assert not running.done()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_it_sees_is_told_and_it_stops_when_cancelled() -> None:
+    """A FluxJob without an owner, and one that is gone; nothing is written to either."""
     told: list[str] = []
     async with (
         LocalCluster(QUIET) as cluster,
         KubeClient(config_of(cluster)) as client,
     ):
         await install_definitions(client, OWN_NAMESPACE)
-        stop = asyncio.Event()
-        registry = _registry(config_of(cluster), told)
-        running = asyncio.create_task(run_operator(registry, stop=stop))
+        with _signals() as take_signals:
+            registry = _registry(config_of(cluster), told)
+            running = asyncio.create_task(run_operator(registry, take_signals=take_signals))
 
-        async def made() -> bool:
-            return "let go default/a-job" in told
+            async def made() -> bool:
+                return "let go default/a-job" in told
 
-        async def gone() -> bool:
-            return "uid-a" in told
+            async def gone() -> bool:
+                return "uid-a" in told
 
-        await client.create(FLUXJOBS, "default", FLUXJOB)
-        await eventually(made, "the FluxJob seen")
-        await client.delete(FLUXJOBS, "default", "a-job")
-        await eventually(gone, "its end seen")
-        stop.set()
-        async with asyncio.timeout(WAIT_S):
-            await running
+            created = await client.create(FLUXJOBS, "default", FLUXJOB)
+            await eventually(made, "the FluxJob seen")
+            assert await client.get(FLUXJOBS, "default", "a-job") == created
+            await client.delete(FLUXJOBS, "default", "a-job")
+            await eventually(gone, "its end seen")
+            running.cancel()
+            async with asyncio.timeout(WAIT_S):
+                await asyncio.gather(running, return_exceptions=True)

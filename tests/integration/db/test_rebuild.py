@@ -9,7 +9,7 @@ import pytest
 
 from fluxqueue.db import leadership
 from fluxqueue.db.life.observations import save_foreign
-from fluxqueue.db.life.rebuild import Found, TakenOver, take_over
+from fluxqueue.db.life.rebuild import Found, TakenOver, prepare, take_over
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.states import FluxJobState as S
@@ -94,6 +94,48 @@ async def test_a_slot_that_another_has_by_now_is_not_claimed(rows: Rows) -> None
     assert held == [("n0", "held"), ("n1", "returned"), ("n2", "returned")]
     assert (await rows.states())["c"] == "Pending", "what it had is taken: it waits again"
     assert "c" in await rows.asked(TaskName.RELEASE), "and is suspended until its turn comes"
+
+
+async def test_page_by_page_as_at_once(rows: Rows) -> None:
+    """Nobody of an earlier page is given what a pod of a later one has, or a number of its own."""
+    await rows.add_nodes(cpu_node("n0", cpu=1), cpu_node("n1", cpu=1))
+    await rows.see(workload("old"))
+    async with rows.database.begin() as tx:
+        await prepare(tx, ["old"], highest_jobid=9)
+    pages = (
+        ({"n1": 1}, _found("new", None)),
+        ({"n1": 1}, _found("a", _record(S.RUNNING, 2, "n0", "n1"), "n0", size=2)),
+        ({}, _found("b", _record(S.RUNNING, 9, "n1"), "n1")),
+    )
+    for held, found in pages:
+        beside = {(node, name): cpu for node, cpu in held.items() for name in CPU}
+        async with rows.database.begin() as tx:
+            await take_over(tx, [found], beside)
+    await rows.check()
+    assert [(slot[1], slot[2]) for slot in await rows.slots("a")] == [
+        ("n0", "held"),
+        ("n1", "returned"),
+    ]
+    jobids = await _jobids(rows)
+    assert (jobids["a"], jobids["b"]) == (2, 9)
+    assert jobids["new"] > 9
+
+
+async def test_what_older_rows_had_given_is_free_before_the_first_page(rows: Rows) -> None:
+    """Rows of yesterday have ``a`` on n0, where ``b`` runs with a slot to come by now."""
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
+    await _take(rows, _found("a", _record(S.RUNNING, 1, "n0", "n0"), "n0", "n0", size=2))
+    async with rows.database.begin() as tx:
+        await prepare(tx, ["a"], highest_jobid=2)
+    await _take(rows, _found("b", _record(S.RUNNING, 2, "n0", "n0", version=30), "n0", size=2))
+    await _take(
+        rows, _found("a", _record(S.RUNNING, 1, "n1", "n1", version=30), "n1", "n1", size=2)
+    )
+    await rows.check()
+    assert [(slot[1], slot[2]) for slot in await rows.slots("b")] == [
+        ("n0", "held"),
+        ("n0", "free"),
+    ]
 
 
 async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:

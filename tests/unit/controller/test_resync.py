@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 from fluxqueue.controller.observe import see_workload
-from fluxqueue.controller.resync import Differences, Published, Sight, compare, publication
+from fluxqueue.controller.resync import (
+    Differences,
+    Published,
+    Sight,
+    Suspects,
+    compare,
+    find,
+    publication,
+)
 from fluxqueue.db.life.rebuild import Present, RowSeen
 from fluxqueue.workload.labels import GATE
 from tests.support.workloads import bare_pod, batch_job, owner
@@ -66,10 +75,27 @@ def _see(workload: Any, pods: Any, flux_uid: str | None) -> Any:
     return see_workload(workload, pods, flux_uid=flux_uid, class_values={}, default_cpu_m=1000)
 
 
-async def _compare(sight: Sight, row: RowSeen | None = ROW, *, holds: bool = True) -> Differences:
+async def _find(sight: Sight, row: RowSeen | None = ROW, *, holds: bool = True) -> Suspects:
+    async def rows() -> AsyncIterator[Present]:
+        yield _present(row, holds=holds)
+
+    return await find(sight, rows())
+
+
+def _present(row: RowSeen | None, *, holds: bool) -> Present:
     rows = {} if row is None else {row.uid: row}
-    holders = frozenset({"uid-work-0"} if holds else ())
-    return await compare(sight, Present(rows, holders), _see)
+    return Present(rows, frozenset({"uid-work-0"} if holds else ()))
+
+
+async def _compare(sight: Sight, row: RowSeen | None = ROW, *, holds: bool = True) -> Differences:
+    """Find, and look again at those found: both must be of one opinion."""
+    suspects = await _find(sight, row, holds=holds)
+    uids = [*suspects.others, *suspects.found]
+    differences = compare(sight.of(uids), _present(row, holds=holds), uids, _see)
+    assert {one.seen.uid for one in differences.found} == set(suspects.found)
+    everybody = {*sight.objects, *({row.uid} if row else ())}
+    assert differences == compare(sight, _present(row, holds=holds), everybody, _see)
+    return differences
 
 
 def _names(found: Differences) -> set[str]:
@@ -81,7 +107,7 @@ async def test_nothing_is_found_in_health() -> None:
     """And which FluxJob belongs to whom is known."""
     found = await _compare(_sight())
     assert _names(found) == set()
-    assert found.flux_uids == {UID: "flux"}
+    assert (await _find(_sight())).flux_uids == {UID: "flux"}
 
 
 async def test_a_row_that_is_missing_or_older() -> None:
@@ -166,7 +192,8 @@ async def test_a_pod_gets_no_row_before_its_fluxjob() -> None:
     sight = _sight(objects={"uid-solo": solo}, pods_of={}, fluxjobs={})
     found = await _compare(sight, None)
     assert _names(found) == set()
-    assert found.flux_uids == {"uid-solo": None}, "so that its FluxJob is made, and then its row"
+    flux_uids = (await _find(sight, None)).flux_uids
+    assert flux_uids == {"uid-solo": None}, "so that its FluxJob is made, and then its row"
     of_job = await _compare(_sight(pods_of={}, fluxjobs={}), None)
     assert [one.seen.uid for one in of_job.found] == [UID]
 
@@ -177,7 +204,7 @@ async def test_a_fluxjob_of_another_is_none() -> None:
     forged = _fluxjob()
     forged["spec"]["workload"]["uid"] = "uid-solo"
     sight = _sight(objects={"uid-solo": solo}, pods_of={}, fluxjobs=_published(forged))
-    assert (await _compare(sight, None)).flux_uids == {}
+    assert (await _find(sight, None)).flux_uids == {}
 
 
 async def test_where_a_pod_goes_that_is_not_bound_yet() -> None:
@@ -189,3 +216,12 @@ async def test_where_a_pod_goes_that_is_not_bound_yet() -> None:
     for pod, node in ((selected, "n1"), (named, "n7")):
         (one,) = (await _compare(_sight(pod=pod), None)).found
         assert [placed.node for placed in one.pods] == [node]
+
+
+async def test_what_pods_hold_of_nodes_while_others_are_taken_over() -> None:
+    """So that nobody of an earlier page is given what runs already; requests count as admitted."""
+    suspects = await _find(_sight(), None)
+    assert suspects.held(suspects.found) == {("n1", "cpu"): 1000, ("n1", "pods"): 1}
+    assert (suspects.highest_jobid, suspects.outdated) == (3, [])
+    older = await _find(_sight(), replace(ROW, version=4))
+    assert older.outdated == [UID]

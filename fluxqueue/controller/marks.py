@@ -1,0 +1,85 @@
+"""Marks: keys of what has changed in the cluster, and by when each kind is to be written down.
+
+Part of ``observer``: informers mark, its loop takes. Marking again what is marked costs nothing, so
+any number of events of one object are one write. What nobody waits for may be marked for later, and
+goes with the next write of its kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from enum import StrEnum
+
+from fluxqueue.clock import Clock
+
+NEVER_S = float("inf")
+
+
+class Kind(StrEnum):
+    """What keys are of: UIDs of workloads and of pods that are not ours, names of the others."""
+
+    WORKLOAD = "workload"
+    NODE = "node"
+    FOREIGN = "foreign"
+    QUEUE = "queue"
+
+
+Batch = Mapping[Kind, list[str]]
+
+
+class Marks:
+    """Marked keys; used within one event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._keys: dict[Kind, dict[str, None]] = {kind: {} for kind in Kind}
+        self._due: dict[Kind, float] = dict.fromkeys(Kind, NEVER_S)
+        self._sooner = asyncio.Event()
+
+    def mark(self, kind: Kind, key: str, *, within_s: float = 0.0) -> None:
+        """Have ``key`` written within ``within_s`` seconds, with all that is marked of its kind."""
+        self._keys[kind][key] = None
+        due = self._clock.monotonic_s() + within_s
+        if due < self._due[kind]:
+            self._due[kind] = due
+            self._sooner.set()
+
+    def take(self, limit: int, *, by_s: float = NEVER_S) -> Batch:
+        """Unmark up to ``limit`` keys of each kind that is due by ``by_s``, oldest marks first."""
+        taken = {kind: self._take(kind, limit) for kind in Kind if self._due[kind] <= by_s}
+        return {kind: keys for kind, keys in taken.items() if keys}
+
+    def _take(self, kind: Kind, limit: int) -> list[str]:
+        marked = self._keys[kind]
+        keys = list(marked)[:limit]
+        for key in keys:
+            del marked[key]
+        if not marked:
+            self._due[kind] = NEVER_S
+        return keys
+
+    def put_back(self, batch: Batch) -> None:
+        """Mark again what could not be written."""
+        for kind, keys in batch.items():
+            for key in keys:
+                self.mark(kind, key)
+
+    async def wait(self, until_s: float) -> None:
+        """Wait until some kind is due, at most until ``until_s`` (monotonic)."""
+        while True:
+            now = self._clock.monotonic_s()
+            pause_s = min(until_s, *self._due.values()) - now
+            if pause_s <= 0:
+                return
+            self._sooner.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s if pause_s < NEVER_S else None):
+                    await self._sooner.wait()
+
+    def wake(self) -> None:
+        """End the wait: whoever waits is to look around though nothing is marked."""
+        for kind in Kind:
+            self._due[kind] = min(self._due[kind], self._clock.monotonic_s())
+        self._sooner.set()

@@ -1,0 +1,114 @@
+"""A resync in pages: an empty database is filled whole, in order, and while writing goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fluxqueue.clock import SystemClock
+from fluxqueue.controller import resync
+from fluxqueue.controller.observer import ROLE, Observer
+from fluxqueue.db.database import Database
+from fluxqueue.db.leadership import is_observed, seize
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from fluxqueue.workload.labels import GATE, OWN_NAMESPACE
+from localcluster import LocalCluster
+from tests.support.clusters import config_of
+from tests.support.postgres import PostgresServer
+from tests.support.rows import settings_for
+from tests.support.waiting import eventually
+from tests.support.workers import QUIET
+
+NAMES = ["e", "a", "d", "b", "c"]
+
+
+def job(name: str) -> dict[str, Any]:
+    """A Job as admission lets it pass."""
+    pod = {
+        "schedulingGates": [{"name": GATE}],
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "none"}],
+    }
+    return {"metadata": {"name": name}, "spec": {"suspend": True, "template": {"spec": pod}}}
+
+
+@asynccontextmanager
+async def _observing(database: Database, client: KubeClient, url: str) -> AsyncIterator[Observer]:
+    term = await seize(database, ROLE, "test")
+    observer = Observer(database, client, settings_for(url), SystemClock(), term)
+    running = asyncio.create_task(observer.run())
+
+    async def is_synced() -> bool:
+        assert not running.done(), running
+        return observer.is_synced
+
+    await eventually(is_synced, "everything seen")
+    yield observer
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def _rows(database: Database) -> list[str]:
+    async with database.begin() as tx:
+        rows = await tx.fetch("SELECT workload_name FROM fluxjobs ORDER BY jobid")
+    return [row["workload_name"] for row in rows]
+
+
+async def _publish(database: Database, client: KubeClient) -> None:
+    """What a worker would have done."""
+    async with database.begin() as tx:
+        rows = await tx.fetch("SELECT namespace, name, state, jobid, version FROM fluxjobs")
+    for row in rows:
+        status = {key: row[key] for key in ("state", "jobid", "version")}
+        where = (FLUXJOBS, row["namespace"], row["name"])
+        await client.patch(*where, {"status": status}, subresource="status")
+
+
+async def test_an_empty_database_is_filled_page_by_page(
+    postgres: PostgresServer, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of submission; nobody may act on it before the last page is written."""
+    monkeypatch.setattr(resync, "PAGE", 2)
+    monkeypatch.setattr(resync, "WRITE_PAGE", 2)
+    other_url = postgres.create()
+    seen_early: list[bool] = []
+    write = resync.write
+
+    async def write_and_look(tx: Any, *args: Any, **more: Any) -> Any:
+        seen_early.append(await is_observed(tx))
+        return await write(tx, *args, **more)
+
+    async with (
+        LocalCluster(QUIET) as cluster,
+        KubeClient(config_of(cluster)) as client,
+        Database(settings_for(database_url), role="test") as database,
+        Database(settings_for(other_url), role="test") as other,
+    ):
+        await install_definitions(client, OWN_NAMESPACE)
+        async with _observing(database, client, database_url):
+            for name in NAMES:
+                await client.create(JOBS, "default", job(name))
+
+            async def are_written() -> bool:
+                return len(await _rows(database)) == len(NAMES)
+
+            await eventually(are_written, "all rows")
+            assert await _rows(database) == NAMES
+            assert len((await client.list(FLUXJOBS)).items) == len(NAMES)
+        monkeypatch.setattr(resync, "write", write_and_look)
+        async with _observing(other, client, other_url) as observer:
+            assert await _rows(other) == NAMES
+            assert seen_early == [False, False, False]
+            async with other.begin() as tx:
+                assert await is_observed(tx)
+            seen_early.clear()
+            await _publish(other, client)
+            await observer._resync()
+            assert seen_early == [], "in health nothing is written"
+    postgres.drop(other_url)
