@@ -1,0 +1,160 @@
+"""What a jobspec comes to: its slots in order, their needs, and the least it takes.
+
+Called by queue limits, the scheduling cycle and the matcher; asks no graph. Counts are the least
+that is asked for. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from fluxqueue.fluxjob.request import CPU, PODS, describe_amount
+from fluxqueue.jobspec.demand import Bundle, NodeDemand
+from fluxqueue.jobspec.model import NODE, Count, Jobspec, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class SlotKind:
+    """``count`` equal slots in all; what each needs (resource name -> base units), and where.
+
+    ``above`` are the vertices that hold it, top first, with the number of each below the one
+    before. ``node_count`` is the number of node vertices among them, 0 where none is named.
+    """
+
+    label: str
+    count: int
+    needs: Bundle
+    where: NodeDemand
+    above: tuple[tuple[str, int], ...] = ()
+    node_count: int = 0
+
+
+@lru_cache(maxsize=4096)
+def slot_kinds(jobspec: Jobspec) -> tuple[SlotKind, ...]:
+    """The kinds of slots in the order of the document, which is the order of slot numbers."""
+    return tuple(_kinds(jobspec, jobspec.resources, (), 1))
+
+
+def _kinds(
+    jobspec: Jobspec,
+    resources: Sequence[Resource],
+    above: tuple[tuple[str, int], ...],
+    times: int,
+) -> Iterator[SlotKind]:
+    for resource in resources:
+        count = resource.count.minimum
+        if not resource.is_slot:
+            here = (*above, (resource.type, count))
+            yield from _kinds(jobspec, resource.with_, here, times * count)
+            continue
+        nodes = _product(above, up_to=NODE)
+        yield SlotKind(
+            label=resource.label,
+            count=times * count,
+            needs=tuple(sorted(_amounts(resource.with_).items())),
+            where=jobspec.where_of(resource.label),
+            above=above,
+            node_count=nodes,
+        )
+
+
+def _product(above: Sequence[tuple[str, int]], *, up_to: str) -> int:
+    total = 1
+    for kind, count in above:
+        total *= count
+        if kind == up_to:
+            return total
+    return 0
+
+
+def _amounts(resources: Sequence[Resource]) -> dict[str, int]:
+    """Units by type in one slot, those below other vertices included."""
+    found: dict[str, int] = {}
+    for resource in resources:
+        least = resource.count.minimum
+        if not resource.with_:
+            found[resource.type] = found.get(resource.type, 0) + least
+        for name, amount in _amounts(resource.with_).items():
+            found[name] = found.get(name, 0) + least * amount
+    return found
+
+
+def slot_needs(jobspec: Jobspec) -> Iterator[Bundle]:
+    """What each slot needs, in the order of slot numbers."""
+    for kind in slot_kinds(jobspec):
+        for _ in range(kind.count):
+            yield kind.needs
+
+
+def total(jobspec: Jobspec, name: str) -> int:
+    """Base units of one resource over all slots."""
+    return sum(kind.count * dict(kind.needs).get(name, 0) for kind in slot_kinds(jobspec))
+
+
+def fewest_nodes(jobspec: Jobspec) -> int:
+    """Nodes that a request cannot do without."""
+    kinds = slot_kinds(jobspec)
+    return max((kind.node_count or 1 for kind in kinds if kind.count), default=0)
+
+
+def levels_named(jobspec: Jobspec) -> tuple[str, ...]:
+    """Types above the nodes that the request names, top first, each once."""
+    found = (kind for one in slot_kinds(jobspec) for kind, _ in one.above if kind != NODE)
+    return tuple(dict.fromkeys(found))
+
+
+def relaxations(jobspec: Jobspec, levels: Sequence[str]) -> tuple[Jobspec, ...]:
+    """What ``prefer_within`` means: the request below one vertex of the level it names, below one
+    of the next level up, ..., and as it stands; the matcher takes the first that fits.
+
+    ``levels`` are those of the graph, top first. A level that the graph does not have, or that
+    cannot stand above what the request names, is passed over.
+    """
+    plain = replace(jobspec, prefer_within="")
+    if jobspec.prefer_within not in levels:
+        return (plain,)
+    lowest = levels.index(jobspec.prefer_within)
+    named = [levels.index(one) for one in levels_named(jobspec) if one in levels]
+    top = min(named, default=len(levels))
+    wrapped = (within(plain, level) for level in reversed(levels[: min(lowest + 1, top)]))
+    return (*wrapped, plain)
+
+
+def within(jobspec: Jobspec, level: str) -> Jobspec:
+    """The same below one vertex of ``level``."""
+    top = Resource(level, Count(1, 1), jobspec.resources)
+    return replace(jobspec, resources=(top,))
+
+
+def describe_needs(needs: Mapping[str, int]) -> str:
+    """A slot's needs in words, the pod count left out: ``8 cpu, 16Gi memory``."""
+    order = sorted(needs, key=lambda name: (name != CPU, name != "memory", name))
+    return ", ".join(describe_amount(n, needs[n]) for n in order if n != PODS) or "nothing"
+
+
+def describe(jobspec: Jobspec) -> str:
+    """The request in words: ``16 slots of 8 cpu, 2 on each of 4 nodes in each of 2 racks``."""
+    return " and ".join(_describe(kind) for kind in slot_kinds(jobspec)) or "nothing"
+
+
+def _describe(kind: SlotKind) -> str:
+    text = f"{_count(kind.count, 'slot')} of {describe_needs(dict(kind.needs))}"
+    if not kind.above:
+        return text
+    inner = kind.count
+    for _, count in kind.above:
+        inner //= count
+    parts = []
+    for level, count in reversed(kind.above):
+        word = "on" if level == NODE else "in"
+        one = f"one {level}" if count == 1 else f"each of {_count(count, level)}"
+        parts.append(f"{word} {one}")
+    if all(count == 1 for _, count in kind.above):
+        return f"{text}, {' '.join(parts)}"
+    return f"{text}, {inner} {' '.join(parts)}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
