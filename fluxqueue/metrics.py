@@ -84,6 +84,9 @@ API_REQUESTS = _counter(
     "code",
 )
 API_RETRIES = _counter("fluxqueue_api_retries_total", "Requests that were sent again.", "verb")
+EVENTS_UNTOLD = _counter(
+    "fluxqueue_events_untold_total", "Events that the API server did not take.", "reason"
+)
 DATABASE_ERRORS = _counter(
     "fluxqueue_database_errors_total", "Errors of the database: unavailable or other.", "kind"
 )

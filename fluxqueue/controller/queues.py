@@ -11,21 +11,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.clock import Clock, to_rfc3339
+from fluxqueue.clock import Clock
 from fluxqueue.db.life.queues import QueueSeen
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, InvalidInput, InvalidSettings
 from fluxqueue.fluxjob.request import NodeRequirement, Operator
 from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.informer import Informer
-from fluxqueue.kube.resources import EVENTS, FLUXQUEUES, NAMESPACES
+from fluxqueue.kube.resources import FLUXQUEUES, NAMESPACES
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, read_rules
 
 logger = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 RETRY_CAP_S = 5.0
-_EVENT_NAMESPACE = "default"
-"""Where the API server keeps events about objects that have no namespace."""
 
 
 def trim_namespace(namespace: Object) -> Object:
@@ -157,28 +156,16 @@ class QueueWatch:
 
     async def _tell_fault(self, queue: QueueSeen) -> None:
         logger.warning("queue cannot be used", extra={"queue": queue.name, "error": queue.fault})
-        at = to_rfc3339(self.clock.now_s())
-        body = {
-            "metadata": {"name": f"{queue.name}.{queue.uid}.{queue.generation}"[-253:]},
-            "involvedObject": {
-                "apiVersion": FLUXQUEUES.api_version,
-                "kind": FLUXQUEUES.kind,
-                "name": queue.name,
-                "uid": queue.uid,
-            },
-            "type": "Warning",
-            "reason": "InvalidQueue",
-            "message": f"its former spec stays in force: {queue.fault}"[:1024],
-            "source": {"component": "fluxqueue"},
-            "reportingComponent": "fluxqueue",
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-        }
-        try:
-            await self.client.create(EVENTS, _EVENT_NAMESPACE, body)
-        except (ApiError, ApiUnavailable):
-            return  # told already, or it cannot be told; the row and the log say it too
+        about = Involved(FLUXQUEUES.api_version, FLUXQUEUES.kind, "", queue.name, queue.uid)
+        event = build_event(
+            about,
+            key=f"fault/{queue.generation}",
+            reason="InvalidQueue",
+            message=f"its former spec stays in force: {queue.fault}",
+            at_s=self.clock.now_s(),
+            is_warning=True,
+        )
+        await tell_event(self.client, event)  # the row and the log say it too
 
 
 def _asked(queue: Object) -> tuple[Any, ...]:

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.clock import to_rfc3339
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, InvalidInput, NotFound
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import EVENTS, FLUXJOBS
+from fluxqueue.kube.events import Involved, build_event, tell_event
+from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload import batch, pods
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.fluxjob_object import build, fluxjob_name, is_fluxjob_of
@@ -100,31 +100,16 @@ async def _create(client: KubeClient, workload: Object, body: dict[str, Any]) ->
 async def report_invalid(
     client: KubeClient, workload: Object, error: InvalidInput, at_s: int
 ) -> None:
-    """Tell on the workload itself why it is not queued (admission was passed by)."""
-    meta, kind = workload["metadata"], kind_of(workload)
-    logger.warning("invalid workload", extra={"uid": meta["uid"], "error": str(error)})
-    body = {
-        "metadata": {"name": f"{meta['name']}.{meta['resourceVersion']}"[-253:]},
-        "involvedObject": {
-            "apiVersion": "batch/v1" if kind == JOB else "v1",
-            "kind": kind,
-            "name": meta["name"],
-            "namespace": meta["namespace"],
-            "uid": meta["uid"],
-        },
-        "type": "Warning",
-        "reason": "InvalidRequest",
-        "message": f"is not queued: {error}"[:1024],
-        "source": {"component": "fluxqueue"},
-        "reportingComponent": "fluxqueue",
-        "firstTimestamp": to_rfc3339(at_s),
-        "lastTimestamp": to_rfc3339(at_s),
-        "count": 1,
-    }
-    try:
-        await client.create(EVENTS, meta["namespace"], body)
-    except (Conflict, NotFound, ApiUnavailable):
-        return
-    except ApiError as refusal:
-        if not refusal.is_namespace_ending:
-            raise
+    """Tell on the workload itself, once, why it is not queued (admission was passed by)."""
+    kind = kind_of(workload)
+    uid = workload["metadata"]["uid"]
+    logger.warning("invalid workload", extra={"uid": uid, "error": str(error)})
+    event = build_event(
+        Involved.of(workload, api_version="batch/v1" if kind == JOB else "v1", kind=kind),
+        key=f"invalid/{error}",
+        reason="InvalidRequest",
+        message=f"is not queued: {error}",
+        at_s=at_s,
+        is_warning=True,
+    )
+    await tell_event(client, event)
