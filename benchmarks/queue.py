@@ -27,7 +27,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.life.observations import WorkloadSeen, save_foreign, save_nodes, save_workloads
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest, SlotRequest
-from fluxqueue.graph.pools.pool_set import PoolSet
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle
@@ -211,7 +211,7 @@ async def idle_cycle(matcher: Matcher) -> float:
 
 def reservations(nodes: int, running: int, reserved: int) -> Line:
     """One conservative cycle in memory: ``running`` jobs with ends, ``reserved`` promises."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     pools.add_rows([node(n).name for n in range(nodes)])
     for number in range(nodes):
         pools.set_node(node(number), {})
@@ -235,7 +235,7 @@ def reservations(nodes: int, running: int, reserved: int) -> Line:
 
 def forecasts(nodes: int, running: int, waiting: int, depth: int) -> list[Line]:
     """One forecast in memory: ``waiting`` in the queue, of which ``depth`` are estimated."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     pools.add_rows([node(n).name for n in range(nodes)])
     for number in range(nodes):
         pools.set_node(node(number), {})

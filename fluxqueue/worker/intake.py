@@ -23,7 +23,7 @@ from fluxqueue.db.life.waiting import (
 )
 from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.graph.pools.pool_set import PoolSet
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes, why_refused
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob, Queues, split_unsatisfiable
@@ -43,7 +43,7 @@ class Taken:
 
 async def take_in(
     tx: Transaction,
-    pools: PoolSet,
+    matcher: SharesMatcher,
     rules: Mapping[str, QueueRules],
     answers: dict[ResourceRequest, str | None],
     *,
@@ -56,7 +56,7 @@ async def take_in(
     refused, accepted = _part(applicants, rules)
     await hold(tx, refused)
     await let_go(tx, [one.job.uid for one in accepted if one.state == FluxJobState.HELD])
-    possible, impossible = split_unsatisfiable(pools, [one.job for one in accepted], answers)
+    possible, impossible = split_unsatisfiable(matcher, [one.job for one in accepted], answers)
     await mark_examined(tx, possible, impossible)
     return Taken(len(applicants), possible, impossible)
 

@@ -1,4 +1,5 @@
-"""PoolSet against the plain model: fits exactly when it can, never overcommits, earliest start."""
+"""The matcher of shares against a plain model: fits exactly when it can, earliest start, never
+overcommitted."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from fluxqueue.fluxjob.request import (
     Taint,
     Toleration,
 )
-from fluxqueue.graph.pools.pool_set import FOREVER, PlacedSlot, Placement, PoolSet
+from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from tests.support.pool_model import GPU, RACK, Model, node, request
 
 NOW = 1000
@@ -74,10 +76,10 @@ USAGE = st.fixed_dictionaries({CPU: st.integers(0, 3), MEMORY: st.integers(0, 3)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Model, PoolSet]:
+def worlds(draw: st.DrawFn) -> tuple[Model, SharesMatcher]:
     """The same small cluster twice: as model and as pools, with running work of known ends."""
     model = Model(NOW)
-    pools = PoolSet(draw(st.sampled_from([p for p in MatchPolicy if not p.is_exclusive])))
+    pools = SharesMatcher(draw(st.sampled_from([p for p in MatchPolicy if not p.is_exclusive])))
     for name in NAMES[: draw(st.integers(1, 4))]:
         model.nodes[name] = draw(facts(name))
         model.foreign[name] = draw(st.one_of(st.just({}), USAGE))
@@ -96,7 +98,7 @@ def worlds(draw: st.DrawFn) -> tuple[Model, PoolSet]:
     return model, pools
 
 
-def try_now(pools: PoolSet, asked: ResourceRequest) -> Placement | None:
+def try_now(pools: SharesMatcher, asked: ResourceRequest) -> Placement | None:
     """A match, or None."""
     try:
         return pools.match_now(asked, NOW)
@@ -104,7 +106,7 @@ def try_now(pools: PoolSet, asked: ResourceRequest) -> Placement | None:
         return None
 
 
-def try_later(pools: PoolSet, asked: ResourceRequest) -> Placement | None:
+def try_later(pools: SharesMatcher, asked: ResourceRequest) -> Placement | None:
     """A later match, or None."""
     try:
         return pools.match_later(asked, NOW)
@@ -115,7 +117,7 @@ def try_later(pools: PoolSet, asked: ResourceRequest) -> Placement | None:
 @settings(max_examples=300, deadline=None)
 @given(world=worlds(), asked=requests())
 def test_it_fits_now_exactly_when_the_model_says_so(
-    world: tuple[Model, PoolSet], asked: ResourceRequest
+    world: tuple[Model, SharesMatcher], asked: ResourceRequest
 ) -> None:
     """Complete and sound for one slot group, whatever the options."""
     model, pools = world
@@ -128,7 +130,7 @@ def test_it_fits_now_exactly_when_the_model_says_so(
 @settings(max_examples=300, deadline=None)
 @given(world=worlds(), queue=st.lists(requests(), max_size=6), asked=requests())
 def test_a_cycle_never_overcommits_and_never_delays(
-    world: tuple[Model, PoolSet], queue: list[ResourceRequest], asked: ResourceRequest
+    world: tuple[Model, SharesMatcher], queue: list[ResourceRequest], asked: ResourceRequest
 ) -> None:
     """Start or reserve one after the other: each answer agrees with the model, at all times."""
     model, pools = world
@@ -152,7 +154,7 @@ def test_a_cycle_never_overcommits_and_never_delays(
         assert model.is_exclusive_kept()
 
 
-def state_of(pools: PoolSet) -> dict[tuple[str, str], tuple[int, int, int]]:
+def state_of(pools: SharesMatcher) -> dict[tuple[str, str], tuple[int, int, int]]:
     """Capacity, foreign and booked, by node and resource; zeros left out."""
     found = {}
     for name, row in pools.rows.items():
@@ -169,7 +171,9 @@ def state_of(pools: PoolSet) -> dict[tuple[str, str], tuple[int, int, int]]:
 
 @settings(max_examples=100, deadline=None)
 @given(world=worlds(), asked=requests())
-def test_cancel_restores_exactly(world: tuple[Model, PoolSet], asked: ResourceRequest) -> None:
+def test_cancel_restores_exactly(
+    world: tuple[Model, SharesMatcher], asked: ResourceRequest
+) -> None:
     """Booking, booking again and cancelling leaves nothing; a second cancel gives nothing."""
     _, pools = world
     before = state_of(pools)
@@ -206,7 +210,7 @@ def test_changes_one_by_one_equal_a_rebuild(
     history: list[tuple[str, Any]], asked: list[ResourceRequest]
 ) -> None:
     """Nodes come, change and go under running work; the result is that of reading it all anew."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     nodes: dict[str, tuple[NodeFact, dict[str, int]]] = {}
     booked: dict[str, Placement] = {}
     for question in asked:  # masks are made early, and must follow
@@ -224,7 +228,7 @@ def test_changes_one_by_one_equal_a_rebuild(
         else:
             booked.pop(str(value), None)
             pools.cancel(str(value))
-    fresh = PoolSet()
+    fresh = SharesMatcher()
     for fact, foreign in nodes.values():
         fresh.set_node(fact, foreign)
     for key, one in booked.items():
@@ -239,7 +243,7 @@ def test_changes_one_by_one_equal_a_rebuild(
 @settings(max_examples=200, deadline=None)
 @given(world=worlds(), asked=requests())
 def test_satisfiable_is_fitting_on_the_empty_healthy_cluster(
-    world: tuple[Model, PoolSet], asked: ResourceRequest
+    world: tuple[Model, SharesMatcher], asked: ResourceRequest
 ) -> None:
     """*Never possible* looks at nothing that can change by itself."""
     model, pools = world
@@ -251,7 +255,7 @@ def test_satisfiable_is_fitting_on_the_empty_healthy_cluster(
 @settings(max_examples=100, deadline=None)
 @given(world=worlds(), asked=st.lists(requests(), min_size=2, max_size=3))
 def test_several_slot_groups_are_placed_soundly(
-    world: tuple[Model, PoolSet], asked: list[ResourceRequest]
+    world: tuple[Model, SharesMatcher], asked: list[ResourceRequest]
 ) -> None:
     """Groups share nodes without taking one thing twice; spread holds across groups."""
     model, pools = world
@@ -269,9 +273,9 @@ def test_several_slot_groups_are_placed_soundly(
 
 def test_arrays_stay_integers() -> None:
     """Bytes of a large cluster need all 64 bits; no step may pass through floats."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     pools.set_node(node("n0", memory=2**53 + 1), {MEMORY: 1})
     got = pools.match_now(request(1, memory=2**53), 0)
     pools.book("x", got)
-    assert pools.free_now().dtype == np.int64
-    assert int(pools.free_now()[0, pools.columns[MEMORY]]) == 0
+    assert pools.now.free.dtype == np.int64
+    assert int(pools.now.free[0, pools.columns[MEMORY]]) == 0

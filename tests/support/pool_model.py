@@ -19,8 +19,8 @@ from fluxqueue.fluxjob.request import (
     SlotRequest,
     Taint,
 )
-from fluxqueue.graph.pools.node_masks import admits
-from fluxqueue.graph.pools.pool_set import (
+from fluxqueue.graph.ledger.node_masks import admits
+from fluxqueue.graph.ledger.placement import (
     FOREVER,
     OVERRUN_GRACE_S,
     UNKNOWN_END,
@@ -157,9 +157,13 @@ class Model:
             racks = {n: f.labels[level] for n, f in self.nodes.items() if level in f.labels}
             groups = [[n for n in racks if racks[n] == rack] for rack in set(racks.values())]
         wanted = asked.slots[0].count
-        return any(
-            sum(self.room(name, asked, start, end) for name in group) >= wanted for group in groups
-        ) or (wanted == 0 and asked.within is None)
+        return (
+            any(
+                sum(self.room(name, asked, start, end) for name in group) >= wanted
+                for group in groups
+            )
+            or wanted == 0
+        )
 
     def earliest(self, asked: ResourceRequest) -> int | None:
         """The first time after now from which all fits, looked for around every change."""

@@ -18,7 +18,7 @@ from fluxqueue.db.life.settling import Ungate, settle
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, ResourceRequest
-from fluxqueue.graph.pools.pool_set import PoolSet
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.settings import Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, Matcher
@@ -191,7 +191,7 @@ WHERE free <> capacity - allocated - foreign_used
 """
 
 
-def amounts(pools: PoolSet) -> dict[tuple[str, str], tuple[int, int, int]]:
+def amounts(pools: SharesMatcher) -> dict[tuple[str, str], tuple[int, int, int]]:
     """Capacity, foreign and booked by node and resource, zeros left out: equal pools are equal."""
     found = {}
     for name, row in pools.rows.items():
@@ -204,9 +204,9 @@ def amounts(pools: PoolSet) -> dict[tuple[str, str], tuple[int, int, int]]:
     return found
 
 
-async def rebuilt(rows: Rows) -> PoolSet:
+async def rebuilt(rows: Rows) -> SharesMatcher:
     """A pool set read anew, leaving the recorded changes for the matcher."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     async with rows.database.begin() as tx:
         await tx.execute("SAVEPOINT before")
         await load_graph(tx, pools)

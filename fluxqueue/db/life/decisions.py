@@ -17,7 +17,8 @@ from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools.pool_set import FOREVER, Others, PlacedSlot, Placement, PoolSet
+from fluxqueue.graph.ledger.placement import FOREVER, Others, PlacedSlot, Placement
+from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.top_up import Lack
@@ -50,20 +51,20 @@ ORDER BY a.id, s.number
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What has changed since the last cycle, apart from the pool set, which has taken it in."""
+    """What has changed since the last cycle, apart from the ledger, which has taken it in."""
 
     have_nodes_changed: bool
     queues: frozenset[str]
 
 
-async def load_graph(tx: Transaction, pools: PoolSet) -> Changes:
-    """Fill an empty pool set from the rows; changes recorded so far are contained in them."""
+async def load_graph(tx: Transaction, ledger: ShareLedger) -> Changes:
+    """Fill an empty ledger from the rows; changes recorded so far are contained in them."""
     changes = await tx.fetch("DELETE FROM graph_changes RETURNING kind, key")
     rows = await tx.fetch("SELECT fact FROM nodes ORDER BY length(name), name")
     facts = [NodeFact.from_json(row["fact"]) for row in rows]
-    pools.add_rows([fact.name for fact in facts])
-    await _set_nodes(tx, pools, facts, None)
-    await _book(tx, pools, None)
+    ledger.add_rows([fact.name for fact in facts])
+    await _set_nodes(tx, ledger, facts, None)
+    await _book(tx, ledger, None)
     return Changes(have_nodes_changed=True, queues=_queues_in(changes))
 
 
@@ -71,8 +72,8 @@ def _queues_in(changes: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(row["key"] for row in changes if row["kind"] == "queue")
 
 
-async def take_changes(tx: Transaction, pools: PoolSet) -> Changes:
-    """Bring a filled pool set up to date; tell what else has changed.
+async def take_changes(tx: Transaction, ledger: ShareLedger) -> Changes:
+    """Bring a filled ledger up to date; tell what else has changed.
 
     Changes are consumed by deleting them, so one that commits late is simply found by the next
     cycle; reading whole present states makes taking one in twice harmless.
@@ -86,34 +87,34 @@ async def take_changes(tx: Transaction, pools: PoolSet) -> Changes:
         )
         present = [NodeFact.from_json(row["fact"]) for row in rows]
         for name in set(names) - {fact.name for fact in present}:
-            pools.remove_node(name)
-        await _set_nodes(tx, pools, present, names)
+            ledger.remove_node(name)
+        await _set_nodes(tx, ledger, present, names)
     if ids:
         rows = await tx.fetch(
             "SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))", ids=ids
         )
         uids = [row["uid"] for row in rows]
         for uid in uids:
-            pools.cancel(uid)
-        await _book(tx, pools, uids)
+            ledger.cancel(uid)
+        await _book(tx, ledger, uids)
     return Changes(bool(names), _queues_in(changes))
 
 
 async def _set_nodes(
-    tx: Transaction, pools: PoolSet, facts: Sequence[NodeFact], names: Sequence[str] | None
+    tx: Transaction, ledger: ShareLedger, facts: Sequence[NodeFact], names: Sequence[str] | None
 ) -> None:
     rows = await tx.fetch(_FOREIGN, names=None if names is None else list(names))
     used = {row["node"]: row for row in rows}
     for fact in facts:
         others = used.get(fact.name)
         if others is None:
-            pools.set_node(fact, {})
+            ledger.set_node(fact, {})
         else:
             others_there = Others(tuple(others["namespaces"]), others["permanent"])
-            pools.set_node(fact, others["used"], others_there)
+            ledger.set_node(fact, others["used"], others_there)
 
 
-async def _book(tx: Transaction, pools: PoolSet, uids: Sequence[str] | None) -> None:
+async def _book(tx: Transaction, ledger: ShareLedger, uids: Sequence[str] | None) -> None:
     slots: dict[str, list[PlacedSlot]] = {}
     terms: dict[str, Mapping[str, Any]] = {}
     for row in await tx.fetch(_SLOTS, uids=None if uids is None else list(uids)):
@@ -122,7 +123,7 @@ async def _book(tx: Transaction, pools: PoolSet, uids: Sequence[str] | None) -> 
         terms[row["uid"]] = row
     for uid, placed in slots.items():
         until = terms[uid]["until"]
-        pools.book(
+        ledger.book(
             uid,
             Placement(
                 slots=tuple(placed),

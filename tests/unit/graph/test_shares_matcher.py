@@ -1,4 +1,4 @@
-"""PoolSet and its sentences: the cases worth reading one by one."""
+"""SharesMatcher and its sentences: the cases worth reading one by one."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from fluxqueue.fluxjob.request import (
     ResourceRequest,
     SlotRequest,
 )
-from fluxqueue.graph.pools.pool_set import FOREVER, UNKNOWN_END, PoolSet
-from fluxqueue.graph.pools.reasons import why_never
+from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.tell.never import why_never
 from tests.support.pool_model import RACK, node, placement, request
 
 NOW = 1000
 GI = 2**30
 
 
-def pool_set(*cpus: int, policy: MatchPolicy = MatchPolicy.LONODE, **more: int) -> PoolSet:
+def pool_set(*cpus: int, policy: MatchPolicy = MatchPolicy.LONODE, **more: int) -> SharesMatcher:
     """Nodes n0, n1, ... with so many millicores."""
-    pools = PoolSet(policy)
+    pools = SharesMatcher(policy)
     for number, cpu in enumerate(cpus):
         pools.set_node(node(f"n{number}", cpu=cpu, **more), {})
     return pools
@@ -73,8 +74,8 @@ def test_a_node_that_left_and_came_back_still_knows_what_runs_on_it() -> None:
 
 def test_of_size_nothing_fits_always() -> None:
     """A Job of parallelism 0 needs no node, not even a cluster."""
-    assert PoolSet().match_now(request(0, cpu=1), NOW).slots == ()
-    assert PoolSet().is_satisfiable(request(0, cpu=1))
+    assert SharesMatcher().match_now(request(0, cpu=1), NOW).slots == ()
+    assert SharesMatcher().is_satisfiable(request(0, cpu=1))
 
 
 def test_a_job_that_overruns_keeps_its_place_and_plans_adapt() -> None:
@@ -100,7 +101,7 @@ def test_a_wait_behind_work_without_end_is_planned_after_all_that_is_known() -> 
 
 def test_no_start_is_promised_on_nodes_that_are_down() -> None:
     """What is down has no known return."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     pools.set_node(node("n0", cpu=4, is_up=False), {})
     pools.book("a", placement(("n0", {CPU: 4}), until=NOW + 5))
     with pytest.raises(InsufficientResources, match="down, cordoned or used by others"):
@@ -132,15 +133,15 @@ def test_a_resource_nobody_has_may_be_asked_for_in_amount_nothing() -> None:
 # --- why never ---------------------------------------------------------------------------------
 
 
-def reason(pools: PoolSet, asked: ResourceRequest) -> str:
+def reason(pools: SharesMatcher, asked: ResourceRequest) -> str:
     """The sentence for a request that is indeed impossible."""
     assert not pools.is_satisfiable(asked)
     return why_never(pools, asked)
 
 
-def racks() -> PoolSet:
+def racks() -> SharesMatcher:
     """Two racks of one 32-core and one 16-core node, 64 Gi and 128 Gi."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     for number, (cpu, memory, rack) in enumerate(
         [(32_000, 64, "a"), (16_000, 128, "a"), (32_000, 64, "b"), (16_000, 128, "b")]
     ):
@@ -201,7 +202,7 @@ def test_why_never(case: tuple[ResourceRequest, str]) -> None:
 
 def test_why_never_without_nodes() -> None:
     """An empty cluster says so."""
-    assert reason(PoolSet(), request(cpu=1)) == "the cluster has no nodes"
+    assert reason(SharesMatcher(), request(cpu=1)) == "the cluster has no nodes"
 
 
 def test_several_groups_that_fit_alone_but_not_together() -> None:
@@ -233,7 +234,7 @@ def test_memory_of_less_than_a_hundredth_gi_is_not_nothing() -> None:
 )
 def test_each_policy_has_its_order(policy: str, expected: list[str]) -> None:
     """n0 is half used and so not untouched; n1 and n2 are empty; each slot takes half a node."""
-    pools = PoolSet(MatchPolicy.HINODE)
+    pools = SharesMatcher(MatchPolicy.HINODE)
     for name in ("n0", "n1", "n2"):
         pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})
     one = ResourceRequest(
@@ -249,7 +250,7 @@ def test_each_policy_has_its_order(policy: str, expected: list[str]) -> None:
 
 def test_a_policy_that_takes_nodes_whole_shares_none() -> None:
     """lonodex leaves the half-used node alone, and nobody else gets in afterwards."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     for name in ("n0", "n1"):
         pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})
     pools.book("x", pools.match_now(ResourceRequest((SlotRequest(1, (("cpu", 1000),)),)), 0))
