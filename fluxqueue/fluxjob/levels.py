@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.fluxjob.node import NodeFact
 
 UNKNOWN = "unknown"
 """Type, and name, of the vertex that holds nodes which a level's labels do not place."""
@@ -41,8 +42,11 @@ class Level:
     labels: tuple[str, ...]
 
     def place(self, labels: Mapping[str, str]) -> str | None:
-        """Where a node with ``labels`` stands in this level; None where it does not say."""
-        for key in self.labels:
+        """Where a node with ``labels`` stands in this level; None where it does not say.
+
+        A node may also be labelled by the level's own name.
+        """
+        for key in (*self.labels, self.name):
             if value := labels.get(key):
                 return value
         return None
@@ -88,6 +92,14 @@ DEFAULT_LEVELS: Levels = (
 def path_of(levels: Sequence[Level], labels: Mapping[str, str]) -> tuple[str | None, ...]:
     """A node's place in each level, top first; None where it has none."""
     return tuple(level.place(labels) for level in levels)
+
+
+def levels_in_use(levels: Sequence[Level], facts: Iterable[NodeFact]) -> Levels:
+    """The levels for which at least one node is labelled."""
+    found: set[str] = set()
+    for fact in facts:
+        found.update(level.name for level in levels if level.place(fact.labels))
+    return tuple(level for level in levels if level.name in found)
 
 
 def find_level(levels: Iterable[Level], word: str) -> Level | None:

@@ -48,10 +48,6 @@ class NodeFact:
             place = self.labels.get(TOPOLOGY_PREFIX + level)
         return place
 
-    def properties(self) -> frozenset[str]:
-        """The node's labels as Flux's properties: ``key``, and ``key=value``."""
-        return frozenset(self.labels) | {f"{key}={value}" for key, value in self.labels.items()}
-
     def to_json(self) -> dict[str, Any]:
         """Give the stored form; ``from_json`` is its inverse."""
         return {

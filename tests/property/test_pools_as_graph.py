@@ -1,7 +1,7 @@
 """The cycle's matcher and the graph matcher are one matcher in two forms.
 
 ``SharesMatcher`` answers for nodes x resources what ``Matcher`` answers on the graph of the same
-nodes with consumable pools: the same nodes for the same requests, the same refusals, the same earliest
+nodes with consumable pools: same nodes for the same requests, same refusals, the same earliest
 starts, whatever was booked, promised and given back before. ``docs/matcher.md`` says for what.
 """
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
 from fluxqueue.fluxjob.request import (
     CPU,
     MEMORY,
@@ -19,7 +19,6 @@ from fluxqueue.fluxjob.request import (
     SlotRequest,
     Taint,
 )
-from fluxqueue.graph.ledger.node_masks import admits
 from fluxqueue.graph.ledger.placement import (
     FOREVER,
     OVERRUN_GRACE_S,
@@ -46,6 +45,23 @@ def node(
     capacity = {CPU: cpu, MEMORY: memory} | ({GPU: gpu} if gpu else {})
     labels = {"kubernetes.io/hostname": name} | ({RACK: rack} if rack else {})
     return NodeFact(name, f"uid-{name}", capacity, labels, taints, is_up=is_up)
+
+
+def admits(fact: NodeFact, constraint: NodeConstraint) -> bool:
+    """Tell whether ``constraint`` lets a slot go to this node (readiness apart)."""
+    labels = {**fact.labels, NAME_KEY: fact.name}
+    if any(labels.get(key) != value for key, value in constraint.selector):
+        return False
+    if constraint.terms and not any(
+        term and all(requirement.is_met_by(labels) for requirement in term)
+        for term in constraint.terms
+    ):
+        return False
+    return all(
+        any(toleration.tolerates(taint) for toleration in constraint.tolerations)
+        for taint in fact.taints
+        if taint.repels
+    )
 
 
 def request(

@@ -8,45 +8,17 @@ only for the handful of constraints they share. Used by the ledger of shares.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
-from fluxqueue.fluxjob.request import NodeConstraint
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.jobspec.demand import NodeDemand
 
 Mask = npt.NDArray[np.bool_]
 
 MASKS_MAX = 1024
 """Distinct constraints remembered; the least recently used is forgotten first."""
-
-
-def admits(fact: NodeFact, constraint: NodeConstraint) -> bool:
-    """Tell whether ``constraint`` lets a slot go to this node (readiness apart)."""
-    labels = {**fact.labels, NAME_KEY: fact.name}
-    if any(labels.get(key) != value for key, value in constraint.selector):
-        return False
-    if constraint.terms and not any(
-        term and all(requirement.is_met_by(labels) for requirement in term)
-        for term in constraint.terms
-    ):
-        return False
-    return all(
-        any(toleration.tolerates(taint) for toleration in constraint.tolerations)
-        for taint in fact.taints
-        if taint.repels
-    )
-
-
-class Rule(Protocol):
-    """A constraint on nodes, hashable: what masks are remembered by."""
-
-    def __hash__(self) -> int: ...
-
-    def admits(self, fact: NodeFact) -> bool:
-        """Tell whether a slot may go to this node (readiness apart)."""
-        ...
 
 
 class NodeMasks:
@@ -56,7 +28,7 @@ class NodeMasks:
         self.facts: list[NodeFact | None] = []
         self._usable: Mask = np.zeros(0, dtype=np.bool_)
         self._present: Mask = np.zeros(0, dtype=np.bool_)
-        self._matching: OrderedDict[Rule, Mask] = OrderedDict()
+        self._matching: OrderedDict[NodeDemand, Mask] = OrderedDict()
 
     def grow(self, size: int) -> None:
         """Make room for rows up to ``size``; new rows are absent until ``set``."""
@@ -64,8 +36,8 @@ class NodeMasks:
         self.facts += [None] * more
         self._usable = np.pad(self._usable, (0, more))
         self._present = np.pad(self._present, (0, more))
-        for rule, mask in self._matching.items():
-            self._matching[rule] = np.pad(mask, (0, more))
+        for demand, mask in self._matching.items():
+            self._matching[demand] = np.pad(mask, (0, more))
 
     def set(self, row: int, fact: NodeFact) -> None:
         """Take in the node of ``row`` as it is now."""
@@ -78,8 +50,8 @@ class NodeMasks:
             fact.labels,
             fact.taints,
         ):
-            for rule, mask in self._matching.items():
-                mask[row] = rule.admits(fact)
+            for demand, mask in self._matching.items():
+                mask[row] = demand.admits(fact)
 
     def clear(self, row: int) -> None:
         """The node of ``row`` is gone."""
@@ -96,16 +68,16 @@ class NodeMasks:
         """Nodes that exist, whatever their condition."""
         return self._present
 
-    def matching(self, rule: Rule) -> Mask:
-        """Nodes that ``rule`` admits."""
-        mask = self._matching.get(rule)
+    def matching(self, demand: NodeDemand) -> Mask:
+        """Nodes that ``demand`` admits."""
+        mask = self._matching.get(demand)
         if mask is None:
             mask = np.array(
-                [fact is not None and rule.admits(fact) for fact in self.facts], dtype=np.bool_
+                [fact is not None and demand.admits(fact) for fact in self.facts], dtype=np.bool_
             )
-            self._matching[rule] = mask
+            self._matching[demand] = mask
             if len(self._matching) > MASKS_MAX:
                 self._matching.popitem(last=False)
         else:
-            self._matching.move_to_end(rule)
+            self._matching.move_to_end(demand)
         return mask

@@ -23,7 +23,7 @@ from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.node_masks import NodeMasks
 from fluxqueue.graph.ledger.placement import Others, Placement, planned_end
-from fluxqueue.graph.ledger.places import Topology
+from fluxqueue.graph.ledger.places import Path, Topology
 from fluxqueue.graph.ledger.table import Emptiness, Table
 from fluxqueue.graph.ledger.timeline import Ends, Hold, Plan, widen
 
@@ -81,6 +81,7 @@ class ShareLedger:
         self.version = 0
         """Changes with whatever changes what is free now."""
         self._live: dict[str, Live] = {}
+        self._standing: list[tuple[Path, int]] = []
         self._keys_on: list[dict[str, int]] = []
         self._vacant: list[int] = []
         self._vectors: dict[Needs, Vector] = {}
@@ -101,6 +102,7 @@ class ShareLedger:
         self.others[fact.name] = others or Others()
         self.masks.set(row, fact)
         self.topology.set(row, fact)
+        self._standing[row] = self.topology.path_of(fact.labels), row
         capacity = np.zeros(len(self.columns), dtype=np.int64)
         used = np.zeros(len(self.columns), dtype=np.int64)
         capacity[0] = SHARES_TOTAL
@@ -164,6 +166,7 @@ class ShareLedger:
         for row in range(size, size + more):
             heapq.heappush(self._vacant, row)
         self.names += [""] * more
+        self._standing += [((), row) for row in range(size, size + more)]
         self._keys_on += [{} for _ in range(more)]
         self.masks.grow(size + more)
         self.topology.grow(size + more)
@@ -258,6 +261,10 @@ class ShareLedger:
     def booked(self) -> Matrix:
         """What is booked now, rows x columns."""
         return self.capacity - self.foreign - self.now.free
+
+    def standing(self, row: int) -> tuple[Path, int]:
+        """Where a row stands in the whole topology: what slots are numbered along."""
+        return self._standing[row]
 
     def keys_on(self, row: int) -> Mapping[str, int]:
         """Who has something booked on a row; not to be changed."""

@@ -8,43 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from fluxqueue.errors import InvalidJobspec
-from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import NodeConstraint
-from fluxqueue.graph.ledger.node_masks import admits
 from fluxqueue.graph.match_policy import MatchPolicy, parse_policy
-from fluxqueue.jobspec.constraint import Constraint
-from fluxqueue.jobspec.model import Jobspec, Resource
+from fluxqueue.jobspec.demand import NodeDemand
+from fluxqueue.jobspec.model import Count, Jobspec, Resource
+from fluxqueue.jobspec.shape import relaxations
 
 Needs: TypeAlias = tuple[tuple[str, int], ...]
 
 NODE = "node"
 CLUSTER = "cluster"
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Which nodes may be used: Kubernetes' constraints (all of them), and the jobspec's own."""
-
-    nodes: tuple[NodeConstraint, ...]
-    constraint: Constraint | None = None
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.nodes, self.constraint)))
-
-    def __hash__(self) -> int:
-        """Reckoned once: what is remembered goes by it in every match."""
-        return self._hash
-
-    def admits(self, fact: NodeFact) -> bool:
-        """Tell whether a slot may go to this node (readiness apart); labels are properties."""
-        if not all(admits(fact, one) for one in self.nodes):
-            return False
-        return self.constraint is None or self.constraint.matches(fact.name, -1, fact.properties())
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +39,7 @@ class Leaf:
 
     count: int
     kinds: tuple[SlotKind, ...]
-    where: Where
+    where: NodeDemand
     is_distinct: bool = False
     is_whole: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
@@ -109,18 +84,22 @@ Part: TypeAlias = Leaf | Group
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A whole request. ``duration_s`` None is unlimited; ``policy`` None is the matcher's."""
+    """A whole request. ``duration_s`` None is unlimited; ``policy`` None is the matcher's.
+
+    ``preferred`` are narrower forms of it, to be tried first: all below one vertex of a level.
+    ``grown`` is what it would be with a slot at least: how work of no slots grows.
+    """
 
     parts: tuple[Part, ...]
     duration_s: int | None
     policy: MatchPolicy | None
     is_exclusive: bool
-    prefer: tuple[str, ...]
-    is_ranked: bool
+    preferred: tuple[tuple[Part, ...], ...] = ()
+    grown: tuple[Part, ...] = ()
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        of = self.parts, self.duration_s, self.policy, self.is_exclusive, self.prefer
+        of = self.parts, self.duration_s, self.policy, self.is_exclusive, self.preferred
         object.__setattr__(self, "_hash", hash(of))
 
     def __hash__(self) -> int:
@@ -130,7 +109,7 @@ class Ask:
     @property
     def is_flat(self) -> bool:
         """Whether it asks for one kind of unit anywhere: then totals over the cluster decide."""
-        return len(self.parts) == 1 and isinstance(self.parts[0], Leaf) and not self.prefer
+        return len(self.parts) == 1 and isinstance(self.parts[0], Leaf) and not self.preferred
 
     @property
     def size(self) -> int:
@@ -141,11 +120,9 @@ class Ask:
         """Every leaf in slot order, and how often it is asked for."""
         yield from _leaves(self.parts, 1)
 
-    def alternatives(self) -> Iterator[tuple[Part, ...]]:
-        """What to try in order: all within one vertex of each preferred level, then anywhere."""
-        for level in self.prefer:
-            yield (Group(level, 1, self.parts),)
-        yield self.parts
+    def alternatives(self) -> tuple[tuple[Part, ...], ...]:
+        """What to try, in order: the preferred forms, then the request as it stands."""
+        return (*self.preferred, self.parts)
 
 
 def _leaves(parts: Sequence[Part], times: int) -> Iterator[tuple[int, Leaf]]:
@@ -160,49 +137,54 @@ class _Unanswerable(Exception):
     """The table has no answer for this."""
 
 
-def compile_ask(jobspec: Jobspec) -> Ask | None:
+def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask | None:
     """Read ``jobspec`` for the table; None where only the walk can answer it.
 
-    Raises
-    ------
-    InvalidJobspec
-        A match policy that is none.
+    ``levels`` are the names of the cluster's levels, top first.
+
     """
-    policy = parse_policy(jobspec.place.policy) if jobspec.place.policy else None
+    policy = None if jobspec.match_policy is None else parse_policy(str(jobspec.match_policy))
     try:
-        parts = _parts(jobspec.resources, jobspec, "resources")
+        *preferred, parts = (_parts(one.resources, one) for one in relaxations(jobspec, levels))
+        grown = parts or _parts(tuple(map(_one_at_least, jobspec.resources)), jobspec)
     except _Unanswerable:
         return None
     return Ask(
         parts=parts,
         duration_s=math.ceil(jobspec.duration_s) or None,
         policy=policy,
-        is_exclusive=jobspec.place.is_exclusive,
-        prefer=jobspec.place.prefer,
-        is_ranked=jobspec.place.is_ranked,
+        is_exclusive=jobspec.is_node_exclusive,
+        preferred=tuple(preferred),
+        grown=grown,
     )
 
 
-def _parts(resources: Sequence[Resource], jobspec: Jobspec, where: str) -> tuple[Part, ...]:
+def _one_at_least(resource: Resource) -> Resource:
+    below = tuple(map(_one_at_least, resource.with_)) if not resource.is_slot else resource.with_
+    count = resource.count if resource.count.minimum else Count(1, 1)
+    return replace(resource, count=count, with_=below)
+
+
+def _parts(resources: Sequence[Resource], jobspec: Jobspec) -> tuple[Part, ...]:
     found: list[Part] = []
-    for i, resource in enumerate(resources):
-        here = f"{where}[{i}]"
+    for resource in resources:
         count = _fixed(resource)
         if not count:
             continue
         if resource.type == CLUSTER and count == 1 and resource.is_exclusive is not True:
-            found += _parts(resource.with_, jobspec, f"{here}.with")
+            found += _parts(resource.with_, jobspec)
         elif resource.is_slot:
             found.append(_slots(resource, count, jobspec))
         elif resource.type == NODE:
-            found.append(_nodes(resource, count, jobspec))
+            leaf = _nodes(resource, count, jobspec)
+            if leaf.kinds:
+                found.append(leaf)
         elif not resource.with_:
             raise _Unanswerable
         else:
-            below = _parts(resource.with_, jobspec, f"{here}.with")
-            if not below:
-                raise InvalidJobspec("holds nothing", where=f"{here}.with")
-            found.append(Group(resource.type, count, below, resource.is_exclusive is True))
+            below = _parts(resource.with_, jobspec)
+            if below:
+                found.append(Group(resource.type, count, below, resource.is_exclusive is True))
     return tuple(found)
 
 
@@ -210,17 +192,21 @@ def _slots(slot: Resource, count: int, jobspec: Jobspec) -> Leaf:
     """Slots that may share nodes; a slot that contains a node takes it whole."""
     if len(slot.with_) == 1 and slot.with_[0].type == NODE and _fixed(slot.with_[0]) == 1:
         kind = SlotKind(slot.label, 1, _pools(slot.with_[0].with_))
-        where = _where(jobspec, [slot.label])
+        where = jobspec.where_of(slot.label)
         return Leaf(count, (kind,), where, is_distinct=True, is_whole=True)
     kind = SlotKind(slot.label, 1, _pools(slot.with_))
-    return Leaf(count, (kind,), _where(jobspec, [slot.label]))
+    return Leaf(count, (kind,), jobspec.where_of(slot.label))
 
 
 def _nodes(node: Resource, count: int, jobspec: Jobspec) -> Leaf:
     if not node.with_ or not all(one.is_slot for one in node.with_):
         raise _Unanswerable
-    kinds = tuple(SlotKind(s.label, _fixed(s), _pools(s.with_)) for s in node.with_)
-    where = _where(jobspec, [kind.label for kind in kinds])
+    slots = [slot for slot in node.with_ if _fixed(slot)]
+    kinds = tuple(SlotKind(s.label, _fixed(s), _pools(s.with_)) for s in slots)
+    demands = {jobspec.where_of(kind.label) for kind in kinds}
+    if len(demands) > 1:
+        raise _Unanswerable
+    where = demands.pop() if demands else jobspec.where
     return Leaf(count, kinds, where, is_distinct=True, is_whole=node.is_exclusive is True)
 
 
@@ -237,8 +223,3 @@ def _fixed(resource: Resource) -> int:
     if resource.count.minimum != resource.count.maximum:
         raise _Unanswerable
     return resource.count.minimum
-
-
-def _where(jobspec: Jobspec, labels: Sequence[str]) -> Where:
-    found = [nodes for label, nodes in jobspec.slot_nodes if not label or label in labels]
-    return Where(tuple(dict.fromkeys(found)) or (NodeConstraint(),), jobspec.constraint)

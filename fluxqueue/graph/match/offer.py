@@ -16,8 +16,9 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Emptiness, Follower, Table, emptiness
-from fluxqueue.graph.match.ask import Leaf, Where
+from fluxqueue.graph.match.ask import Leaf
 from fluxqueue.graph.store import FULL_SHARE
+from fluxqueue.jobspec.demand import NodeDemand
 
 if TYPE_CHECKING:
     from fluxqueue.graph.ledger.table import Mask, Matrix
@@ -43,7 +44,7 @@ class Offer(Follower):
     def __init__(self, ledger: ShareLedger, table: Table, leaf: Leaf, *, is_whole: bool) -> None:
         super().__init__(table)
         self._ledger = ledger
-        self.where: Where = leaf.where
+        self.where: NodeDemand = leaf.where
         self.is_whole = is_whole
         self.needs: list[tuple[int, int]] | None = []
         for name, need in leaf.needs:

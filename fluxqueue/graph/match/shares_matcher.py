@@ -145,6 +145,8 @@ class SharesMatcher(ShareLedger):
             There is no room for it now.
         """
         ask = self.ask(request)
+        if not ask.grown:
+            raise InsufficientResources("asks for no slots")
         level, leaf = last_leaf(ask)
         kind = leaf.kinds[-1]
         one = Leaf(1, (SlotKind(kind.label, 1, kind.needs),), leaf.where, is_whole=leaf.is_whole)
@@ -206,7 +208,7 @@ class SharesMatcher(ShareLedger):
         if known is not None:
             return known[1]
         if isinstance(request, Jobspec):
-            ask = compile_ask(request)
+            ask = compile_ask(request, [level.name for level in self.topology.levels])
             if ask is None:
                 raise InvalidJobspec("is not made of levels, nodes and slots of shares")
         else:
@@ -312,8 +314,8 @@ class SharesMatcher(ShareLedger):
         names = self.names
         for leaf, rows in chosen:
             numbers = rows.tolist()
-            if ask.is_ranked:
-                numbers.sort(key=self._rank)
+            if len(numbers) > 1:
+                numbers.sort(key=self.standing)
             if leaf.is_whole:
                 whole.update(numbers)
             for row in numbers:
@@ -329,16 +331,11 @@ class SharesMatcher(ShareLedger):
         present = [names[row] for row in sorted(whole) if self.masks.facts[row] is not None]
         return Placement(tuple(slots), at, until, is_exclusive, tuple(present))
 
-    def _rank(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Where a node stands in the whole topology."""
-        fact = self.masks.facts[row]
-        return (() if fact is None else self.topology.path_of(fact.labels)), row
-
 
 def last_leaf(ask: Ask) -> tuple[str | None, Leaf]:
     """The last leaf of a request, and the lowest level above it."""
     level: str | None = None
-    part = ask.parts[-1]
+    part = ask.grown[-1]
     while isinstance(part, Group):
         level, part = part.level, part.below[-1]
     return level, part

@@ -6,17 +6,17 @@ other, the narrowest first, and names the largest there is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from fluxqueue.fluxjob.request import (
-    NodeConstraint,
-    ResourceRequest,
-    describe,
-    describe_amount,
-)
-from fluxqueue.graph.match.ask import Ask, Group, Leaf, Where
+from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.request import Operator, ResourceRequest, describe, describe_amount
+from fluxqueue.graph.match.ask import Ask, Group, Leaf
 from fluxqueue.graph.match.shares_matcher import SharesMatcher, describe_ask
 from fluxqueue.graph.tell.words import contents, groups, only_level, several
+from fluxqueue.jobspec.constraint import Constraint
+from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import Jobspec
 
 
@@ -105,20 +105,23 @@ def _bare(name: str, amount: int) -> str:
     return describe_amount(name, amount).removesuffix(f" {name}")
 
 
-def _constraint(where: Where) -> str:
-    parts = [part for one in where.nodes for part in _expressions(one)]
-    if where.constraint is not None and where.constraint.operator:
-        parts.append(f"the jobspec's constraint ({where.constraint.operator})")
-    return (
-        f"the node selector or affinity ({'; '.join(parts)}) and the taints"
-        if parts
-        else ("the taints")
-    )
+def _constraint(where: NodeDemand) -> str:
+    parts = [] if where.constraint is None else list(_expressions(where.constraint))
+    if not parts:
+        return "the taints"
+    return f"the node selector or affinity ({'; '.join(parts)}) and the taints"
 
 
-def _expressions(one: NodeConstraint) -> list[str]:
-    return [f"{key}={value}" for key, value in one.selector] + [
-        " ".join([r.key, str(r.operator), ",".join(r.values)]).strip()
-        for term in one.terms
-        for r in term
-    ]
+def _expressions(one: Constraint) -> Iterator[str]:
+    for operand in one.operands:
+        yield from _expressions(operand)
+    for r in one.requirements:
+        if r.operator is Operator.IN and len(r.values) == 1:
+            yield f"{r.key}={r.values[0]}"
+        else:
+            yield " ".join([r.key, str(r.operator), ",".join(r.values)]).strip()
+    yield from one.names
+    if one.hosts:
+        yield f"hostlist {compress(sorted(one.hosts))}"
+    if one.ranks:
+        yield f"ranks {','.join(map(str, sorted(one.ranks)))}"
