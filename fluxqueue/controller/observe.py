@@ -12,11 +12,13 @@ from typing import Any
 from fluxqueue.db.life.observations import AUTHOR, WorkloadSeen
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import NO_INDEXES, as_multirange
+from fluxqueue.jobspec import render
 from fluxqueue.workload import batch, pods
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
 from fluxqueue.workload.managed import JOB, is_author_suspended, kind_of
+from fluxqueue.workload.site import Site
 
 _POD_METADATA = (
     "name",
@@ -70,7 +72,7 @@ def see_workload(
     *,
     flux_uid: str | None,
     class_values: Mapping[str, int],
-    default_cpu_m: int,
+    site: Site,
 ) -> WorkloadSeen:
     """Describe a workload and its pods as rows store them.
 
@@ -82,7 +84,7 @@ def see_workload(
     words = batch if kind_of(workload) == JOB else pods
     meta = workload["metadata"]
     wishes = read_wishes(workload)
-    request = words.to_request(workload, default_cpu_m=default_cpu_m)
+    request = words.to_request(workload, site=site)
     fact = words.workload_fact(workload)
     spec = workload["spec"] if words is pods else batch.pod_spec(workload)
     facts = _pod_facts(workload, its_pods)
@@ -97,9 +99,9 @@ def see_workload(
         queue=wishes.queue or "default",
         priority=words.priority(workload, class_values=class_values),
         held_by=_held_by(workload, wishes),
-        request=request.to_json(),
+        request=render(request),
         size=request.size,
-        duration_s=request.duration_s,
+        duration_s=int(request.duration_s) or None,
         begin_at_s=begin_time(workload, wishes),
         depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
         ignored=ignored(spec),

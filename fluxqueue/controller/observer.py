@@ -46,6 +46,7 @@ from fluxqueue.errors import (
     InvalidInput,
     LostLeadership,
 )
+from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
@@ -54,6 +55,7 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.nodes import foreign_pod, node_fact
 from fluxqueue.workload.pods import pod_fact
+from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +80,7 @@ class Observer:
         self, database: Database, client: KubeClient, settings: Settings, clock: Clock, term: int
     ) -> None:
         self._database, self._client, self._settings = database, client, settings
+        self._site = Site(settings.default_cpu_m, parse_levels(settings.levels))
         self._clock, self._term = clock, term
         self._objects: dict[str, Object] = {}
         self._pods_of: dict[str, dict[str, Object]] = {}
@@ -380,9 +383,7 @@ class Observer:
             for uid in uids
             if self._flux_uids.get(uid) is None and self._must_wrap(uid)
         }
-        outcome = await ensure_fluxjobs(
-            self._client, missing, self._class_values(), self._settings.default_cpu_m
-        )
+        outcome = await ensure_fluxjobs(self._client, missing, self._class_values(), self._site)
         self._flux_uids.update(outcome.flux_uids)
         for uid, error in outcome.invalid.items():
             await report_invalid(self._client, missing[uid], error, self._clock.now_s())
@@ -418,7 +419,7 @@ class Observer:
             pods,
             flux_uid=flux_uid,
             class_values=self._class_values(),
-            default_cpu_m=self._settings.default_cpu_m,
+            site=self._site,
         )
 
     def _age(self, uid: str) -> tuple[str, int]:

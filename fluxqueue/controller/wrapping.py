@@ -21,6 +21,7 @@ from fluxqueue.workload import batch, pods
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.fluxjob_object import build, fluxjob_name, is_fluxjob_of
 from fluxqueue.workload.managed import JOB, kind_of
+from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +41,14 @@ async def ensure_fluxjobs(
     client: KubeClient,
     workloads: Mapping[str, Object],
     class_values: Mapping[str, int],
-    default_cpu_m: int,
+    site: Site,
 ) -> Wrapped:
     """Create the FluxJobs of ``workloads`` (by UID) that do not exist yet, all at once."""
     outcome = Wrapped()
 
     async def one(uid: str, workload: Object) -> None:
         try:
-            body = _build(workload, class_values, default_cpu_m)
+            body = _build(workload, class_values, site)
             flux_uid = await _create(client, workload, body)
         except InvalidInput as error:
             outcome.invalid[uid] = error
@@ -68,12 +69,12 @@ async def ensure_fluxjobs(
     return outcome
 
 
-def _build(workload: Object, class_values: Mapping[str, int], default_cpu_m: int) -> dict[str, Any]:
+def _build(workload: Object, class_values: Mapping[str, int], site: Site) -> dict[str, Any]:
     words = batch if kind_of(workload) == JOB else pods
     wishes = read_wishes(workload)
     return build(
         workload,
-        words.to_request(workload, default_cpu_m=default_cpu_m),
+        words.to_request(workload, site=site),
         priority=words.priority(workload, class_values=class_values),
         queue=wishes.queue or "default",
         wishes=wishes,

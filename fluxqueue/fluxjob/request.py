@@ -29,6 +29,13 @@ class Operator(StrEnum):
     LT = "Lt"
 
 
+def unit_of(name: str) -> str:
+    """The base unit of a resource as a jobspec writes it: ``m`` (millicores), ``B``, or none."""
+    if name == CPU:
+        return "m"
+    return "B" if name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith("hugepages-") else ""
+
+
 def describe_amount(name: str, amount: int) -> str:
     """Write one amount as people do: ``2500`` of cpu as ``2.5 cpu``, bytes as ``Gi``."""
     if name == CPU:

@@ -31,7 +31,7 @@ _KEYS = (*_WHERE_KEYS, "match-policy", "exclusive", "prefer-within", "slots")
 _SLOT_KEYS = ("constraints", *_WHERE_KEYS)
 _TOLERATION_KEYS = ("key", "operator", "value", "effect", "tolerationSeconds")
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
-_AMOUNT_MAX = 1 << 62
+_AMOUNT_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)

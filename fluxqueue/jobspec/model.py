@@ -17,10 +17,13 @@ from fluxqueue.jobspec.demand import ANYWHERE, NodeDemand
 
 UNLIMITED = (1 << 32) - 1
 """No upper bound of a count; Fluxion's unsigned maximum, so that arithmetic agrees."""
-AMOUNT_MAX = 1 << 62
+AMOUNT_MAX = (1 << 63) - 1
 """Largest amount of a pool (bytes, millicores), which is a count with a unit."""
 SLOT = "slot"
 NODE = "node"
+RFC14 = 9999
+"""Version of a jobspec that needs RFC 14 as a whole: levels, pools and shares of them are beyond
+version 1 (RFC 25)."""
 
 
 @dataclass(frozen=True, slots=True)

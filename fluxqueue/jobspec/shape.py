@@ -99,27 +99,59 @@ def fewest_nodes(jobspec: Jobspec) -> int:
     return max((kind.node_count or 1 for kind in kinds if kind.count), default=0)
 
 
+def takes_whole_nodes(jobspec: Jobspec) -> bool:
+    """Whether the nodes of its slots are shared with nobody."""
+    return jobspec.is_node_exclusive or any(map(_is_whole, jobspec.resources))
+
+
+def _is_whole(resource: Resource) -> bool:
+    if resource.is_slot:
+        return False
+    return bool(resource.is_exclusive) or any(map(_is_whole, resource.with_))
+
+
 def levels_named(jobspec: Jobspec) -> tuple[str, ...]:
     """Types above the nodes that the request names, top first, each once."""
     found = (kind for one in slot_kinds(jobspec) for kind, _ in one.above if kind != NODE)
     return tuple(dict.fromkeys(found))
 
 
-def relaxations(jobspec: Jobspec, levels: Sequence[str]) -> tuple[Jobspec, ...]:
+@lru_cache(maxsize=4096)
+def relaxations(jobspec: Jobspec, levels: tuple[str, ...]) -> tuple[Jobspec, ...]:
     """What ``prefer_within`` means: the request below one vertex of the level it names, below one
     of the next level up, ..., and as it stands; the matcher takes the first that fits.
 
-    ``levels`` are those of the graph, top first. A level that the graph does not have, or that
-    cannot stand above what the request names, is passed over.
+    ``levels`` are those of the graph, top first; nodes are the lowest. What the request demands
+    stays: below one zone, only levels under zones are tried. A level that the graph does not have,
+    or that cannot stand above what the request names, is passed over.
     """
     plain = replace(jobspec, prefer_within="")
-    if jobspec.prefer_within not in levels:
+    ladder = (*levels, NODE)
+    if jobspec.prefer_within not in ladder:
         return (plain,)
-    lowest = levels.index(jobspec.prefer_within)
-    named = [levels.index(one) for one in levels_named(jobspec) if one in levels]
-    top = min(named, default=len(levels))
-    wrapped = (within(plain, level) for level in reversed(levels[: min(lowest + 1, top)]))
-    return (*wrapped, plain)
+    lowest = ladder.index(jobspec.prefer_within)
+    depth, below = 0, jobspec.resources
+    while len(below) == 1 and below[0].type in ladder and below[0].count.minimum == 1:
+        depth, below = ladder.index(below[0].type) + 1, below[0].with_
+    tried = (_below_one(jobspec.resources, ladder, i) for i in range(lowest, depth - 1, -1))
+    return (*(replace(plain, resources=one) for one in tried if one), plain)
+
+
+def _below_one(
+    resources: tuple[Resource, ...], ladder: Sequence[str], index: int
+) -> tuple[Resource, ...]:
+    """``resources`` with one vertex of a level put above what is lower; empty if that is none."""
+    first = resources[0] if len(resources) == 1 else None
+    if first is not None and first.type in ladder[:index] and first.count.minimum == 1:
+        inner = _below_one(first.with_, ladder, index)
+        return (replace(first, with_=inner),) if inner else ()
+    if any(_names(one, ladder[: index + 1]) for one in resources):
+        return ()
+    return (Resource(ladder[index], Count(1, 1), resources),)
+
+
+def _names(resource: Resource, types: Sequence[str]) -> bool:
+    return resource.type in types or any(_names(one, types) for one in resource.with_)
 
 
 def within(jobspec: Jobspec, level: str) -> Jobspec:

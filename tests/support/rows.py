@@ -19,6 +19,8 @@ from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, ResourceRequest
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import render
+from fluxqueue.jobspec.canonical import jobspec_of
 from fluxqueue.settings import Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, Matcher
@@ -46,7 +48,7 @@ def workload(uid: str, asked: ResourceRequest | None = None, **more: Any) -> Wor
         queue="default",
         priority=0,
         held_by=None,
-        request=asked.to_json(),
+        request=render(jobspec_of(asked)),
         size=asked.size,
         duration_s=asked.duration_s,
         begin_at_s=None,

@@ -16,9 +16,9 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.ledger.placement import FOREVER, Others, PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.top_up import Lack
@@ -154,7 +154,7 @@ async def lacking(tx: Transaction) -> list[Lack]:
         Lack(
             row["uid"],
             row["lacking"],
-            ResourceRequest.from_json(row["request"]),
+            read_stored(row["request"]),
             tuple(row["nodes"]),
             row["until"],
             tuple(row["refused"]),

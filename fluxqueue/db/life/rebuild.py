@@ -28,6 +28,8 @@ from fluxqueue.db.outbox import put
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
+from fluxqueue.jobspec.shape import takes_whole_nodes
+from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
 from fluxqueue.scheduler.record import Record
 
@@ -268,7 +270,7 @@ def _terms(case: _Case) -> dict[str, Any]:
         "until": given.until if given else None,
         "ended_at": record.ended_at_s if record else None,
         "is_live": case.runs,
-        "is_exclusive": bool(case.found.seen.request.get("exclusive")),
+        "is_exclusive": takes_whole_nodes(read_stored(case.found.seen.request)),
     }
 
 

@@ -7,7 +7,7 @@ the cycle may change; the other functions read and write only those.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,8 @@ import orjson
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.jobspec.canonical import request_of, without_queue
+from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob
 
@@ -62,10 +64,7 @@ class View:
 @lru_cache(maxsize=REQUESTS_KEPT)
 def _request(text: str, default_duration_s: int | None) -> ResourceRequest:
     """Read a request; a long queue holds few different ones and is read in every cycle."""
-    request = ResourceRequest.from_json(orjson.loads(text))
-    if request.duration_s is None and default_duration_s is not None:
-        return replace(request, duration_s=default_duration_s)
-    return request
+    return request_of(without_queue(read_stored(orjson.loads(text)), default_duration_s))
 
 
 def _pending(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:

@@ -9,6 +9,7 @@ from fluxqueue.controller.observe import see_workload
 from fluxqueue.controller.resync import Differences, Published, Sight, compare, publication
 from fluxqueue.db.life.rebuild import Present, RowSeen
 from fluxqueue.workload.labels import GATE
+from fluxqueue.workload.site import Site
 from tests.support.workloads import bare_pod, batch_job, owner
 
 Obj = dict[str, Any]
@@ -63,7 +64,7 @@ def _sight(*, pod: Obj | None = None, fluxjob: Obj | None = None, **more: Any) -
 
 
 def _see(workload: Any, pods: Any, flux_uid: str | None) -> Any:
-    return see_workload(workload, pods, flux_uid=flux_uid, class_values={}, default_cpu_m=1000)
+    return see_workload(workload, pods, flux_uid=flux_uid, class_values={}, site=Site())
 
 
 async def _compare(sight: Sight, row: RowSeen | None = ROW, *, holds: bool = True) -> Differences:
