@@ -10,9 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from fluxqueue.fluxjob.request import CPU, PODS, describe_amount
+from fluxqueue.fluxjob.request import describe as describe_needs
+from fluxqueue.fluxjob.request import unit_of
 from fluxqueue.jobspec.demand import Bundle, NodeDemand
-from fluxqueue.jobspec.model import NODE, Count, Jobspec, Resource
+from fluxqueue.jobspec.model import NODE, RFC14, SLOT, Count, Jobspec, Resource
+
+LABEL = "task"
+"""Label of slots that nobody has named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,15 @@ def _amounts(resources: Sequence[Resource]) -> dict[str, int]:
     return found
 
 
+def equal_slots(count: int, needs: Mapping[str, int], *, duration_s: int | None = None) -> Jobspec:
+    """A jobspec of ``count`` equal slots anywhere; no duration is unlimited."""
+    pools = tuple(
+        Resource(name, Count(n, n), unit=unit_of(name)) for name, n in sorted(needs.items())
+    )
+    slot = Resource(SLOT, Count(count, count), pools, label=LABEL)
+    return Jobspec(RFC14, (slot,), duration_s=float(duration_s or 0))
+
+
 def slot_needs(jobspec: Jobspec) -> Iterator[Bundle]:
     """What each slot needs, in the order of slot numbers."""
     for kind in slot_kinds(jobspec):
@@ -94,9 +107,16 @@ def total(jobspec: Jobspec, name: str) -> int:
 
 
 def fewest_nodes(jobspec: Jobspec) -> int:
-    """Nodes that a request cannot do without."""
-    kinds = slot_kinds(jobspec)
-    return max((kind.node_count or 1 for kind in kinds if kind.count), default=0)
+    """Nodes that a request cannot do without: those it names are all different ones."""
+    return max(min(1, jobspec.size), sum(map(_nodes, jobspec.resources)))
+
+
+def _nodes(resource: Resource) -> int:
+    if resource.is_slot:
+        return 0
+    return resource.count.minimum * (
+        1 if resource.type == NODE else sum(map(_nodes, resource.with_))
+    )
 
 
 def takes_whole_nodes(jobspec: Jobspec) -> bool:
@@ -116,8 +136,7 @@ def levels_named(jobspec: Jobspec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-@lru_cache(maxsize=4096)
-def relaxations(jobspec: Jobspec, levels: tuple[str, ...]) -> tuple[Jobspec, ...]:
+def relaxations(jobspec: Jobspec, levels: Sequence[str]) -> tuple[Jobspec, ...]:
     """What ``prefer_within`` means: the request below one vertex of the level it names, below one
     of the next level up, ..., and as it stands; the matcher takes the first that fits.
 
@@ -158,12 +177,6 @@ def within(jobspec: Jobspec, level: str) -> Jobspec:
     """The same below one vertex of ``level``."""
     top = Resource(level, Count(1, 1), jobspec.resources)
     return replace(jobspec, resources=(top,))
-
-
-def describe_needs(needs: Mapping[str, int]) -> str:
-    """A slot's needs in words, the pod count left out: ``8 cpu, 16Gi memory``."""
-    order = sorted(needs, key=lambda name: (name != CPU, name != "memory", name))
-    return ", ".join(describe_amount(n, needs[n]) for n in order if n != PODS) or "nothing"
 
 
 def describe(jobspec: Jobspec) -> str:

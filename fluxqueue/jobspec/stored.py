@@ -44,7 +44,7 @@ def read_stored(data: Mapping[str, Any]) -> Jobspec:
 
 
 def _read_former(data: Mapping[str, Any]) -> Jobspec:
-    slots = [slot for slot in data["slots"] if slot["count"]]
+    slots = [slot for slot in data["slots"] if slot["count"]] or data["slots"][-1:]
     labels = ["task"] if len(slots) == 1 else [f"task{i}" for i in range(len(slots))]
     demands = [_demand(slot) for slot in slots]
     is_spread = bool(data.get("spread"))

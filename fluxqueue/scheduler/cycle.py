@@ -12,14 +12,16 @@ from dataclasses import dataclass, field, replace
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.match.ask import Ask
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import why_no_plan
-from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import fewest_nodes, total
+from fluxqueue.policy.limits import Amounts, Use
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 
@@ -31,7 +33,7 @@ class PendingJob:
     uid: str
     jobid: int
     priority: int
-    request: ResourceRequest
+    request: Jobspec
     queue: str = "default"
     user: str = ""
 
@@ -56,7 +58,7 @@ class Decisions:
 def split_unsatisfiable(
     matcher: SharesMatcher,
     jobs: Iterable[PendingJob],
-    answers: dict[ResourceRequest, str | None] | None = None,
+    answers: dict[Jobspec, str | None] | None = None,
 ) -> tuple[list[PendingJob], list[tuple[PendingJob, str]]]:
     """Part the FluxJobs that could run on the empty cluster from those that never can.
 
@@ -320,4 +322,4 @@ class _Walk:
 
 
 def _amounts(job: PendingJob, nodes: int) -> Amounts:
-    return Amounts(1, nodes or fewest_nodes(job.request), asked_cpu_m(job.request))
+    return Amounts(1, nodes or fewest_nodes(job.request), total(job.request, CPU))

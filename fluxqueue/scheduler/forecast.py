@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.waiting import (
@@ -28,6 +27,7 @@ from fluxqueue.graph.tell.waiting import (
     why_no_plan,
 )
 from fluxqueue.graph.tell.words import only_level
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
@@ -125,7 +125,7 @@ class _Plan:
     _lines: dict[str, _Line] = field(default_factory=dict)
     _planned: list[_Planned] = field(default_factory=list)
     _given: dict[str, Placement] = field(default_factory=dict)
-    _hopeless: dict[ResourceRequest, str] = field(default_factory=dict)
+    _hopeless: dict[Jobspec, str] = field(default_factory=dict)
 
     def select(self, queue: Sequence[PendingJob], depth: int) -> list[PendingJob]:
         """Those that wait for resources, at most ``depth`` of each queue."""

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Lack:
 
     uid: str
     count: int
-    request: ResourceRequest
+    request: Jobspec
     nodes: tuple[str, ...]
     until: int | None
     refused: tuple[str, ...] = ()

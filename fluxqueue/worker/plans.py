@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
 from fluxqueue.db.life import outlook
-from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.shares_matcher import SharesMatcher, placement_on
 from fluxqueue.graph.tell.room import Room, lost_room, room, unusable
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.forecast import Outlook, forecast
@@ -62,7 +62,7 @@ class Plans:
     term: int
     _promises: Promises = field(default_factory=Promises)
     _reserved: dict[str, Placement] = field(default_factory=dict)
-    _requests: dict[str, ResourceRequest] = field(default_factory=dict)
+    _requests: dict[str, Jobspec] = field(default_factory=dict)
     _stored: dict[str, outlook.StoredReservation] = field(default_factory=dict)
     _told: dict[str, Told] = field(default_factory=dict)
     _room: Room | None = None

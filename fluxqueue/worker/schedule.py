@@ -29,8 +29,8 @@ from fluxqueue.db.life.waiting import (
     set_pending_again,
     unsatisfiable,
 )
-from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Use
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
@@ -69,7 +69,7 @@ class Matcher:
         self._policy = queue_policy(settings.queue_policy, queue_depth=settings.queue_depth)
         self._match_policy = settings.match_policy
         self._matcher: SharesMatcher | None = None
-        self._answers: dict[ResourceRequest, str | None] = {}
+        self._answers: dict[Jobspec, str | None] = {}
         self._rules: dict[str, QueueRules] = {}
         self._decided: dict[str, int] = {}
         self._plans = Plans(context, ROLE, term)

@@ -18,6 +18,7 @@ from fluxqueue.jobspec import Count, Jobspec, Resource, Task
 from fluxqueue.jobspec.constraint import all_of
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import NODE, RFC14, SLOT
+from fluxqueue.jobspec.shape import LABEL
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.constraints import read_demand
@@ -27,7 +28,6 @@ from fluxqueue.workload.site import Site
 
 DEFAULT_PRIORITY = 0
 MILLICORES = 1000
-_LABEL = "task"
 _COMMAND = ("pod",)
 
 
@@ -81,10 +81,9 @@ def _resources(
     """The tree: the author's own or one kind of slots, then what the annotations make of it."""
     if wishes.jobspec is not None:
         found = apply_jobspec(wishes.jobspec, pools, count, levels)
-    elif count:
-        found = (Resource(SLOT, Count(count, count), tuple(pools), label=_LABEL),)
     else:
-        return ()
+        # Of a workload of no pods the slot stays, with a count of 0: it may be scaled up.
+        found = (Resource(SLOT, Count(count, count), tuple(pools), label=LABEL),)
     if wishes.has_whole_cores:
         found = tuple(map(_with_whole_cores, found))
     if wishes.is_spread:

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest
+from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.graph.ledger.placement import OVERRUN_GRACE_S, UNKNOWN_END, Placement
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
 from tests.support.pool_model import Model, node, request
@@ -29,7 +30,7 @@ class Submission:
 
     at: int
     priority: int
-    asked: ResourceRequest
+    asked: Jobspec
     runs_s: int
 
 

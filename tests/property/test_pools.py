@@ -16,26 +16,26 @@ from fluxqueue.fluxjob.request import (
     CPU,
     MEMORY,
     MatchPolicy,
-    NodeConstraint,
     NodeRequirement,
     Operator,
-    ResourceRequest,
-    SlotRequest,
     Taint,
     Toleration,
 )
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
+from tests.support.asked import Slots, demand
+from tests.support.asked import asked as make
 from tests.support.pool_model import GPU, RACK, Model, node, request
 
 NOW = 1000
 NAMES = ("n0", "n1", "n2", "n3")
 TAINT = Taint("dedicated", "x")
 CONSTRAINTS = (
-    NodeConstraint(),
-    NodeConstraint(selector=((RACK, "a"),)),
-    NodeConstraint(tolerations=(Toleration(key="dedicated", operator="Exists"),)),
-    NodeConstraint(terms=((NodeRequirement(RACK, Operator.NOT_IN, ("b",)),),)),
+    demand(),
+    demand(selector=((RACK, "a"),)),
+    demand(tolerations=(Toleration(key="dedicated", operator="Exists"),)),
+    demand(terms=((NodeRequirement(RACK, Operator.NOT_IN, ("b",)),),)),
 )
 
 
@@ -55,16 +55,21 @@ def facts(draw: st.DrawFn, name: str) -> NodeFact:
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> ResourceRequest:
-    """One request of one slot group."""
+def groups(draw: st.DrawFn) -> Slots:
+    """So many equal slots."""
     needs = {CPU: draw(st.integers(0, 3)), MEMORY: draw(st.integers(0, 3))}
     if draw(st.booleans()):
         needs[GPU] = draw(st.integers(0, 2))
-    slot = SlotRequest(
+    return Slots(
         draw(st.integers(0, 5)), tuple(sorted(needs.items())), draw(st.sampled_from(CONSTRAINTS))
     )
-    return ResourceRequest(
-        (slot,),
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Jobspec:
+    """Slots of one kind, in any shape."""
+    return make(
+        (draw(groups()),),
         draw(st.one_of(st.none(), st.integers(1, 20))),
         is_exclusive=draw(st.sampled_from((False, False, True))),
         is_spread=draw(st.sampled_from((False, False, True))),
@@ -98,7 +103,7 @@ def worlds(draw: st.DrawFn) -> tuple[Model, SharesMatcher]:
     return model, pools
 
 
-def try_now(pools: SharesMatcher, asked: ResourceRequest) -> Placement | None:
+def try_now(pools: SharesMatcher, asked: Jobspec) -> Placement | None:
     """A match, or None."""
     try:
         return pools.match_now(asked, NOW)
@@ -106,7 +111,7 @@ def try_now(pools: SharesMatcher, asked: ResourceRequest) -> Placement | None:
         return None
 
 
-def try_later(pools: SharesMatcher, asked: ResourceRequest) -> Placement | None:
+def try_later(pools: SharesMatcher, asked: Jobspec) -> Placement | None:
     """A later match, or None."""
     try:
         return pools.match_later(asked, NOW)
@@ -117,7 +122,7 @@ def try_later(pools: SharesMatcher, asked: ResourceRequest) -> Placement | None:
 @settings(max_examples=300, deadline=None)
 @given(world=worlds(), asked=requests())
 def test_it_fits_now_exactly_when_the_model_says_so(
-    world: tuple[Model, SharesMatcher], asked: ResourceRequest
+    world: tuple[Model, SharesMatcher], asked: Jobspec
 ) -> None:
     """Complete and sound for one slot group, whatever the options."""
     model, pools = world
@@ -130,7 +135,7 @@ def test_it_fits_now_exactly_when_the_model_says_so(
 @settings(max_examples=300, deadline=None)
 @given(world=worlds(), queue=st.lists(requests(), max_size=6), asked=requests())
 def test_a_cycle_never_overcommits_and_never_delays(
-    world: tuple[Model, SharesMatcher], queue: list[ResourceRequest], asked: ResourceRequest
+    world: tuple[Model, SharesMatcher], queue: list[Jobspec], asked: Jobspec
 ) -> None:
     """Start or reserve one after the other: each answer agrees with the model, at all times."""
     model, pools = world
@@ -171,9 +176,7 @@ def state_of(pools: SharesMatcher) -> dict[tuple[str, str], tuple[int, int, int]
 
 @settings(max_examples=100, deadline=None)
 @given(world=worlds(), asked=requests())
-def test_cancel_restores_exactly(
-    world: tuple[Model, SharesMatcher], asked: ResourceRequest
-) -> None:
+def test_cancel_restores_exactly(world: tuple[Model, SharesMatcher], asked: Jobspec) -> None:
     """Booking, booking again and cancelling leaves nothing; a second cancel gives nothing."""
     _, pools = world
     before = state_of(pools)
@@ -207,7 +210,7 @@ def changes(draw: st.DrawFn) -> tuple[str, Any]:
 @settings(max_examples=200, deadline=None)
 @given(history=st.lists(changes(), max_size=25), asked=st.lists(requests(), max_size=4))
 def test_changes_one_by_one_equal_a_rebuild(
-    history: list[tuple[str, Any]], asked: list[ResourceRequest]
+    history: list[tuple[str, Any]], asked: list[Jobspec]
 ) -> None:
     """Nodes come, change and go under running work; the result is that of reading it all anew."""
     pools = SharesMatcher()
@@ -243,23 +246,23 @@ def test_changes_one_by_one_equal_a_rebuild(
 @settings(max_examples=200, deadline=None)
 @given(world=worlds(), asked=requests())
 def test_satisfiable_is_fitting_on_the_empty_healthy_cluster(
-    world: tuple[Model, SharesMatcher], asked: ResourceRequest
+    world: tuple[Model, SharesMatcher], asked: Jobspec
 ) -> None:
     """*Never possible* looks at nothing that can change by itself."""
     model, pools = world
     healthy = {n: replace(f, is_up=True, is_schedulable=True) for n, f in model.nodes.items()}
     empty = Model(NOW, nodes=healthy)
-    assert pools.is_satisfiable(asked) == empty.fits(replace(asked, duration_s=None), NOW)
+    assert pools.is_satisfiable(asked) == empty.fits(replace(asked, duration_s=0.0), NOW)
 
 
 @settings(max_examples=100, deadline=None)
-@given(world=worlds(), asked=st.lists(requests(), min_size=2, max_size=3))
+@given(world=worlds(), groups=st.lists(groups(), min_size=2, max_size=3), is_spread=st.booleans())
 def test_several_slot_groups_are_placed_soundly(
-    world: tuple[Model, SharesMatcher], asked: list[ResourceRequest]
+    world: tuple[Model, SharesMatcher], groups: list[Slots], *, is_spread: bool
 ) -> None:
     """Groups share nodes without taking one thing twice; spread holds across groups."""
     model, pools = world
-    whole = replace(asked[0], slots=tuple(one.slots[0] for one in asked), is_exclusive=False)
+    whole = make(groups, 20, is_spread=is_spread)
     got = try_now(pools, whole)
     if got is None:
         return
@@ -267,7 +270,7 @@ def test_several_slot_groups_are_placed_soundly(
     model.booked["x"] = got
     assert not model.is_overcommitted()
     assert len(got.slots) == whole.size
-    if whole.is_spread:
+    if is_spread:
         assert len(set(got.nodes)) == len(got.nodes)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.errors import InsufficientResources, Unsatisfiable
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import MatchPolicy, ResourceRequest, SlotRequest
+from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.graph.formats.export import whole_jgf
 from fluxqueue.graph.formats.jgf import read_jgf
 from fluxqueue.graph.from_nodes import graph_from_nodes
@@ -27,6 +27,8 @@ from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.graph.matcher import Matcher, Verb
 from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.jobspec import Count, Jobspec, Resource
+from tests.support.asked import Slots
+from tests.support.asked import asked as make
 
 QUIET = list(HealthCheck)
 GPU = "nvidia.com/gpu"
@@ -93,9 +95,9 @@ class Asked:
     policy: str | None = None
     """Its own match policy."""
 
-    def request(self) -> ResourceRequest:
-        return ResourceRequest(
-            (SlotRequest(self.count, self.needs),),
+    def request(self) -> Jobspec:
+        return make(
+            (Slots(self.count, self.needs),),
             duration_s=self.duration_s,
             is_spread=self.is_spread,
             is_exclusive=self.is_exclusive,
@@ -333,7 +335,7 @@ def test_same_nodes_for_whole_cores(
         pools.set_node(node, {})
     matcher = Matcher(graph_from_nodes(nodes), policy)
     for number, (count, each) in enumerate(jobs):
-        request = ResourceRequest((SlotRequest(count, (("cpu", 1000 * each),)),), duration_s=3600)
+        request = make((Slots(count, (("cpu", 1000 * each),)),), duration_s=3600)
         try:
             placement = pools.match_now(request, 0)
         except InsufficientResources:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest
+from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import NO_LIMITS, Limits, QueueRules
@@ -33,7 +34,7 @@ class Submission:
     """A job: when it comes, what it asks, how long it really runs, whose it is and where."""
 
     at: int
-    asked: ResourceRequest
+    asked: Jobspec
     runs_s: int
     queue: str
     user: str

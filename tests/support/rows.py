@@ -17,10 +17,9 @@ from fluxqueue.db.life.observations import WorkloadSeen, save_nodes, save_worklo
 from fluxqueue.db.life.settling import Ungate, settle
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import CPU, ResourceRequest
+from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
-from fluxqueue.jobspec import render
-from fluxqueue.jobspec.canonical import jobspec_of
+from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.settings import Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, Matcher
@@ -34,7 +33,7 @@ def settings_for(url: str, **more: Any) -> Settings:
     return Settings(database_url=url, db_pool_timeout_s=30.0, matcher_lease_s=2.0, **more)
 
 
-def workload(uid: str, asked: ResourceRequest | None = None, **more: Any) -> WorkloadSeen:
+def workload(uid: str, asked: Jobspec | None = None, **more: Any) -> WorkloadSeen:
     """A BatchJob as the controller sees it; ``more`` overrides any field."""
     asked = asked or request(cpu=1)
     seen = WorkloadSeen(
@@ -48,9 +47,9 @@ def workload(uid: str, asked: ResourceRequest | None = None, **more: Any) -> Wor
         queue="default",
         priority=0,
         held_by=None,
-        request=render(jobspec_of(asked)),
+        request=render(asked),
         size=asked.size,
-        duration_s=asked.duration_s,
+        duration_s=int(asked.duration_s) or None,
         begin_at_s=None,
         depends_on=(),
         ignored=[],

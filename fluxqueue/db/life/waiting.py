@@ -7,15 +7,14 @@ the cycle may change; the other functions read and write only those.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.jobspec.canonical import request_of, without_queue
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob
@@ -62,9 +61,13 @@ class View:
 
 
 @lru_cache(maxsize=REQUESTS_KEPT)
-def _request(text: str, default_duration_s: int | None) -> ResourceRequest:
+def _request(text: str, default_duration_s: int | None) -> Jobspec:
     """Read a request; a long queue holds few different ones and is read in every cycle."""
-    return request_of(without_queue(read_stored(orjson.loads(text)), default_duration_s))
+    jobspec = read_stored(orjson.loads(text))
+    # Equal requests of two queues are one request; what its queue gives it is the duration.
+    return replace(
+        jobspec, queue="", duration_s=jobspec.duration_s or float(default_duration_s or 0)
+    )
 
 
 def _pending(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:

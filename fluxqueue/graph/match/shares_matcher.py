@@ -15,7 +15,7 @@ import numpy as np
 
 from fluxqueue.errors import InsufficientResources, InvalidJobspec
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
-from fluxqueue.fluxjob.request import ResourceRequest, describe
+from fluxqueue.fluxjob.request import describe
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.shares import Patch, ShareLedger
@@ -26,7 +26,6 @@ from fluxqueue.graph.match.filling import fill
 from fluxqueue.graph.match.later import Steps, Wanted, first_possible
 from fluxqueue.graph.match.offer import Offer, PlaceScores, View
 from fluxqueue.graph.match_policy import MatchPolicy, parse_policy
-from fluxqueue.jobspec.canonical import jobspec_of
 from fluxqueue.jobspec.model import Jobspec
 
 NOT_USABLE = "the nodes it needs are down, cordoned or used by others"
@@ -60,7 +59,7 @@ class SharesMatcher(ShareLedger):
 
     # --- questions -----------------------------------------------------------------------------
 
-    def match_now(self, request: ResourceRequest | Jobspec, now: int) -> Placement:
+    def match_now(self, request: Jobspec, now: int) -> Placement:
         """Place the whole request now, delaying no reservation.
 
         Raises
@@ -76,9 +75,7 @@ class SharesMatcher(ShareLedger):
             raise InsufficientResources(why_busy(ask))
         return self._placement(ask, *found, now, until)
 
-    def match_later(
-        self, request: ResourceRequest | Jobspec, now: int, *, not_before: int = 0
-    ) -> Placement:
+    def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
         """Find the earliest start after ``now`` that the plan makes possible, none before
         ``not_before`` (itself a time at which something ends).
 
@@ -105,14 +102,14 @@ class SharesMatcher(ShareLedger):
             raise InsufficientResources("jobs promised a start before it have no known end")
         raise InsufficientResources(NOT_USABLE)
 
-    def is_satisfiable(self, request: ResourceRequest | Jobspec) -> bool:
+    def is_satisfiable(self, request: Jobspec) -> bool:
         """Tell whether the empty cluster could hold it: down and cordoned nodes count."""
         ask = self.ask(request)
         return self._choose(ask, self.empty, self._scores_when_empty, None) is not None
 
     def fits_empty(
         self,
-        request: ResourceRequest | Jobspec,
+        request: Jobspec,
         *,
         beside_others: Matrix | None,
         on_all_nodes: bool,
@@ -128,7 +125,7 @@ class SharesMatcher(ShareLedger):
 
     def match_more(
         self,
-        request: ResourceRequest | Jobspec,
+        request: Jobspec,
         nodes: Sequence[str],
         now: int,
         until: int,
@@ -196,7 +193,7 @@ class SharesMatcher(ShareLedger):
 
     # --- requests --------------------------------------------------------------------------------
 
-    def ask(self, request: ResourceRequest | Jobspec) -> Ask:
+    def ask(self, request: Jobspec) -> Ask:
         """The request as the table reads it; remembered as long as the object is in use.
 
         Raises
@@ -207,13 +204,9 @@ class SharesMatcher(ShareLedger):
         known = self._asks.get(id(request))
         if known is not None:
             return known[1]
-        if isinstance(request, Jobspec):
-            ask = compile_ask(request, [level.name for level in self.topology.levels])
-            if ask is None:
-                raise InvalidJobspec("is not made of levels, nodes and slots of shares")
-        else:
-            # Equal requests have one jobspec, which is in use as long as it is remembered.
-            ask = self.ask(jobspec_of(request))
+        ask = compile_ask(request, [level.name for level in self.topology.levels])
+        if ask is None:
+            raise InvalidJobspec("is not made of levels, nodes and slots of shares")
         if len(self._asks) >= ASKS_MAX:
             self._asks.clear()
         self._asks[id(request)] = request, ask
@@ -223,7 +216,7 @@ class SharesMatcher(ShareLedger):
         """The request's own policy, else the matcher's."""
         return ask.policy or self.policy
 
-    def is_exclusive(self, request: ResourceRequest | Jobspec | Ask) -> bool:
+    def is_exclusive(self, request: Jobspec | Ask) -> bool:
         """Whether it takes every node that it touches whole."""
         ask = request if isinstance(request, Ask) else self.ask(request)
         return ask.is_exclusive or self.policy_of(ask).is_node_exclusive
@@ -365,7 +358,7 @@ def describe_ask(ask: Ask) -> str:
 
 
 def placement_on(
-    matcher: SharesMatcher, request: ResourceRequest, nodes: Sequence[str], starts_at: int
+    matcher: SharesMatcher, request: Jobspec, nodes: Sequence[str], starts_at: int
 ) -> Placement:
     """A placement read back: ``nodes`` of all slots in slot order."""
     ask = matcher.ask(request)

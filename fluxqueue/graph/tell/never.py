@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.fluxjob.request import Operator, ResourceRequest, describe, describe_amount
+from fluxqueue.fluxjob.request import Operator, describe, describe_amount
 from fluxqueue.graph.match.ask import Ask, Group, Leaf
 from fluxqueue.graph.match.shares_matcher import SharesMatcher, describe_ask
 from fluxqueue.graph.tell.words import contents, groups, only_level, several
@@ -20,7 +20,7 @@ from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import Jobspec
 
 
-def why_never(matcher: SharesMatcher, request: ResourceRequest | Jobspec) -> str:
+def why_never(matcher: SharesMatcher, request: Jobspec) -> str:
     """Say why ``request`` is unsatisfiable on the nodes as they are."""
     present = matcher.masks.present()
     if not present.any():

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.table import Mask, Matrix
@@ -117,7 +116,7 @@ def write_time(at: int, now: int) -> str:
     return datetime.fromtimestamp(at, tz=UTC).strftime(form)
 
 
-def why_no_plan(matcher: SharesMatcher, request: ResourceRequest | Jobspec) -> str | None:
+def why_no_plan(matcher: SharesMatcher, request: Jobspec) -> str | None:
     """Say why no end of running work makes room for a request that fits the empty cluster.
 
     None where it would fit if nothing of ours ran: then something promised has no known end.
@@ -132,7 +131,7 @@ def why_no_plan(matcher: SharesMatcher, request: ResourceRequest | Jobspec) -> s
     return f"fits only with nodes that are {unusable}"
 
 
-def _others(matcher: SharesMatcher, request: ResourceRequest | Jobspec) -> str:
+def _others(matcher: SharesMatcher, request: Jobspec) -> str:
     """Pods that are not ours take the room; nobody knows when they end."""
     usable = matcher.masks.usable()
     with_room = _units(matcher, request, matcher.capacity, usable)
@@ -156,7 +155,7 @@ def _namespaces(names: Sequence[str]) -> str:
     return ("namespace " if len(names) == 1 else "namespaces ") + enumerate_some(names)
 
 
-def _unusable(matcher: SharesMatcher, request: ResourceRequest | Jobspec) -> str:
+def _unusable(matcher: SharesMatcher, request: Jobspec) -> str:
     """Nodes it could use if they were well: ``down: n1,n2; cordoned: n3``."""
     lists: dict[str, list[str]] = {"down": [], "cordoned": []}
     units = _units(matcher, request, matcher.capacity, matcher.masks.present())
@@ -171,9 +170,7 @@ def _unusable(matcher: SharesMatcher, request: ResourceRequest | Jobspec) -> str
     )
 
 
-def _units(
-    matcher: SharesMatcher, request: ResourceRequest | Jobspec, free: Matrix, usable: Mask
-) -> Matrix:
+def _units(matcher: SharesMatcher, request: Jobspec, free: Matrix, usable: Mask) -> Matrix:
     """How many units of each leaf each node has room for: leaves x rows."""
     ask = matcher.ask(request)
     return np.array([matcher.fits(leaf, free, usable, ask) for _, leaf in ask.leaves()])

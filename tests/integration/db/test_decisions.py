@@ -13,7 +13,8 @@ from fluxqueue.db.outbox import due_tasks
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.fluxjob.node import ForeignPod
-from fluxqueue.fluxjob.request import CPU, ResourceRequest
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 from tests.support.pool_model import placement, request
 from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload
@@ -206,7 +207,7 @@ async def test_deep_queues_are_examined_to_their_end(rows: Rows) -> None:
     """More than one cycle examines or looks at: all that fit start, without another wake-up."""
     rows.settings = replace(rows.settings, queue_depth=10)
     await rows.add_nodes(cpu_node("n0", cpu=45))
-    asked: ResourceRequest = request(cpu=1)
+    asked: Jobspec = request(cpu=1)
     await rows.see(*(workload(f"j{n:03}", asked) for n in range(50)))
     await rows.match()
     states = list((await rows.states()).values())

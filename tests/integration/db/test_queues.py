@@ -14,7 +14,7 @@ from fluxqueue.db.life.waiting import appraise
 from fluxqueue.db.outbox import due_tasks
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import LostLeadership
-from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.fair_share import decayed_use
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.policy.queue_rules import read_rules as rules_of
@@ -42,7 +42,7 @@ async def see_queues(rows: Rows, *seen: QueueSeen, gone: tuple[str, ...] = ()) -
         await save_queues(tx, seen, gone)
 
 
-def job(uid: str, name: str, asked: ResourceRequest | None = None, **more: Any) -> WorkloadSeen:
+def job(uid: str, name: str, asked: Jobspec | None = None, **more: Any) -> WorkloadSeen:
     """A workload in a queue."""
     return workload(uid, asked or request(cpu=1, duration_s=60), queue=name, **more)
 

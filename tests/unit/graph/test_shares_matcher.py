@@ -6,17 +6,13 @@ import pytest
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import (
-    CPU,
-    MEMORY,
-    MatchPolicy,
-    NodeConstraint,
-    ResourceRequest,
-    SlotRequest,
-)
+from fluxqueue.fluxjob.request import CPU, MEMORY, MatchPolicy
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.never import why_never
+from fluxqueue.jobspec import Jobspec
+from tests.support.asked import Slots, demand
+from tests.support.asked import asked as make
 from tests.support.pool_model import RACK, node, placement, request
 
 NOW = 1000
@@ -124,16 +120,16 @@ def test_backfill_must_end_before_the_reservation_it_would_delay() -> None:
 def test_a_resource_nobody_has_may_be_asked_for_in_amount_nothing() -> None:
     """A zero must not need a pool, in one slot group or several."""
     pools = pool_set(4)
-    one = SlotRequest(1, ((CPU, 1), ("example.com/none", 0)))
-    assert pools.match_now(ResourceRequest((one,)), NOW).nodes == ("n0",)
+    one = Slots(1, ((CPU, 1), ("example.com/none", 0)))
+    assert pools.match_now(make((one,)), NOW).nodes == ("n0",)
     pools = pool_set(4)
-    assert pools.match_now(ResourceRequest((one, one)), NOW).nodes == ("n0", "n0")
+    assert pools.match_now(make((one, one)), NOW).nodes == ("n0", "n0")
 
 
 # --- why never ---------------------------------------------------------------------------------
 
 
-def reason(pools: SharesMatcher, asked: ResourceRequest) -> str:
+def reason(pools: SharesMatcher, asked: Jobspec) -> str:
     """The sentence for a request that is indeed impossible."""
     assert not pools.is_satisfiable(asked)
     return why_never(pools, asked)
@@ -163,11 +159,11 @@ REASONS = {
         "needs 2 nvidia.com/gpu on one node; no node that may be used has any",
     ),
     "the largest among those the selector allows": (
-        request(cpu=40_000, constraint=NodeConstraint(selector=((RACK, "a"),))),
+        request(cpu=40_000, constraint=demand(selector=((RACK, "a"),))),
         "needs 40 cpu on one node; the largest has 32",
     ),
     "a selector that allows none": (
-        request(cpu=1, constraint=NodeConstraint(selector=((RACK, "z"),))),
+        request(cpu=1, constraint=demand(selector=((RACK, "z"),))),
         "no node is allowed by the node selector or affinity (rack=z)",
     ),
     "each is there, but never together": (
@@ -194,7 +190,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("case", REASONS.values(), ids=REASONS.keys())
-def test_why_never(case: tuple[ResourceRequest, str]) -> None:
+def test_why_never(case: tuple[Jobspec, str]) -> None:
     """The sentence names the resource, the need and the largest there is."""
     asked, expected = case
     assert reason(racks(), asked).startswith(expected)
@@ -208,7 +204,7 @@ def test_why_never_without_nodes() -> None:
 def test_several_groups_that_fit_alone_but_not_together() -> None:
     """Each group has room by itself: the sentence must not claim that there is enough."""
     pools = pool_set(4)
-    asked = ResourceRequest((SlotRequest(1, ((CPU, 4),)), SlotRequest(1, ((CPU, 3),))))
+    asked = make((Slots(1, ((CPU, 4),)), Slots(1, ((CPU, 3),))))
     assert reason(pools, asked) == (
         "needs 1 slots of 0.004 cpu and 1 slots of 0.003 cpu;"
         " each alone fits the empty cluster, but not all together"
@@ -237,11 +233,9 @@ def test_each_policy_has_its_choice(policy: str, expected: list[str]) -> None:
     pools = SharesMatcher(MatchPolicy.HINODE)
     for name in ("n0", "n1", "n2"):
         pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})
-    one = ResourceRequest(
-        (SlotRequest(1, (("cpu", 2000),), NodeConstraint((("metadata.name", "n0"),))),)
-    )
+    one = make((Slots(1, (("cpu", 2000),), demand((("metadata.name", "n0"),))),))
     pools.book("x", pools.match_now(one, 0))
-    request = ResourceRequest((SlotRequest(3, (("cpu", 2000),)),), match_policy=MatchPolicy(policy))
+    request = make((Slots(3, (("cpu", 2000),)),), match_policy=MatchPolicy(policy))
     if policy == "lonode":
         pools.cancel("x")
 
@@ -253,11 +247,11 @@ def test_a_policy_that_takes_nodes_whole_shares_none() -> None:
     pools = SharesMatcher()
     for name in ("n0", "n1"):
         pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})
-    pools.book("x", pools.match_now(ResourceRequest((SlotRequest(1, (("cpu", 1000),)),)), 0))
-    whole = ResourceRequest((SlotRequest(1, (("cpu", 1000),)),), match_policy=MatchPolicy.LONODEX)
+    pools.book("x", pools.match_now(make((Slots(1, (("cpu", 1000),)),)), 0))
+    whole = make((Slots(1, (("cpu", 1000),)),), match_policy=MatchPolicy.LONODEX)
     placement = pools.match_now(whole, 0)
     pools.book("y", placement)
 
     assert placement.nodes == ("n1",)
     with pytest.raises(InsufficientResources):
-        pools.match_now(ResourceRequest((SlotRequest(4, (("cpu", 1000),)),)), 0)
+        pools.match_now(make((Slots(4, (("cpu", 1000),)),)), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.fluxjob.request import CPU, ResourceRequest
+from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, Others
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.waiting import (
@@ -15,6 +15,7 @@ from fluxqueue.graph.tell.waiting import (
     why_no_plan,
     write_time,
 )
+from fluxqueue.jobspec import Jobspec
 from tests.support.pool_model import RACK, node, placement, request
 
 NOON = 1_700_049_600
@@ -116,7 +117,7 @@ def _others(permanent: int = 0) -> SharesMatcher:
         (racks(), request(4, cpu=4), None),
     ],
 )
-def test_why_no_plan(pools: SharesMatcher, asked: ResourceRequest, expected: str | None) -> None:
+def test_why_no_plan(pools: SharesMatcher, asked: Jobspec, expected: str | None) -> None:
     """Down, taken by others, or only by our own."""
     assert pools.is_satisfiable(asked)
     assert why_no_plan(pools, asked) == expected

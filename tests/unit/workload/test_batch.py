@@ -50,7 +50,9 @@ def test_a_request_has_one_slot_per_pod() -> None:
 
 
 def test_a_batch_job_of_size_zero_asks_for_nothing() -> None:
-    assert batch.to_request(batch_job(parallelism=0)).resources == ()
+    request = batch.to_request(batch_job(parallelism=0))
+    assert request.size == 0
+    assert draw(request) == "task[0]{cpu=1000 pods=1}", "what it takes if it is scaled up"
 
 
 @pytest.mark.parametrize(
