@@ -41,7 +41,7 @@ GROUP BY node
 """
 
 _SLOTS = """
-SELECT a.uid, a.starts_at, a.until, a.is_exclusive, s.node, s.resources
+SELECT a.uid, a.starts_at, a.until, a.is_exclusive, a.held, s.node, s.resources
 FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
 WHERE a.is_live AND s.state <> 'returned'
   AND (CAST(:uids AS text[]) IS NULL OR a.uid = ANY(CAST(:uids AS text[])))
@@ -121,17 +121,19 @@ async def _book(tx: Transaction, ledger: ShareLedger, uids: Sequence[str] | None
         resources = tuple(sorted((k, int(v)) for k, v in row["resources"].items()))
         slots.setdefault(row["uid"], []).append(PlacedSlot(row["node"], resources))
         terms[row["uid"]] = row
-    for uid, placed in slots.items():
-        until = terms[uid]["until"]
-        ledger.book(
+    ledger.book_all(
+        (
             uid,
             Placement(
                 slots=tuple(placed),
                 starts_at=terms[uid]["starts_at"],
-                until=FOREVER if until is None else until,
+                until=FOREVER if terms[uid]["until"] is None else terms[uid]["until"],
                 is_exclusive=terms[uid]["is_exclusive"],
+                held=tuple(terms[uid]["held"]),
             ),
         )
+        for uid, placed in slots.items()
+    )
 
 
 async def lacking(tx: Transaction) -> list[Lack]:
@@ -227,15 +229,16 @@ async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], t
             "starts_at": placement.starts_at,
             "until": None if placement.until >= FOREVER else placement.until,
             "is_exclusive": placement.is_exclusive,
+            "held": list(placement.held),
         }
         for uid, placement in stored.items()
     ]
     ids = await tx.fetch(
         """
-        INSERT INTO allocations (uid, term, starts_at, until, is_exclusive)
-        SELECT uid, CAST(:term AS bigint), starts_at, until, is_exclusive
+        INSERT INTO allocations (uid, term, starts_at, until, is_exclusive, held)
+        SELECT uid, CAST(:term AS bigint), starts_at, until, is_exclusive, held
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, starts_at bigint, until bigint, is_exclusive bool)
+            uid text, starts_at bigint, until bigint, is_exclusive bool, held text[])
         RETURNING id, uid
         """,
         term=term,

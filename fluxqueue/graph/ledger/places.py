@@ -142,6 +142,12 @@ class Places:
         counted = np.bincount(self.ids + 1, weights=values, minlength=len(self.paths) + 1)
         return counted[1:].astype(np.int64)
 
+    def add_at(self, sums: Vector, rows: Vector, changes: Vector) -> None:
+        """Correct ``sums`` for changes of some rows."""
+        ids = self.ids[rows]
+        known = ids != NOWHERE
+        np.add.at(sums, ids[known], changes[known])
+
 
 class Topology:
     """The places of every level that was asked for."""

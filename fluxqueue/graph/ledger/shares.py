@@ -11,7 +11,7 @@ again. Changed by the matcher's verbs and by whoever loads the rows; pure.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -203,6 +203,31 @@ class ShareLedger:
             self.cancel(key)
         self._live[key] = Live([], placement.until)
         self._book(key, placement)
+
+    def book_all(self, given: Iterable[tuple[str, Placement]]) -> None:
+        """Book many live allocations at once, as at a restart."""
+        rows: list[Vector] = []
+        takes: list[Matrix] = []
+        for key, placement in given:
+            self.cancel(key)
+            hold = self.compile(placement)
+            self._live[key] = Live([(self.ends.add(hold), hold)], placement.until)
+            for row in hold.rows.tolist():
+                self._keys_on[row][key] = 1
+            rows.append(hold.rows)
+            takes.append(hold.takes)
+        if not rows:
+            return
+        width = len(self.columns)
+        index = np.concatenate(rows)
+        every = np.concatenate(
+            takes if takes[0].shape[1] == width else [widen(one, width) for one in takes]
+        )
+        np.subtract.at(self.now.free, index, every)
+        self.version += 1
+        self.now.forget()
+        if len(self.plan.rows):
+            self._plan_again()
 
     def extend(self, key: str, placement: Placement) -> None:
         """Book further slots under ``key``, beside what is booked there."""

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fluxqueue.graph.ledger.places import Places
 from fluxqueue.graph.store import FULL_SHARE
 
 Matrix: TypeAlias = npt.NDArray[np.int64]
@@ -87,13 +88,21 @@ def emptiness(free: Matrix, capacity: Matrix) -> Vector:
 
 
 class Emptiness(Follower):
-    """How empty the usable nodes are, by row."""
+    """How empty the usable nodes are, by row; and the places that they stand in."""
 
-    __slots__ = ("values",)
+    __slots__ = ("_sums", "values")
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self.values: Vector = np.zeros(0, dtype=np.int64)
+        self._sums: dict[Places, tuple[int, Vector]] = {}
+
+    def sums(self, places: Places) -> Vector:
+        """How empty each place is; not to be changed."""
+        known = self._sums.get(places)
+        if known is None or known[0] != places.version:
+            known = self._sums[places] = places.version, places.sums(self.values)
+        return known[1]
 
     def of(self, rows: Vector, free: Matrix) -> Vector:
         """The same for ``rows`` with ``free`` in place of what the table says."""
@@ -101,8 +110,13 @@ class Emptiness(Follower):
 
     def _count_all(self) -> None:
         table = self.table
+        self._sums.clear()
         self.values = np.where(table.usable, emptiness(table.free, table.capacity), 0)
 
     def _correct(self, rows: list[int]) -> None:
         index = np.array(rows, dtype=np.int64)
-        self.values[index] = self.of(index, self.table.free[index])
+        new = self.of(index, self.table.free[index])
+        for places, (version, sums) in self._sums.items():
+            if version == places.version:
+                places.add_at(sums, index, new - self.values[index])
+        self.values[index] = new

@@ -125,6 +125,14 @@ class Ask:
         return (*self.preferred, self.parts)
 
 
+def groups(parts: Sequence[Part]) -> Iterator[Group]:
+    """All levels that are asked for, the lowest of each chain first."""
+    for part in parts:
+        if isinstance(part, Group):
+            yield from groups(part.below)
+            yield part
+
+
 def _leaves(parts: Sequence[Part], times: int) -> Iterator[tuple[int, Leaf]]:
     for part in parts:
         if isinstance(part, Leaf):

@@ -6,7 +6,6 @@ have less or more room than now (``Patch``). Hot path: arrays by hand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -138,7 +137,7 @@ class Offer(Follower):
             keys[index] = np.where(new > 0, self.keys_on(order, index, free), NEVER)
         for (places, is_distinct), (version, sums) in self._sums.items():
             if version == places.version:
-                _add_at(sums, places.ids[index], more if is_distinct else new - old)
+                places.add_at(sums, index, more if is_distinct else new - old)
 
     # --- what is derived -------------------------------------------------------------------------
 
@@ -189,11 +188,6 @@ class Offer(Follower):
         )
 
 
-def _add_at(sums: Vector, ids: Vector, changes: Vector) -> None:
-    known = ids != NOWHERE
-    np.add.at(sums, ids[known], changes[known])
-
-
 class View:
     """An offer during a window. Without a patch it is the offer itself."""
 
@@ -223,7 +217,7 @@ class View:
         if is_distinct:
             new, old = np.minimum(new, 1), np.minimum(old, 1)
         sums = sums.copy()
-        _add_at(sums, places.ids[self._rows], new - old)
+        places.add_at(sums, self._rows, new - old)
         return sums
 
     def keys(self, order: int) -> Vector:
@@ -243,13 +237,12 @@ class PlaceScores:
     def __init__(self, values: Emptiness) -> None:
         self._values = values
 
-    def of(self, places: Places, numbers: Sequence[int] | Vector, patch: Patch | None) -> Vector:
+    def of(self, places: Places, numbers: Vector, patch: Patch | None) -> Vector:
         """The emptiness of some places (by number) during the window of ``patch``."""
         self._values.follow()
-        values = self._values.values
+        sums = self._values.sums(places)
         if patch is not None and len(patch.rows):
-            values = values.copy()
-            values[patch.rows] = self._values.of(patch.rows, patch.free)
-        return np.array(
-            [int(values[places.members(int(place))].sum()) for place in numbers], dtype=np.int64
-        )
+            sums = sums.copy()
+            fresh = self._values.of(patch.rows, patch.free)
+            places.add_at(sums, patch.rows, fresh - self._values.values[patch.rows])
+        return sums[numbers]

@@ -20,7 +20,7 @@ from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.shares import Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Emptiness, Mask, Matrix, Table
-from fluxqueue.graph.match.ask import Ask, Group, Leaf, Part, SlotKind, compile_ask
+from fluxqueue.graph.match.ask import Ask, Group, Leaf, Part, SlotKind, compile_ask, groups
 from fluxqueue.graph.match.choose import Choice, Chosen
 from fluxqueue.graph.match.filling import fill
 from fluxqueue.graph.match.later import Steps, Wanted, first_possible
@@ -180,6 +180,15 @@ class SharesMatcher(ShareLedger):
         if not there:
             return np.ones(len(self.names), dtype=np.bool_)
         return np.isin(places.ids, list(there))
+
+    def held_around(self, ask: Ask, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Nodes of the exclusive places in which ``nodes`` stand."""
+        held: set[int] = set()
+        for group in groups(ask.parts):
+            if group.is_exclusive:
+                is_in = self._in_places_of(group.level, nodes)
+                held.update(np.flatnonzero(is_in & self.masks.present()).tolist())
+        return tuple(self.names[row] for row in sorted(held))
 
     def places_with(self, ask: Ask, group: Group) -> tuple[int, int]:
         """How many places of a level hold what each must on the empty cluster, of how many."""
@@ -371,4 +380,5 @@ def placement_on(
     ]
     slots = tuple(PlacedSlot(*pair) for pair in zip(nodes, needs, strict=True))
     placement = Placement(slots, starts_at, end_of(ask, starts_at))
-    return replace(placement, is_exclusive=matcher.is_exclusive(ask))
+    held = matcher.held_around(ask, nodes)
+    return replace(placement, is_exclusive=matcher.is_exclusive(ask), held=held)

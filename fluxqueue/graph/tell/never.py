@@ -12,9 +12,9 @@ import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import Operator, describe, describe_amount
-from fluxqueue.graph.match.ask import Ask, Group, Leaf
+from fluxqueue.graph.match.ask import Ask, Group, Leaf, groups
 from fluxqueue.graph.match.shares_matcher import SharesMatcher, describe_ask
-from fluxqueue.graph.tell.words import contents, groups, only_level, several
+from fluxqueue.graph.tell.words import contents, only_level, several
 from fluxqueue.jobspec.constraint import Constraint
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import Jobspec
@@ -61,7 +61,7 @@ def _all_units(matcher: SharesMatcher, ask: Ask) -> str:
         room = int(np.count_nonzero(counts) if leaf.is_distinct else counts.sum())
         if room < times * leaf.count:
             return _too_few(leaf, times * leaf.count, room)
-    for group in groups(ask):
+    for group in groups(ask.parts):
         reason = _level(matcher, ask, group)
         if reason is not None:
             return reason

@@ -5,7 +5,7 @@ Shared by ``never`` and ``waiting``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.graph.match.ask import Ask, Group, Leaf, Part
@@ -40,18 +40,6 @@ def contents(parts: Sequence[Part]) -> str:
         else f"{several(part.level, part.count)} with {contents(part.below)}"
         for part in parts
     )
-
-
-def groups(ask: Ask) -> Iterator[Group]:
-    """All levels that are asked for, the lowest of each chain first."""
-    yield from _groups(ask.parts)
-
-
-def _groups(parts: Sequence[Part]) -> Iterator[Group]:
-    for part in parts:
-        if isinstance(part, Group):
-            yield from _groups(part.below)
-            yield part
 
 
 def only_level(ask: Ask) -> str | None:

@@ -96,6 +96,20 @@ async def test_beyond_the_depth_impossible_is_found_too(rows: Rows) -> None:
     assert (await rows.states())["last"] == "Allocated"
 
 
+async def test_a_rack_held_whole_is_held_whole_after_a_restart(rows: Rows) -> None:
+    """Its nodes without a slot are nobody else's, as long as the allocation lives."""
+    await rows.see(workload("a"), workload("b"))
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
+    await rows.begin_term()
+    job = PendingJob("a", 1, 0, request(cpu=1))
+    got = replace(placement(("n0", {CPU: 1})), held=("n0", "n1"))
+    async with rows.database.begin() as tx:
+        await store_decisions(tx, Decisions(allocated=[(job, got)]), term=rows.term)
+    again = await rebuilt(rows)
+    assert again.now.free[[again.rows["n0"], again.rows["n1"]], 0].tolist() == [0, 0]
+    await rows.check()
+
+
 async def test_a_job_that_ended_meanwhile_gets_nothing(rows: Rows) -> None:
     """Decided on an older snapshot: no allocation, no reservation, no state for what has ended."""
     await rows.see(workload("a"), workload("b"), workload("c"))
