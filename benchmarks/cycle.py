@@ -15,7 +15,7 @@ from statistics import median
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import CPU, MEMORY, PODS, ResourceRequest, SlotRequest
+from fluxqueue.fluxjob.request import CPU, MEMORY, PODS
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_policy import POLICIES
@@ -47,15 +47,15 @@ def cluster(size: int, policy: str = "lonode") -> SharesMatcher:
     return matcher
 
 
-def request(cpu: int = 8000, *, count: int = 1, duration_s: int = 3600) -> ResourceRequest:
-    """Equal slots."""
-    slot = SlotRequest(count, ((CPU, cpu), (MEMORY, GI), (PODS, 1)))
-    return ResourceRequest((slot,), duration_s)
-
-
 def some(kind: str, count: int, *below: Resource) -> Resource:
     """A vertex of a request."""
     return Resource(kind, Count(count, count), below, label=kind)
+
+
+def request(cpu: int = 8000, *, count: int = 1, duration_s: int = 3600) -> Jobspec:
+    """Equal slots."""
+    pools = some(CPU, cpu), some(MEMORY, GI), some(PODS, 1)
+    return Jobspec(1, (some("slot", count, *pools),), duration_s=duration_s)
 
 
 SLOT = some("slot", 2, some(CPU, 8000), some(MEMORY, GI), some(PODS, 1))
@@ -82,9 +82,7 @@ def one_slot(clock: Clock, size: int, goal_ms: str) -> None:
         row(f"{size:,} nodes, `{policy}`: one slot, p50", _ms(times), goal_ms)
 
 
-def fill(
-    clock: Clock, matcher: SharesMatcher, asked: ResourceRequest | Jobspec, count: int
-) -> list[float]:
+def fill(clock: Clock, matcher: SharesMatcher, asked: Jobspec, count: int) -> list[float]:
     """Seconds of each of ``count`` matches; what is found is booked."""
     times = []
     for number in range(count):
@@ -134,7 +132,7 @@ def levels(clock: Clock) -> None:
         row(f"10,000 nodes, failing: {title}, p50", _ms(times), "<= 0.05 ms")
 
 
-def _fails(matcher: SharesMatcher, asked: ResourceRequest | Jobspec) -> None:
+def _fails(matcher: SharesMatcher, asked: Jobspec) -> None:
     try:
         matcher.match_now(asked, 0)
     except InsufficientResources:

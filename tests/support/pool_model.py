@@ -45,23 +45,6 @@ def node(
     return NodeFact(name, f"uid-{name}", capacity, labels, taints, is_up=is_up)
 
 
-def admits(fact: NodeFact, constraint: NodeConstraint) -> bool:
-    """Tell whether ``constraint`` lets a slot go to this node (readiness apart)."""
-    labels = {**fact.labels, NAME_KEY: fact.name}
-    if any(labels.get(key) != value for key, value in constraint.selector):
-        return False
-    if constraint.terms and not any(
-        term and all(requirement.is_met_by(labels) for requirement in term)
-        for term in constraint.terms
-    ):
-        return False
-    return all(
-        any(toleration.tolerates(taint) for toleration in constraint.tolerations)
-        for taint in fact.taints
-        if taint.repels
-    )
-
-
 def request(
     count: int = 1,
     *,

@@ -45,11 +45,7 @@ class NodeMasks:
         self.facts[row] = fact
         self._present[row] = True
         self._usable[row] = fact.is_up and fact.is_schedulable
-        if old is None or (old.name, old.labels, old.taints) != (
-            fact.name,
-            fact.labels,
-            fact.taints,
-        ):
+        if old is None or _what_is_asked(old) != _what_is_asked(fact):
             for demand, mask in self._matching.items():
                 mask[row] = demand.admits(fact)
 
@@ -81,3 +77,8 @@ class NodeMasks:
         else:
             self._matching.move_to_end(demand)
         return mask
+
+
+def _what_is_asked(fact: NodeFact) -> tuple[object, ...]:
+    """What demands look at."""
+    return fact.name, fact.labels, fact.taints, fact.numa_zones

@@ -1,7 +1,7 @@
 """A jobspec as the table of shares reads it: levels, then nodes or slots, then what a slot takes.
 
-``compile_ask`` says no (None) to what the table has no answer for: counts that are not fixed, pools
-taken whole, vertices below a node. Those requests take the walk. Pure.
+What the table has no answer for (counts that are not fixed, pools taken whole, vertices below a
+node) has a ``problem`` and never fits. Pure.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Ask:
     """A whole request. ``duration_s`` None is unlimited; ``policy`` None is the matcher's.
 
     ``preferred`` are narrower forms of it, to be tried first: all below one vertex of a level.
-    ``grown`` is what it would be with a slot at least: how work of no slots grows.
+    ``grown`` is what it would be with a slot at least: how work of no slots grows. ``problem`` says
+    in words what the table has no answer for.
     """
 
     parts: tuple[Part, ...]
@@ -96,11 +97,12 @@ class Ask:
     is_exclusive: bool
     preferred: tuple[tuple[Part, ...], ...] = ()
     grown: tuple[Part, ...] = ()
+    problem: str = ""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        of = self.parts, self.duration_s, self.policy, self.is_exclusive, self.preferred
-        object.__setattr__(self, "_hash", hash(of))
+        of = self.parts, self.duration_s, self.policy, self.is_exclusive, self.problem
+        object.__setattr__(self, "_hash", hash((*of, self.preferred)))
 
     def __hash__(self) -> int:
         """Reckoned once: what is remembered goes by it in every match."""
@@ -145,8 +147,8 @@ class _Unanswerable(Exception):
     """The table has no answer for this."""
 
 
-def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask | None:
-    """Read ``jobspec`` for the table; None where only the walk can answer it.
+def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
+    """Read ``jobspec`` for the table.
 
     ``levels`` are the names of the cluster's levels, top first.
 
@@ -155,8 +157,8 @@ def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask | None:
     try:
         *preferred, parts = (_parts(one.resources, one) for one in relaxations(jobspec, levels))
         grown = parts or _parts(tuple(map(_one_at_least, jobspec.resources)), jobspec)
-    except _Unanswerable:
-        return None
+    except _Unanswerable as problem:
+        return Ask((), None, policy, is_exclusive=False, problem=str(problem))
     return Ask(
         parts=parts,
         duration_s=math.ceil(jobspec.duration_s) or None,
@@ -188,7 +190,7 @@ def _parts(resources: Sequence[Resource], jobspec: Jobspec) -> tuple[Part, ...]:
             if leaf.kinds:
                 found.append(leaf)
         elif not resource.with_:
-            raise _Unanswerable
+            raise _Unanswerable(f"{resource.type} outside of a slot")
         else:
             below = _parts(resource.with_, jobspec)
             if below:
@@ -208,12 +210,12 @@ def _slots(slot: Resource, count: int, jobspec: Jobspec) -> Leaf:
 
 def _nodes(node: Resource, count: int, jobspec: Jobspec) -> Leaf:
     if not node.with_ or not all(one.is_slot for one in node.with_):
-        raise _Unanswerable
+        raise _Unanswerable("a node that holds anything but slots")
     slots = [slot for slot in node.with_ if _fixed(slot)]
     kinds = tuple(SlotKind(s.label, _fixed(s), _pools(s.with_)) for s in slots)
     demands = {jobspec.where_of(kind.label) for kind in kinds}
     if len(demands) > 1:
-        raise _Unanswerable
+        raise _Unanswerable("slots on one node with different constraints")
     where = demands.pop() if demands else jobspec.where
     return Leaf(count, kinds, where, is_distinct=True, is_whole=node.is_exclusive is True)
 
@@ -222,12 +224,12 @@ def _pools(resources: Sequence[Resource]) -> Needs:
     total: dict[str, int] = {}
     for one in resources:
         if one.with_ or one.is_slot or one.is_exclusive is True:
-            raise _Unanswerable
+            raise _Unanswerable(f"{one.type} in a slot that is taken whole or holds something")
         total[one.type] = total.get(one.type, 0) + _fixed(one)
     return tuple(sorted(total.items()))
 
 
 def _fixed(resource: Resource) -> int:
     if resource.count.minimum != resource.count.maximum:
-        raise _Unanswerable
+        raise _Unanswerable(f"a number of {resource.type} that is not fixed")
     return resource.count.minimum

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fluxqueue.errors import InsufficientResources, InvalidJobspec
+from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
@@ -203,19 +203,11 @@ class SharesMatcher(ShareLedger):
     # --- requests --------------------------------------------------------------------------------
 
     def ask(self, request: Jobspec) -> Ask:
-        """The request as the table reads it; remembered as long as the object is in use.
-
-        Raises
-        ------
-        InvalidJobspec
-            The table has no answer for it.
-        """
+        """The request as the table reads it; remembered as long as the object is in use."""
         known = self._asks.get(id(request))
         if known is not None:
             return known[1]
         ask = compile_ask(request, [level.name for level in self.topology.levels])
-        if ask is None:
-            raise InvalidJobspec("is not made of levels, nodes and slots of shares")
         if len(self._asks) >= ASKS_MAX:
             self._asks.clear()
         self._asks[id(request)] = request, ask
@@ -258,6 +250,8 @@ class SharesMatcher(ShareLedger):
     def _choose(
         self, ask: Ask, table: Table, scores: PlaceScores, patch: Patch | None
     ) -> tuple[list[Chosen], set[int]] | None:
+        if ask.problem:
+            return None
         for parts in ask.alternatives():
             choice = self._choice(ask, table, scores, patch)
             chosen = choice.choose(parts)
@@ -354,7 +348,8 @@ def why_busy(ask: Ask) -> str:
     The sentence depends on the request alone, so that a long queue is not rewritten row by row
     whenever something starts or ends.
     """
-    return f"waits for {describe_ask(ask)}".replace(" 1 slots", " 1 slot")
+    what = ask.problem or describe_ask(ask)
+    return f"waits for {what}".replace(" 1 slots", " 1 slot")
 
 
 def describe_ask(ask: Ask) -> str:

@@ -26,6 +26,8 @@ def why_never(matcher: SharesMatcher, request: Jobspec) -> str:
     if not present.any():
         return "the cluster has no nodes"
     ask = matcher.ask(request)
+    if ask.problem:
+        return f"asks for {ask.problem}, which cannot be placed"
     for _, leaf in ask.leaves():
         reason = _one_unit(matcher, leaf)
         if reason is not None:

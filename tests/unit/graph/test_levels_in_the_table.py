@@ -176,6 +176,10 @@ def test_a_rack_is_promised_when_it_gets_free() -> None:
         (job(some("node", 4, slot(5))), "needs 5 cpu on one node; the largest has 4"),
         (job(some("zone", 3, some("rack", 2, slot(1)))), "2 zones of 2 have"),
         (job(some("block", 1, slot(1))), "none is so large"),
+        (
+            job(Resource("node", Count(1, 4), (slot(1),))),
+            "asks for a number of node that is not fixed, which cannot be placed",
+        ),
     ],
 )
 def test_why_never_says_it_level_by_level(asked: Jobspec, expected: str) -> None:
