@@ -29,6 +29,7 @@ from fluxqueue.db.life.waiting import (
     set_pending_again,
     unsatisfiable,
 )
+from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Use
@@ -68,6 +69,7 @@ class Matcher:
         settings = context.settings
         self._policy = queue_policy(settings.queue_policy, queue_depth=settings.queue_depth)
         self._match_policy = settings.match_policy
+        self._levels = parse_levels(settings.levels)
         self._matcher: SharesMatcher | None = None
         self._answers: dict[Jobspec, str | None] = {}
         self._rules: dict[str, QueueRules] = {}
@@ -159,7 +161,7 @@ class Matcher:
         """Take in what has changed; rules are read when a queue has."""
         matcher = self._matcher
         if matcher is None:
-            matcher = SharesMatcher(self._match_policy)
+            matcher = SharesMatcher(self._match_policy, self._levels)
             changes = await load_graph(tx, matcher)
             self._rules = await read_rules(tx)
             await self._plans.load(tx, matcher, self._context.clock.now_s())

@@ -159,7 +159,7 @@ async def test_limits_on_what_runs_name_value_and_use(rows: Rows) -> None:
     users = ("alice", "alice", "alice", "bob", "bob", "carol")
     await rows.see(
         *(
-            job(f"j{n}", "q", request(cpu=n < 3 or 2, duration_s=60), user_name=user)
+            job(f"j{n}", "q", request(cpu=1 if n < 3 else 2, duration_s=60), user_name=user)
             for n, user in enumerate(users)
         )
     )

@@ -61,12 +61,6 @@ def test_a_gpu_is_of_the_kind_that_the_pod_asks_for(own: dict[str, str], expecte
     assert f"{expected}=2" in draw(request)
 
 
-def test_a_pool_may_be_taken_whole() -> None:
-    """All gpus of a node, for instance."""
-    request = _request(_slot(2, CORE, {"type": "gpu", "count": 1, "exclusive": True}))
-    assert draw(request) == "default[2]{cpu=4000 nvidia.com/gpu=1! pods=1}"
-
-
 POOLS = "{cpu=4000 pods=1}"
 
 
@@ -230,7 +224,7 @@ def _system(**system: Any) -> dict[str, Any]:
         ([_slot(2, {"type": "core", "count": 0})], "with[0].count", "at least 1"),
         ([_slot(2, {**CORE, "with": [CORE]})], "with[0].with", "nothing inside"),
         ([_slot(2, CORE, CORE)], "with[1].type", "stands twice"),
-        ([_slot(2, {**CORE, "exclusive": False})], "with[0].exclusive", "its pod's alone"),
+        ([_slot(2, {**CORE, "exclusive": True})], "with[0].exclusive", "its pod's alone"),
         ([_slot(3)], "", "3 slots and the workload runs 2 pods"),
         (_system(constraints={"or": [{"ranks": ["0"]}]}), "constraints.or[0].ranks", "hostlist"),
         (_system(fluxqueue={"tolerations": [{"operator": "Exists"}]}), "tolerations", "the pod's"),
