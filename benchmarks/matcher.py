@@ -18,6 +18,7 @@ from functools import partial
 from time import perf_counter, process_time
 from typing import Any
 
+from benchmarks import cycle
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.formats.grug import read_grug
@@ -297,6 +298,8 @@ def main() -> None:
         emit_jgf(options.graph)
     elif options.step == "bulk":
         bench_bulk()
+    elif options.step == "shares":
+        cycle.run(Clock.read, options.graph)
     else:
         _run_all(options)
 
@@ -306,6 +309,11 @@ def _run_all(options: argparse.Namespace) -> None:
     print(
         f"# The graph matcher\n\n{'Processor' if clock else 'Wall'} time; goals: docs/matcher.md."
     )
+    print(
+        "\n## The cycle's table of shares\n\n| what | measured | goal |\n|---|---|---|", flush=True
+    )
+    for step in cycle.STEPS:
+        _child("shares", step, *clock)
     for name in GRAPHS:
         _child(
             "graph", name, "--seconds", str(options.seconds), "--policies", options.policies, *clock

@@ -26,8 +26,10 @@ from fluxqueue.db import leadership, migrate
 from fluxqueue.db.database import Database
 from fluxqueue.db.life.observations import WorkloadSeen, save_foreign, save_nodes, save_workloads
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
-from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest, SlotRequest
-from fluxqueue.graph.pools.pool_set import PoolSet
+from fluxqueue.fluxjob.request import CPU, MEMORY
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec, render
+from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle
@@ -68,10 +70,9 @@ class Line:
         return f"{self.what:<58} {self.value:>10.1f} {self.unit:<12} {sign} {self.goal:g} {verdict}"
 
 
-def request(cpu_m: int, *, count: int = 1, duration_s: int | None = 3600) -> ResourceRequest:
+def request(cpu_m: int, *, count: int = 1, duration_s: int | None = 3600) -> Jobspec:
     """A request of equal slots."""
-    slot = SlotRequest(count, ((CPU, cpu_m), (MEMORY, GI)))
-    return ResourceRequest((slot,), duration_s)
+    return equal_slots(count, {CPU: cpu_m, MEMORY: GI}, duration_s=duration_s)
 
 
 def node(number: int) -> NodeFact:
@@ -86,7 +87,7 @@ def foreign(number: int) -> ForeignPod:
     return ForeignPod(f"foreign-{number}", "other", f"x-{number}", node(number).name, {CPU: 1000})
 
 
-def seen(number: int, asked: ResourceRequest, priority: int) -> WorkloadSeen:
+def seen(number: int, asked: Jobspec, priority: int) -> WorkloadSeen:
     """A BatchJob as the controller sees it."""
     uid = f"{number:08x}-bench"
     return WorkloadSeen(
@@ -100,9 +101,9 @@ def seen(number: int, asked: ResourceRequest, priority: int) -> WorkloadSeen:
         queue="default",
         priority=priority,
         held_by=None,
-        request=asked.to_json(),
+        request=render(asked),
         size=asked.size,
-        duration_s=asked.duration_s,
+        duration_s=int(asked.duration_s) or None,
         begin_at_s=None,
         depends_on=(),
         ignored=[],
@@ -129,7 +130,7 @@ class Bench:
         return Matcher(self.context, await leadership.seize(self.database, ROLE, "bench"))
 
     async def submit(
-        self, asked: Sequence[ResourceRequest], *, priority: int = 0
+        self, asked: Sequence[Jobspec], *, priority: int = 0
     ) -> list[tuple[int, float]]:
         """Submit in batches as the observer does; give the size and the time (s) of each."""
         batches = []
@@ -211,7 +212,7 @@ async def idle_cycle(matcher: Matcher) -> float:
 
 def reservations(nodes: int, running: int, reserved: int) -> Line:
     """One conservative cycle in memory: ``running`` jobs with ends, ``reserved`` promises."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     pools.add_rows([node(n).name for n in range(nodes)])
     for number in range(nodes):
         pools.set_node(node(number), {})
@@ -235,7 +236,7 @@ def reservations(nodes: int, running: int, reserved: int) -> Line:
 
 def forecasts(nodes: int, running: int, waiting: int, depth: int) -> list[Line]:
     """One forecast in memory: ``waiting`` in the queue, of which ``depth`` are estimated."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     pools.add_rows([node(n).name for n in range(nodes)])
     for number in range(nodes):
         pools.set_node(node(number), {})

@@ -235,6 +235,12 @@ class Settings:
             "spread",
         ),
     )
+    levels: str = _setting(
+        "region,zone,block,rack,nvlink",
+        "FLUXQUEUE_LEVELS",
+        "levels between cluster and node, top first, with their node labels: NAME=LABEL,..., or the"
+        " name of a default; none: no levels (docs/levels.md)",
+    )
     fair_share_interval_s: float = _setting(
         60.0,
         "FLUXQUEUE_FAIR_SHARE_INTERVAL_S",

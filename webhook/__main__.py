@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fluxqueue import logs
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels, parse_levels
 from fluxqueue.workload import labels
 from webhook.admit import AdmitSettings
 from webhook.server import ServerConfig, WebhookServer
@@ -24,21 +25,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until told to stop; gives the exit code."""
     options = _parse(arguments)
     logs.set_up(options.log_level, as_json=options.log_json)
+    try:
+        levels = parse_levels(options.levels, "--levels")
+    except InvalidSettings as error:
+        return _refuse(error)
     config = ServerConfig(
         cert_dir=options.cert_dir,
         host=options.host,
         port=options.port,
         drain_s=options.drain,
         admit=AdmitSettings(
-            never_managed=labels.SYSTEM_NAMESPACES | {options.own_namespace},
+            never_managed=labels.SYSTEM_NAMESPACES | {options.own_namespace}, levels=levels
         ),
     )
     try:
         asyncio.run(_serve(config))
     except InvalidSettings as error:
-        print(f"webhook: {error}", file=sys.stderr)
-        return 2
+        return _refuse(error)
     return 0
+
+
+def _refuse(error: InvalidSettings) -> int:
+    print(f"webhook: {error}", file=sys.stderr)
+    return 2
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -50,6 +59,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--own-namespace",
         default=os.environ.get("POD_NAMESPACE", labels.OWN_NAMESPACE),
         help="never managed (default: $POD_NAMESPACE)",
+    )
+    parser.add_argument(
+        "--levels",
+        default=os.environ.get("FLUXQUEUE_LEVELS") or describe_levels(DEFAULT_LEVELS),
+        help="the cluster's levels, top first: NAME=NODE-LABEL,... (default: $FLUXQUEUE_LEVELS)",
     )
     parser.add_argument(
         "--drain", type=float, default=0.0, help="seconds to answer on after SIGTERM"

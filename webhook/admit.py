@@ -14,11 +14,14 @@ from typing import Any
 import orjson
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.workload import batch, labels, pods
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.gates import admission_patch
 from fluxqueue.workload.managed import JOB, NEVER_MANAGED, POD, kind_of, why_untouched
+from fluxqueue.workload.shape import check_levels
+from fluxqueue.workload.site import Site
 
 _KINDS = {("batch", JOB), ("", POD)}
 _MAX_WARNING = 240
@@ -26,9 +29,10 @@ _MAX_WARNING = 240
 
 @dataclass(frozen=True, slots=True)
 class AdmitSettings:
-    """``never_managed`` are the namespaces of the system and our own."""
+    """``never_managed`` are the namespaces of the system and our own; ``levels`` the cluster's."""
 
     never_managed: Set[str] = NEVER_MANAGED
+    levels: Levels = DEFAULT_LEVELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +58,17 @@ def admit(review: Mapping[str, Any], settings: AdmitSettings | None = None) -> A
     uid, workload = request["uid"], request.get("object")
     kind = str((request.get("kind") or {}).get("kind", ""))
     why = _why_not_asked(request, workload)
+    settings = settings or AdmitSettings()
     if why is None:
         assert isinstance(workload, dict)
-        never_managed = (settings or AdmitSettings()).never_managed
         namespace = request.get("namespace") or ""
         why = why_untouched(
-            {**workload, "kind": kind}, namespace=namespace, never_managed=never_managed
+            {**workload, "kind": kind}, namespace=namespace, never_managed=settings.never_managed
         )
     if why is not None:
         return Answer(_respond(uid, allowed=True), "untouched", kind, why)
     assert isinstance(workload, dict)
-    return _take_in({**workload, "kind": kind}, uid, _user(request))
+    return _take_in({**workload, "kind": kind}, uid, _user(request), settings.levels)
 
 
 def _user(request: Mapping[str, Any]) -> str:
@@ -96,13 +100,14 @@ def _why_not_asked(request: Mapping[str, Any], workload: object) -> str | None:
     return None if isinstance(workload, dict) else "the request has no object"
 
 
-def _take_in(workload: Mapping[str, Any], uid: str, user: str) -> Answer:
+def _take_in(workload: Mapping[str, Any], uid: str, user: str, levels: Levels) -> Answer:
     kind = kind_of(workload)
     try:
         wishes = read_wishes(workload)
-        if wishes.jobspec is not None:
-            # Whether it fits the pods can only be said of the whole.
-            (batch if kind == JOB else pods).to_request(workload)
+        check_levels(wishes, levels)
+        if wishes.has_shape:
+            # Whether wishes and pods go together can only be said of the whole.
+            (batch if kind == JOB else pods).to_request(workload, site=Site(levels=levels))
     except InvalidInput as error:
         return Answer(_refuse(uid, workload, error), "refused", kind, str(error))
     patch = admission_patch(workload, wishes, user=user)

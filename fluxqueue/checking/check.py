@@ -14,7 +14,7 @@ from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.db.reading.snapshot import read_rows
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.workload.resources import DEFAULT_CPU_M
+from fluxqueue.workload.site import DEFAULT_CPU_M
 
 PAUSE_S = 0.5
 UNSEEN_S = 300

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.fluxjob.levels import UNKNOWN, Levels, levels_in_use, path_of
 from fluxqueue.fluxjob.request import CPU
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ COLUMNS_MAX = 20
 USED, FREE, DOWN = "#3b6ea5", "#e6edf5", "#c9c9c9"
 
 
-def draw(view: ClusterView, levels: Sequence[str], output: Path) -> None:
+def draw(view: ClusterView, levels: Levels, output: Path) -> None:
     """Draw topology and occupancy into ``output`` (its suffix names the format).
 
     Raises
@@ -38,7 +39,7 @@ def draw(view: ClusterView, levels: Sequence[str], output: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    groups = _group(view.nodes, levels)
+    groups = _group(view.nodes, levels_in_use(levels, view.nodes))
     rows = sum(math.ceil(len(group) / COLUMNS_MAX) + 1 for group in groups.values())
     width = min(COLUMNS_MAX, max(map(len, groups.values())))
     figure, axes = pyplot.subplots(figsize=(1.0 + 0.8 * width, 0.6 + 0.7 * rows))
@@ -57,10 +58,10 @@ def draw(view: ClusterView, levels: Sequence[str], output: Path) -> None:
     pyplot.close(figure)
 
 
-def _group(nodes: Sequence[NodeFact], levels: Sequence[str]) -> dict[str, list[NodeFact]]:
+def _group(nodes: Sequence[NodeFact], levels: Levels) -> dict[str, list[NodeFact]]:
     groups: dict[str, list[NodeFact]] = {}
     for node in nodes:
-        parts = [node.labels[level] for level in levels if level in node.labels]
+        parts = [place or UNKNOWN for place in path_of(levels, node.labels)]
         groups.setdefault(" / ".join(["cluster", *parts]), []).append(node)
     return dict(sorted(groups.items()))
 

@@ -7,6 +7,8 @@ Reads nodes and pods through the API server, so it needs no database; also hands
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,8 @@ import typer
 from fluxqueue.errors import InvalidSettings
 
 if TYPE_CHECKING:
+    from fluxqueue.fluxjob.levels import Levels
+    from fluxqueue.fluxjob.node import NodeFact
     from fluxqueue.graph.store import ResourceGraph
 
 PICTURES = (".svg", ".png")
@@ -29,25 +33,32 @@ def graph(
     kubeconfig: Annotated[Path | None, typer.Option(help="which cluster")] = None,
     level: Annotated[
         list[str] | None,
-        typer.Option(help="TYPE=NODE-LABEL, a level of the graph; may be repeated, top first"),
+        typer.Option(help="NAME=NODE-LABEL, in place of FLUXQUEUE_LEVELS; repeat, top first"),
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="all there is, not only the free")] = False,
+    shows_levels: Annotated[
+        bool, typer.Option("--levels", help="show the levels and how many places each has")
+    ] = False,
 ) -> None:
     """Export the cluster's graph as JGF, or draw its topology with the occupancy of each node."""
     import orjson
 
     from fluxqueue.cli.cluster_view import read_cluster
+    from fluxqueue.fluxjob.levels import parse_levels
     from fluxqueue.graph.formats.export import whole_jgf
-    from fluxqueue.graph.from_nodes import DEFAULT_LEVELS, graph_from_nodes
+    from fluxqueue.graph.from_nodes import graph_from_nodes
 
     if output is not None:
         _check_output(output)
-    levels = _levels(level) if level else DEFAULT_LEVELS
+    levels = parse_levels(",".join(level), "--level") if level else configured_levels()
     view = asyncio.run(read_cluster(kubeconfig))
+    if shows_levels:
+        typer.echo(render_levels(levels, view.nodes))
+        return
     if output is not None and output.suffix in PICTURES:
         from fluxqueue.cli.drawing import draw
 
-        draw(view, [label for _, label in levels], output)
+        draw(view, levels, output)
         typer.echo(f"wrote {output}")
         return
     nodes = view.nodes if whole else view.free_nodes()
@@ -60,6 +71,32 @@ def graph(
     typer.echo(f"wrote {output}: {len(built)} vertices")
 
 
+def configured_levels() -> Levels:
+    """The levels that the environment names, as the controller and the workers read them."""
+    from fluxqueue.fluxjob.levels import parse_levels
+    from fluxqueue.settings import Settings
+
+    return parse_levels(Settings.from_env(os.environ).levels)
+
+
+def render_levels(levels: Levels, nodes: Sequence[NodeFact]) -> str:
+    """A table of the levels, top first; ``fluxqueue/within`` takes a name or a label of it."""
+    from fluxqueue.fluxjob.tree import count_levels
+
+    rows = [("LEVEL", "PLACES", "NODES", "UNKNOWN", "LABELS")]
+    for one in count_levels(levels, nodes):
+        labels = ", ".join(one.level.labels)
+        counts = (str(one.places), str(one.nodes), str(one.unknown))
+        rows.append((one.level.name, *counts, labels))
+    ready = sum(node.is_up and node.is_schedulable for node in nodes)
+    rows.append(("node", str(len(nodes)), str(ready), "0", "kubernetes.io/hostname"))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "   ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[4]])
+        for row in rows
+    )
+
+
 def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
     """The graph of what is free now in the cluster that kubectl would use; with ``takes_shares``
     one consumable pool per resource (``cpu`` in millicores), what is used being used by others."""
@@ -68,8 +105,11 @@ def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
 
     view = asyncio.run(read_cluster(None))
     if takes_shares:
-        return graph_from_nodes(view.nodes, takes_shares=True, foreign=view.used)
-    return graph_from_nodes(view.free_nodes(), memory_granule_bytes=MEMORY_GRANULE_BYTES)
+        levels = configured_levels()
+        return graph_from_nodes(view.nodes, levels=levels, takes_shares=True, foreign=view.used)
+    return graph_from_nodes(
+        view.free_nodes(), levels=configured_levels(), memory_granule_bytes=MEMORY_GRANULE_BYTES
+    )
 
 
 def _check_output(output: Path) -> None:
@@ -82,13 +122,3 @@ def _check_output(output: Path) -> None:
         )
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise InvalidSettings("cannot be written: no such folder, or a folder", where=str(output))
-
-
-def _levels(given: list[str]) -> tuple[tuple[str, str], ...]:
-    pairs = [text.partition("=") for text in given]
-    for text, (kind, _, label) in zip(given, pairs, strict=True):
-        if not kind or not label:
-            raise InvalidSettings(
-                f"{text!r} is no level", where="--level", value=text, hint="zone=my.org/zone"
-            )
-    return tuple((kind, label) for kind, _, label in pairs)

@@ -201,6 +201,7 @@ class Stack:
             LOOPBACK if host == LOOPBACK else "0.0.0.0",  # noqa: S104  asked for by name
             "--port",
             str(port),
+            environ=self.options.environ,
         )
         await part.start()
         authority = files.ca.read_bytes()

@@ -13,6 +13,7 @@ from fluxqueue.db.life.holders import AUTHOR
 from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import NO_INDEXES, as_multirange
+from fluxqueue.jobspec import render
 from fluxqueue.workload import batch, labels, pods
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.constraints import ignored
@@ -24,6 +25,7 @@ from fluxqueue.workload.pinning import (
     pinned_node,
     without_pin,
 )
+from fluxqueue.workload.site import Site
 
 Object = Mapping[str, Any]
 
@@ -152,7 +154,7 @@ def see_workload(
     *,
     flux_uid: str | None,
     class_values: Mapping[str, int],
-    default_cpu_m: int,
+    site: Site,
 ) -> WorkloadSeen:
     """Describe a workload and its pods as rows store them.
 
@@ -167,7 +169,7 @@ def see_workload(
     if progress.pinned_to is not None:
         workload = without_pin(workload)
     wishes = read_wishes(workload)
-    request = words.to_request(workload, default_cpu_m=default_cpu_m)
+    request = words.to_request(workload, site=site)
     spec = workload["spec"] if words is pods else batch.pod_spec(workload)
     return WorkloadSeen(
         uid=meta["uid"],
@@ -180,9 +182,9 @@ def see_workload(
         queue=wishes.queue or "default",
         priority=words.priority(workload, class_values=class_values),
         held_by=_held_by(workload, has_hold=wishes.is_held),
-        request=request.to_json(),
+        request=render(request),
         size=request.size,
-        duration_s=request.duration_s,
+        duration_s=int(request.duration_s) or None,
         begin_at_s=begin_time(workload, wishes),
         depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
         ignored=ignored(spec),
@@ -218,8 +220,8 @@ def _as_fields(progress: Progress) -> dict[str, Any]:
 class Reader:
     """Makes observations, and reads what a workload asks for only when that has changed."""
 
-    def __init__(self, default_cpu_m: int) -> None:
-        self._default_cpu_m = default_cpu_m
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self._asked: dict[str, tuple[Any, WorkloadSeen]] = {}
 
     def see(
@@ -248,7 +250,7 @@ class Reader:
             its_pods,
             flux_uid=flux_uid,
             class_values=class_values,
-            default_cpu_m=self._default_cpu_m,
+            site=self._site,
         )
         self._asked[uid] = asks, seen
         return seen

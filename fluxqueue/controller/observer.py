@@ -49,6 +49,7 @@ from fluxqueue.errors import (
     InvalidInput,
     LostLeadership,
 )
+from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
@@ -57,6 +58,7 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.nodes import node_fact
 from fluxqueue.workload.pods import pod_fact
+from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +93,7 @@ class Observer:
     ) -> None:
         self._database, self._client, self._settings = database, client, settings
         self._clock, self._term = clock, term
+        self._site = Site(settings.default_cpu_m, parse_levels(settings.levels))
         self._objects: dict[str, Object] = {}
         self._pods_by_uid: dict[str, Object] = {}
         self._pods_of: dict[str, dict[str, Object]] = {}
@@ -104,12 +107,12 @@ class Observer:
         # Longer than it takes until another controller leads: then the queue goes on meanwhile.
         self._confirmed_s = 2 * settings.lease_duration_s
         self._foreign_at_s = self._rest_until_s = float("-inf")
-        self._reader = Reader(settings.default_cpu_m)
+        self._reader = Reader(self._site)
         self._foreign = ForeignPods(self._find_foreign)
         self._wrapper = Wrapper(
             client,
             clock,
-            settings.default_cpu_m,
+            self._site,
             find=self._find_unwrapped,
             class_values=self._class_values,
             on_made=self._on_made,
@@ -560,9 +563,7 @@ class Observer:
             node["metadata"].get("labels", {}).get(labels.HOSTNAME): node["metadata"]["name"]
             for node in self._informers["nodes"].items()
         }
-        return resync.Sight(
-            self._objects, self._pods_of, fluxjobs, hosts, self._settings.default_cpu_m
-        )
+        return resync.Sight(self._objects, self._pods_of, fluxjobs, hosts, self._site.default_cpu_m)
 
     def _node_names(self) -> set[str]:
         return {node["metadata"]["name"] for node in self._informers["nodes"].items()}

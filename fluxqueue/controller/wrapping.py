@@ -24,6 +24,7 @@ from fluxqueue.workload import batch, pods
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.fluxjob_object import build, fluxjob_name, is_fluxjob_of
 from fluxqueue.workload.managed import JOB, kind_of
+from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +51,13 @@ class Wrapper:
         self,
         client: KubeClient,
         clock: Clock,
-        default_cpu_m: int,
+        site: Site,
         *,
         find: Callable[[str], Object | None],
         class_values: Callable[[], Mapping[str, int]],
         on_made: Callable[[str, str], None],
     ) -> None:
-        self._client, self._clock, self._default_cpu_m = client, clock, default_cpu_m
+        self._client, self._clock, self._site = client, clock, site
         self._find, self._class_values, self._on_made = find, class_values, on_made
         self._wanted: dict[str, None] = {}
         self._more = asyncio.Event()
@@ -114,7 +115,7 @@ class Wrapper:
     async def _try(self, uid: str, workload: Object) -> bool:
         """Try once; tell whether it is settled, for the object as it is now."""
         try:
-            body = _build(workload, self._class_values(), self._default_cpu_m)
+            body = _build(workload, self._class_values(), self._site)
             flux_uid = await _create(self._client, workload, body)
         except InvalidInput as error:
             await self._refuse(uid, workload, error)
@@ -141,12 +142,12 @@ class Wrapper:
             await report_invalid(self._client, workload, error, self._clock.now_s())
 
 
-def _build(workload: Object, class_values: Mapping[str, int], default_cpu_m: int) -> dict[str, Any]:
+def _build(workload: Object, class_values: Mapping[str, int], site: Site) -> dict[str, Any]:
     words = batch if kind_of(workload) == JOB else pods
     wishes = read_wishes(workload)
     return build(
         workload,
-        words.to_request(workload, default_cpu_m=default_cpu_m),
+        words.to_request(workload, site=site),
         priority=words.priority(workload, class_values=class_values),
         queue=wishes.queue or "default",
         wishes=wishes,

@@ -41,7 +41,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import INT4MULTIRANGE, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, INT4MULTIRANGE, JSONB
 
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
@@ -211,6 +211,13 @@ allocations = Table(
     Column("starts_at", BigInteger, nullable=False, comment="epoch seconds"),
     Column("until", BigInteger, comment="epoch seconds; null is unlimited"),
     Column("is_exclusive", Boolean, nullable=False, server_default=text("false")),
+    Column(
+        "held",
+        ARRAY(Text),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="further nodes held whole, as of an exclusive rack",
+    ),
     Column("is_live", Boolean, nullable=False, server_default=text("true")),
     Column("ended_at", DateTime(timezone=True)),
     CheckConstraint("is_live = (ended_at IS NULL)", name="ended"),

@@ -26,6 +26,8 @@ class NodeFact:
 
     ``capacity`` is the node's *allocatable*, resource name -> base units (millicores, bytes,
     units). ``is_up`` is Ready and not being deleted; ``is_schedulable`` is not cordoned.
+    ``numa_zones``: what each NUMA zone can hold, where the kubelet refuses a pod that does not fit
+    one (its policy is ``single-numa-node``); empty elsewhere.
     """
 
     name: str
@@ -35,6 +37,7 @@ class NodeFact:
     taints: tuple[Taint, ...] = ()
     is_up: bool = True
     is_schedulable: bool = True
+    numa_zones: tuple[Mapping[str, int], ...] = ()
 
     def place_in(self, level: str) -> str | None:
         """Where this node stands in a topology level: a node label, or a word such as ``zone``
@@ -55,6 +58,7 @@ class NodeFact:
             "taints": [[t.key, t.value, t.effect] for t in self.taints],
             "up": self.is_up,
             "schedulable": self.is_schedulable,
+            **({"numa": [dict(zone) for zone in self.numa_zones]} if self.numa_zones else {}),
         }
 
     @classmethod
@@ -68,6 +72,10 @@ class NodeFact:
             taints=tuple(Taint(*t) for t in data.get("taints", ())),
             is_up=bool(data.get("up", True)),
             is_schedulable=bool(data.get("schedulable", True)),
+            numa_zones=tuple(
+                {name: int(amount) for name, amount in zone.items()}
+                for zone in data.get("numa", ())
+            ),
         )
 
 

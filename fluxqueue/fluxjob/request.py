@@ -1,16 +1,15 @@
-"""What a workload asks for: resources per slot, constraints on nodes, size and time.
+"""Kubernetes' words in a request: resources and their units, node requirements, taints.
 
-Made by ``workload`` from Kubernetes objects, stored as JSON in ``fluxjobs.request``, matched by
-``graph``. A *slot* is the place of one pod. Quantities are integers in base units: ``cpu`` in
-millicores, everything else in bytes or whole units.
+What a workload asks for as a whole is a jobspec (``fluxqueue.jobspec``), which is made of these.
+Quantities are integers in base units: ``cpu`` in millicores, everything else in bytes or whole
+units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -27,6 +26,13 @@ class Operator(StrEnum):
     DOES_NOT_EXIST = "DoesNotExist"
     GT = "Gt"
     LT = "Lt"
+
+
+def unit_of(name: str) -> str:
+    """The base unit of a resource as a jobspec writes it: ``m`` (millicores), ``B``, or none."""
+    if name == CPU:
+        return "m"
+    return "B" if name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith("hugepages-") else ""
 
 
 def describe_amount(name: str, amount: int) -> str:
@@ -135,97 +141,3 @@ class Taint:
     def repels(self) -> bool:
         """Whether a pod without a toleration may not be placed there."""
         return self.effect in {"NoSchedule", "NoExecute"}
-
-
-@dataclass(frozen=True, slots=True)
-class NodeConstraint:
-    """Where a slot may go: every pair of ``selector``, one of ``terms`` (if any), all taints."""
-
-    selector: tuple[tuple[str, str], ...] = ()
-    terms: tuple[tuple[NodeRequirement, ...], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SlotRequest:
-    """``count`` equal slots: what each needs (resource name -> base units) and where it may go."""
-
-    count: int
-    resources: tuple[tuple[str, int], ...]
-    constraint: NodeConstraint = field(default_factory=NodeConstraint)
-
-    @property
-    def needs(self) -> dict[str, int]:
-        """The resources as a dict."""
-        return dict(self.resources)
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceRequest:
-    """All that the matcher must know about one workload.
-
-    ``duration_s`` is None for unlimited. ``is_exclusive`` takes whole nodes, ``is_spread`` at most
-    one slot a node, ``within`` names the node label (topology level) all slots must share,
-    ``match_policy`` wins over the matcher's own.
-    """
-
-    slots: tuple[SlotRequest, ...]
-    duration_s: int | None = None
-    is_exclusive: bool = False
-    is_spread: bool = False
-    within: str | None = None
-    match_policy: MatchPolicy | None = None
-
-    @property
-    def size(self) -> int:
-        """Number of slots, which is the number of pods that run at once."""
-        return sum(slot.count for slot in self.slots)
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the stored form; ``from_json`` is its inverse."""
-        return {
-            "slots": [_slot_to_json(slot) for slot in self.slots],
-            "duration_s": self.duration_s,
-            "exclusive": self.is_exclusive,
-            "spread": self.is_spread,
-            "within": self.within,
-            "match_policy": self.match_policy,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ResourceRequest:
-        """Read the stored form back."""
-        return cls(
-            slots=tuple(_slot_from_json(slot) for slot in data["slots"]),
-            duration_s=data.get("duration_s"),
-            is_exclusive=bool(data.get("exclusive")),
-            is_spread=bool(data.get("spread")),
-            within=data.get("within"),
-            match_policy=MatchPolicy(data["match_policy"]) if data.get("match_policy") else None,
-        )
-
-
-def _slot_to_json(slot: SlotRequest) -> dict[str, Any]:
-    where = slot.constraint
-    return {
-        "count": slot.count,
-        "resources": dict(slot.resources),
-        "selector": dict(where.selector),
-        "terms": [[[r.key, str(r.operator), list(r.values)] for r in t] for t in where.terms],
-        "tolerations": [[t.key, t.operator, t.value, t.effect] for t in where.tolerations],
-    }
-
-
-def _slot_from_json(data: Mapping[str, Any]) -> SlotRequest:
-    return SlotRequest(
-        count=int(data["count"]),
-        resources=tuple(sorted((k, int(v)) for k, v in data["resources"].items())),
-        constraint=NodeConstraint(
-            selector=tuple(sorted(data.get("selector", {}).items())),
-            terms=tuple(
-                tuple(NodeRequirement(k, Operator(op), tuple(v)) for k, op, v in term)
-                for term in data.get("terms", ())
-            ),
-            tolerations=tuple(Toleration(*item) for item in data.get("tolerations", ())),
-        ),
-    )

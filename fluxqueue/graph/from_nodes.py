@@ -8,20 +8,16 @@ fraction of a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from fluxqueue.errors import InvalidGraph
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, UNKNOWN, Levels, levels_in_use, path_of
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.builder import GraphBuilder, Vertex, collection_paused
 from fluxqueue.graph.edit import vertex_of
 from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
 from fluxqueue.graph.store import ResourceGraph
 
-DEFAULT_LEVELS = (
-    ("zone", "topology.kubernetes.io/zone"),
-    ("rack", "topology.kubernetes.io/rack"),
-)
-"""Vertex type and node label of the levels between cluster and node; unused ones are absent."""
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 UNITS = {"cpu": "m", "memory": "B", "ephemeral-storage": "B"}
 MAX_UNITS = 100_000
@@ -31,18 +27,20 @@ MAX_UNITS = 100_000
 def graph_from_nodes(
     facts: Iterable[NodeFact],
     *,
-    levels: Sequence[tuple[str, str]] = DEFAULT_LEVELS,
+    levels: Levels = DEFAULT_LEVELS,
     cluster: str = "cluster",
     memory_granule_bytes: int = 0,
     takes_shares: bool = False,
     foreign: Mapping[str, Mapping[str, int]] | None = None,
+    present: Collection[str] = (),
 ) -> ResourceGraph:
     """Build the graph; nodes in the order given get the ranks 0, 1, ...
 
     Parameters
     ----------
     levels
-        (vertex type, label) from the top down; a node without the label hangs one level higher.
+        From the top down. A level that no node is labelled for is left out; where others are, a
+        node without its label stands below a vertex of type ``unknown``.
     memory_granule_bytes
         Size of one memory vertex; 0 leaves memory out. Flux gives vertices as a whole.
     takes_shares
@@ -51,6 +49,8 @@ def graph_from_nodes(
         jobs take shares of them: the data model of the scheduling cycle (``graph.pools``).
     foreign
         With ``takes_shares``: by node, what others than our jobs use of it, in base units.
+    present
+        Names of levels that are there, whether or not one of ``facts`` is labelled for them.
 
     Raises
     ------
@@ -59,6 +59,9 @@ def graph_from_nodes(
     """
     with collection_paused():
         used = foreign or {}
+        facts = list(facts)
+        labelled = levels_in_use(levels, facts)
+        levels = tuple(level for level in levels if level in labelled or level.name in present)
 
         def fill(builder: GraphBuilder, node: int, fact: NodeFact, rank: int) -> None:
             if takes_shares:
@@ -73,7 +76,7 @@ def node_document(
     graph: ResourceGraph,
     fact: NodeFact,
     *,
-    levels: Sequence[tuple[str, str]] = DEFAULT_LEVELS,
+    levels: Levels = DEFAULT_LEVELS,
     memory_granule_bytes: int = 0,
     takes_shares: bool = False,
 ) -> JgfDocument:
@@ -86,6 +89,7 @@ def node_document(
         cluster=graph.basename(0),
         memory_granule_bytes=memory_granule_bytes,
         takes_shares=takes_shares,
+        present={graph.type_name(v) for v in graph.tops},
     )
     first = max(graph.uniq_id) + 1
     found = JgfDocument()
@@ -107,7 +111,7 @@ def node_document(
 
 def _build(
     facts: Iterable[NodeFact],
-    levels: Sequence[tuple[str, str]],
+    levels: Levels,
     cluster: str,
     fill: Callable[[GraphBuilder, int, NodeFact, int], None],
 ) -> ResourceGraph:
@@ -118,7 +122,7 @@ def _build(
 
     def place_of(ranked: tuple[int, NodeFact]) -> tuple[tuple[str, ...], int]:
         rank, fact = ranked
-        return tuple(fact.labels.get(label, "") for _, label in levels), rank
+        return tuple(place or "" for place in path_of(levels, fact.labels)), rank
 
     # Nodes of one place together: numbers are then in preorder, and compiling is quick.
     for rank, fact in sorted(enumerate(facts), key=place_of):
@@ -132,14 +136,16 @@ def _level_vertex(
     groups: dict[tuple[str, ...], int],
     counters: dict[str, int],
     fact: NodeFact,
-    levels: Sequence[tuple[str, str]],
+    levels: Levels,
 ) -> int:
     place: tuple[str, ...] = ()
     parent = groups[place]
-    for kind, label in levels:
-        name = fact.labels.get(label)
-        if not name:
-            continue
+    for level, name in zip(levels, path_of(levels, fact.labels), strict=True):
+        kind = level.name
+        if name is None:
+            if place[-1:] == (UNKNOWN,):
+                continue
+            kind, name = UNKNOWN, UNKNOWN
         place = (*place, kind, name)
         known = groups.get(place)
         if known is None:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from fluxqueue.errors import InvalidJobspec
-from fluxqueue.jobspec.model import UNLIMITED, Count, Jobspec, Resource
+from fluxqueue.jobspec.model import Count, Jobspec, Resource
 
 
 class Need:
@@ -35,7 +35,7 @@ class Need:
         self.is_slot = resource.is_slot
         self.is_exclusive = resource.is_exclusive
         self.label = resource.label
-        self.per_share = resource.count.largest_within(UNLIMITED)
+        self.per_share = resource.count.largest
         self.slot = next((c for c in reversed(children) if c.is_slot), None)
         self.below = total_needs(children)
 

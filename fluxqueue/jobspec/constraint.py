@@ -1,18 +1,25 @@
-"""Constraints on nodes (RFC 31 subset): properties, hostlist, ranks, and, or, not.
+"""Constraints on nodes (RFC 31): properties, hostlist, ranks, and, or, not, and one of our own.
 
+``fluxqueue/matchExpressions`` takes Kubernetes' node selector requirements (key, operator, values),
+all of which must hold: what node selectors and node affinity say, with the six operators' meaning.
 Called by the jobspec parser; evaluated by the matcher on vertices of type ``node``. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.errors import InvalidInput, InvalidJobspec
 from fluxqueue.fluxjob import hostlist
+from fluxqueue.fluxjob.node import NAME_KEY
+from fluxqueue.fluxjob.request import NodeRequirement, Operator
 from fluxqueue.jobspec import idset
 from fluxqueue.jobspec.document import PlainScalar
+
+MATCH_EXPRESSIONS = "fluxqueue/matchExpressions"
+"""Our operator: requirements on node labels (``metadata.name``: the node's name)."""
 
 MAX_DEPTH = 32
 _NOT_IN_PROPERTY = frozenset("!&'\"^`|()")
@@ -23,7 +30,8 @@ class Constraint:
     """One operator and its operands; ``matches`` is its meaning.
 
     ``operator`` is ``properties`` (names; ``^name`` is absent), ``hostlist``, ``ranks``, ``and``,
-    ``or``, ``not`` (not all of them), or ``""`` which everything satisfies.
+    ``or``, ``not`` (not all of them), ``fluxqueue/matchExpressions`` (all of ``requirements``), or
+    ``""`` which everything satisfies.
     """
 
     operator: str = ""
@@ -31,9 +39,13 @@ class Constraint:
     ranks: frozenset[int] = frozenset()
     hosts: frozenset[str] = frozenset()
     operands: tuple[Constraint, ...] = ()
+    requirements: tuple[NodeRequirement, ...] = ()
 
-    def matches(self, name: str, rank: int, properties: Collection[str]) -> bool:
-        """Whether a node called ``name``, of broker rank ``rank`` (-1: none), satisfies this."""
+    def matches(self, name: str, rank: int, properties: Mapping[str, str]) -> bool:
+        """Whether a node called ``name``, of broker rank ``rank`` (-1: none), satisfies this.
+
+        ``properties`` are a Flux vertex' properties, or a Kubernetes node's labels.
+        """
         match self.operator:
             case "properties":
                 return all(
@@ -50,7 +62,17 @@ class Constraint:
                 return any(c.matches(name, rank, properties) for c in self.operands)
             case "not":
                 return not all(c.matches(name, rank, properties) for c in self.operands)
+            case "fluxqueue/matchExpressions":
+                labels = {**properties, NAME_KEY: name}
+                return all(one.is_met_by(labels) for one in self.requirements)
         return True
+
+
+def all_of(parts: Sequence[Constraint]) -> Constraint | None:
+    """All of ``parts`` together; None where nothing is demanded."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return Constraint("and", operands=tuple(parts))
 
 
 def parse_constraint(value: Any, where: str = "constraints", depth: int = 0) -> Constraint:
@@ -88,11 +110,31 @@ def parse_constraint(value: Any, where: str = "constraints", depth: int = 0) -> 
         return Constraint("hostlist", hosts=frozenset(_hosts(operands, here)))
     if operator == "ranks":
         return Constraint("ranks", ranks=frozenset(_ranks(operands, here)))
+    if operator == MATCH_EXPRESSIONS:
+        expressions = (_requirement(item, f"{here}[{i}]") for i, item in enumerate(operands))
+        return Constraint(MATCH_EXPRESSIONS, requirements=tuple(expressions))
     raise InvalidJobspec(
         f"unknown operator {operator!r}",
         where=where,
-        hint="properties, hostlist, ranks, and, or, not",
+        hint=f"properties, hostlist, ranks, and, or, not, {MATCH_EXPRESSIONS}",
     )
+
+
+def _requirement(item: Any, where: str) -> NodeRequirement:
+    if not isinstance(item, dict):
+        raise InvalidJobspec("an expression is a mapping", where=where, value=item)
+    for key in sorted(str(k) for k in item.keys() - {"key", "operator", "values"}):
+        raise InvalidJobspec("unknown key", where=f"{where}.{key}", hint="key, operator, values")
+    name, operator, values = item.get("key"), item.get("operator"), item.get("values", [])
+    if not isinstance(name, str) or not name:
+        raise InvalidJobspec("must name a node label", where=f"{where}.key", value=name)
+    if not isinstance(operator, str) or operator not in set(Operator):
+        raise InvalidJobspec(
+            "is no operator", where=f"{where}.operator", value=operator, hint=", ".join(Operator)
+        )
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise InvalidJobspec("must be a list of strings", where=f"{where}.values")
+    return NodeRequirement(str(name), Operator(operator), tuple(map(str, values)))
 
 
 def _property(name: Any, where: str) -> str:

@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 100
 MAX_VALUES = 200_000
 
-_INT = re.compile(r"[-+]?[0-9]{1,18}")
+_INT = re.compile(r"[-+]?[0-9]{1,19}")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _SPECIAL = {".inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan")}
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

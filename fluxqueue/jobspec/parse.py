@@ -1,8 +1,11 @@
 """The jobspec parser: canonical jobspec, version 1 to 9999 (RFC 14, RFC 25), YAML or JSON.
 
-Called with what users write; every refusal is an ``InvalidJobspec`` that names the place. Accepts
-and refuses what Fluxion does (flux-sched, resource/libjobspec), with these differences: a slot
-must have something in it, sizes and nesting are bounded, a non-finite duration is refused.
+Called with what users write and with what is stored; every refusal is an ``InvalidJobspec`` that
+names the place. Accepts and refuses what Fluxion does (flux-sched, resource/libjobspec), with these
+differences: a slot must have something in it, sizes and nesting are bounded, a non-finite duration
+is refused, and an amount (a count with a unit, or of a Kubernetes resource such as
+``example.com/fpga``) may be as large as bytes are. ``attributes.system.fluxqueue`` is ours
+(``jobspec.extension``). ``jobspec.render`` is the inverse.
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ from typing import Any, NoReturn
 
 from fluxqueue.errors import InvalidJobspec
 from fluxqueue.jobspec import document
-from fluxqueue.jobspec.constraint import Constraint, parse_constraint
-from fluxqueue.jobspec.model import SLOT, UNLIMITED, Count, Jobspec, Resource, Task
+from fluxqueue.jobspec.constraint import parse_constraint
+from fluxqueue.jobspec.extension import KEY, Extension, parse_extension
+from fluxqueue.jobspec.model import AMOUNT_MAX, SLOT, UNLIMITED, Count, Jobspec, Resource, Task
 
 MAX_RESOURCES = 1000
 MAX_DEPTH = 32
 _TOP_KEYS = {"version", "resources", "tasks", "attributes"}
 _RESOURCE_KEYS = {"type", "count", "unit", "exclusive", "with", "label", "id"}
+_OWN_SYSTEM_KEYS = {"duration", "queue", "constraints", KEY}
 _TASK_KEYS = {"command", "slot", "count", "distribution", "attributes"}
 _MIN_OPERAND = {"+": 1, "*": 2, "^": 2}
 
@@ -35,8 +40,11 @@ def parse_jobspec(text: str | bytes) -> Jobspec:
     return parse_document(document.load(text, InvalidJobspec))
 
 
-def parse_document(top: Any) -> Jobspec:
-    """Read a jobspec from parsed YAML or JSON; raises ``InvalidJobspec`` as ``parse_jobspec``."""
+def parse_document(top: Any, *, may_be_empty: bool = False) -> Jobspec:
+    """Read a jobspec from parsed YAML or JSON; raises ``InvalidJobspec`` as ``parse_jobspec``.
+
+    ``may_be_empty``: a workload of no pods asks for no resources at all.
+    """
     if top is None:
         _refuse("is empty", "jobspec", None, f"needs {', '.join(sorted(_TOP_KEYS))}")
     if not isinstance(top, dict):
@@ -50,7 +58,7 @@ def parse_document(top: Any) -> Jobspec:
         _refuse("must be from 1 to 9999", "version", version)
     budget = [MAX_RESOURCES]
     resources = _resources(top["resources"], "resources", budget, 0)
-    if not resources:
+    if not resources and not may_be_empty:
         _refuse("asks for nothing", "resources", top["resources"])
     if not isinstance(top["tasks"], list):
         _refuse("must be a list", "tasks", top["tasks"])
@@ -70,19 +78,42 @@ def _with_attributes(
     system = {} if system is None else system
     if not isinstance(system, dict):
         _refuse("must be a mapping", "attributes.system", system)
-    constraint: Constraint | None = None
+    where = "attributes.system"
+    constraint = None
     if "constraints" in system:
-        constraint = parse_constraint(system["constraints"], "attributes.system.constraints")
+        constraint = parse_constraint(system["constraints"], f"{where}.constraints")
+    ours = parse_extension(system.get(KEY, {}), f"{where}.{KEY}", constraint)
+    _refuse_unknown_slots(ours, resources, f"{where}.{KEY}.slots")
     return Jobspec(
         version=version,
         resources=resources,
         tasks=tasks,
-        duration_s=_duration(system.get("duration", 0), "attributes.system.duration"),
-        queue=_text(system.get("queue", ""), "attributes.system.queue"),
-        constraint=constraint,
-        system=system,
+        duration_s=_duration(system.get("duration", 0), f"{where}.duration"),
+        queue=_text(system.get("queue", ""), f"{where}.queue"),
+        where=ours.where,
+        slot_where=ours.slot_where,
+        match_policy=ours.match_policy,
+        is_node_exclusive=ours.is_node_exclusive,
+        prefer_within=ours.prefer_within,
+        system={key: value for key, value in system.items() if key not in _OWN_SYSTEM_KEYS},
         user=attributes.get("user"),
     )
+
+
+def _refuse_unknown_slots(ours: Extension, resources: tuple[Resource, ...], where: str) -> None:
+    known = set(_slot_labels(resources))
+    for label, _ in ours.slot_where:
+        if label not in known:
+            _refuse("there is no slot of this label", f"{where}.{label}", None)
+
+
+def _slot_labels(resources: tuple[Resource, ...]) -> list[str]:
+    found: list[str] = []
+    for resource in resources:
+        if resource.is_slot:
+            found.append(resource.label)
+        found += _slot_labels(resource.with_)
+    return found
 
 
 def _resources(value: Any, where: str, budget: list[int], depth: int) -> tuple[Resource, ...]:
@@ -117,7 +148,7 @@ def _resource(value: Any, where: str, budget: list[int], depth: int) -> Resource
             _refuse("must be true or false", f"{where}.exclusive", value["exclusive"])
     return Resource(
         type=kind,
-        count=_count(value["count"], f"{where}.count"),
+        count=_count(value["count"], f"{where}.count", is_amount="unit" in value or "/" in kind),
         with_=children,
         is_exclusive=exclusive,
         label=_text(value.get("label", ""), f"{where}.label"),
@@ -126,9 +157,9 @@ def _resource(value: Any, where: str, budget: list[int], depth: int) -> Resource
     )
 
 
-def _count(value: Any, where: str) -> Count:
+def _count(value: Any, where: str, *, is_amount: bool = False) -> Count:
     if not isinstance(value, dict):
-        number = _unsigned(value, where)
+        number = _unsigned(value, where, AMOUNT_MAX if is_amount else UNLIMITED)
         return Count(number, number)
     if "min" not in value:
         _refuse("the key 'min' is missing", where, None)
@@ -177,14 +208,14 @@ def _task(value: Any, where: str) -> Task:
     )
 
 
-def _unsigned(value: Any, where: str) -> int:
+def _unsigned(value: Any, where: str, most: int = UNLIMITED) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit():
         # Longer ones are out of range whatever they are, and int() of them may take long.
         value = int(value[:20])
     if isinstance(value, bool) or not isinstance(value, int):
         _refuse("must be a whole number", where, value)
-    if not 0 <= value <= UNLIMITED:
-        _refuse(f"must be from 0 to {UNLIMITED}", where, value)
+    if not 0 <= value <= most:
+        _refuse(f"must be from 0 to {most}", where, value)
     return int(value)
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fluxqueue.fluxjob.request import CPU, ResourceRequest, describe_amount
+from fluxqueue.fluxjob.request import CPU, describe_amount
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.queue_rules import Limits, QueueRules
 
 
@@ -29,22 +31,12 @@ class Amounts:
 NOTHING = Amounts()
 
 
-def asked_cpu_m(request: ResourceRequest) -> int:
-    """Millicores of all slots together."""
-    return sum(slot.count * dict(slot.resources).get(CPU, 0) for slot in request.slots)
-
-
-def fewest_nodes(request: ResourceRequest) -> int:
-    """Nodes that a request cannot do without: one a slot where slots must not share nodes."""
-    return request.size if request.is_spread else min(1, request.size)
-
-
 def why_refused(
     queue: str,
     rules: QueueRules | None,
     *,
     namespace: str,
-    request: ResourceRequest,
+    request: Jobspec,
     is_new: bool,
 ) -> str | None:
     """Say why ``queue`` does not take a FluxJob in; None where it does.
@@ -73,11 +65,11 @@ def why_refused(
     return _over_per_job(queue, rules.per_job, request)
 
 
-def _over_per_job(queue: str, limits: Limits, request: ResourceRequest) -> str | None:
+def _over_per_job(queue: str, limits: Limits, request: Jobspec) -> str | None:
     path = f"queue {queue}: spec.limits.perJob"
     way_out = "ask for less or choose another queue"
     if limits.duration_s is not None:
-        if request.duration_s is None:
+        if not request.duration_s:
             return (
                 f"{path}.durationSeconds is {limits.duration_s}, the job has no duration; "
                 "give it activeDeadlineSeconds or fluxqueue/duration"
@@ -85,9 +77,9 @@ def _over_per_job(queue: str, limits: Limits, request: ResourceRequest) -> str |
         if request.duration_s > limits.duration_s:
             return (
                 f"{path}.durationSeconds is {limits.duration_s}, the job asks for "
-                f"{request.duration_s}; {way_out}"
+                f"{request.duration_s:g}; {way_out}"
             )
-    cpu_m, nodes = asked_cpu_m(request), fewest_nodes(request)
+    cpu_m, nodes = total(request, CPU), fewest_nodes(request)
     if limits.cpu_m is not None and cpu_m > limits.cpu_m:
         return (
             f"{path}.cpu is {describe_amount(CPU, limits.cpu_m)}, the job asks for "

@@ -1,8 +1,8 @@
-"""One scheduling cycle: from a queue and a pool set to decisions.
+"""One scheduling cycle: from a queue and a matcher to decisions.
 
 Called by the worker's ``schedule`` task inside its transaction, and by simulations on virtual
-time: no clock, no rows, no sockets. The pool set is left with the cycle's allocations booked; if
-the transaction that stores the decisions fails, the caller must throw the pool set away.
+time: no clock, no rows, no sockets. The matcher is left with the cycle's allocations booked; if
+the transaction that stores the decisions fails, the caller must throw the matcher away.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from dataclasses import dataclass, field, replace
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools.pool_set import FOREVER, UNKNOWN_END, Placement, PoolSet
-from fluxqueue.graph.pools.reasons import why_never
-from fluxqueue.graph.pools.room import is_open
-from fluxqueue.graph.pools.waiting import why_no_plan
-from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
+from fluxqueue.graph.match.ask import Ask
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.tell.never import why_never
+from fluxqueue.graph.tell.room import is_open
+from fluxqueue.graph.tell.waiting import why_no_plan
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import fewest_nodes, total
+from fluxqueue.policy.limits import Amounts, Use
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 
@@ -29,7 +33,7 @@ class PendingJob:
     uid: str
     jobid: int
     priority: int
-    request: ResourceRequest
+    request: Jobspec
     queue: str = "default"
     user: str = ""
 
@@ -52,9 +56,9 @@ class Decisions:
 
 
 def split_unsatisfiable(
-    pools: PoolSet,
+    matcher: SharesMatcher,
     jobs: Iterable[PendingJob],
-    answers: dict[ResourceRequest, str | None] | None = None,
+    answers: dict[Jobspec, str | None] | None = None,
 ) -> tuple[list[PendingJob], list[tuple[PendingJob, str]]]:
     """Part the FluxJobs that could run on the empty cluster from those that never can.
 
@@ -64,10 +68,10 @@ def split_unsatisfiable(
     never: list[tuple[PendingJob, str]] = []
     answers = {} if answers is None else answers
     for job in jobs:
-        if job.request not in answers:
-            fits = pools.is_satisfiable(job.request)
-            answers[job.request] = None if fits else why_never(pools, job.request)
-        reason = answers[job.request]
+        reason = answers.get(job.request, "")
+        if reason == "":
+            fits = matcher.is_satisfiable(job.request)
+            reason = answers[job.request] = None if fits else why_never(matcher, job.request)
         if reason is None:
             possible.append(job)
         else:
@@ -89,7 +93,7 @@ class Queues:
 
 
 def run_cycle(
-    pools: PoolSet,
+    matcher: SharesMatcher,
     queue: Iterable[PendingJob],
     policy: QueuePolicy,
     now: int,
@@ -104,7 +108,7 @@ def run_cycle(
 
     Parameters
     ----------
-    pools : nodes and everything booked; allocations made here are booked in it.
+    matcher : nodes and everything booked; allocations made here are booked in it.
     queue : FluxJobs in order (priority, then submission) over all queues, none unsatisfiable.
     policy : for queues that leave theirs open: how many reservations, and whether to look past a
         blocked FluxJob.
@@ -116,17 +120,17 @@ def run_cycle(
         possible. So a start that was promised moves earlier, or stays.
     """
     waiting = list(queue)
-    decisions = _walk(pools, waiting, _Walk(pools, policy, now, queues or Queues()))
+    decisions = _walk(matcher, waiting, _Walk(matcher, policy, now, queues or Queues()))
     if promised and (late := _put_off(decisions, waiting, promised)):
         for job, _ in decisions.allocated:
-            pools.cancel(job.uid)
-        walk = _Walk(pools, policy, now, queues or Queues(), keep=late)
-        decisions = _walk(pools, waiting, walk)
+            matcher.cancel(job.uid)
+        walk = _Walk(matcher, policy, now, queues or Queues(), keep=late)
+        decisions = _walk(matcher, waiting, walk)
     return decisions
 
 
-def _walk(pools: PoolSet, queue: Sequence[PendingJob], walk: _Walk) -> Decisions:
-    pools.clear_plan()
+def _walk(matcher: SharesMatcher, queue: Sequence[PendingJob], walk: _Walk) -> Decisions:
+    matcher.clear_plan()
     walk.hold(queue)
     for job in queue:
         walk.step(job)
@@ -171,13 +175,13 @@ class _Walk:
 
     def __init__(
         self,
-        pools: PoolSet,
+        matcher: SharesMatcher,
         policy: QueuePolicy,
         now: int,
         queues: Queues,
         keep: Mapping[str, Placement] | None = None,
     ) -> None:
-        self.pools, self.policy, self.now = pools, policy, now
+        self.matcher, self.policy, self.now = matcher, policy, now
         self._keep = keep or {}
         self._held: dict[str, Placement] = {}
         self.decisions = Decisions()
@@ -185,8 +189,8 @@ class _Walk:
         self._use = Use.of(queues.use)
         self._lines: dict[str, _Line] = {}
         # During a walk free resources only shrink, so what did not fit once will not fit again.
-        self._hopeless: dict[ResourceRequest, str] = {}
-        self._unplannable: dict[ResourceRequest, str] = {}
+        self._hopeless: dict[Ask, str] = {}
+        self._unplannable: dict[Ask, str] = {}
 
     def _line(self, name: str) -> _Line:
         line = self._lines.get(name)
@@ -207,15 +211,15 @@ class _Walk:
             # head that starts now come before it, and were not looked at when it was promised.
             late_s = max(0, self.now - old.starts_at)
             old = replace(old, starts_at=old.starts_at + late_s, until=old.until + late_s)
-            if is_open(self.pools, old, self.now):
-                self.pools.reserve(old, self.now)
+            if is_open(self.matcher, old, self.now):
+                self.matcher.reserve(old, self.now)
                 self._held[job.uid] = old
 
     def step(self, job: PendingJob) -> None:
         """Start ``job``, promise it a start, or say why it waits."""
         held = self._held.pop(job.uid, None)
         if held is not None:
-            self.pools.unreserve(held)
+            self.matcher.unreserve(held)
             # What it gives up may be room for others.
             self._hopeless.clear()
             self._unplannable.clear()
@@ -232,13 +236,14 @@ class _Walk:
         if over is not None:
             self._bar(job, over)
             return
-        reason = self._hopeless.get(job.request)
+        ask = self.matcher.ask(job.request)
+        reason = self._hopeless.get(ask)
         if reason is None:
             try:
-                placement = self.pools.match_now(job.request, self.now)
+                placement = self.matcher.match_now(job.request, self.now)
             except InsufficientResources as busy:
                 reason = busy.reason
-                self._hopeless[job.request] = reason
+                self._hopeless[ask] = reason
                 if held is not None and held.starts_at <= self.now:
                     self._start(line, job, held)
                     return
@@ -262,7 +267,7 @@ class _Walk:
         if over is not None:
             self._bar(job, over)
             return
-        self.pools.book(job.uid, placement)
+        self.matcher.book(job.uid, placement)
         self._count(line, job, placement)
         self.decisions.allocated.append((job, placement))
 
@@ -272,16 +277,17 @@ class _Walk:
 
     def _reserve(self, line: _Line, job: PendingJob, reason: str, held: Placement | None) -> None:
         # During a walk the future only fills up too.
-        without = self._unplannable.get(job.request)
+        ask = self.matcher.ask(job.request)
+        without = self._unplannable.get(ask)
         if without is not None:
             self._wait(job, without)
             return
         try:
-            placement = self.pools.match_later(job.request, self.now)
+            placement = self.matcher.match_later(job.request, self.now)
         except InsufficientResources as unknown:
             if held is None:
-                why = why_no_plan(self.pools, job.request) or unknown.reason
-                without = self._unplannable[job.request] = f"{reason}; {why}"
+                why = why_no_plan(self.matcher, job.request) or unknown.reason
+                without = self._unplannable[ask] = f"{reason}; {why}"
                 self._wait(job, without)
                 return
             placement = held
@@ -291,7 +297,7 @@ class _Walk:
         if over is not None:
             self._bar(job, over)
             return
-        self.pools.reserve(placement, self.now)
+        self.matcher.reserve(placement, self.now)
         self._count(line, job, placement)
         line.promised += 1
         if not line.is_backfilling:
@@ -316,4 +322,4 @@ class _Walk:
 
 
 def _amounts(job: PendingJob, nodes: int) -> Amounts:
-    return Amounts(1, nodes or fewest_nodes(job.request), asked_cpu_m(job.request))
+    return Amounts(1, nodes or fewest_nodes(job.request), total(job.request, CPU))

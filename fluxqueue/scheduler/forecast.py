@@ -15,17 +15,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools.pool_set import FOREVER, UNKNOWN_END, Placement, PoolSet
-from fluxqueue.graph.pools.waiting import (
+from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.tell.waiting import (
     Holder,
-    HolderIndex,
     describe_holders,
     describe_nodes,
     enumerate_some,
+    in_the_way,
     name_of,
     why_no_plan,
 )
+from fluxqueue.graph.tell.words import only_level
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
@@ -60,7 +62,7 @@ class Outlook:
 
 
 def forecast(
-    pools: PoolSet,
+    matcher: SharesMatcher,
     queue: Sequence[PendingJob],
     decisions: Decisions,
     policy: QueuePolicy,
@@ -74,7 +76,7 @@ def forecast(
 
     Parameters
     ----------
-    pools : as the cycle left them: its allocations booked, its reservations in the plan; the same
+    matcher : as the cycle left them: its allocations booked, its reservations in the plan; the same
         afterwards.
     queue, decisions, policy, queues : what ``run_cycle`` was given, and what it decided.
     now : the cycle's time (epoch seconds).
@@ -85,11 +87,11 @@ def forecast(
     By UID. FluxJobs that are kept back by something else than resources (limits, a stopped queue)
     have none: no plan over durations tells when that changes.
     """
-    plan = _Plan(pools, decisions, policy, now, queues or Queues(), jobids or {})
+    plan = _Plan(matcher, decisions, policy, now, queues or Queues(), jobids or {})
     waiting = plan.select(queue, depth)
     if not waiting:
         return {}
-    with pools.trying():
+    with matcher.trying():
         return {job.uid: outlook for job, outlook in plan.walk(waiting)}
 
 
@@ -114,7 +116,7 @@ class _Planned:
 
 @dataclass(slots=True)
 class _Plan:
-    pools: PoolSet
+    matcher: SharesMatcher
     decisions: Decisions
     policy: QueuePolicy
     now: int
@@ -123,8 +125,7 @@ class _Plan:
     _lines: dict[str, _Line] = field(default_factory=dict)
     _planned: list[_Planned] = field(default_factory=list)
     _given: dict[str, Placement] = field(default_factory=dict)
-    _hopeless: dict[ResourceRequest, str] = field(default_factory=dict)
-    _holders: HolderIndex | None = None
+    _hopeless: dict[Jobspec, str] = field(default_factory=dict)
 
     def select(self, queue: Sequence[PendingJob], depth: int) -> list[PendingJob]:
         """Those that wait for resources, at most ``depth`` of each queue."""
@@ -147,7 +148,6 @@ class _Plan:
         # Whoever the cycle gave nodes to is in the plan from the beginning.
         for job, placement in (*self.decisions.reserved, *self.decisions.unpromised):
             self._planned.append(_Planned(job, placement, frozenset(placement.nodes)))
-        self._holders = HolderIndex(self.pools)
         for job in waiting:
             line = self._line(job.queue)
             yield job, self._step(line, job, is_promised=job.uid in promised)
@@ -170,7 +170,7 @@ class _Plan:
             except InsufficientResources as unknown:
                 line.floor = line.floor if line.is_backfilling else UNKNOWN_END
                 return Outlook(None, self._prefix(line, job) + unknown.reason)
-            self.pools.reserve(placement, self.now)
+            self.matcher.reserve(placement, self.now)
         reason = self._reason(line, job, placement)
         if job.uid not in self._given:
             self._planned.append(_Planned(job, placement, frozenset(placement.nodes)))
@@ -186,9 +186,11 @@ class _Plan:
         if reason is not None:
             raise InsufficientResources(reason)
         try:
-            return self.pools.match_later(job.request, self.now, not_before=line.floor)
+            return self.matcher.match_later(job.request, self.now, not_before=line.floor)
         except InsufficientResources as error:
-            reason = why_no_plan(self.pools, job.request) or self._endless_before() or error.reason
+            reason = (
+                why_no_plan(self.matcher, job.request) or self._endless_before() or error.reason
+            )
             self._hopeless[job.request] = reason
             raise InsufficientResources(reason) from error
 
@@ -208,8 +210,7 @@ class _Plan:
             return self._behind(line, job)
         if line.place >= EXPLAINED:
             return self._behind(line, job)
-        assert self._holders is not None
-        way = self._holders.in_the_way(placement)
+        way = in_the_way(self.matcher, placement)
         if placement.starts_at >= UNKNOWN_END:
             return self._why_unknown(line, job, placement, way.holders)
         before = [
@@ -219,24 +220,27 @@ class _Plan:
         ]
         last_running = max((one.until for one in way.holders), default=0)
         if before and max(one.placement.until for one in before) > last_running:
-            where = describe_nodes(self.pools, placement.nodes, job.request.within)
+            where = describe_nodes(self.matcher, placement.nodes, self._level(job))
             before.sort(key=lambda one: -one.placement.until)
             names = enumerate_some([f"job {one.job.jobid}" for one in before])
             return f"{self._prefix(line, job)}waits for {where} behind {names}"
         if not way.holders:
             return self._behind(line, job)
-        where = describe_nodes(self.pools, way.nodes, job.request.within)
+        where = describe_nodes(self.matcher, way.nodes, self._level(job))
         return f"waits for {where} held by {describe_holders(way.holders, self.now, self.jobids)}"
 
     def _why_unknown(
         self, line: _Line, job: PendingJob, placement: Placement, holders: Sequence[Holder]
     ) -> str:
-        where = describe_nodes(self.pools, placement.nodes, job.request.within)
+        where = describe_nodes(self.matcher, placement.nodes, self._level(job))
         endless = [name_of(one.key, self.jobids) for one in holders if one.until >= FOREVER]
         if not endless:
             return f"{self._prefix(line, job)}waits for {where}"
         has = "has" if len(endless) == 1 else "have"
         return f"waits for {where}; no known end: {enumerate_some(endless)} {has} no duration"
+
+    def _level(self, job: PendingJob) -> str | None:
+        return only_level(self.matcher.ask(job.request))
 
     def _behind(self, line: _Line, job: PendingJob) -> str:
         if line.first is not None:

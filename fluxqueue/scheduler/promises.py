@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 
 NAMED_MAX = 3
@@ -36,7 +36,7 @@ class Promise:
 
     starts_at: int
     excuse: str | None = None
-    request: ResourceRequest | None = None
+    request: Jobspec | None = None
 
 
 @dataclass(frozen=True, slots=True)

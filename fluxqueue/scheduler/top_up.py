@@ -13,14 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.node import NAME_KEY
-from fluxqueue.fluxjob.request import (
-    NodeConstraint,
-    NodeRequirement,
-    Operator,
-    ResourceRequest,
-)
-from fluxqueue.graph.pools.pool_set import FOREVER, Placement, PoolSet
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +28,16 @@ class Lack:
 
     uid: str
     count: int
-    request: ResourceRequest
+    request: Jobspec
     nodes: tuple[str, ...]
     until: int | None
     refused: tuple[str, ...] = ()
 
 
-def top_up(pools: PoolSet, lacks: Sequence[Lack], now: int) -> list[tuple[Lack, list[Placement]]]:
-    """Place what fits now, workload by workload; it is booked in ``pools``.
+def top_up(
+    matcher: SharesMatcher, lacks: Sequence[Lack], now: int
+) -> list[tuple[Lack, list[Placement]]]:
+    """Place what fits now, workload by workload; it is booked in ``matcher``.
 
     Must be asked before anything is reserved in this cycle.
     """
@@ -49,11 +46,11 @@ def top_up(pools: PoolSet, lacks: Sequence[Lack], now: int) -> list[tuple[Lack, 
         placed: list[Placement] = []
         nodes = list(lack.nodes)
         for _ in range(lack.count):
-            found = _match(pools, lack, nodes, now)
+            found = _match(matcher, lack, nodes, now)
             if found is None:
                 break
             one = replace(found, until=FOREVER if lack.until is None else lack.until)
-            pools.extend(lack.uid, one)
+            matcher.extend(lack.uid, one)
             placed.append(one)
             nodes += one.nodes
         if placed:
@@ -61,45 +58,9 @@ def top_up(pools: PoolSet, lacks: Sequence[Lack], now: int) -> list[tuple[Lack, 
     return given
 
 
-def _match(pools: PoolSet, lack: Lack, nodes: Sequence[str], now: int) -> Placement | None:
+def _match(matcher: SharesMatcher, lack: Lack, nodes: Sequence[str], now: int) -> Placement | None:
     """One more slot: elsewhere than where a pod was refused, else there."""
-    wish = _one_slot(pools, lack, nodes, now)
-    wishes = [wish]
-    if lack.refused:
-        (slot,) = wish.slots
-        elsewhere = NodeRequirement(NAME_KEY, Operator.NOT_IN, tuple(sorted(lack.refused)))
-        slot = replace(slot, constraint=_and(slot.constraint, elsewhere))
-        wishes.insert(0, replace(wish, slots=(slot,)))
-    for one in wishes:
-        with suppress(InsufficientResources):
-            return pools.match_now(one, now)
+    until = FOREVER if lack.until is None else max(now + 1, lack.until)
+    with suppress(InsufficientResources):
+        return matcher.match_more(lack.request, nodes, now, until, avoid=lack.refused)
     return None
-
-
-def _one_slot(pools: PoolSet, lack: Lack, nodes: Sequence[str], now: int) -> ResourceRequest:
-    """One more slot of the request, bound to the slots that are there."""
-    slot = lack.request.slots[-1]
-    where = slot.constraint
-    level = lack.request.within
-    domains = sorted(
-        {
-            value
-            for name in nodes
-            if level and (value := pools.masks.label(pools.rows.get(name), level)) is not None
-        }
-    )
-    if level and domains:
-        where = _and(where, NodeRequirement(level, Operator.IN, tuple(domains)))
-    if lack.request.is_spread and nodes:
-        where = _and(where, NodeRequirement(NAME_KEY, Operator.NOT_IN, tuple(sorted(set(nodes)))))
-    return replace(
-        lack.request,
-        slots=(replace(slot, count=1, constraint=where),),
-        duration_s=None if lack.until is None else max(1, lack.until - now),
-        within=level if not domains else None,
-    )
-
-
-def _and(where: NodeConstraint, requirement: NodeRequirement) -> NodeConstraint:
-    terms = where.terms or ((),)
-    return replace(where, terms=tuple((*term, requirement) for term in terms))

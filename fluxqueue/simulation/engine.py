@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.pools.pool_set import FOREVER, Placement, PoolSet
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle, split_unsatisfiable
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
@@ -87,10 +88,10 @@ class Engine:
     ) -> None:
         self.policy = policy
         self.facts = {fact.name: fact for fact in nodes}
-        self.pools = PoolSet()
-        self.pools.add_rows([fact.name for fact in nodes])
+        self.matcher = SharesMatcher()
+        self.matcher.add_rows([fact.name for fact in nodes])
         for fact in nodes:
-            self.pools.set_node(fact, {})
+            self.matcher.set_node(fact, {})
         self.jobs = list(jobs)
         self.faults = list(faults)
         self.records = [Record(job) for job in self.jobs]
@@ -144,7 +145,7 @@ class Engine:
     def _submit(self, record: Record) -> None:
         job = record.job
         pending = PendingJob(job.uid, job.number, job.priority, job.request, user=job.user)
-        _, never = split_unsatisfiable(self.pools, [pending])
+        _, never = split_unsatisfiable(self.matcher, [pending])
         if never:
             record.is_impossible = True
         else:
@@ -157,11 +158,11 @@ class Engine:
             return
         self._close_span(record, running)
         del self.running[uid]
-        self.pools.cancel(uid)
+        self.matcher.cancel(uid)
         record.ended_s = self.now
 
     def _change_node(self, event: NodeEvent) -> None:
-        self.pools.set_node(replace(self.facts[event.node], is_up=event.is_up), {})
+        self.matcher.set_node(replace(self.facts[event.node], is_up=event.is_up), {})
         if event.is_up:
             return
         self._lost.add(event.node)
@@ -177,10 +178,10 @@ class Engine:
         if left:
             running.lacks += len(running.placement.slots) - len(left)
             running.placement = replace(running.placement, slots=left)
-            self.pools.book(uid, running.placement)
+            self.matcher.book(uid, running.placement)
             return
         del self.running[uid]
-        self.pools.cancel(uid)
+        self.matcher.cancel(uid)
         self._promises.forget(uid)
         record.started_s = record.placement = record.promise = None
         record.restarts += 1
@@ -199,12 +200,14 @@ class Engine:
 
     def cycle(self, overran: Sequence[int] = ()) -> None:
         """What the worker's matcher does: top up, then cycles while there is more behind."""
-        self.pools.clear_plan()
+        self.matcher.clear_plan()
         mishaps = Mishaps(overran, sorted(self._lost), self._top_up())
         while True:
             queue = self.queue()
             promised = {job.uid: placement for job, placement in self.decisions.reserved}
-            self.decisions = run_cycle(self.pools, queue, self.policy, self.now, promised=promised)
+            self.decisions = run_cycle(
+                self.matcher, queue, self.policy, self.now, promised=promised
+            )
             self.cycles += 1
             self._promises.take_in(queue, self.decisions, now=self.now, mishaps=mishaps)
             self._start_all(queue)
@@ -224,7 +227,7 @@ class Engine:
             for uid, one in sorted(self.running.items(), key=lambda item: int(item[0]))
             if one.lacks
         ]
-        given = top_up(self.pools, lacks, self.now)
+        given = top_up(self.matcher, lacks, self.now)
         for lack, placed in given:
             running, record = self.running[lack.uid], self.by_uid[lack.uid]
             self._close_span(record, running)

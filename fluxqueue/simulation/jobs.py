@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import CPU, ResourceRequest, SlotRequest
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import equal_slots, total
 
 MILLICORES = 1000
 RACK = "rack"
@@ -21,7 +22,7 @@ class SimulatedJob:
 
     number: int
     submit_s: int
-    request: ResourceRequest
+    request: Jobspec
     runs_s: int
     priority: int = 0
     user: str = ""
@@ -34,7 +35,7 @@ class SimulatedJob:
     @property
     def cpu_m(self) -> int:
         """All millicores it asks for."""
-        return sum(slot.count * slot.needs.get(CPU, 0) for slot in self.request.slots)
+        return total(self.request, CPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,8 @@ def uniform_cluster(nodes: int, cores: int, *, rack_size: int = 16) -> list[Node
 
 def cores_request(
     cores: int, duration_s: int | None, *, cores_per_node: int, is_exclusive: bool = False
-) -> ResourceRequest:
+) -> Jobspec:
     """Ask for ``cores`` as batch systems do: a share of one node, or whole nodes from there on."""
-    if cores <= cores_per_node:
-        slots: Sequence[SlotRequest] = (SlotRequest(1, ((CPU, cores * MILLICORES),)),)
-    else:
-        count = -(-cores // cores_per_node)
-        slots = (SlotRequest(count, ((CPU, cores_per_node * MILLICORES),)),)
-    return ResourceRequest(tuple(slots), duration_s, is_exclusive=is_exclusive)
+    count = 1 if cores <= cores_per_node else -(-cores // cores_per_node)
+    needs = {CPU: min(cores, cores_per_node) * MILLICORES}
+    return replace(equal_slots(count, needs, duration_s=duration_s), is_node_exclusive=is_exclusive)

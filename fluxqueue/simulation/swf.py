@@ -186,7 +186,7 @@ def from_jobs(jobs: Iterable[SimulatedJob], header: Mapping[str, str]) -> SwfLog
                 run_s=job.runs_s,
                 processors=job.cpu_m // 1000,
                 asked_processors=job.cpu_m // 1000,
-                asked_s=UNKNOWN if job.request.duration_s is None else job.request.duration_s,
+                asked_s=int(job.request.duration_s) or UNKNOWN,
                 status=1,
                 user=int(job.user.removeprefix("user") or UNKNOWN),
             )

@@ -21,10 +21,12 @@ from fluxqueue.db.life.waiting import (
     queue_head,
     unexamined,
 )
-from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.fluxjob.request import CPU
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.graph.pools.pool_set import PoolSet
-from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes, why_refused
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import fewest_nodes, total
+from fluxqueue.policy.limits import Amounts, Use, why_refused
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob, Queues, split_unsatisfiable
 
@@ -43,9 +45,9 @@ class Taken:
 
 async def take_in(
     tx: Transaction,
-    pools: PoolSet,
+    matcher: SharesMatcher,
     rules: Mapping[str, QueueRules],
-    answers: dict[ResourceRequest, str | None],
+    answers: dict[Jobspec, str | None],
     *,
     limit: int,
 ) -> Taken:
@@ -56,7 +58,7 @@ async def take_in(
     refused, accepted = _part(applicants, rules)
     await hold(tx, refused)
     await let_go(tx, [one.job.uid for one in accepted if one.state == FluxJobState.HELD])
-    possible, impossible = split_unsatisfiable(pools, [one.job for one in accepted], answers)
+    possible, impossible = split_unsatisfiable(matcher, [one.job for one in accepted], answers)
     await mark_examined(tx, possible, impossible)
     return Taken(len(applicants), possible, impossible)
 
@@ -136,5 +138,5 @@ def _full_users(
 
 def why_full(job: PendingJob, rules: Mapping[str, QueueRules], use: Use) -> str | None:
     """Say which limit keeps ``job`` from starting whatever is free; None where none does."""
-    amounts = Amounts(1, fewest_nodes(job.request), asked_cpu_m(job.request))
+    amounts = Amounts(1, fewest_nodes(job.request), total(job.request, CPU))
     return use.why_over(rules[job.queue], job.user, amounts) if job.queue in rules else None

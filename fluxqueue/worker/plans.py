@@ -1,6 +1,6 @@
 """What the matcher remembers from one cycle to the next: promises, and what was told to whom.
 
-Belongs to ``schedule.Matcher`` and lives as long as its pool set: after any failure both are read
+Belongs to ``schedule.Matcher`` and lives as long as its matcher: after any failure both are read
 again from the rows. The forecast runs after cycles that left nothing to do, in a transaction of its
 own, and never takes more than a small share of the matcher's time.
 """
@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
 from fluxqueue.db.life import outlook
-from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools.pool_set import Matrix, Placement, PoolSet
-from fluxqueue.graph.pools.room import lost_room, placement_on, room, unusable
+from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.graph.match.shares_matcher import SharesMatcher, placement_on
+from fluxqueue.graph.tell.room import Room, lost_room, room, unusable
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.forecast import Outlook, forecast
@@ -61,18 +62,18 @@ class Plans:
     term: int
     _promises: Promises = field(default_factory=Promises)
     _reserved: dict[str, Placement] = field(default_factory=dict)
-    _requests: dict[str, ResourceRequest] = field(default_factory=dict)
+    _requests: dict[str, Jobspec] = field(default_factory=dict)
     _stored: dict[str, outlook.StoredReservation] = field(default_factory=dict)
     _told: dict[str, Told] = field(default_factory=dict)
-    _room: Matrix | None = None
+    _room: Room | None = None
     _overran: list[str] = field(default_factory=list)
     _last: Cycle | None = None
     _since_s: float = 0.0
     _due_s: float = 0.0
 
-    async def load(self, tx: Transaction, pools: PoolSet, now: int) -> None:
-        """Read everything again; the pool set has been."""
-        self.look(pools, now)
+    async def load(self, tx: Transaction, matcher: SharesMatcher, now: int) -> None:
+        """Read everything again; the matcher has been."""
+        self.look(matcher, now)
         self._promises = Promises(await outlook.read_promises(tx))
         self._stored = await outlook.read_reservations(tx)
         self._reserved, self._requests = {}, {}
@@ -82,19 +83,21 @@ class Plans:
 
     # --- around a cycle --------------------------------------------------------------------------
 
-    def look(self, pools: PoolSet, now: int) -> None:
+    def look(self, matcher: SharesMatcher, now: int) -> None:
         """Before changes are taken in: who overran, and how much room there was."""
-        self._overran = [uid for uid, one in pools.bookings.items() if one.until < now]
-        self._room = room(pools)
+        self._overran = [uid for uid, one in matcher.live.items() if one.until < now]
+        self._room = room(matcher)
 
-    def promised(self, pools: PoolSet, queue: Sequence[PendingJob]) -> Mapping[str, Placement]:
+    def promised(
+        self, matcher: SharesMatcher, queue: Sequence[PendingJob]
+    ) -> Mapping[str, Placement]:
         """The reservations of the cycle before, for ``run_cycle``."""
         if self._stored:
             for job in queue:
                 one = self._stored.get(job.uid)
                 if one is not None and len(one.nodes) == job.request.size:
                     self._reserved[job.uid] = placement_on(
-                        pools, job.request, one.nodes, one.starts_at
+                        matcher, job.request, one.nodes, one.starts_at
                     )
                     self._requests[job.uid] = job.request
             self._stored = {}
@@ -105,11 +108,11 @@ class Plans:
         }
 
     async def note(
-        self, tx: Transaction, pools: PoolSet, cycle: Cycle, topped_up: Sequence[str]
+        self, tx: Transaction, matcher: SharesMatcher, cycle: Cycle, topped_up: Sequence[str]
     ) -> None:
         """After ``run_cycle``: write down new promises and excuses."""
         decisions = cycle.decisions
-        mishaps = await self._mishaps(tx, pools, topped_up)
+        mishaps = await self._mishaps(tx, matcher, topped_up)
         changed = self._promises.take_in(cycle.queue, decisions, now=cycle.now, mishaps=mishaps)
         await outlook.store_promises(tx, changed)
         self._reserved = {job.uid: placement for job, placement in decisions.reserved}
@@ -120,8 +123,10 @@ class Plans:
             self._since_s = self.context.clock.monotonic_s()
         self._last = cycle if self.context.settings.forecast_depth else None
 
-    async def _mishaps(self, tx: Transaction, pools: PoolSet, topped_up: Sequence[str]) -> Mishaps:
-        lost = unusable(pools) if self._room is None else lost_room(pools, self._room)
+    async def _mishaps(
+        self, tx: Transaction, matcher: SharesMatcher, topped_up: Sequence[str]
+    ) -> Mishaps:
+        lost = unusable(matcher) if self._room is None else lost_room(matcher, self._room)
         blamed = [*self._overran, *topped_up]
         if not blamed:
             return Mishaps(lost=lost)
@@ -170,7 +175,7 @@ class Plans:
         is_patient = self.context.clock.monotonic_s() < self._since_s + patience_s
         return is_patient and bool(cycle.decisions.allocated)
 
-    async def forecast(self, pools: PoolSet) -> None:
+    async def forecast(self, matcher: SharesMatcher) -> None:
         """Make a forecast if one is due, and tell those for whom it changes something.
 
         Raises
@@ -190,7 +195,7 @@ class Plans:
             jobids = await outlook.read_jobids(tx)
         found = await asyncio.to_thread(
             forecast,
-            pools,
+            matcher,
             cycle.queue,
             cycle.decisions,
             cycle.policy,

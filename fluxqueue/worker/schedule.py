@@ -1,6 +1,6 @@
 """The ``schedule`` task: one cycle after the other, each one transaction under the matcher's term.
 
-Run only by the worker that holds the matcher's role (``leader``). The pool set is a cache of the
+Run only by the worker that holds the matcher's role (``leader``). The matcher is a cache of the
 rows with this one owner: after any failure it is thrown away and read again, because nobody can
 tell which of its bookings were committed.
 """
@@ -29,8 +29,9 @@ from fluxqueue.db.life.waiting import (
     set_pending_again,
     unsatisfiable,
 )
-from fluxqueue.fluxjob.request import MatchPolicy, ResourceRequest
-from fluxqueue.graph.pools.pool_set import PoolSet
+from fluxqueue.fluxjob.levels import parse_levels
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Use
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
@@ -60,16 +61,17 @@ EXAMINED_MAX = 2000
 
 
 class Matcher:
-    """The one owner of the pool set while its term lasts."""
+    """The one owner of the matcher while its term lasts."""
 
     def __init__(self, context: WorkerContext, term: int) -> None:
         self._context = context
         self._term = term
         settings = context.settings
         self._policy = queue_policy(settings.queue_policy, queue_depth=settings.queue_depth)
-        self._match_policy = MatchPolicy(settings.match_policy)
-        self._pools: PoolSet | None = None
-        self._answers: dict[ResourceRequest, str | None] = {}
+        self._match_policy = settings.match_policy
+        self._levels = parse_levels(settings.levels)
+        self._matcher: SharesMatcher | None = None
+        self._answers: dict[Jobspec, str | None] = {}
         self._rules: dict[str, QueueRules] = {}
         self._decided: dict[str, int] = {}
         self._plans = Plans(context, ROLE, term)
@@ -91,10 +93,10 @@ class Matcher:
         while await self._cycle():
             pass
         try:
-            if self._pools is not None:
-                await self._plans.forecast(self._pools)
+            if self._matcher is not None:
+                await self._plans.forecast(self._matcher)
         except BaseException:
-            self._pools = None
+            self._matcher = None
             raise
 
     async def _cycle(self) -> bool:
@@ -106,7 +108,7 @@ class Matcher:
                         return False  # the controller wakes us when it has looked
                     is_more = await self._decide(tx)
         except BaseException:
-            self._pools = None
+            self._matcher = None
             raise
         for outcome, number in self._decided.items():
             metrics.DECISIONS.labels(outcome).inc(number)
@@ -114,7 +116,7 @@ class Matcher:
 
     async def _decide(self, tx: Transaction) -> bool:
         """One cycle; tell whether another should follow at once."""
-        pools, changes = await self._bring_up_to_date(tx)
+        matcher, changes = await self._bring_up_to_date(tx)
         queues = await self._queues(tx)
         view = View(
             depth=self._policy.queue_depth,
@@ -124,26 +126,26 @@ class Matcher:
         )
         view = await past_full_users(tx, view, self._rules, queues)
         await lock_queue(tx, view)
-        await self._reconsider(tx, pools, changes)
-        pools.clear_plan()
+        await self._reconsider(tx, matcher, changes)
+        matcher.clear_plan()
         now = self._context.clock.now_s()
-        given = top_up(pools, await lacking(tx), now)
+        given = top_up(matcher, await lacking(tx), now)
         await store_top_up(tx, given)
-        new = await take_in(tx, pools, self._rules, self._answers, limit=EXAMINED_MAX)
+        new = await take_in(tx, matcher, self._rules, self._answers, limit=EXAMINED_MAX)
         # Nodes may have gone since these were examined, further back in the queue.
         queue, never = split_unsatisfiable(
-            pools, await queue_head(tx, view, self._rules), self._answers
+            matcher, await queue_head(tx, view, self._rules), self._answers
         )
         if never:
             await mark_examined(tx, [], never)
-        promised = self._plans.promised(pools, queue)
-        decisions = run_cycle(pools, queue, self._policy, now, queues, promised)
+        promised = self._plans.promised(matcher, queue)
+        decisions = run_cycle(matcher, queue, self._policy, now, queues, promised)
         cycle = Cycle(queue, decisions, queues, self._policy, now)
-        await self._plans.note(tx, pools, cycle, [lack.uid for lack, _ in given])
+        await self._plans.note(tx, matcher, cycle, [lack.uid for lack, _ in given])
         self._tell_full(decisions, new, view, queues)
         words = self._plans.words(decisions)
         for uid in await store_decisions(tx, decisions, term=self._term, words=words):
-            pools.cancel(uid)
+            matcher.cancel(uid)
         _log(decisions)
         self._decided = {
             "allocated": len(decisions.allocated),
@@ -155,33 +157,33 @@ class Matcher:
         is_more_behind = self._is_more_behind([*queue, *(job for job, _ in never)], gone)
         return is_more_behind or new.looked_at == EXAMINED_MAX
 
-    async def _bring_up_to_date(self, tx: Transaction) -> tuple[PoolSet, Changes]:
+    async def _bring_up_to_date(self, tx: Transaction) -> tuple[SharesMatcher, Changes]:
         """Take in what has changed; rules are read when a queue has."""
-        pools = self._pools
-        if pools is None:
-            pools = PoolSet(self._match_policy)
-            changes = await load_graph(tx, pools)
+        matcher = self._matcher
+        if matcher is None:
+            matcher = SharesMatcher(self._match_policy, self._levels)
+            changes = await load_graph(tx, matcher)
             self._rules = await read_rules(tx)
-            await self._plans.load(tx, pools, self._context.clock.now_s())
+            await self._plans.load(tx, matcher, self._context.clock.now_s())
         else:
-            self._plans.look(pools, self._context.clock.now_s())
-            changes = await take_changes(tx, pools)
+            self._plans.look(matcher, self._context.clock.now_s())
+            changes = await take_changes(tx, matcher)
             if changes.queues:
                 self._rules = await read_rules(tx)
-        self._pools = pools
-        return pools, changes
+        self._matcher = matcher
+        return matcher, changes
 
     async def _queues(self, tx: Transaction) -> Queues:
         """The rules, and what runs in the queues that have limits on it."""
         bounded = [name for name, rules in self._rules.items() if rules.has_use_limits]
         return Queues(self._rules, await read_use(tx, bounded))
 
-    async def _reconsider(self, tx: Transaction, pools: PoolSet, changes: Changes) -> None:
+    async def _reconsider(self, tx: Transaction, matcher: SharesMatcher, changes: Changes) -> None:
         """Nodes or queues have changed: what could not run may run now, and the reverse."""
         if changes.have_nodes_changed:
             self._answers.clear()
             never = await unsatisfiable(tx, self._rules)
-            possible, _ = split_unsatisfiable(pools, never, self._answers)
+            possible, _ = split_unsatisfiable(matcher, never, self._answers)
             await set_pending_again(tx, possible)
         if changes.queues:
             await reconsider_queues(tx, self._rules, changes.queues)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -32,6 +32,8 @@ ANNOTATIONS = frozenset(
         labels.EXCLUSIVE,
         labels.SPREAD,
         labels.WITHIN,
+        labels.PREFER_WITHIN,
+        labels.CORES,
         labels.MATCH_POLICY,
         labels.JOBSPEC,
         labels.DEPENDS_ON,
@@ -58,19 +60,30 @@ _LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the author of a workload asked for beside its pods' resources; None is *not said*."""
+    """What the author of a workload asked for beside its pods' resources; None is *not said*.
+
+    ``paths`` says where each stands: key of the annotation -> path of the field.
+    """
 
     duration_s: int | None = None
     priority: int | None = None
     is_exclusive: bool = False
     is_spread: bool = False
     within: str | None = None
+    prefer_within: str | None = None
+    has_whole_cores: bool = False
     match_policy: MatchPolicy | None = None
     queue: str | None = None
     jobspec: OwnJobspec | None = None
     depends_on: tuple[Dependency, ...] = ()
     begin: BeginTime | None = None
     is_held: bool = False
+    paths: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether they say how slots lie, so that two of them may contradict each other."""
+        return self.is_spread or self.within is not None or self.jobspec is not None
 
 
 def read_wishes(workload: Mapping[str, Any]) -> Wishes:
@@ -96,13 +109,16 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
         priority=_read(found, labels.PRIORITY, _parse_priority),
         is_exclusive=bool(_read(found, labels.EXCLUSIVE, _parse_bool)),
         is_spread=bool(_read(found, labels.SPREAD, _parse_spread)),
-        within=_read(found, labels.WITHIN, _parse_within),
+        within=_read(found, labels.WITHIN, _parse_level),
+        prefer_within=_read(found, labels.PREFER_WITHIN, _parse_level),
+        has_whole_cores=bool(_read(found, labels.CORES, _parse_cores)),
         match_policy=_read(found, labels.MATCH_POLICY, _parse_match_policy),
         queue=_read(found, labels.QUEUE, _parse_queue),
         jobspec=jobspec,
         depends_on=_read(found, labels.DEPENDS_ON, parse_depends_on) or (),
         begin=_read(found, labels.BEGIN_TIME, parse_begin_time),
         is_held=bool(_read(found, labels.HOLD, _parse_bool)),
+        paths={key: where for key, (where, _) in found.items()},
     )
     _refuse_itself(wishes, workload, found)
     return wishes if jobspec is None else _fill_from(wishes, jobspec)
@@ -125,8 +141,8 @@ def _fill_from(wishes: Wishes, jobspec: OwnJobspec) -> Wishes:
     if duration_s is None and jobspec.duration_s is not None:
         where = f"{jobspec.where}.attributes.system.duration"
         duration_s = parse_duration(str(jobspec.duration_s), where)
-    if queue is None and jobspec.queue is not None:
-        queue = _parse_queue(jobspec.queue, f"{jobspec.where}.attributes.system.queue")
+    if queue is None and jobspec.jobspec.queue:
+        queue = _parse_queue(jobspec.jobspec.queue, f"{jobspec.where}.attributes.system.queue")
     return replace(wishes, duration_s=duration_s, queue=queue)
 
 
@@ -234,14 +250,25 @@ def _parse_spread(text: str, where: str) -> bool:
     )
 
 
-def _parse_within(text: str, where: str) -> str:
+def _parse_cores(text: str, where: str) -> bool:
+    if text == "whole":
+        return True
+    raise InvalidInput(
+        f"{text!r} is not allowed",
+        where=where,
+        value=text,
+        hint='allowed is "whole": each pod\'s cpu is rounded up to whole cores',
+    )
+
+
+def _parse_level(text: str, where: str) -> str:
     if _LABEL_KEY.fullmatch(text):
         return text
     raise InvalidInput(
-        f"{text!r} is no topology level",
+        f"{text!r} is no level",
         where=where,
         value=text,
-        hint="allowed are zone, region, rack, or the key of a node label",
+        hint="the name of a level, such as zone or rack, its node label, or node",
     )
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from fluxqueue.fluxjob.follow import WorkloadFact
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
-from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload.annotations import read_wishes
-from fluxqueue.workload.resources import DEFAULT_CPU_M
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, build_request, choose_priority
+from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 TEMPLATE = "spec.template.spec"
 _ENDING = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
@@ -28,7 +28,7 @@ def size(job: Mapping[str, Any]) -> int:
     return parallelism if completions is None else min(parallelism, int(completions))
 
 
-def to_request(job: Mapping[str, Any], *, default_cpu_m: int = DEFAULT_CPU_M) -> ResourceRequest:
+def to_request(job: Mapping[str, Any], *, site: Site = DEFAULT_SITE) -> Jobspec:
     """Describe what ``job`` needs while it runs: one slot for each of its ``size`` pods.
 
     A BatchJob of size 0 asks for nothing and has no slots.
@@ -45,7 +45,7 @@ def to_request(job: Mapping[str, Any], *, default_cpu_m: int = DEFAULT_CPU_M) ->
         count=size(job),
         deadline_s=spec.get("activeDeadlineSeconds"),
         where=TEMPLATE,
-        default_cpu_m=default_cpu_m,
+        site=site,
     )
 
 

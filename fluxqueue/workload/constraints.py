@@ -6,17 +6,20 @@ Called by ``workload.shape``; ``ignored`` also by the webhook, which warns the a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.request import NodeConstraint, NodeRequirement, Operator, Toleration
+from fluxqueue.fluxjob.node import NAME_KEY
+from fluxqueue.fluxjob.request import NodeRequirement, Operator, Toleration
+from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS, Constraint, all_of
+from fluxqueue.jobspec.demand import NodeDemand
 
-_NOTHING = (NodeRequirement("metadata.name", Operator.IN, ()),)
+_NOTHING = (NodeRequirement(NAME_KEY, Operator.IN, ()),)
 """A term that no node meets: what Kubernetes makes of a selector without any expression."""
 
 
-def read_constraint(spec: Mapping[str, Any], *, where: str = "spec") -> NodeConstraint:
+def read_demand(spec: Mapping[str, Any], *, where: str = "spec") -> NodeDemand:
     """Read what the pod ``spec`` demands of its node.
 
     Raises
@@ -27,9 +30,15 @@ def read_constraint(spec: Mapping[str, Any], *, where: str = "spec") -> NodeCons
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     path = f"{where}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-    return NodeConstraint(
-        selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
-        terms=() if required is None else _terms(required.get("nodeSelectorTerms") or (), path),
+    selector = sorted((spec.get("nodeSelector") or {}).items())
+    parts = []
+    if selector:
+        parts.append(_all(NodeRequirement(key, Operator.IN, (one,)) for key, one in selector))
+    if required is not None:
+        terms = [_all(term) for term in _terms(required.get("nodeSelectorTerms") or (), path)]
+        parts.append(terms[0] if len(terms) == 1 else Constraint("or", operands=tuple(terms)))
+    return NodeDemand(
+        constraint=all_of(parts),
         tolerations=tuple(
             Toleration(
                 key=item.get("key") or "",
@@ -40,6 +49,10 @@ def read_constraint(spec: Mapping[str, Any], *, where: str = "spec") -> NodeCons
             for item in spec.get("tolerations") or ()
         ),
     )
+
+
+def _all(requirements: Iterable[NodeRequirement]) -> Constraint:
+    return Constraint(MATCH_EXPRESSIONS, requirements=tuple(requirements))
 
 
 def _terms(

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fluxqueue.fluxjob import hostlist
-from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.managed import kind_of
@@ -61,7 +61,7 @@ def fluxjob_name(workload: Mapping[str, Any]) -> str:
 
 def build(
     workload: Mapping[str, Any],
-    request: ResourceRequest,
+    request: Jobspec,
     *,
     priority: int,
     queue: str = DEFAULT_QUEUE,
@@ -84,12 +84,12 @@ def build(
         "size": request.size,
         "priority": priority,
         "queue": queue,
-        "jobspec": request.to_json(),
+        "jobspec": render(request),
     }
     if user := submitter(workload):
         spec["user"] = user
-    if request.duration_s is not None:
-        spec["durationSeconds"] = request.duration_s
+    if request.duration_s:
+        spec["durationSeconds"] = int(request.duration_s)
     spec |= _starting(workload, wishes or Wishes())
     return {
         "apiVersion": API_VERSION,

@@ -31,10 +31,16 @@ SPREAD = "fluxqueue/spread"
 """Annotation ``node``: at most one pod per node."""
 
 WITHIN = "fluxqueue/within"
-"""Annotation: a topology level (``zone``, ``region``, ``rack``, or a node label) all pods share."""
+"""Annotation: a level of the cluster that all pods share: its name, its label, or ``node``."""
+
+PREFER_WITHIN = "fluxqueue/prefer-within"
+"""Annotation: a level that all pods share if that can be, else the next one up, and so on."""
+
+CORES = "fluxqueue/cores"
+"""Annotation ``whole``: each pod's cpu counts as whole cores."""
 
 JOBSPEC = "fluxqueue/jobspec"
-"""Annotation: an own Flux resources section (YAML or JSON); see ``workload.own_jobspec``."""
+"""Annotation: an own Flux jobspec (YAML or JSON); see ``workload.own_jobspec``."""
 
 MATCH_POLICY = "fluxqueue/match-policy"
 """Annotation: in which order nodes are filled for this workload, e.g. ``pack`` or ``lonode``."""

@@ -1,69 +1,73 @@
-"""The annotation ``fluxqueue/jobspec``: an author's own Flux resources section for a workload.
+"""The annotation ``fluxqueue/jobspec``: an author's own Flux jobspec for a workload.
 
 Called by ``workload.annotations`` (to read it) and ``workload.shape`` (to apply it). Pods remain
 what they are, so the jobspec can ask for more room per pod and for a shape, not for another number
-of pods. What of a jobspec means something for pods:
+of pods. What of a jobspec means something for pods, in any order of depth:
 
-- ``[level ->] [node ->] slot -> core, memory, gpu, ...``: slots on ``node`` vertices. ``level`` (a
-  zone, a rack, a node label) with count 1 keeps all slots below one vertex of it; one slot on each
-  of several nodes spreads; an exclusive node is taken whole;
+- levels (``rack[2] -> node[4] -> slot[2]``), each with a count, any of them exclusive;
+- several kinds of slots side by side (a launcher and its workers): the slots in the order of the
+  document are the pods in the order of their indexes;
+- in a slot ``core``, ``memory``, ``gpu``, Kubernetes resources by their names, in units;
 - ``slot -> node -> core, ...``: each slot has a whole node of its own, as slots are exclusive;
-- ``attributes.system``: ``duration``, ``queue``, and a ``hostlist`` constraint.
+- ``attributes.system``: ``duration``, ``queue``, ``constraints`` (all but ``ranks``), and of
+  ``fluxqueue`` what is not the pod's to say.
 
-Everything else is refused, never dropped.
+Everything else is refused, never dropped. What is read is canonical: base units, Kubernetes' names.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from fluxqueue.errors import InvalidJobspec
-from fluxqueue.fluxjob.node import NAME_KEY
-from fluxqueue.fluxjob.request import (
-    CPU,
-    MEMORY,
-    NodeConstraint,
-    NodeRequirement,
-    Operator,
-    ResourceRequest,
-    SlotRequest,
-)
-from fluxqueue.jobspec import Jobspec, Resource, document, parse_document
-from fluxqueue.workload import labels
+from fluxqueue.fluxjob.levels import Levels, find_level
+from fluxqueue.fluxjob.request import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, unit_of
+from fluxqueue.jobspec import Constraint, Count, Jobspec, Resource, document, parse_document
+from fluxqueue.jobspec.extension import KEY
+from fluxqueue.jobspec.model import NODE
 from fluxqueue.workload.quantity import MAX_UNITS
 
-_NODE, _CLUSTER, _CORE, _GPU = "node", "cluster", "core", "gpu"
+_CLUSTER, _CORE, _GPU = "cluster", "core", "gpu"
 _DEFAULT_GPU = "nvidia.com/gpu"
 _MAX_BYTES = 64 * 1024
-_UNITS = {
+_BYTE_UNITS = {
     "B": 1,
     **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("KMGT")},
     **{f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")},
     **{f"{p}i": 1024 ** (i + 1) for i, p in enumerate("KMGT")},
 }
-_SHAPES = "supported are [level ->] [node ->] slot -> [node ->] core, memory, gpu"
+_INSIDE = "core, memory, gpu, or a Kubernetes resource such as example.com/fpga"
+_ABOVE = "a level of the cluster, node or slot"
+_PINNED = frozenset({"socket", "numanode", "l3cache", "pu"})
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLevel:
+    """A vertex above the nodes: its type, its place in the document, the type of the one above."""
+
+    type: str
+    where: str
+    above: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnJobspec:
-    """What was understood: ``slots`` in all, what each holds, and how they lie.
-
-    ``per_slot`` maps resource names (``gpu`` is still nameless) to base units; ``hosts`` is None
-    where any node will do; ``where`` is the annotation's path.
+    """What was understood. ``jobspec`` is canonical but for gpus, whose kind the pod knows, and
+    for levels in the author's words; ``where`` is the annotation's path, ``levels`` are the levels
+    named, in the order of the document.
     """
 
     where: str
-    slots: int
-    per_slot: tuple[tuple[str, int], ...]
-    is_exclusive: bool = False
-    is_spread: bool = False
-    within: str | None = None
-    hosts: tuple[str, ...] | None = None
-    duration_s: int | None = None
-    queue: str | None = None
+    jobspec: Jobspec
+    levels: tuple[NamedLevel, ...] = ()
+
+    @property
+    def duration_s(self) -> int | None:
+        """Whole seconds; None where it does not say."""
+        return math.ceil(self.jobspec.duration_s) or None
 
 
 def read_jobspec(text: str, where: str) -> OwnJobspec:
@@ -77,7 +81,12 @@ def read_jobspec(text: str, where: str) -> OwnJobspec:
     """
     try:
         jobspec = parse_document(_complete(document.load(text, InvalidJobspec, _MAX_BYTES)))
-        return _understand(jobspec, where)
+        _refuse_what_the_pod_says(jobspec)
+        return OwnJobspec(
+            where=where,
+            jobspec=replace(jobspec, resources=_canonical(jobspec.resources, "resources")),
+            levels=tuple(_levels(jobspec.resources, "resources")),
+        )
     except InvalidJobspec as error:
         place = f"{where}.{error.where}" if error.where else where
         raise InvalidJobspec(
@@ -94,8 +103,10 @@ def _complete(top: Any) -> Any:
     return {"version": 1, "tasks": [], "attributes": {}, **top}
 
 
-def apply_jobspec(request: ResourceRequest, own: OwnJobspec) -> ResourceRequest:
-    """Let ``own`` widen what the pods of ``request`` get, and give it its shape.
+def apply_jobspec(
+    own: OwnJobspec, pools: Sequence[Resource], count: int, levels: Levels
+) -> tuple[Resource, ...]:
+    """The tree of ``own`` for ``count`` pods that each ask for ``pools``.
 
     Each pod needs room for its own request as well, so the larger amount of the two counts.
 
@@ -104,147 +115,175 @@ def apply_jobspec(request: ResourceRequest, own: OwnJobspec) -> ResourceRequest:
     InvalidJobspec
         The number of slots is not the number of pods that run at once.
     """
-    if own.slots != request.size:
+    if own.jobspec.size != count:
         raise InvalidJobspec(
-            f"asks for {own.slots} slots and the workload runs {request.size} pods at once",
+            f"asks for {own.jobspec.size} slots and the workload runs {count} pods at once",
             where=own.where,
-            value=own.slots,
+            value=own.jobspec.size,
             hint="one slot is one pod",
         )
-    return replace(
-        request,
-        slots=tuple(_widen(slot, own) for slot in request.slots),
-        is_exclusive=request.is_exclusive or own.is_exclusive,
-        is_spread=request.is_spread or own.is_spread,
-        within=request.within or own.within,
-    )
+    return tuple(_widen(resource, pools, levels) for resource in own.jobspec.resources)
 
 
-def _widen(slot: SlotRequest, own: OwnJobspec) -> SlotRequest:
-    needs = slot.needs
-    for name, amount in own.per_slot:
-        real = _gpu_name(needs) if name == _GPU else name
-        needs[real] = max(needs.get(real, 0), amount)
-    constraint = slot.constraint
-    if own.hosts is not None:
-        constraint = _only_on(constraint, own.hosts)
-    return replace(slot, resources=tuple(sorted(needs.items())), constraint=constraint)
+def _widen(resource: Resource, pools: Sequence[Resource], levels: Levels) -> Resource:
+    if not resource.is_slot:
+        level = find_level(levels, resource.type)
+        return replace(
+            resource,
+            type=resource.type if level is None else level.name,
+            with_=tuple(_widen(child, pools, levels) for child in resource.with_),
+        )
+    found = {pool.type: pool for pool in pools}
+    for asked in resource.with_:
+        name = _gpu_name(found) if asked.type == _GPU else asked.type
+        own = found.get(name)
+        amount = max(asked.count.minimum, 0 if own is None else own.count.minimum)
+        found[name] = replace(asked, type=name, count=Count(amount, amount))
+    return replace(resource, with_=tuple(found[name] for name in sorted(found)))
 
 
-def _gpu_name(needs: Mapping[str, int]) -> str:
+def _gpu_name(names: Mapping[str, Resource]) -> str:
     """A gpu is the kind of gpu that the pod itself asks for."""
-    own = [name for name in needs if name.endswith("/gpu")]
+    own = [name for name in names if name.endswith("/gpu")]
     return own[0] if len(own) == 1 else _DEFAULT_GPU
 
 
-def _only_on(constraint: NodeConstraint, hosts: tuple[str, ...]) -> NodeConstraint:
-    named = NodeRequirement(NAME_KEY, Operator.IN, hosts)
-    terms = constraint.terms or ((),)
-    return replace(constraint, terms=tuple((*term, named) for term in terms))
-
-
-def _understand(jobspec: Jobspec, where: str) -> OwnJobspec:
-    above, slot, place = _descend(jobspec.resources)
-    slots, found = _read_above(above, _fixed(slot, place))
-    inside, place = slot.with_, f"{place}.with"
-    if len(inside) == 1 and inside[0].type == _NODE:
-        if found:
-            _refuse("has nodes both above and inside its slot", place)
-        if _fixed(inside[0], f"{place}[0]") != 1:
-            _refuse("a slot is a pod, and a pod runs on one node", f"{place}[0].count")
-        inside, place = inside[0].with_, f"{place}[0].with"
-        found = {"is_exclusive": True, "is_spread": True}
-    hosts = None
-    if jobspec.constraint is not None and jobspec.constraint.operator:
-        if jobspec.constraint.operator != "hostlist":
-            at = f"attributes.system.constraints.{jobspec.constraint.operator}"
-            _refuse("is not supported", at, "use hostlist here, or node affinity in the pod")
-        hosts = tuple(sorted(jobspec.constraint.hosts))
-    return OwnJobspec(
-        where=where,
-        slots=slots,
-        per_slot=_amounts(inside, place),
-        within=next((r.type for r, _ in above if r.type not in {_NODE, _CLUSTER}), None)
-        or found.pop("within", None),
-        hosts=hosts,
-        duration_s=math.ceil(jobspec.duration_s) or None,
-        queue=jobspec.queue or None,
-        **found,
-    )
-
-
-def _descend(
-    resources: Sequence[Resource],
-) -> tuple[list[tuple[Resource, str]], Resource, str]:
-    """Walk down to the slot; every vertex on the way must be the only one of its level."""
-    above: list[tuple[Resource, str]] = []
-    place = "resources"
-    while True:
-        if len(resources) != 1:
-            _refuse("must have one resource on the way to its slot", place, _SHAPES)
-        here, at = resources[0], f"{place}[0]"
-        if here.is_slot:
-            return above, here, at
-        above.append((here, at))
-        resources, place = here.with_, f"{at}.with"
-
-
-def _read_above(above: Sequence[tuple[Resource, str]], per_node: int) -> tuple[int, dict[str, Any]]:
-    """Count the slots, and say what the node vertex above them means."""
-    levels = [(r, at) for r, at in above if r.type not in {_NODE, _CLUSTER}]
-    nodes = [(r, at) for r, at in above if r.type == _NODE]
-    if len(levels) > 1 or len(nodes) > 1 or (nodes and above[-1] != nodes[0]):
-        _refuse("has more levels than can be told apart", above[0][1], _SHAPES)
-    for resource, at in above:
-        if resource.type != _NODE and _fixed(resource, at) != 1:
-            _refuse("must be 1: all slots lie below one vertex", f"{at}.count")
-        if resource.type != _NODE and resource.is_exclusive:
-            _refuse("only nodes can be taken whole", f"{at}.exclusive")
-    if not nodes:
-        return per_node, {}
-    node, at = nodes[0]
-    count = _fixed(node, at)
-    found: dict[str, Any] = {"is_exclusive": bool(node.is_exclusive)}
-    if per_node == 1:
-        found["is_spread"] = count > 1
-    elif count == 1 and not levels:
-        found["within"] = labels.HOSTNAME
-    else:
-        _refuse("several slots on each of several nodes are not supported", at, _SHAPES)
-    return count * per_node, found
-
-
-def _amounts(resources: Sequence[Resource], place: str) -> tuple[tuple[str, int], ...]:
-    total: dict[str, int] = {}
+def _canonical(resources: Sequence[Resource], place: str) -> tuple[Resource, ...]:
+    """Levels, nodes and slots as they are, without the cluster above them."""
+    if not resources:
+        _refuse("holds no slot", place, _ABOVE)
+    found: list[Resource] = []
     for number, resource in enumerate(resources):
         at = f"{place}[{number}]"
-        name, scale = _name_and_scale(resource, at)
-        if resource.with_:
-            _refuse("must have nothing inside", f"{at}.with", _SHAPES)
-        amount = total.get(name, 0) + _fixed(resource, at) * scale
-        total[name] = min(MAX_UNITS, amount)
-    return tuple(sorted(total.items()))
+        count = _fixed(resource, at)
+        if resource.is_slot:
+            found.append(_slot(resource, at))
+        elif resource.type == _CLUSTER:
+            if count != 1 or resource.is_exclusive:
+                _refuse("there is one cluster, and it is shared", at)
+            found += _canonical(resource.with_, f"{at}.with")
+        else:
+            _check_above(resource, at)
+            below = _canonical(resource.with_, f"{at}.with")
+            if resource.type == NODE:
+                _check_below_node(resource, f"{at}.with")
+            found.append(replace(resource, with_=below, unit="", id=""))
+    return tuple(found)
 
 
-def _name_and_scale(resource: Resource, at: str) -> tuple[str, int]:
-    if resource.type == _CORE:
-        return CPU, 1000
-    if resource.type == MEMORY:
-        if resource.unit not in _UNITS:
-            known = ", ".join(_UNITS)
+def _check_above(resource: Resource, at: str) -> None:
+    if resource.type in _PINNED:
+        hint = "Kubernetes pins sockets and NUMA zones from within the node; ask for cores"
+        _refuse(f"a {resource.type} cannot be given from outside", f"{at}.type", hint)
+    if resource.type in {_CORE, _GPU, MEMORY, CPU, EPHEMERAL_STORAGE, PODS}:
+        _refuse(f"{resource.type} must stand inside a slot", f"{at}.type", _ABOVE)
+
+
+def _check_below_node(node: Resource, place: str) -> None:
+    for level in _levels(node.with_, place):
+        _refuse(f"{level.type!r} cannot stand below a node", level.where, _INSIDE)
+    if _named(node.with_, NODE):
+        _refuse("a node holds slots, and a slot is a pod on one node", place)
+
+
+def _named(resources: Sequence[Resource], kind: str) -> bool:
+    return any(one.type == kind or _named(one.with_, kind) for one in resources)
+
+
+def _levels(resources: Sequence[Resource], place: str, above: str = "") -> Iterator[NamedLevel]:
+    """What stands above nodes and slots."""
+    for number, resource in enumerate(resources):
+        if resource.is_slot:
+            continue
+        at = f"{place}[{number}]"
+        is_level = resource.type not in {NODE, _CLUSTER}
+        if is_level:
+            yield NamedLevel(resource.type, f"{at}.type", above)
+        yield from _levels(resource.with_, f"{at}.with", resource.type if is_level else above)
+
+
+def _slot(slot: Resource, at: str) -> Resource:
+    """The slot with its pools; a node of its own goes above it and is taken whole."""
+    if slot.is_exclusive is False:
+        _refuse("a slot is its pod's alone", f"{at}.exclusive")
+    inside, place = slot.with_, f"{at}.with"
+    plain = replace(slot, is_exclusive=None, unit="", id="")
+    if len(inside) == 1 and inside[0].type == NODE:
+        if _fixed(inside[0], f"{place}[0]") != 1:
+            _refuse("a slot is a pod, and a pod runs on one node", f"{place}[0].count")
+        pools = _pools(inside[0].with_, f"{place}[0].with")
+        one = replace(plain, count=Count(1, 1), with_=pools)
+        return Resource(NODE, slot.count, (one,), is_exclusive=True)
+    return replace(plain, with_=_pools(inside, place))
+
+
+def _pools(resources: Sequence[Resource], place: str) -> tuple[Resource, ...]:
+    found: dict[str, Resource] = {}
+    for number, resource in enumerate(resources):
+        at = f"{place}[{number}]"
+        pool = _pool(resource, at)
+        if pool.type in found:
+            _refuse(f"{pool.type!r} stands twice in one slot", f"{at}.type", "add them up")
+        found[pool.type] = pool
+    return tuple(found.values())
+
+
+def _pool(resource: Resource, at: str) -> Resource:
+    name, scale, unit = _name_and_scale(resource, at)
+    if resource.with_:
+        _refuse("must have nothing inside", f"{at}.with", "[level ->] [node ->] slot -> core, ...")
+    if resource.is_exclusive is not None:
+        hint = "leave it out, or take the whole node: exclusive: true on it"
+        _refuse("what is in a slot is its pod's alone, counted in units", f"{at}.exclusive", hint)
+    amount = min(MAX_UNITS, _fixed(resource, at) * scale)
+    return Resource(name, Count(amount, amount), unit=unit)
+
+
+def _name_and_scale(resource: Resource, at: str) -> tuple[str, int, str]:
+    """Kubernetes' name, base units in one, and the base unit."""
+    kind = resource.type
+    if kind == _CORE or (kind == CPU and not resource.unit):
+        return CPU, 1000, "m"
+    if kind == CPU:
+        if resource.unit != "m":
+            _refuse(f"{resource.unit!r} is no unit", f"{at}.unit", "m (millicores), or none")
+        return CPU, 1, "m"
+    if unit_of(kind) == "B":
+        if resource.unit not in _BYTE_UNITS:
+            known = ", ".join(_BYTE_UNITS)
             _refuse(f"{resource.unit!r} is no unit", f"{at}.unit", f"must be one of {known}")
-        return MEMORY, _UNITS[resource.unit]
-    if resource.type != _GPU and "/" not in resource.type:
-        _refuse(
-            f"{resource.type!r} is not supported inside a slot",
-            f"{at}.type",
-            "core, memory, gpu, or an extended resource such as example.com/fpga",
-        )
-    return resource.type, 1
+        return kind, _BYTE_UNITS[resource.unit], "B"
+    if kind not in {_GPU, PODS} and "/" not in kind:
+        _refuse(f"{kind!r} is not supported inside a slot", f"{at}.type", _INSIDE)
+    return kind, 1, ""
+
+
+def _refuse_what_the_pod_says(jobspec: Jobspec) -> None:
+    """A jobspec can narrow where its pods go; only the pod itself can widen it."""
+    if jobspec.constraint is not None:
+        _refuse_ranks(jobspec.constraint, "attributes.system.constraints")
+    ours = f"attributes.system.{KEY}"
+    for demand, at in (
+        (jobspec.where, ours),
+        *((demand, f"{ours}.slots.{label}") for label, demand in jobspec.slot_where),
+    ):
+        if demand.tolerations:
+            _refuse("are the pod's to say", f"{at}.tolerations", "spec.tolerations of the pod")
+        if demand.numa:
+            _refuse("comes from the pod's containers", f"{at}.numa", "leave it out")
+        if demand.constraint is not None:
+            _refuse_ranks(demand.constraint, f"{at}.constraints")
+
+
+def _refuse_ranks(constraint: Constraint, at: str) -> None:
+    if constraint.operator == "ranks":
+        _refuse("nodes of a Kubernetes cluster have no ranks", f"{at}.ranks", "use hostlist")
+    for number, part in enumerate(constraint.operands):
+        _refuse_ranks(part, f"{at}.{constraint.operator}[{number}]")
 
 
 def _fixed(resource: Resource, at: str) -> int:
-    if resource.count.minimum != resource.count.maximum:
+    if not resource.count.is_fixed:
         _refuse("must be one number: the number of pods is fixed", f"{at}.count")
     if resource.count.minimum < 1:
         _refuse("must be at least 1", f"{at}.count")

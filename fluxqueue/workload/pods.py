@@ -10,12 +10,12 @@ from typing import Any
 
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import DIGITS_MAX, INDEX_MAX
-from fluxqueue.fluxjob.request import ResourceRequest
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import read_wishes
-from fluxqueue.workload.resources import DEFAULT_CPU_M
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, build_request, choose_priority
+from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 _REFUSALS = frozenset(
     {"NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "NodePorts"}
@@ -25,7 +25,7 @@ _REFUSALS = frozenset(
 _RESULTS = {"Succeeded": FluxJobState.COMPLETED, "Failed": FluxJobState.FAILED}
 
 
-def to_request(pod: Mapping[str, Any], *, default_cpu_m: int = DEFAULT_CPU_M) -> ResourceRequest:
+def to_request(pod: Mapping[str, Any], *, site: Site = DEFAULT_SITE) -> Jobspec:
     """Describe what a bare ``pod`` needs: one slot.
 
     Raises
@@ -40,7 +40,7 @@ def to_request(pod: Mapping[str, Any], *, default_cpu_m: int = DEFAULT_CPU_M) ->
         count=1,
         deadline_s=spec.get("activeDeadlineSeconds"),
         where="spec",
-        default_cpu_m=default_cpu_m,
+        site=site,
     )
 
 

@@ -14,9 +14,7 @@ from typing import Any
 
 from fluxqueue.fluxjob.request import CPU, MEMORY, PODS
 from fluxqueue.workload.quantity import to_base_units
-
-DEFAULT_CPU_M = 1000
-"""A pod that names no cpu counts as one core, as in Flux, where a slot has at least one."""
+from fluxqueue.workload.site import DEFAULT_CPU_M
 
 Amounts = dict[str, int]
 

@@ -1,20 +1,34 @@
-"""From a pod spec and the author's wishes to a ``ResourceRequest``: one slot per pod.
+"""From a pod spec and the author's wishes to a jobspec: one slot per pod.
 
-Called by ``workload.batch`` and ``workload.pods``, which know how many pods there are.
+Called by ``workload.batch`` and ``workload.pods``, which know how many pods there are. The
+annotations ``within``, ``spread``, ``exclusive``, ``cores`` and ``prefer-within`` are spellings of
+the jobspec's own words, on the plain request as on an author's own (docs/jobspec.md has the table).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from fluxqueue.fluxjob.request import ResourceRequest, SlotRequest
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.levels import NODE_WORDS, Levels, find_level
+from fluxqueue.fluxjob.request import CPU, unit_of
+from fluxqueue.jobspec import Count, Jobspec, Resource, Task
+from fluxqueue.jobspec.constraint import all_of
+from fluxqueue.jobspec.demand import NodeDemand
+from fluxqueue.jobspec.model import NODE, RFC14, SLOT
+from fluxqueue.jobspec.shape import LABEL
+from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
-from fluxqueue.workload.constraints import read_constraint
+from fluxqueue.workload.constraints import read_demand
 from fluxqueue.workload.own_jobspec import apply_jobspec
 from fluxqueue.workload.resources import effective_request
+from fluxqueue.workload.site import Site
 
 DEFAULT_PRIORITY = 0
+MILLICORES = 1000
+_COMMAND = ("pod",)
 
 
 def build_request(
@@ -24,8 +38,8 @@ def build_request(
     count: int,
     deadline_s: int | None,
     where: str,
-    default_cpu_m: int,
-) -> ResourceRequest:
+    site: Site,
+) -> Jobspec:
     """Describe ``count`` equal pods with ``spec``.
 
     ``deadline_s`` is the enforced deadline and wins over the wished duration: it is what will
@@ -34,25 +48,210 @@ def build_request(
     Raises
     ------
     InvalidInput
-        Something in ``spec`` cannot be read; ``where`` of the error is the field's path.
+        Something in ``spec`` cannot be read, or two wishes contradict each other; ``where`` of the
+        error is the field's path.
     """
-    slot = SlotRequest(
-        count=count,
-        resources=tuple(
-            sorted(effective_request(spec, where=where, default_cpu_m=default_cpu_m).items())
-        ),
-        constraint=read_constraint(spec, where=where),
-    )
+    needs = effective_request(spec, where=where, default_cpu_m=site.default_cpu_m)
+    pools = [_pool(name, amount) for name, amount in sorted(needs.items())]
+    resources = _resources(wishes, pools, count, site.levels)
+    own = None if wishes.jobspec is None else wishes.jobspec.jobspec
     duration_s = wishes.duration_s if deadline_s is None else max(1, deadline_s)
-    request = ResourceRequest(
-        slots=(slot,) if count else (),
-        duration_s=duration_s,
-        is_exclusive=wishes.is_exclusive,
-        is_spread=wishes.is_spread,
-        within=wishes.within,
-        match_policy=wishes.match_policy,
+    demand = read_demand(spec, where=where)
+    jobspec = Jobspec(
+        version=RFC14,
+        resources=resources,
+        tasks=_tasks(resources),
+        duration_s=float(duration_s or 0),
+        queue=wishes.queue or "",
+        where=demand,
+        match_policy=wishes.match_policy or (None if own is None else own.match_policy),
+        is_node_exclusive=_must_take_nodes(resources, wishes),
+        prefer_within=_level_name(wishes.prefer_within or "", site.levels),
     )
-    return request if wishes.jobspec is None else apply_jobspec(request, wishes.jobspec)
+    return jobspec if own is None else _narrowed(jobspec, own, site.levels)
+
+
+def _pool(name: str, amount: int) -> Resource:
+    return Resource(name, Count(amount, amount), unit=unit_of(name))
+
+
+def _resources(
+    wishes: Wishes, pools: Sequence[Resource], count: int, levels: Levels
+) -> tuple[Resource, ...]:
+    """The tree: the author's own or one kind of slots, then what the annotations make of it."""
+    if wishes.jobspec is not None:
+        found = apply_jobspec(wishes.jobspec, pools, count, levels)
+    else:
+        # Of a workload of no pods the slot stays, with a count of 0: it may be scaled up.
+        found = (Resource(SLOT, Count(count, count), tuple(pools), label=LABEL),)
+    if wishes.has_whole_cores:
+        found = tuple(map(_with_whole_cores, found))
+    if wishes.is_spread:
+        found = tuple(_spread(one, has_node=False, wishes=wishes) for one in found)
+    if wishes.is_exclusive:
+        found = tuple(map(_with_whole_nodes, found))
+    if wishes.within is None:
+        return found
+    return _within(found, _level_name(wishes.within, levels), wishes)
+
+
+def _with_whole_cores(resource: Resource) -> Resource:
+    if resource.type == CPU:
+        cores = -(-resource.count.minimum // MILLICORES) * MILLICORES
+        return replace(resource, count=Count(cores, cores))
+    return replace(resource, with_=tuple(map(_with_whole_cores, resource.with_)))
+
+
+def _spread(resource: Resource, *, has_node: bool, wishes: Wishes) -> Resource:
+    """One slot on each node: the slots of the author's nodes must be single already."""
+    if not resource.is_slot:
+        is_below = has_node or resource.type == NODE
+        below = (_spread(one, has_node=is_below, wishes=wishes) for one in resource.with_)
+        return replace(resource, with_=tuple(below))
+    if not has_node:
+        return Resource(NODE, resource.count, (replace(resource, count=Count(1, 1)),))
+    if resource.count.minimum > 1:
+        raise _contradiction(
+            wishes,
+            labels.SPREAD,
+            f"one pod on each node, and {labels.JOBSPEC} asks for "
+            f"{resource.count.minimum} slots on one",
+        )
+    return resource
+
+
+def _with_whole_nodes(resource: Resource) -> Resource:
+    if resource.type == NODE:
+        return replace(resource, is_exclusive=True)
+    return replace(resource, with_=tuple(map(_with_whole_nodes, resource.with_)))
+
+
+def _within(resources: tuple[Resource, ...], level: str, wishes: Wishes) -> tuple[Resource, ...]:
+    """All below one vertex of ``level``."""
+    if level != NODE:
+        return (Resource(level, Count(1, 1), resources),)
+    nodes = sum(map(_count_nodes, resources))
+    if not nodes:
+        return (Resource(NODE, Count(1, 1), resources, is_exclusive=wishes.is_exclusive or None),)
+    if nodes > 1 or len(resources) > 1 or resources[0].type != NODE:
+        raise _contradiction(
+            wishes, labels.WITHIN, f"all on one node, and {nodes} nodes or more are asked for"
+        )
+    return resources
+
+
+def _count_nodes(resource: Resource) -> int:
+    below = 1 if resource.type == NODE else sum(map(_count_nodes, resource.with_))
+    return below * (1 if resource.is_slot else resource.count.minimum)
+
+
+def _contradiction(wishes: Wishes, key: str, message: str) -> InvalidInput:
+    return InvalidInput(
+        f"contradicts: {message}", where=wishes.paths.get(key, key), hint="take one of the two away"
+    )
+
+
+def _must_take_nodes(resources: Sequence[Resource], wishes: Wishes) -> bool:
+    """Whether slots lie on nodes that the tree does not name and that are to be taken whole."""
+    own = wishes.jobspec is not None and wishes.jobspec.jobspec.is_node_exclusive
+    return own or (wishes.is_exclusive and not all(map(_names_nodes, resources)))
+
+
+def _names_nodes(resource: Resource) -> bool:
+    if resource.is_slot or resource.type == NODE:
+        return resource.type == NODE
+    return all(map(_names_nodes, resource.with_))
+
+
+def _tasks(resources: Sequence[Resource]) -> tuple[Task, ...]:
+    """One task per slot: the pod."""
+    found: dict[str, None] = {}
+    stack = list(reversed(resources))
+    while stack:
+        one = stack.pop()
+        if one.is_slot:
+            found[one.label] = None
+        stack.extend(reversed(one.with_))
+    return tuple(Task(_COMMAND, label, {"per_slot": "1"}) for label in found)
+
+
+def check_levels(wishes: Wishes, levels: Levels) -> None:
+    """Refuse levels that this cluster does not have, or that cannot stand one below the other.
+
+    Asked at admission only: what was admitted stays a request when the levels change.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the annotation, or the place in the jobspec, and the levels there are.
+    """
+    names = [level.name for level in levels]
+    own = () if wishes.jobspec is None else wishes.jobspec.levels
+    where = "" if wishes.jobspec is None else f"{wishes.jobspec.where}."
+    for one in own:
+        _check_level(one.type, f"{where}{one.where}", levels)
+        if one.above:
+            _check_below(one.type, one.above, f"{where}{one.where}", levels)
+    for key, word in ((labels.WITHIN, wishes.within), (labels.PREFER_WITHIN, wishes.prefer_within)):
+        if word is not None and word not in NODE_WORDS:
+            _check_level(word, wishes.paths.get(key, key), levels)
+    if wishes.within is not None and own and _level_name(wishes.within, levels) in names:
+        highest = min(
+            (one for one in own if not one.above), key=lambda one: _index(one.type, levels)
+        )
+        _check_below(
+            highest.type, wishes.within, wishes.paths.get(labels.WITHIN, labels.WITHIN), levels
+        )
+
+
+def _check_level(word: str, where: str, levels: Levels) -> None:
+    if find_level(levels, word) is None:
+        known = ", ".join([*(level.name for level in levels), NODE])
+        raise InvalidInput(
+            f"{word!r} is no level of this cluster",
+            where=where,
+            value=word,
+            hint=f"its levels are {known} (fluxqueue graph --levels shows them); "
+            "an administrator names them in FLUXQUEUE_LEVELS",
+        )
+
+
+def _check_below(word: str, above: str, where: str, levels: Levels) -> None:
+    if _index(word, levels) <= _index(above, levels):
+        order = " > ".join([*(level.name for level in levels), NODE])
+        raise InvalidInput(
+            f"{word!r} does not stand below {above!r}", where=where, hint=f"the order is {order}"
+        )
+
+
+def _index(word: str, levels: Levels) -> int:
+    level = find_level(levels, word)
+    return len(levels) if level is None else levels.index(level)
+
+
+def _level_name(word: str, levels: Levels) -> str:
+    """The level's name for an author's word; a word that is none is left for the matcher."""
+    if word in NODE_WORDS:
+        return NODE
+    level = find_level(levels, word)
+    return word if level is None else level.name
+
+
+def _narrowed(jobspec: Jobspec, own: Jobspec, levels: Levels) -> Jobspec:
+    """With the constraints of the author's jobspec beside the pod's."""
+    where = _and(jobspec.where, own)
+    return replace(
+        jobspec,
+        where=where,
+        slot_where=tuple((label, _and(where, own, demand)) for label, demand in own.slot_where),
+        prefer_within=jobspec.prefer_within or _level_name(own.prefer_within, levels),
+    )
+
+
+def _and(where: NodeDemand, own: Jobspec, slot: NodeDemand | None = None) -> NodeDemand:
+    more = own.constraint if slot is None else slot.constraint
+    parts = [one for one in (where.constraint, more) if one is not None]
+    return replace(where, constraint=all_of(parts))
 
 
 def choose_priority(

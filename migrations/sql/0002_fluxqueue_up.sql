@@ -145,6 +145,7 @@ CREATE TABLE allocations (
     starts_at BIGINT NOT NULL,
     until BIGINT,
     is_exclusive BOOLEAN DEFAULT false NOT NULL,
+    held TEXT[] DEFAULT '{}' NOT NULL,
     is_live BOOLEAN DEFAULT true NOT NULL,
     ended_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT pk_allocations PRIMARY KEY (id),
@@ -161,6 +162,8 @@ COMMENT ON COLUMN allocations.term IS 'leadership term that decided it';
 COMMENT ON COLUMN allocations.starts_at IS 'epoch seconds';
 
 COMMENT ON COLUMN allocations.until IS 'epoch seconds; null is unlimited';
+
+COMMENT ON COLUMN allocations.held IS 'further nodes held whole, as of an exclusive rack';
 
 CREATE TABLE allocation_slots (
     allocation_id BIGINT NOT NULL,

@@ -84,7 +84,7 @@ class Story:
         """The matcher runs until it has nothing more to decide."""
         await self.rows.match()
         assert self.rows.matcher is not None
-        pools = self.rows.matcher._pools
+        pools = self.rows.matcher._matcher
         assert pools is not None
         assert amounts(pools) == amounts(await rebuilt(self.rows)), "the cache has drifted"
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.graph.builder import GraphBuilder, Vertex
 from fluxqueue.graph.store import ResourceGraph
-from fluxqueue.jobspec import Constraint, Count, Jobspec, Resource
+from fluxqueue.jobspec import Constraint, Count, Jobspec, NodeDemand, Resource
 
 STATIC_POLICIES = ["low", "high", "lonode", "hinode", "lonodex", "hinodex"]
 EARLY_POLICIES = ["first", "firstnodex"]
@@ -118,7 +118,7 @@ def jobspecs(draw: st.DrawFn) -> Jobspec:
         version=1,
         resources=(top,),
         duration_s=draw(st.sampled_from([1.0, 5.0, 10.0, 10.0])),
-        constraint=constraint,
+        where=NodeDemand(constraint),
     )
 
 

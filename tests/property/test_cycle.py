@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest
-from fluxqueue.graph.pools.pool_set import OVERRUN_GRACE_S, UNKNOWN_END, Placement, PoolSet
+from fluxqueue.fluxjob.request import CPU, MEMORY
+from fluxqueue.graph.ledger.placement import OVERRUN_GRACE_S, UNKNOWN_END, Placement
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
 from tests.support.pool_model import Model, node, request
@@ -28,7 +30,7 @@ class Submission:
 
     at: int
     priority: int
-    asked: ResourceRequest
+    asked: Jobspec
     runs_s: int
 
 
@@ -42,7 +44,7 @@ class Simulation:
     policy: QueuePolicy
     nodes: int
     jobs: list[Submission]
-    pools: PoolSet = field(default_factory=PoolSet)
+    pools: SharesMatcher = field(default_factory=SharesMatcher)
     model: Model = field(default_factory=lambda: Model(0))
     pending: dict[str, PendingJob] = field(default_factory=dict)
     running: dict[str, tuple[int, Placement]] = field(default_factory=dict)
@@ -202,7 +204,7 @@ def test_the_head_starts_no_later_than_without_any_backfill(work: Workload) -> N
 def test_a_cycle_repeated_decides_nothing_new(policy: str, work: Workload) -> None:
     """The same queue at the same time: nothing more starts, the same is promised."""
     nodes, jobs = _without_newcomers(work)
-    pools = PoolSet()
+    pools = SharesMatcher()
     for number in range(nodes):
         pools.set_node(node(f"n{number}"), {})
     all_jobs = [PendingJob(str(n), n, 0, job.asked) for n, job in enumerate(jobs)]
@@ -221,7 +223,7 @@ def test_a_cycle_repeated_decides_nothing_new(policy: str, work: Workload) -> No
 def test_conservative_promises_what_the_model_finds(work: Workload) -> None:
     """Each promise is the earliest possible, given all promises before it."""
     nodes, jobs = _without_newcomers(work)
-    pools, model = PoolSet(), Model(0)
+    pools, model = SharesMatcher(), Model(0)
     for number in range(nodes):
         fact = node(f"n{number}")
         pools.set_node(fact, {})
@@ -262,7 +264,7 @@ def test_an_overrun_moves_the_promise_by_the_grace_only() -> None:
 
 def test_a_small_job_does_not_pass_the_only_reservation() -> None:
     """Endless small work behind a large head: the head gets its nodes."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     pools.set_node(node("n0", cpu=4), {})
     pools.set_node(node("n1", cpu=4), {})
     first = PendingJob("a", 1, 0, request(cpu=2))
@@ -278,7 +280,7 @@ def test_a_small_job_does_not_pass_the_only_reservation() -> None:
 
 def test_work_behind_an_endless_promise_is_told_so() -> None:
     """Not "nodes are down": the promise before it has no end."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     pools.set_node(node("n0", cpu=4), {})
     running = pools.match_now(request(cpu=2, duration_s=10), 0)
     pools.book("a", running)

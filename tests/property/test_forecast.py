@@ -42,7 +42,7 @@ def begun(work: list[SimulatedJob], policy: str) -> Engine:
 def outlook(engine: Engine) -> dict[str, int | None]:
     """Expected starts after a cycle."""
     queue, decisions = engine.queue(), engine.decisions
-    told = forecast(engine.pools, queue, decisions, engine.policy, engine.now)
+    told = forecast(engine.matcher, queue, decisions, engine.policy, engine.now)
     assert set(told) == {job.uid for job in queue}
     assert all(one.reason for one in told.values())
     return {uid: one.expected_start for uid, one in told.items()}
@@ -64,15 +64,16 @@ def test_where_all_is_exact_forecasts_come_true(work: list[SimulatedJob], policy
 def test_a_forecast_changes_nothing(work: list[SimulatedJob], policy: str) -> None:
     """Pools and plan are as before, and the next cycle decides the same."""
     engine = begun(work, policy)
-    booked = engine.pools.booked.copy()
-    points = [(point.at, point.free.copy()) for point in engine.pools.checkpoints]
+    booked = engine.matcher.booked.copy()
+    plan = engine.matcher.plan.copy()
     first = outlook(engine)
-    assert (engine.pools.booked == booked).all()
-    after = [(point.at, point.free) for point in engine.pools.checkpoints]
-    assert [at for at, _ in after] == [at for at, _ in points]
-    assert all(np.array_equal(a, b) for (_, a), (_, b) in zip(after, points, strict=True))
+    assert (engine.matcher.booked == booked).all()
+    after = engine.matcher.plan
+    assert after.placements == plan.placements
+    for name in ("rows", "starts", "untils", "takes", "dips"):
+        assert np.array_equal(getattr(after, name), getattr(plan, name))
     assert outlook(engine) == first
-    again = run_cycle(engine.pools, engine.queue(), engine.policy, engine.now)
+    again = run_cycle(engine.matcher, engine.queue(), engine.policy, engine.now)
     assert again.reserved == engine.decisions.reserved
     assert not again.allocated
 

@@ -1,4 +1,5 @@
-"""PoolSet against the plain model: fits exactly when it can, never overcommits, earliest start."""
+"""The matcher of shares against a plain model: fits exactly when it can, earliest start, never
+overcommitted."""
 
 from __future__ import annotations
 
@@ -15,25 +16,26 @@ from fluxqueue.fluxjob.request import (
     CPU,
     MEMORY,
     MatchPolicy,
-    NodeConstraint,
     NodeRequirement,
     Operator,
-    ResourceRequest,
-    SlotRequest,
     Taint,
     Toleration,
 )
-from fluxqueue.graph.pools.pool_set import FOREVER, PlacedSlot, Placement, PoolSet
+from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
+from tests.support.asked import Slots, demand
+from tests.support.asked import asked as make
 from tests.support.pool_model import GPU, RACK, Model, node, request
 
 NOW = 1000
 NAMES = ("n0", "n1", "n2", "n3")
 TAINT = Taint("dedicated", "x")
 CONSTRAINTS = (
-    NodeConstraint(),
-    NodeConstraint(selector=((RACK, "a"),)),
-    NodeConstraint(tolerations=(Toleration(key="dedicated", operator="Exists"),)),
-    NodeConstraint(terms=((NodeRequirement(RACK, Operator.NOT_IN, ("b",)),),)),
+    demand(),
+    demand(selector=((RACK, "a"),)),
+    demand(tolerations=(Toleration(key="dedicated", operator="Exists"),)),
+    demand(terms=((NodeRequirement(RACK, Operator.NOT_IN, ("b",)),),)),
 )
 
 
@@ -53,16 +55,21 @@ def facts(draw: st.DrawFn, name: str) -> NodeFact:
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> ResourceRequest:
-    """One request of one slot group."""
+def groups(draw: st.DrawFn) -> Slots:
+    """So many equal slots."""
     needs = {CPU: draw(st.integers(0, 3)), MEMORY: draw(st.integers(0, 3))}
     if draw(st.booleans()):
         needs[GPU] = draw(st.integers(0, 2))
-    slot = SlotRequest(
+    return Slots(
         draw(st.integers(0, 5)), tuple(sorted(needs.items())), draw(st.sampled_from(CONSTRAINTS))
     )
-    return ResourceRequest(
-        (slot,),
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Jobspec:
+    """Slots of one kind, in any shape."""
+    return make(
+        (draw(groups()),),
         draw(st.one_of(st.none(), st.integers(1, 20))),
         is_exclusive=draw(st.sampled_from((False, False, True))),
         is_spread=draw(st.sampled_from((False, False, True))),
@@ -74,10 +81,10 @@ USAGE = st.fixed_dictionaries({CPU: st.integers(0, 3), MEMORY: st.integers(0, 3)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Model, PoolSet]:
+def worlds(draw: st.DrawFn) -> tuple[Model, SharesMatcher]:
     """The same small cluster twice: as model and as pools, with running work of known ends."""
     model = Model(NOW)
-    pools = PoolSet(draw(st.sampled_from([p for p in MatchPolicy if not p.is_exclusive])))
+    pools = SharesMatcher(draw(st.sampled_from([p for p in MatchPolicy if not p.is_exclusive])))
     for name in NAMES[: draw(st.integers(1, 4))]:
         model.nodes[name] = draw(facts(name))
         model.foreign[name] = draw(st.one_of(st.just({}), USAGE))
@@ -96,7 +103,7 @@ def worlds(draw: st.DrawFn) -> tuple[Model, PoolSet]:
     return model, pools
 
 
-def try_now(pools: PoolSet, asked: ResourceRequest) -> Placement | None:
+def try_now(pools: SharesMatcher, asked: Jobspec) -> Placement | None:
     """A match, or None."""
     try:
         return pools.match_now(asked, NOW)
@@ -104,7 +111,7 @@ def try_now(pools: PoolSet, asked: ResourceRequest) -> Placement | None:
         return None
 
 
-def try_later(pools: PoolSet, asked: ResourceRequest) -> Placement | None:
+def try_later(pools: SharesMatcher, asked: Jobspec) -> Placement | None:
     """A later match, or None."""
     try:
         return pools.match_later(asked, NOW)
@@ -115,7 +122,7 @@ def try_later(pools: PoolSet, asked: ResourceRequest) -> Placement | None:
 @settings(max_examples=300, deadline=None)
 @given(world=worlds(), asked=requests())
 def test_it_fits_now_exactly_when_the_model_says_so(
-    world: tuple[Model, PoolSet], asked: ResourceRequest
+    world: tuple[Model, SharesMatcher], asked: Jobspec
 ) -> None:
     """Complete and sound for one slot group, whatever the options."""
     model, pools = world
@@ -128,7 +135,7 @@ def test_it_fits_now_exactly_when_the_model_says_so(
 @settings(max_examples=300, deadline=None)
 @given(world=worlds(), queue=st.lists(requests(), max_size=6), asked=requests())
 def test_a_cycle_never_overcommits_and_never_delays(
-    world: tuple[Model, PoolSet], queue: list[ResourceRequest], asked: ResourceRequest
+    world: tuple[Model, SharesMatcher], queue: list[Jobspec], asked: Jobspec
 ) -> None:
     """Start or reserve one after the other: each answer agrees with the model, at all times."""
     model, pools = world
@@ -152,7 +159,7 @@ def test_a_cycle_never_overcommits_and_never_delays(
         assert model.is_exclusive_kept()
 
 
-def state_of(pools: PoolSet) -> dict[tuple[str, str], tuple[int, int, int]]:
+def state_of(pools: SharesMatcher) -> dict[tuple[str, str], tuple[int, int, int]]:
     """Capacity, foreign and booked, by node and resource; zeros left out."""
     found = {}
     for name, row in pools.rows.items():
@@ -169,7 +176,7 @@ def state_of(pools: PoolSet) -> dict[tuple[str, str], tuple[int, int, int]]:
 
 @settings(max_examples=100, deadline=None)
 @given(world=worlds(), asked=requests())
-def test_cancel_restores_exactly(world: tuple[Model, PoolSet], asked: ResourceRequest) -> None:
+def test_cancel_restores_exactly(world: tuple[Model, SharesMatcher], asked: Jobspec) -> None:
     """Booking, booking again and cancelling leaves nothing; a second cancel gives nothing."""
     _, pools = world
     before = state_of(pools)
@@ -203,10 +210,10 @@ def changes(draw: st.DrawFn) -> tuple[str, Any]:
 @settings(max_examples=200, deadline=None)
 @given(history=st.lists(changes(), max_size=25), asked=st.lists(requests(), max_size=4))
 def test_changes_one_by_one_equal_a_rebuild(
-    history: list[tuple[str, Any]], asked: list[ResourceRequest]
+    history: list[tuple[str, Any]], asked: list[Jobspec]
 ) -> None:
     """Nodes come, change and go under running work; the result is that of reading it all anew."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     nodes: dict[str, tuple[NodeFact, dict[str, int]]] = {}
     booked: dict[str, Placement] = {}
     for question in asked:  # masks are made early, and must follow
@@ -224,7 +231,7 @@ def test_changes_one_by_one_equal_a_rebuild(
         else:
             booked.pop(str(value), None)
             pools.cancel(str(value))
-    fresh = PoolSet()
+    fresh = SharesMatcher()
     for fact, foreign in nodes.values():
         fresh.set_node(fact, foreign)
     for key, one in booked.items():
@@ -239,23 +246,23 @@ def test_changes_one_by_one_equal_a_rebuild(
 @settings(max_examples=200, deadline=None)
 @given(world=worlds(), asked=requests())
 def test_satisfiable_is_fitting_on_the_empty_healthy_cluster(
-    world: tuple[Model, PoolSet], asked: ResourceRequest
+    world: tuple[Model, SharesMatcher], asked: Jobspec
 ) -> None:
     """*Never possible* looks at nothing that can change by itself."""
     model, pools = world
     healthy = {n: replace(f, is_up=True, is_schedulable=True) for n, f in model.nodes.items()}
     empty = Model(NOW, nodes=healthy)
-    assert pools.is_satisfiable(asked) == empty.fits(replace(asked, duration_s=None), NOW)
+    assert pools.is_satisfiable(asked) == empty.fits(replace(asked, duration_s=0.0), NOW)
 
 
 @settings(max_examples=100, deadline=None)
-@given(world=worlds(), asked=st.lists(requests(), min_size=2, max_size=3))
+@given(world=worlds(), groups=st.lists(groups(), min_size=2, max_size=3), is_spread=st.booleans())
 def test_several_slot_groups_are_placed_soundly(
-    world: tuple[Model, PoolSet], asked: list[ResourceRequest]
+    world: tuple[Model, SharesMatcher], groups: list[Slots], *, is_spread: bool
 ) -> None:
     """Groups share nodes without taking one thing twice; spread holds across groups."""
     model, pools = world
-    whole = replace(asked[0], slots=tuple(one.slots[0] for one in asked), is_exclusive=False)
+    whole = make(groups, 20, is_spread=is_spread)
     got = try_now(pools, whole)
     if got is None:
         return
@@ -263,15 +270,15 @@ def test_several_slot_groups_are_placed_soundly(
     model.booked["x"] = got
     assert not model.is_overcommitted()
     assert len(got.slots) == whole.size
-    if whole.is_spread:
+    if is_spread:
         assert len(set(got.nodes)) == len(got.nodes)
 
 
 def test_arrays_stay_integers() -> None:
     """Bytes of a large cluster need all 64 bits; no step may pass through floats."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     pools.set_node(node("n0", memory=2**53 + 1), {MEMORY: 1})
     got = pools.match_now(request(1, memory=2**53), 0)
     pools.book("x", got)
-    assert pools.free_now().dtype == np.int64
-    assert int(pools.free_now()[0, pools.columns[MEMORY]]) == 0
+    assert pools.now.free.dtype == np.int64
+    assert int(pools.now.free[0, pools.columns[MEMORY]]) == 0

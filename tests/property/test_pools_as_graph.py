@@ -1,7 +1,7 @@
 """The cycle's matcher and the graph matcher are one matcher in two forms.
 
-``PoolSet`` answers for nodes x resources what ``Matcher`` answers on the graph of the same nodes
-with consumable pools: the same nodes for the same requests, the same refusals, the same earliest
+``SharesMatcher`` answers for nodes x resources what ``Matcher`` answers on the graph of the same
+nodes with consumable pools: same nodes for the same requests, same refusals, the same earliest
 starts, whatever was booked, promised and given back before. ``docs/matcher.md`` says for what.
 """
 
@@ -18,14 +18,17 @@ from hypothesis import strategies as st
 
 from fluxqueue.errors import InsufficientResources, Unsatisfiable
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import MatchPolicy, ResourceRequest, SlotRequest
+from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.graph.formats.export import whole_jgf
 from fluxqueue.graph.formats.jgf import read_jgf
 from fluxqueue.graph.from_nodes import graph_from_nodes
+from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.graph.matcher import Matcher, Verb
-from fluxqueue.graph.pools.pool_set import Placement, PoolSet
 from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.jobspec import Count, Jobspec, Resource
+from tests.support.asked import Slots
+from tests.support.asked import asked as make
 
 QUIET = list(HealthCheck)
 GPU = "nvidia.com/gpu"
@@ -46,8 +49,8 @@ class Cluster:
         """The same without racks."""
         return replace(self, nodes=tuple(replace(node, labels={}) for node in self.nodes))
 
-    def pools(self, policy: str) -> PoolSet:
-        pools = PoolSet(MatchPolicy(policy))
+    def pools(self, policy: str) -> SharesMatcher:
+        pools = SharesMatcher(MatchPolicy(policy))
         for node in self.nodes:
             pools.set_node(node, self.foreign.get(node.name, {}))
         return pools
@@ -92,9 +95,9 @@ class Asked:
     policy: str | None = None
     """Its own match policy."""
 
-    def request(self) -> ResourceRequest:
-        return ResourceRequest(
-            (SlotRequest(self.count, self.needs),),
+    def request(self) -> Jobspec:
+        return make(
+            (Slots(self.count, self.needs),),
             duration_s=self.duration_s,
             is_spread=self.is_spread,
             is_exclusive=self.is_exclusive,
@@ -168,7 +171,7 @@ def same(placement: Placement, found: ResourceSet | None, asked: Asked) -> None:
         assert ours.keys() == theirs.keys()
 
 
-def agree(pools: PoolSet, matcher: Matcher, asked: Asked, job: int, *, later: bool) -> bool:
+def agree(pools: SharesMatcher, matcher: Matcher, asked: Asked, job: int, *, later: bool) -> bool:
     """Ask both; True if both booked, now or (with ``later``) as a reservation."""
     request = asked.request()
     match = partial(matcher.match, asked.jobspec(), job, policy=asked.policy)
@@ -190,7 +193,7 @@ def agree(pools: PoolSet, matcher: Matcher, asked: Asked, job: int, *, later: bo
     return True
 
 
-def agree_later(pools: PoolSet, matcher: Matcher, asked: Asked, job: int) -> bool:
+def agree_later(pools: SharesMatcher, matcher: Matcher, asked: Asked, job: int) -> bool:
     try:
         placement = pools.match_later(asked.request(), 0)
     except InsufficientResources:
@@ -272,7 +275,7 @@ def whole_nodes(names: str, *, racks: str = "") -> Cluster:
 
 
 def chosen_by_both(
-    pools: PoolSet, matcher: Matcher, asked: Asked, job: int, *, at: int = 0
+    pools: SharesMatcher, matcher: Matcher, asked: Asked, job: int, *, at: int = 0
 ) -> tuple[list[str], list[str]]:
     """Nodes that each chose and booked, both from second ``at`` on."""
     found = matcher.match(asked.jobspec(), job, verb=Verb.ALLOCATE_ORELSE_RESERVE)
@@ -327,12 +330,12 @@ def test_same_nodes_for_whole_cores(
 ) -> None:
     """On Fluxion's own graph, with a vertex per core: slot by slot, until both refuse in turn."""
     nodes = [NodeFact(f"n{i}", str(i), {"cpu": 1000 * n}) for i, n in enumerate(sizes)]
-    pools = PoolSet(MatchPolicy(policy))
+    pools = SharesMatcher(MatchPolicy(policy))
     for node in nodes:
         pools.set_node(node, {})
     matcher = Matcher(graph_from_nodes(nodes), policy)
     for number, (count, each) in enumerate(jobs):
-        request = ResourceRequest((SlotRequest(count, (("cpu", 1000 * each),)),), duration_s=3600)
+        request = make((Slots(count, (("cpu", 1000 * each),)),), duration_s=3600)
         try:
             placement = pools.match_now(request, 0)
         except InsufficientResources:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.fluxjob.request import CPU, MEMORY, ResourceRequest
-from fluxqueue.graph.pools.pool_set import Placement, PoolSet
+from fluxqueue.fluxjob.request import CPU, MEMORY
+from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import NO_LIMITS, Limits, QueueRules
@@ -32,7 +34,7 @@ class Submission:
     """A job: when it comes, what it asks, how long it really runs, whose it is and where."""
 
     at: int
-    asked: ResourceRequest
+    asked: Jobspec
     runs_s: int
     queue: str
     user: str
@@ -47,7 +49,7 @@ class Simulation:
     jobs: list[Submission]
     opens_at: int = 0
     """When stopped queues are started."""
-    pools: PoolSet = field(default_factory=PoolSet)
+    pools: SharesMatcher = field(default_factory=SharesMatcher)
     pending: dict[str, PendingJob] = field(default_factory=dict)
     running: dict[str, tuple[int, Placement]] = field(default_factory=dict)
     started: dict[str, int] = field(default_factory=dict)

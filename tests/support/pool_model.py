@@ -11,22 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import (
-    CPU,
-    MEMORY,
-    NodeConstraint,
-    ResourceRequest,
-    SlotRequest,
-    Taint,
-)
-from fluxqueue.graph.pools.node_masks import admits
-from fluxqueue.graph.pools.pool_set import (
+from fluxqueue.fluxjob.request import CPU, MEMORY, Taint
+from fluxqueue.graph.ledger.placement import (
     FOREVER,
     OVERRUN_GRACE_S,
     UNKNOWN_END,
     PlacedSlot,
     Placement,
 )
+from fluxqueue.jobspec import Jobspec, NodeDemand
+from fluxqueue.jobspec.demand import ANYWHERE
+from fluxqueue.jobspec.shape import levels_named, slot_kinds, slot_needs
+from tests.support.asked import Slots
+from tests.support.asked import asked as make
 
 RACK = "rack"
 GPU = "example.com/gpu"
@@ -55,12 +52,12 @@ def request(
     is_exclusive: bool = False,
     is_spread: bool = False,
     within: str | None = None,
-    constraint: NodeConstraint | None = None,
+    constraint: NodeDemand | None = None,
     **resources: int,
-) -> ResourceRequest:
+) -> Jobspec:
     """A request of one slot group; resources by name, ``cpu=2``."""
-    slot = SlotRequest(count, tuple(sorted(resources.items())), constraint or NodeConstraint())
-    return ResourceRequest((slot,), duration_s, is_exclusive, is_spread, within)
+    slot = Slots(count, tuple(sorted(resources.items())), constraint or ANYWHERE)
+    return make((slot,), duration_s, is_exclusive, is_spread, within)
 
 
 def placement(
@@ -131,51 +128,51 @@ class Model:
                     return False
         return True
 
-    def room(self, name: str, asked: ResourceRequest, start: int, end: int) -> int:
+    def room(self, name: str, asked: Jobspec, start: int, end: int) -> int:
         """How many slots of ``asked`` the node holds throughout ``[start, end)``."""
-        fact, slot = self.nodes[name], asked.slots[0]
-        if not (fact.is_up and fact.is_schedulable and admits(fact, slot.constraint)):
+        fact, slot = self.nodes[name], slot_kinds(asked)[0]
+        if not (fact.is_up and fact.is_schedulable and slot.where.admits(fact)):
             return 0
-        most = 1 if asked.is_spread else slot.count
+        most = 1 if slot.node_count else slot.count
         for when in self.times(start, end):
             there = [one for one in self.at(when) if name in one.nodes]
-            if any(one.is_exclusive for one in there) or (asked.is_exclusive and there):
+            if any(one.is_exclusive for one in there) or (asked.is_node_exclusive and there):
                 return 0
             used = self.usage(name, when)
-            for key, need in slot.resources:
+            for key, need in slot.needs:
                 left = fact.capacity.get(key, 0) - used[key]
                 most = min(most, max(0, left) // need) if need else most
         return most
 
-    def fits(self, asked: ResourceRequest, start: int) -> bool:
+    def fits(self, asked: Jobspec, start: int) -> bool:
         """Whether all slots fit from ``start`` on, in one group of nodes where asked for."""
-        end = FOREVER if asked.duration_s is None else start + asked.duration_s
-        if asked.within is None:
+        if not asked.size:
+            return True
+        end = start + int(asked.duration_s) if asked.duration_s else FOREVER
+        level = next(iter(levels_named(asked)), None)
+        if level is None:
             groups: Sequence[Sequence[str]] = [list(self.nodes)]
         else:
-            level = asked.within
             racks = {n: f.labels[level] for n, f in self.nodes.items() if level in f.labels}
             groups = [[n for n in racks if racks[n] == rack] for rack in set(racks.values())]
-        wanted = asked.slots[0].count
         return any(
-            sum(self.room(name, asked, start, end) for name in group) >= wanted for group in groups
-        ) or (wanted == 0 and asked.within is None)
+            sum(self.room(name, asked, start, end) for name in group) >= asked.size
+            for group in groups
+        )
 
-    def earliest(self, asked: ResourceRequest) -> int | None:
+    def earliest(self, asked: Jobspec) -> int | None:
         """The first time after now from which all fits, looked for around every change."""
         marks = {t + d for a, b, _ in self.spans() for t in (a, b) for d in (-1, 0, 1)}
         candidates = sorted(t for t in marks if self.now < t < FOREVER - 1)
         return next((t for t in candidates if self.fits(asked, t)), None)
 
-    def check_placed(self, asked: ResourceRequest, got: Placement) -> None:
+    def check_placed(self, asked: Jobspec, got: Placement) -> None:
         """Whether ``got`` is an answer to ``asked``: right slots, right nodes, right time."""
-        slot = asked.slots[0]
-        assert len(got.slots) == slot.count
-        assert all(one.resources == slot.resources for one in got.slots)
-        assert got.is_exclusive == asked.is_exclusive
-        expected_end = FOREVER if asked.duration_s is None else got.starts_at + asked.duration_s
+        assert [one.resources for one in got.slots] == list(slot_needs(asked))
+        assert got.is_exclusive == asked.is_node_exclusive
+        expected_end = got.starts_at + int(asked.duration_s) if asked.duration_s else FOREVER
         assert got.until == expected_end
         for name, count in Counter(got.nodes).items():
             assert count <= self.room(name, asked, got.starts_at, got.until)
-        if asked.within is not None:
-            assert len({self.nodes[n].labels.get(asked.within) for n in got.nodes}) <= 1
+        for level in levels_named(asked):
+            assert len({self.nodes[n].labels.get(level) for n in got.nodes}) <= 1

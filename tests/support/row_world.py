@@ -18,7 +18,9 @@ from fluxqueue.db.life.settling import Ungate
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import Range, as_multirange
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import CPU, ResourceRequest
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import slot_kinds
 from tests.support.pool_model import request
 from tests.support.rows import cpu_node, workload
 
@@ -30,7 +32,7 @@ class Job:
     """A Job as it is. ``left``: completions still to come; ``ended``: indexes that have."""
 
     uid: str
-    asked: ResourceRequest
+    asked: Jobspec
     priority: int
     left: int
     parallelism: int
@@ -242,7 +244,7 @@ class World:
         if pod.is_gated or pod.node or name not in self.nodes or pod.is_terminating:
             return
         fact = self.nodes[name]
-        need = job.asked.slots[0].needs[CPU]
+        need = dict(slot_kinds(job.asked)[0].needs)[CPU]
         ours, others = self.used(name), self.foreign.get(name, 0)
         # The next pod of a pinned Job comes before the one in whose place it comes has gone.
         is_early = job.pinned_to and any(p.is_terminating for p in job.pods.values())
@@ -254,7 +256,7 @@ class World:
     def used(self, name: str) -> int:
         """Cpu of our pods that are bound to the node and not over."""
         return sum(
-            job.asked.slots[0].needs[CPU]
+            dict(slot_kinds(job.asked)[0].needs)[CPU]
             for job in self.jobs.values()
             for pod in job.pods.values()
             if pod.node == name and not pod.is_terminal

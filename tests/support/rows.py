@@ -18,8 +18,9 @@ from fluxqueue.db.life.settling import Ungate, settle
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import CPU, ResourceRequest
-from fluxqueue.graph.pools.pool_set import PoolSet
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.settings import Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, Matcher
@@ -33,7 +34,7 @@ def settings_for(url: str, **more: Any) -> Settings:
     return Settings(database_url=url, db_pool_timeout_s=30.0, matcher_lease_s=2.0, **more)
 
 
-def workload(uid: str, asked: ResourceRequest | None = None, **more: Any) -> WorkloadSeen:
+def workload(uid: str, asked: Jobspec | None = None, **more: Any) -> WorkloadSeen:
     """A BatchJob as the controller sees it; ``more`` overrides any field."""
     asked = asked or request(cpu=1)
     seen = WorkloadSeen(
@@ -47,9 +48,9 @@ def workload(uid: str, asked: ResourceRequest | None = None, **more: Any) -> Wor
         queue="default",
         priority=0,
         held_by=None,
-        request=asked.to_json(),
+        request=render(asked),
         size=asked.size,
-        duration_s=asked.duration_s,
+        duration_s=int(asked.duration_s) or None,
         begin_at_s=None,
         depends_on=(),
         ignored=[],
@@ -220,7 +221,7 @@ WHERE free <> capacity - allocated - foreign_used
 """
 
 
-def amounts(pools: PoolSet) -> dict[tuple[str, str], tuple[int, int, int]]:
+def amounts(pools: SharesMatcher) -> dict[tuple[str, str], tuple[int, int, int]]:
     """Capacity, foreign and booked by node and resource, zeros left out: equal pools are equal."""
     found = {}
     for name, row in pools.rows.items():
@@ -233,9 +234,9 @@ def amounts(pools: PoolSet) -> dict[tuple[str, str], tuple[int, int, int]]:
     return found
 
 
-async def rebuilt(rows: Rows) -> PoolSet:
+async def rebuilt(rows: Rows) -> SharesMatcher:
     """A pool set read anew, leaving the recorded changes for the matcher."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     async with rows.database.begin() as tx:
         await tx.execute("SAVEPOINT before")
         await load_graph(tx, pools)

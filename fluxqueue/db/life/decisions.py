@@ -14,8 +14,9 @@ import orjson
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import ResourceRequest
-from fluxqueue.graph.pools.pool_set import FOREVER, Others, PlacedSlot, Placement, PoolSet
+from fluxqueue.graph.ledger.placement import FOREVER, Others, PlacedSlot, Placement
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.top_up import Lack
@@ -38,7 +39,7 @@ GROUP BY node
 """
 
 _SLOTS = """
-SELECT a.uid, a.starts_at, a.until, a.is_exclusive, s.node, s.resources
+SELECT a.uid, a.starts_at, a.until, a.is_exclusive, a.held, s.node, s.resources
 FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
 WHERE a.is_live AND s.state <> 'returned'
   AND (CAST(:uids AS text[]) IS NULL OR a.uid = ANY(CAST(:uids AS text[])))
@@ -57,20 +58,20 @@ DELETE FROM graph_changes RETURNING kind, key
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What has changed since the last cycle, apart from the pool set, which has taken it in."""
+    """What has changed since the last cycle, apart from the ledger, which has taken it in."""
 
     have_nodes_changed: bool
     queues: frozenset[str]
 
 
-async def load_graph(tx: Transaction, pools: PoolSet) -> Changes:
-    """Fill an empty pool set from the rows; changes recorded so far are contained in them."""
+async def load_graph(tx: Transaction, ledger: ShareLedger) -> Changes:
+    """Fill an empty ledger from the rows; changes recorded so far are contained in them."""
     changes = await tx.fetch(_TAKE_CHANGES)
     rows = await tx.fetch("SELECT fact FROM nodes ORDER BY length(name), name")
     facts = [NodeFact.from_json(row["fact"]) for row in rows]
-    pools.add_rows([fact.name for fact in facts])
-    await _set_nodes(tx, pools, facts, None)
-    await _book(tx, pools, None)
+    ledger.add_rows([fact.name for fact in facts])
+    await _set_nodes(tx, ledger, facts, None)
+    await _book(tx, ledger, None)
     return Changes(have_nodes_changed=True, queues=_queues_in(changes))
 
 
@@ -78,8 +79,8 @@ def _queues_in(changes: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(row["key"] for row in changes if row["kind"] == "queue")
 
 
-async def take_changes(tx: Transaction, pools: PoolSet) -> Changes:
-    """Bring a filled pool set up to date; tell what else has changed.
+async def take_changes(tx: Transaction, ledger: ShareLedger) -> Changes:
+    """Bring a filled ledger up to date; tell what else has changed.
 
     Changes are consumed by deleting them, so one that commits late is simply found by the next
     cycle; reading whole present states makes taking one in twice harmless.
@@ -93,51 +94,53 @@ async def take_changes(tx: Transaction, pools: PoolSet) -> Changes:
         )
         present = [NodeFact.from_json(row["fact"]) for row in rows]
         for name in set(names) - {fact.name for fact in present}:
-            pools.remove_node(name)
-        await _set_nodes(tx, pools, present, names)
+            ledger.remove_node(name)
+        await _set_nodes(tx, ledger, present, names)
     if ids:
         rows = await tx.fetch(
             "SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))", ids=ids
         )
         uids = [row["uid"] for row in rows]
         for uid in uids:
-            pools.cancel(uid)
-        await _book(tx, pools, uids)
+            ledger.cancel(uid)
+        await _book(tx, ledger, uids)
     return Changes(bool(names), _queues_in(changes))
 
 
 async def _set_nodes(
-    tx: Transaction, pools: PoolSet, facts: Sequence[NodeFact], names: Sequence[str] | None
+    tx: Transaction, ledger: ShareLedger, facts: Sequence[NodeFact], names: Sequence[str] | None
 ) -> None:
     rows = await tx.fetch(_FOREIGN, names=None if names is None else list(names))
     used = {row["node"]: row for row in rows}
     for fact in facts:
         others = used.get(fact.name)
         if others is None:
-            pools.set_node(fact, {})
+            ledger.set_node(fact, {})
         else:
             others_there = Others(tuple(others["namespaces"]), others["permanent"])
-            pools.set_node(fact, others["used"], others_there)
+            ledger.set_node(fact, others["used"], others_there)
 
 
-async def _book(tx: Transaction, pools: PoolSet, uids: Sequence[str] | None) -> None:
+async def _book(tx: Transaction, ledger: ShareLedger, uids: Sequence[str] | None) -> None:
     slots: dict[str, list[PlacedSlot]] = {}
     terms: dict[str, Mapping[str, Any]] = {}
     for row in await tx.fetch(_SLOTS, uids=None if uids is None else list(uids)):
         resources = tuple(sorted((k, int(v)) for k, v in row["resources"].items()))
         slots.setdefault(row["uid"], []).append(PlacedSlot(row["node"], resources))
         terms[row["uid"]] = row
-    for uid, placed in slots.items():
-        until = terms[uid]["until"]
-        pools.book(
+    ledger.book_all(
+        (
             uid,
             Placement(
                 slots=tuple(placed),
                 starts_at=terms[uid]["starts_at"],
-                until=FOREVER if until is None else until,
+                until=FOREVER if terms[uid]["until"] is None else terms[uid]["until"],
                 is_exclusive=terms[uid]["is_exclusive"],
+                held=tuple(terms[uid]["held"]),
             ),
         )
+        for uid, placed in slots.items()
+    )
 
 
 async def lacking(tx: Transaction) -> list[Lack]:
@@ -160,7 +163,7 @@ async def lacking(tx: Transaction) -> list[Lack]:
         Lack(
             row["uid"],
             row["lacking"],
-            ResourceRequest.from_json(row["request"]),
+            read_stored(row["request"]),
             tuple(row["nodes"]),
             row["until"],
             tuple(row["refused"]),
@@ -237,15 +240,16 @@ async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], t
             "starts_at": placement.starts_at,
             "until": None if placement.until >= FOREVER else placement.until,
             "is_exclusive": placement.is_exclusive,
+            "held": list(placement.held),
         }
         for uid, placement in stored.items()
     ]
     ids = await tx.fetch(
         """
-        INSERT INTO allocations (uid, term, starts_at, until, is_exclusive)
-        SELECT uid, CAST(:term AS bigint), starts_at, until, is_exclusive
+        INSERT INTO allocations (uid, term, starts_at, until, is_exclusive, held)
+        SELECT uid, CAST(:term AS bigint), starts_at, until, is_exclusive, held
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, starts_at bigint, until bigint, is_exclusive bool)
+            uid text, starts_at bigint, until bigint, is_exclusive bool, held text[])
         RETURNING id, uid
         """,
         term=term,

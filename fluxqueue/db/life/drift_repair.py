@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.life.observations import tell_matcher
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import slot_needs, takes_whole_nodes
+from fluxqueue.jobspec.stored import read_stored
 
 OVER_CAPACITY = "node over capacity"
 ENDED_HOLDS = "ended workload holds an allocation"
@@ -130,20 +135,28 @@ async def _set_allocated(tx: Transaction, uids: Sequence[str]) -> None:
 
 async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
     """Give slots to the bound pods of ``uids`` that have none; give the workloads that had such."""
+    asked = await tx.fetch(
+        "SELECT uid, request FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))", uids=list(uids)
+    )
+    requests = orjson.dumps([_terms(row["uid"], read_stored(row["request"])) for row in asked])
     rows = await tx.fetch(
         """
         INSERT INTO allocations (uid, term, starts_at, until, is_exclusive)
         SELECT f.uid, coalesce((SELECT term FROM leadership WHERE role = 'matcher'), 0),
                extract(epoch FROM now())::bigint,
                extract(epoch FROM now())::bigint + f.duration_s,
-               coalesce((f.request ->> 'exclusive')::boolean, false)
-        FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
+               r.is_exclusive
+        FROM fluxjobs f
+        JOIN jsonb_to_recordset(CAST(:requests AS jsonb)) AS r (uid text, is_exclusive bool)
+          ON r.uid = f.uid
+        WHERE f.uid = ANY(CAST(:uids AS text[]))
           AND NOT EXISTS (SELECT FROM allocations a WHERE a.uid = f.uid AND a.is_live)
           AND EXISTS (SELECT FROM pods p WHERE p.workload_uid = f.uid AND NOT p.is_gated
                       AND p.node IS NOT NULL)
         RETURNING id
         """,
         uids=list(uids),
+        requests=requests.decode(),
     )
     slots = await tx.fetch(
         """
@@ -152,17 +165,20 @@ async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
         SELECT a.id, (SELECT coalesce(max(o.number), -1) FROM allocation_slots o
                       WHERE o.allocation_id = a.id)
                      + row_number() OVER (PARTITION BY a.id ORDER BY p.name),
-               p.node, f.request -> 'slots' -> 0 -> 'resources', 'held', p.uid,
+               p.node, r.needs, 'held', p.uid,
                CASE WHEN NOT EXISTS (
                    SELECT FROM allocation_slots o WHERE o.allocation_id = a.id
                    AND o.completion_index = p.completion_index) THEN p.completion_index END
         FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live
+        JOIN jsonb_to_recordset(CAST(:requests AS jsonb)) AS r (uid text, needs jsonb)
+          ON r.uid = f.uid
         JOIN pods p ON p.workload_uid = f.uid AND NOT p.is_gated AND p.node IS NOT NULL
         WHERE f.uid = ANY(CAST(:uids AS text[]))
           AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)
         RETURNING allocation_id, (SELECT uid FROM allocations WHERE id = allocation_id) AS uid
         """,
         uids=list(uids),
+        requests=requests.decode(),
     )
     ids = {row["id"] for row in rows} | {row["allocation_id"] for row in slots}
     await tell_matcher(tx, "allocation", sorted(str(one) for one in ids))
@@ -172,6 +188,12 @@ async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
         uids=sorted(adopted),
     )
     return adopted
+
+
+def _terms(uid: str, jobspec: Jobspec) -> dict[str, Any]:
+    """What of a request a pod's slot takes; of several kinds of slots the first."""
+    needs = next(slot_needs(jobspec), ())
+    return {"uid": uid, "is_exclusive": takes_whole_nodes(jobspec), "needs": dict(needs)}
 
 
 _REPAIRS: Mapping[str, Callable[[Transaction], Awaitable[int]]] = {

@@ -20,6 +20,8 @@ from fluxqueue.db.life.holders import AUTHOR, BY_DEPENDENCY, BY_QUEUE, SUSPENDED
 from fluxqueue.db.life.observations import WorkloadSeen, save_workloads, tell_matcher
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
+from fluxqueue.jobspec.shape import takes_whole_nodes
+from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
 from fluxqueue.scheduler.record import Record
 
@@ -282,7 +284,7 @@ def _terms(case: _Case) -> dict[str, Any]:
         "until": given.until if given else None,
         "ended_at": record.ended_at_s if record else None,
         "is_live": case.runs,
-        "is_exclusive": bool(case.found.seen.request.get("exclusive")),
+        "is_exclusive": takes_whole_nodes(read_stored(case.found.seen.request)),
     }
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob
 
@@ -60,12 +61,13 @@ class View:
 
 
 @lru_cache(maxsize=REQUESTS_KEPT)
-def _request(text: str, default_duration_s: int | None) -> ResourceRequest:
+def _request(text: str, default_duration_s: int | None) -> Jobspec:
     """Read a request; a long queue holds few different ones and is read in every cycle."""
-    request = ResourceRequest.from_json(orjson.loads(text))
-    if request.duration_s is None and default_duration_s is not None:
-        return replace(request, duration_s=default_duration_s)
-    return request
+    jobspec = read_stored(orjson.loads(text))
+    # Equal requests of two queues are one request; what its queue gives it is the duration.
+    return replace(
+        jobspec, queue="", duration_s=jobspec.duration_s or float(default_duration_s or 0)
+    )
 
 
 def _pending(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:

@@ -12,7 +12,8 @@ from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.fluxjob.node import ForeignPod
-from fluxqueue.fluxjob.request import CPU, ResourceRequest
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 from tests.support.pool_model import placement, request
 from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload
@@ -92,6 +93,20 @@ async def test_beyond_the_depth_impossible_is_found_too(rows: Rows) -> None:
         await rows.match()
     assert (await rows.states())["large"] == "Unsatisfiable"
     assert (await rows.states())["last"] == "Allocated"
+
+
+async def test_a_rack_held_whole_is_held_whole_after_a_restart(rows: Rows) -> None:
+    """Its nodes without a slot are nobody else's, as long as the allocation lives."""
+    await rows.see(workload("a"), workload("b"))
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
+    await rows.begin_term()
+    job = PendingJob("a", 1, 0, request(cpu=1))
+    got = replace(placement(("n0", {CPU: 1})), held=("n0", "n1"))
+    async with rows.database.begin() as tx:
+        await store_decisions(tx, Decisions(allocated=[(job, got)]), term=rows.term)
+    again = await rebuilt(rows)
+    assert again.now.free[[again.rows["n0"], again.rows["n1"]], 0].tolist() == [0, 0]
+    await rows.check()
 
 
 async def test_a_job_that_ended_meanwhile_gets_nothing(rows: Rows) -> None:
@@ -180,7 +195,7 @@ async def test_a_cycle_that_cannot_commit_decides_nothing(rows: Rows) -> None:
     rows.matcher._decide = real  # type: ignore[method-assign]
     await rows.matcher.run()
     assert await rows.states() == {"a": "Allocated"}
-    assert amounts(rows.matcher._pools) == amounts(await rebuilt(rows))  # type: ignore[arg-type]
+    assert amounts(rows.matcher._matcher) == amounts(await rebuilt(rows))  # type: ignore[arg-type]
 
 
 async def test_foreign_use_over_capacity_stops_only_that_node(rows: Rows) -> None:
@@ -205,7 +220,7 @@ async def test_deep_queues_are_examined_to_their_end(rows: Rows) -> None:
     """More than one cycle examines or looks at: all that fit start, without another wake-up."""
     rows.settings = replace(rows.settings, queue_depth=10)
     await rows.add_nodes(cpu_node("n0", cpu=45))
-    asked: ResourceRequest = request(cpu=1)
+    asked: Jobspec = request(cpu=1)
     await rows.see(*(workload(f"j{n:03}", asked) for n in range(50)))
     await rows.match()
     states = list((await rows.states()).values())

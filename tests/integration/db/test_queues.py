@@ -12,7 +12,7 @@ from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.db.life.queues import QueueSeen, read_figures, read_rules, save_queues
 from fluxqueue.db.life.waiting import appraise
 from fluxqueue.errors import LostLeadership
-from fluxqueue.fluxjob.request import ResourceRequest
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.fair_share import decayed_use
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.policy.queue_rules import read_rules as rules_of
@@ -40,7 +40,7 @@ async def see_queues(rows: Rows, *seen: QueueSeen, gone: tuple[str, ...] = ()) -
         await save_queues(tx, seen, gone)
 
 
-def job(uid: str, name: str, asked: ResourceRequest | None = None, **more: Any) -> WorkloadSeen:
+def job(uid: str, name: str, asked: Jobspec | None = None, **more: Any) -> WorkloadSeen:
     """A workload in a queue."""
     return workload(uid, asked or request(cpu=1, duration_s=60), queue=name, **more)
 
@@ -157,7 +157,7 @@ async def test_limits_on_what_runs_name_value_and_use(rows: Rows) -> None:
     users = ("alice", "alice", "alice", "bob", "bob", "carol")
     await rows.see(
         *(
-            job(f"j{n}", "q", request(cpu=n < 3 or 2, duration_s=60), user_name=user)
+            job(f"j{n}", "q", request(cpu=1 if n < 3 else 2, duration_s=60), user_name=user)
             for n, user in enumerate(users)
         )
     )

@@ -8,6 +8,7 @@ import pytest
 
 from fluxqueue.controller.observe import see_facts, see_workload, trim_pod
 from fluxqueue.errors import InvalidInput
+from fluxqueue.workload.site import Site
 
 
 def job(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def pod(**status: Any) -> dict[str, Any]:
 
 def see(workload: dict[str, Any], *pods: dict[str, Any]) -> Any:
     """As the observer does."""
-    return see_workload(workload, pods, flux_uid="f", class_values={}, default_cpu_m=1000)
+    return see_workload(workload, pods, flux_uid="f", class_values={}, site=Site())
 
 
 def test_wishes_on_the_start_are_observed() -> None:

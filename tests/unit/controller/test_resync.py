@@ -18,6 +18,7 @@ from fluxqueue.controller.resync import (
 )
 from fluxqueue.db.life.rebuild import Present, RowSeen
 from fluxqueue.workload.labels import GATE
+from fluxqueue.workload.site import Site
 from tests.support.workloads import bare_pod, batch_job, owner
 
 Obj = dict[str, Any]
@@ -72,7 +73,7 @@ def _sight(*, pod: Obj | None = None, fluxjob: Obj | None = None, **more: Any) -
 
 
 def _see(workload: Any, pods: Any, flux_uid: str | None) -> Any:
-    return see_workload(workload, pods, flux_uid=flux_uid, class_values={}, default_cpu_m=1000)
+    return see_workload(workload, pods, flux_uid=flux_uid, class_values={}, site=Site())
 
 
 async def _find(sight: Sight, row: RowSeen | None = ROW, *, holds: bool = True) -> Suspects:

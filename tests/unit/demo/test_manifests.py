@@ -14,6 +14,7 @@ from fluxqueue.demo.manifests import (
     pi_scene,
     retry_scene,
 )
+from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.workload import batch
 
 SCENES = [pi_scene(), retry_scene(), batch_scene(200, 2026)]
@@ -41,7 +42,8 @@ def test_the_batch_has_its_number_of_jobs_and_one_impossible(jobs: int) -> None:
     assert len({one.name for one in submissions}) == len(submissions) == jobs
     assert [one.at_s for one in submissions] == sorted(one.at_s for one in submissions)
     cores = [
-        batch.to_request(dict(one.manifest)).slots[0].needs["cpu"] / 1000 for one in submissions
+        dict(slot_kinds(batch.to_request(dict(one.manifest)))[0].needs)["cpu"] / 1000
+        for one in submissions
     ]
     assert cores[0] == IMPOSSIBLE_CORES > BATCH_CORES
     assert max(cores[1:]) <= BATCH_CORES

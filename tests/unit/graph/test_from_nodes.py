@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from fluxqueue.errors import InvalidGraph
+from fluxqueue.errors import InvalidGraph, Unsatisfiable
+from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.builder import to_networkx
 from fluxqueue.graph.from_nodes import graph_from_nodes
-from fluxqueue.graph.matcher import Matcher
+from fluxqueue.graph.matcher import Matcher, Verb
 from fluxqueue.jobspec import Count, Jobspec, Resource
 
 ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
 
 
 def test_levels_and_units() -> None:
-    """Nodes stand below their zone and rack, or higher where a label is missing; parts of a core
-    or of a memory granule are left out."""
+    """Nodes stand below their zone and rack, or below *unknown* where a label is missing; parts of
+    a core or of a memory granule are left out."""
     graph = graph_from_nodes(
         [
             NodeFact(
@@ -30,8 +33,8 @@ def test_levels_and_units() -> None:
     paths = {graph.path(v): graph.rank[v] for v in range(len(graph))}
     assert {p: r for p, r in paths.items() if r >= 0 and p[-2:] in ("b1", "a1", "c1")} == {
         "/cluster0/z2/r1/b1": 0,
-        "/cluster0/z1/a1": 1,
-        "/cluster0/c1": 2,
+        "/cluster0/z1/unknown/a1": 1,
+        "/cluster0/unknown/c1": 2,
     }
     assert [p for p in paths if p.startswith("/cluster0/z2/r1/b1/")] == [
         "/cluster0/z2/r1/b1/core0",
@@ -40,6 +43,39 @@ def test_levels_and_units() -> None:
     ]
     assert sum("/a1/memory" in p for p in paths) == 2
     assert not any("/c1/" in p for p in paths)
+
+
+def test_racks_of_one_name_in_two_zones_are_two() -> None:
+    """A place is its whole path; a level that no node is labelled for is not there."""
+    graph = graph_from_nodes(
+        [
+            NodeFact(f"n{i}", str(i), {"cpu": 1000}, labels={ZONE: f"z{i % 2}", RACK: "r1"})
+            for i in range(4)
+        ]
+    )
+    kinds = Counter(graph.type_name(v) for v in range(len(graph)))
+    assert (kinds["zone"], kinds["rack"], kinds["region"], kinds["unknown"]) == (2, 2, 0, 0)
+    racks = [graph.path(v) for v in range(len(graph)) if graph.type_name(v) == "rack"]
+    assert racks == ["/cluster0/z0/r1", "/cluster0/z1/r1"]
+    slot = Resource("slot", Count(3, 3), (Resource("core", Count(1, 1)),), label="s")
+    with pytest.raises(Unsatisfiable):
+        Matcher(graph, "lonode").match(
+            Jobspec(9999, (Resource("rack", Count(1, 1), (slot,)),)),
+            1,
+            verb=Verb.SATISFIABILITY,
+        )
+
+
+def test_unknown_is_no_rack() -> None:
+    """Nodes without a label do not share a rack: two of them, and one rack of one node."""
+    facts = [NodeFact(f"n{i}", str(i), {"cpu": 1000}) for i in range(2)]
+    facts.append(NodeFact("r", "r", {"cpu": 1000}, labels={RACK: "r1"}))
+    matcher = Matcher(graph_from_nodes(facts), "lonode")
+    slot = Resource("slot", Count(2, 2), (Resource("core", Count(1, 1)),), label="s")
+    rack = Jobspec(9999, (Resource("rack", Count(1, 1), (slot,)),))
+    with pytest.raises(Unsatisfiable):
+        matcher.match(rack, 1, verb=Verb.SATISFIABILITY)
+    assert matcher.match(Jobspec(9999, (slot,)), 1) is not None
 
 
 def test_cordoned_and_unready_nodes_are_down() -> None:
@@ -67,7 +103,7 @@ def test_refusals() -> None:
     with pytest.raises(InvalidGraph, match="deeper"):
         graph_from_nodes(
             [NodeFact("n", "1", {"cpu": 1000}, labels={f"l{i}": "x" for i in range(120)})],
-            levels=[("zone", f"l{i}") for i in range(120)],
+            levels=tuple(Level(f"l{i}", ()) for i in range(120)),
         )
 
 

@@ -21,7 +21,7 @@ from fluxqueue.graph.match_policy import parse_policy
 from fluxqueue.graph.matcher import GRAPH_END, Matcher, Verb
 from fluxqueue.graph.resource_set import ResourceSet
 from fluxqueue.graph.store import ResourceGraph
-from fluxqueue.jobspec import Constraint, Count, Jobspec, Resource
+from fluxqueue.jobspec import Constraint, Count, Jobspec, NodeDemand, Resource
 
 
 def cluster(*cores: int, racks: int = 1) -> ResourceGraph:
@@ -224,8 +224,8 @@ def test_custom_policy_is_the_named_one() -> None:
 def test_constraints_and_properties() -> None:
     """A node property decides; set-property is seen by the next match."""
     matcher = Matcher(cluster(2, 2, 2), "lonode")
-    odd = slots(1, constraint=Constraint("properties", ("odd",)))
-    fast = slots(1, constraint=Constraint("properties", ("fast",)))
+    odd = slots(1, where=NodeDemand(Constraint("properties", ("odd",))))
+    fast = slots(1, where=NodeDemand(Constraint("properties", ("fast",))))
     assert given(matcher.match(odd, 1)) == ["node1"]
     with pytest.raises(InsufficientResources):
         matcher.match(fast, 2)

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxjob.request import CPU, ResourceRequest, SlotRequest
-from fluxqueue.policy.limits import Amounts, Use, asked_cpu_m, fewest_nodes, why_refused
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import fewest_nodes, total
+from fluxqueue.policy.limits import Amounts, Use, why_refused
 from fluxqueue.policy.queue_rules import Limits, QueueRules
+from tests.support.asked import Slots
+from tests.support.asked import asked as make
 from tests.support.pool_model import request
 
 
-def _refused(rules: QueueRules | None, asked: ResourceRequest | None = None, **more: Any) -> str:
+def _refused(rules: QueueRules | None, asked: Jobspec | None = None, **more: Any) -> str:
     reason = why_refused(
         "gpu",
         rules,
@@ -61,7 +65,7 @@ def test_a_queue_that_is_not_enabled_keeps_what_it_has() -> None:
         (Limits(duration_s=60), request(cpu=1), "the job has no duration; give it"),
     ],
 )
-def test_limits_of_one_job(limits: Limits, asked: ResourceRequest, reason: str) -> None:
+def test_limits_of_one_job(limits: Limits, asked: Jobspec, reason: str) -> None:
     """Exactly the limit is allowed."""
     found = _refused(QueueRules("gpu", per_job=limits), asked)
     assert reason in found if reason else found == ""
@@ -69,10 +73,10 @@ def test_limits_of_one_job(limits: Limits, asked: ResourceRequest, reason: str) 
 
 def test_what_a_request_asks_for() -> None:
     """All slots of all groups; nodes it cannot do without."""
-    slots = (SlotRequest(2, ((CPU, 1500),)), SlotRequest(1, (("memory", 5),)))
-    assert asked_cpu_m(ResourceRequest(slots)) == 3000
-    assert fewest_nodes(ResourceRequest(slots)) == 1
-    assert fewest_nodes(ResourceRequest(slots, is_spread=True)) == 3
+    slots = (Slots(2, ((CPU, 1500),)), Slots(1, (("memory", 5),)))
+    assert total(make(slots), CPU) == 3000
+    assert fewest_nodes(make(slots)) == 1
+    assert fewest_nodes(make(slots, is_spread=True)) == 3
     assert fewest_nodes(request(0, cpu=1)) == 0
 
 

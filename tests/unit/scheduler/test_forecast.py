@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.graph.pools.pool_set import FOREVER, PoolSet
+from fluxqueue.graph.ledger.placement import FOREVER
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
@@ -15,9 +16,9 @@ NOON = 1_700_049_600
 RUNNING = {"r": 17}
 
 
-def pools(count: int = 2, until: int = NOON + 3600) -> PoolSet:
+def pools(count: int = 2, until: int = NOON + 3600) -> SharesMatcher:
     """Nodes of 4 cores in one rack, all held by job 17."""
-    found = PoolSet()
+    found = SharesMatcher()
     for number in range(count):
         found.set_node(node(f"n{number}", rack="r2"), {})
     nodes = [(f"n{number}", {"cpu": 4}) for number in range(count)]
@@ -32,7 +33,7 @@ def job(number: int, size: int = 1, *, hours: int | None = 1, **more: object) ->
 
 
 def outlook(
-    found: PoolSet, queue: list[PendingJob], policy: str, **more: object
+    found: SharesMatcher, queue: list[PendingJob], policy: str, **more: object
 ) -> dict[int, tuple[float | None, str]]:
     """Hours until the expected start, and the reason, by jobid."""
     decisions = run_cycle(found, queue, POLICIES[policy], NOON, more.get("queues"))  # type: ignore[arg-type]

@@ -8,9 +8,11 @@ import pytest
 
 from fluxqueue.fluxjob.follow import WorkloadFact
 from fluxqueue.fluxjob.indexes import as_multirange
-from fluxqueue.fluxjob.request import ResourceRequest, SlotRequest
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.jobspec import parse_document, render
 from fluxqueue.workload import batch
+from fluxqueue.workload.site import Site
+from tests.support.jobspecs import draw
 from tests.support.workloads import batch_job, container
 
 INDEXED = {"parallelism": 4, "completions": 8, "completionMode": "Indexed"}
@@ -40,45 +42,33 @@ def test_a_request_has_one_slot_per_pod() -> None:
     pod = {"containers": [container(requests={"cpu": "2"})], "nodeSelector": {"a": "b"}}
     job = batch_job(parallelism=3, completions=9, pod=pod, activeDeadlineSeconds=60)
     request = batch.to_request(job)
-    (slot,) = request.slots
-    assert (slot.count, slot.needs, slot.constraint.selector) == (
-        3,
-        {"cpu": 2000, "pods": 1},
-        (("a", "b"),),
-    )
+    assert draw(request) == "task[3]{cpu=2000 pods=1}"
+    assert request.constraint is not None
+    assert [one.values for one in request.constraint.requirements] == [("b",)]
     assert request.duration_s == 60
-    assert ResourceRequest.from_json(request.to_json()) == request
+    assert parse_document(render(request)) == request
 
 
 def test_a_batch_job_of_size_zero_asks_for_nothing() -> None:
-    assert batch.to_request(batch_job(parallelism=0)).slots == ()
+    request = batch.to_request(batch_job(parallelism=0))
+    assert request.size == 0
+    assert draw(request) == "task[0]{cpu=1000 pods=1}", "what it takes if it is scaled up"
 
 
 @pytest.mark.parametrize(
     ("deadline", "wish", "expected"),
-    [(60, "1h", 60), (None, "1h", 3600), (None, None, None), (0, None, 1)],
+    [(60, "1h", 60), (None, "1h", 3600), (None, None, 0), (0, None, 1)],
 )
 def test_the_deadline_wins_over_the_wished_duration(
-    deadline: int | None, wish: str | None, expected: int | None
+    deadline: int | None, wish: str | None, expected: int
 ) -> None:
     meta = {"annotations": {"fluxqueue/duration": wish}} if wish else {}
     job = batch_job(meta=meta, activeDeadlineSeconds=deadline)
     assert batch.to_request(job).duration_s == expected
 
 
-def test_shape_wishes_reach_the_request() -> None:
-    annotations = {
-        "fluxqueue/exclusive": "true",
-        "fluxqueue/spread": "node",
-        "fluxqueue/within": "rack",
-    }
-    request = batch.to_request(batch_job(meta={"annotations": annotations}))
-    assert (request.is_exclusive, request.is_spread, request.within) == (True, True, "rack")
-
-
 def test_the_default_core_can_be_chosen() -> None:
-    (slot,) = batch.to_request(batch_job(), default_cpu_m=100).slots
-    assert slot == SlotRequest(1, (("cpu", 100), ("pods", 1)))
+    assert draw(batch.to_request(batch_job(), site=Site(100))) == "task[1]{cpu=100 pods=1}"
 
 
 def test_priority_annotation_then_class_then_default() -> None:

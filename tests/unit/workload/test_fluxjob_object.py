@@ -61,7 +61,7 @@ def test_builds_the_fluxjob_of_a_batch_job(schema: dict[str, Any]) -> None:
         5,
         "fast",
     )
-    assert spec["jobspec"]["slots"][0]["count"] == 4
+    assert spec["jobspec"]["resources"][0]["count"] == 4
     jsonschema.validate({**fluxjob, "metadata": {}}, schema)
     assert fo.is_fluxjob_of(fluxjob, job)
     assert not fo.is_fluxjob_of(fluxjob, batch_job("pi", meta={"uid": "later"}))

@@ -9,6 +9,7 @@ import pytest
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import pods
+from tests.support.jobspecs import draw
 from tests.support.workloads import bare_pod, container, owner
 
 OURS = {"name": "fluxqueue"}
@@ -17,11 +18,8 @@ OURS = {"name": "fluxqueue"}
 def test_a_bare_pod_asks_for_one_slot() -> None:
     pod = bare_pod(containers=[container(requests={"cpu": "8"})], activeDeadlineSeconds=30)
     request = pods.to_request(pod)
-    assert (request.size, request.slots[0].needs, request.duration_s) == (
-        1,
-        {"cpu": 8000, "pods": 1},
-        30,
-    )
+    assert draw(request) == "task[1]{cpu=8000 pods=1}"
+    assert request.duration_s == 30
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])

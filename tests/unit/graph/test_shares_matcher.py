@@ -1,4 +1,4 @@
-"""PoolSet and its sentences: the cases worth reading one by one."""
+"""SharesMatcher and its sentences: the cases worth reading one by one."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ import pytest
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import (
-    CPU,
-    MEMORY,
-    MatchPolicy,
-    NodeConstraint,
-    ResourceRequest,
-    SlotRequest,
-)
-from fluxqueue.graph.pools.pool_set import FOREVER, UNKNOWN_END, PoolSet
-from fluxqueue.graph.pools.reasons import why_never
+from fluxqueue.fluxjob.request import CPU, MEMORY, MatchPolicy
+from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.tell.never import why_never
+from fluxqueue.jobspec import Jobspec
+from tests.support.asked import Slots, demand
+from tests.support.asked import asked as make
 from tests.support.pool_model import RACK, node, placement, request
 
 NOW = 1000
 GI = 2**30
 
 
-def pool_set(*cpus: int, policy: MatchPolicy = MatchPolicy.LONODE, **more: int) -> PoolSet:
+def pool_set(*cpus: int, policy: MatchPolicy = MatchPolicy.LONODE, **more: int) -> SharesMatcher:
     """Nodes n0, n1, ... with so many millicores."""
-    pools = PoolSet(policy)
+    pools = SharesMatcher(policy)
     for number, cpu in enumerate(cpus):
         pools.set_node(node(f"n{number}", cpu=cpu, **more), {})
     return pools
@@ -73,8 +70,8 @@ def test_a_node_that_left_and_came_back_still_knows_what_runs_on_it() -> None:
 
 def test_of_size_nothing_fits_always() -> None:
     """A Job of parallelism 0 needs no node, not even a cluster."""
-    assert PoolSet().match_now(request(0, cpu=1), NOW).slots == ()
-    assert PoolSet().is_satisfiable(request(0, cpu=1))
+    assert SharesMatcher().match_now(request(0, cpu=1), NOW).slots == ()
+    assert SharesMatcher().is_satisfiable(request(0, cpu=1))
 
 
 def test_a_job_that_overruns_keeps_its_place_and_plans_adapt() -> None:
@@ -100,7 +97,7 @@ def test_a_wait_behind_work_without_end_is_planned_after_all_that_is_known() -> 
 
 def test_no_start_is_promised_on_nodes_that_are_down() -> None:
     """What is down has no known return."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     pools.set_node(node("n0", cpu=4, is_up=False), {})
     pools.book("a", placement(("n0", {CPU: 4}), until=NOW + 5))
     with pytest.raises(InsufficientResources, match="down, cordoned or used by others"):
@@ -123,24 +120,24 @@ def test_backfill_must_end_before_the_reservation_it_would_delay() -> None:
 def test_a_resource_nobody_has_may_be_asked_for_in_amount_nothing() -> None:
     """A zero must not need a pool, in one slot group or several."""
     pools = pool_set(4)
-    one = SlotRequest(1, ((CPU, 1), ("example.com/none", 0)))
-    assert pools.match_now(ResourceRequest((one,)), NOW).nodes == ("n0",)
+    one = Slots(1, ((CPU, 1), ("example.com/none", 0)))
+    assert pools.match_now(make((one,)), NOW).nodes == ("n0",)
     pools = pool_set(4)
-    assert pools.match_now(ResourceRequest((one, one)), NOW).nodes == ("n0", "n0")
+    assert pools.match_now(make((one, one)), NOW).nodes == ("n0", "n0")
 
 
 # --- why never ---------------------------------------------------------------------------------
 
 
-def reason(pools: PoolSet, asked: ResourceRequest) -> str:
+def reason(pools: SharesMatcher, asked: Jobspec) -> str:
     """The sentence for a request that is indeed impossible."""
     assert not pools.is_satisfiable(asked)
     return why_never(pools, asked)
 
 
-def racks() -> PoolSet:
+def racks() -> SharesMatcher:
     """Two racks of one 32-core and one 16-core node, 64 Gi and 128 Gi."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     for number, (cpu, memory, rack) in enumerate(
         [(32_000, 64, "a"), (16_000, 128, "a"), (32_000, 64, "b"), (16_000, 128, "b")]
     ):
@@ -162,11 +159,11 @@ REASONS = {
         "needs 2 nvidia.com/gpu on one node; no node that may be used has any",
     ),
     "the largest among those the selector allows": (
-        request(cpu=40_000, constraint=NodeConstraint(selector=((RACK, "a"),))),
+        request(cpu=40_000, constraint=demand(selector=((RACK, "a"),))),
         "needs 40 cpu on one node; the largest has 32",
     ),
     "a selector that allows none": (
-        request(cpu=1, constraint=NodeConstraint(selector=((RACK, "z"),))),
+        request(cpu=1, constraint=demand(selector=((RACK, "z"),))),
         "no node is allowed by the node selector or affinity (rack=z)",
     ),
     "each is there, but never together": (
@@ -193,7 +190,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("case", REASONS.values(), ids=REASONS.keys())
-def test_why_never(case: tuple[ResourceRequest, str]) -> None:
+def test_why_never(case: tuple[Jobspec, str]) -> None:
     """The sentence names the resource, the need and the largest there is."""
     asked, expected = case
     assert reason(racks(), asked).startswith(expected)
@@ -201,13 +198,13 @@ def test_why_never(case: tuple[ResourceRequest, str]) -> None:
 
 def test_why_never_without_nodes() -> None:
     """An empty cluster says so."""
-    assert reason(PoolSet(), request(cpu=1)) == "the cluster has no nodes"
+    assert reason(SharesMatcher(), request(cpu=1)) == "the cluster has no nodes"
 
 
 def test_several_groups_that_fit_alone_but_not_together() -> None:
     """Each group has room by itself: the sentence must not claim that there is enough."""
     pools = pool_set(4)
-    asked = ResourceRequest((SlotRequest(1, ((CPU, 4),)), SlotRequest(1, ((CPU, 3),))))
+    asked = make((Slots(1, ((CPU, 4),)), Slots(1, ((CPU, 3),))))
     assert reason(pools, asked) == (
         "needs 1 slots of 0.004 cpu and 1 slots of 0.003 cpu;"
         " each alone fits the empty cluster, but not all together"
@@ -225,22 +222,20 @@ def test_memory_of_less_than_a_hundredth_gi_is_not_nothing() -> None:
     ("policy", "expected"),
     [
         ("lonode", ["n0", "n0", "n1"]),
-        ("hinode", ["n2", "n2", "n1"]),
-        ("first", ["n2", "n2", "n1"]),
+        ("hinode", ["n1", "n2", "n2"]),
+        ("first", ["n1", "n2", "n2"]),
         ("pack", ["n0", "n1", "n1"]),
-        ("spread", ["n1", "n2", "n0"]),
+        ("spread", ["n0", "n1", "n2"]),
     ],
 )
-def test_each_policy_has_its_order(policy: str, expected: list[str]) -> None:
+def test_each_policy_has_its_choice(policy: str, expected: list[str]) -> None:
     """n0 is half used and so not untouched; n1 and n2 are empty; each slot takes half a node."""
-    pools = PoolSet(MatchPolicy.HINODE)
+    pools = SharesMatcher(MatchPolicy.HINODE)
     for name in ("n0", "n1", "n2"):
         pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})
-    one = ResourceRequest(
-        (SlotRequest(1, (("cpu", 2000),), NodeConstraint((("metadata.name", "n0"),))),)
-    )
+    one = make((Slots(1, (("cpu", 2000),), demand((("metadata.name", "n0"),))),))
     pools.book("x", pools.match_now(one, 0))
-    request = ResourceRequest((SlotRequest(3, (("cpu", 2000),)),), match_policy=MatchPolicy(policy))
+    request = make((Slots(3, (("cpu", 2000),)),), match_policy=MatchPolicy(policy))
     if policy == "lonode":
         pools.cancel("x")
 
@@ -249,14 +244,14 @@ def test_each_policy_has_its_order(policy: str, expected: list[str]) -> None:
 
 def test_a_policy_that_takes_nodes_whole_shares_none() -> None:
     """lonodex leaves the half-used node alone, and nobody else gets in afterwards."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     for name in ("n0", "n1"):
         pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})
-    pools.book("x", pools.match_now(ResourceRequest((SlotRequest(1, (("cpu", 1000),)),)), 0))
-    whole = ResourceRequest((SlotRequest(1, (("cpu", 1000),)),), match_policy=MatchPolicy.LONODEX)
+    pools.book("x", pools.match_now(make((Slots(1, (("cpu", 1000),)),)), 0))
+    whole = make((Slots(1, (("cpu", 1000),)),), match_policy=MatchPolicy.LONODEX)
     placement = pools.match_now(whole, 0)
     pools.book("y", placement)
 
     assert placement.nodes == ("n1",)
     with pytest.raises(InsufficientResources):
-        pools.match_now(ResourceRequest((SlotRequest(4, (("cpu", 1000),)),)), 0)
+        pools.match_now(make((Slots(4, (("cpu", 1000),)),)), 0)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.fluxjob.request import CPU, ResourceRequest
-from fluxqueue.graph.pools.pool_set import FOREVER, Others, PoolSet
-from fluxqueue.graph.pools.waiting import (
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.ledger.placement import FOREVER, Others
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.tell.waiting import (
     Holder,
-    HolderIndex,
     describe_holders,
     describe_nodes,
+    in_the_way,
     why_no_plan,
     write_time,
 )
+from fluxqueue.jobspec import Jobspec
 from tests.support.pool_model import RACK, node, placement, request
 
 NOON = 1_700_049_600
 assert NOON % 86_400 == 12 * 3600
 
 
-def racks() -> PoolSet:
+def racks() -> SharesMatcher:
     """Two racks of two nodes with 4 cores."""
-    pools = PoolSet()
+    pools = SharesMatcher()
     for number in range(4):
         pools.set_node(node(f"n{number}", rack=f"r{number // 2}"), {})
     return pools
@@ -35,8 +37,8 @@ def test_only_those_who_must_end_first_are_in_the_way() -> None:
     pools.book("late", placement(("n1", {CPU: 4}), until=NOON + 120))
     pools.book("later", placement(("n0", {CPU: 1}), until=NOON + 999))
     asked = request(2, cpu=3, duration_s=60, is_spread=True)
-    way = HolderIndex(pools).in_the_way(
-        placement(("n0", {CPU: 3}), ("n1", {CPU: 3}), ("n2", {CPU: 3}), starts_at=NOON + 120)
+    way = in_the_way(
+        pools, placement(("n0", {CPU: 3}), ("n1", {CPU: 3}), ("n2", {CPU: 3}), starts_at=NOON + 120)
     )
     assert asked.size == 2
     assert way.nodes == ("n0", "n1"), "n2 is free"
@@ -84,16 +86,16 @@ FOR_GOOD = (
 )
 
 
-def _down() -> PoolSet:
-    pools = PoolSet()
+def _down() -> SharesMatcher:
+    pools = SharesMatcher()
     pools.set_node(node("n1", is_up=False), {})
     pools.set_node(node("n2", is_up=False), {})
     pools.set_node(node("n3", cpu=1), {})
     return pools
 
 
-def _others(permanent: int = 0) -> PoolSet:
-    pools = PoolSet()
+def _others(permanent: int = 0) -> SharesMatcher:
+    pools = SharesMatcher()
     for number in range(3):
         others = Others(("kube-system", "logs"), {CPU: permanent})
         pools.set_node(node(f"n{number}"), {CPU: 2}, others)
@@ -115,7 +117,7 @@ def _others(permanent: int = 0) -> PoolSet:
         (racks(), request(4, cpu=4), None),
     ],
 )
-def test_why_no_plan(pools: PoolSet, asked: ResourceRequest, expected: str | None) -> None:
+def test_why_no_plan(pools: SharesMatcher, asked: Jobspec, expected: str | None) -> None:
     """Down, taken by others, or only by our own."""
     assert pools.is_satisfiable(asked)
     assert why_no_plan(pools, asked) == expected

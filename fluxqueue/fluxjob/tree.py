@@ -1,0 +1,44 @@
+"""Nodes in the tree that the levels make: which places there are, and who stands where.
+
+For whoever shows a cluster's levels (``fluxqueue graph``, the FluxQueues' status). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fluxqueue.fluxjob.levels import Level, path_of
+from fluxqueue.fluxjob.node import NodeFact
+
+
+@dataclass(frozen=True, slots=True)
+class LevelCount:
+    """One level of a cluster: its places (a name counts once below each place above), the nodes
+    that stand in one, those that the level's labels do not place.
+    """
+
+    level: Level
+    places: int
+    nodes: int
+    unknown: int
+
+    def to_json(self) -> dict[str, object]:
+        """As objects and rows show it."""
+        return {
+            "name": self.level.name,
+            "labels": list(self.level.labels),
+            "places": self.places,
+            "nodes": self.nodes,
+            "unknownNodes": self.unknown,
+        }
+
+
+def count_levels(levels: Sequence[Level], nodes: Sequence[NodeFact]) -> list[LevelCount]:
+    """Count, for every configured level, top first."""
+    paths = [path_of(levels, node.labels) for node in nodes]
+    found = []
+    for depth, level in enumerate(levels):
+        known = [path[: depth + 1] for path in paths if path[depth] is not None]
+        found.append(LevelCount(level, len(set(known)), len(known), len(nodes) - len(known)))
+    return found

@@ -1,0 +1,1 @@
+"""What is booked: now, later, and by others."""

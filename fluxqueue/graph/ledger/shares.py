@@ -1,0 +1,458 @@
+"""The ledger of shares: nodes, their pools, and all that is booked on them now and later.
+
+A cluster is a table of nodes x resources in integer base units (millicores, bytes, units). Every
+node has a hidden pool of 2^30 shares of itself: each slot takes one, whoever takes the node whole
+takes all (Fluxion's ``x_checker``; flux-sched, resource/schema/data_std.hpp). What is free now is
+one matrix; what is free later follows from the ends of what runs and the reservations of the plan.
+Nothing here scans all jobs: a change touches its own rows. Rows of nodes that are gone are used
+again. Changed by the matcher's verbs and by whoever loads the rows; pure.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.ledger.node_masks import NodeMasks
+from fluxqueue.graph.ledger.placement import Others, Placement, planned_end
+from fluxqueue.graph.ledger.places import Path, Topology
+from fluxqueue.graph.ledger.table import Emptiness, Table
+from fluxqueue.graph.ledger.timeline import Ends, Hold, Plan, widen
+
+Matrix: TypeAlias = npt.NDArray[np.int64]
+Vector: TypeAlias = npt.NDArray[np.int64]
+Needs: TypeAlias = tuple[tuple[str, int], ...]
+
+SHARES = "node-shares"
+SHARES_TOTAL = 1 << 30
+ROWS_STEP = 64
+VECTORS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What is free on some rows (distinct, ascending) during a window; elsewhere it is as now."""
+
+    rows: Vector
+    free: Matrix
+
+
+@dataclass(slots=True)
+class Live:
+    """A live allocation: its placements (more than one after it was extended)."""
+
+    holds: list[tuple[int, Hold]]
+    until: int
+
+
+class ShareLedger:
+    """Nodes x resources, over time.
+
+    Parameters
+    ----------
+    levels : the cluster's levels, top first.
+    """
+
+    def __init__(self, levels: Sequence[Level] = DEFAULT_LEVELS) -> None:
+        self.columns: dict[str, int] = {SHARES: 0}
+        self.names: list[str] = []
+        self.rows: dict[str, int] = {}
+        self.masks = NodeMasks()
+        self.topology = Topology(levels)
+        self.others: dict[str, Others] = {}
+        """Who the pods of others are, by node."""
+        nothing = np.zeros((0, 1), dtype=np.int64)
+        self.capacity: Matrix = nothing
+        self.foreign: Matrix = nothing
+        self.now = Table(nothing, nothing, self.masks.usable())
+        self.empty = Table(nothing, nothing, self.masks.present())
+        self.emptiness = Emptiness(self.now)
+        self.emptiness_when_empty = Emptiness(self.empty)
+        self.ends = Ends(1)
+        self.plan = Plan(1)
+        self.version = 0
+        """Changes with whatever changes what is free now."""
+        self._live: dict[str, Live] = {}
+        self._standing: list[tuple[Path, int]] = []
+        self._keys_on: list[dict[str, int]] = []
+        self._vacant: list[int] = []
+        self._vectors: dict[Needs, Vector] = {}
+        self._time = 0
+        self._after: tuple[tuple[int, int], Matrix] | None = None
+
+    # --- the cluster as it changes -------------------------------------------------------------
+
+    def set_node(
+        self, fact: NodeFact, foreign: Mapping[str, int], others: Others | None = None
+    ) -> None:
+        """Add or update one node; ``foreign`` is what others use there, in base units, and
+        ``others`` who they are.
+        """
+        for name in (*fact.capacity, *foreign):
+            self.column(name)
+        row = self._row(fact.name)
+        self.others[fact.name] = others or Others()
+        self.masks.set(row, fact)
+        self.topology.set(row, fact)
+        self._standing[row] = self.topology.path_of(fact.labels), row
+        capacity = np.zeros(len(self.columns), dtype=np.int64)
+        used = np.zeros(len(self.columns), dtype=np.int64)
+        capacity[0] = SHARES_TOTAL
+        for name, amount in fact.capacity.items():
+            capacity[self.columns[name]] = amount
+        for name, amount in foreign.items():
+            used[self.columns[name]] = amount
+        self._set_row(row, capacity, used)
+
+    def remove_node(self, name: str) -> None:
+        """Take a node out; what is booked there stays known until its allocation ends."""
+        row = self.rows.get(name)
+        if row is None:
+            return
+        self.others.pop(name, None)
+        self.masks.clear(row)
+        self.topology.set(row, None)
+        nothing = np.zeros(len(self.columns), dtype=np.int64)
+        self._set_row(row, nothing, nothing)
+        self._vacate(row)
+
+    def _set_row(self, row: int, capacity: Vector, foreign: Vector) -> None:
+        self.now.free[row] += (capacity - foreign) - (self.capacity[row] - self.foreign[row])
+        self.capacity[row], self.foreign[row] = capacity, foreign
+        self._changed([row])
+        self.empty.log.append(row)
+        self.empty.shorten()
+        if len(self.plan.rows):
+            self._plan_again()
+
+    def _vacate(self, row: int) -> None:
+        """A row without node and bookings is used again."""
+        name = self.names[row]
+        if self.masks.facts[row] is None and not self._keys_on[row] and name in self.rows:
+            if len(self.plan.rows) and bool((self.plan.rows == row).any()):
+                return  # found again when the plan is cleared
+            del self.rows[name]
+            heapq.heappush(self._vacant, row)
+
+    def add_rows(self, names: Sequence[str]) -> None:
+        """Make rows for nodes not known yet; loading many at once grows the arrays only once."""
+        new = [name for name in dict.fromkeys(names) if name not in self.rows]
+        self._make_room(len(new))
+        for name in new:
+            self._row(name)
+
+    def _row(self, name: str) -> int:
+        row = self.rows.get(name)
+        if row is None:
+            self._make_room(1)
+            row = heapq.heappop(self._vacant)
+            self.names[row] = name
+            self.rows[name] = row
+        return row
+
+    def _make_room(self, wanted: int) -> None:
+        if len(self._vacant) >= wanted:
+            return
+        size = len(self.names)
+        more = max(wanted - len(self._vacant), ROWS_STEP if size else 1, size // 8)
+        for row in range(size, size + more):
+            heapq.heappush(self._vacant, row)
+        self.names += [""] * more
+        self._standing += [((), row) for row in range(size, size + more)]
+        self._keys_on += [{} for _ in range(more)]
+        self.masks.grow(size + more)
+        self.topology.grow(size + more)
+        self._resize()
+
+    def column(self, name: str) -> int:
+        """The column of a resource; a new one where it is not known."""
+        column = self.columns.get(name)
+        if column is None:
+            column = self.columns[name] = len(self.columns)
+            self._vectors.clear()
+            self.ends.widen(len(self.columns))
+            self.plan.widen(len(self.columns))
+            self._resize()
+        return column
+
+    def _resize(self) -> None:
+        shape = (len(self.names), len(self.columns))
+        self.capacity, self.foreign = _enlarge(self.capacity, shape), _enlarge(self.foreign, shape)
+        self.now.replace(_enlarge(self.now.free, shape), self.capacity, self.masks.usable())
+        self.empty.replace(self.capacity, self.capacity, self.masks.present())
+        self.version += 1
+
+    def _changed(self, rows: Sequence[int]) -> None:
+        self.version += 1
+        self.now.log.extend(rows)
+        self.now.shorten()
+
+    # --- what runs -----------------------------------------------------------------------------
+
+    def book(self, key: str, placement: Placement) -> None:
+        """Book a live allocation under ``key``, replacing what was booked there (idempotent)."""
+        if key in self._live:
+            self.cancel(key)
+        self._live[key] = Live([], placement.until)
+        self._book(key, placement)
+
+    def book_all(self, given: Iterable[tuple[str, Placement]]) -> None:
+        """Book many live allocations at once, as at a restart."""
+        rows: list[Vector] = []
+        takes: list[Matrix] = []
+        for key, placement in given:
+            self.cancel(key)
+            hold = self.compile(placement)
+            self._live[key] = Live([(self.ends.add(hold), hold)], placement.until)
+            for row in hold.rows.tolist():
+                self._keys_on[row][key] = 1
+            rows.append(hold.rows)
+            takes.append(hold.takes)
+        if not rows:
+            return
+        width = len(self.columns)
+        index = np.concatenate(rows)
+        every = np.concatenate(
+            takes if takes[0].shape[1] == width else [widen(one, width) for one in takes]
+        )
+        np.subtract.at(self.now.free, index, every)
+        self.version += 1
+        self.now.forget()
+        if len(self.plan.rows):
+            self._plan_again()
+
+    def extend(self, key: str, placement: Placement) -> None:
+        """Book further slots under ``key``, beside what is booked there."""
+        if key in self._live:
+            self._live[key].until = placement.until
+            self._book(key, placement)
+        else:
+            self.book(key, placement)
+
+    def _book(self, key: str, placement: Placement) -> None:
+        hold = self.compile(placement)
+        self._take(hold, 1)
+        self._live[key].holds.append((self.ends.add(hold), hold))
+        for row in hold.rows.tolist():
+            there = self._keys_on[row]
+            there[key] = there.get(key, 0) + 1
+
+    def cancel(self, key: str) -> bool:
+        """Give back what ``key`` has booked; tell whether there was anything."""
+        live = self._live.pop(key, None)
+        if live is None:
+            return False
+        for serial, hold in live.holds:
+            self.ends.remove(serial)
+            self._take(hold, -1)
+            for row in hold.rows.tolist():
+                self._keys_on[row].pop(key, None)
+                if self.masks.facts[row] is None:
+                    self._vacate(row)
+        return True
+
+    def shrink(self, key: str, placement: Placement) -> None:
+        """Only ``placement`` is left of what ``key`` has booked."""
+        self.book(key, placement)
+
+    def _take(self, hold: Hold, sign: int) -> None:
+        rows, takes = hold.rows, hold.takes
+        width = takes.shape[1]
+        if len(rows) == 1:
+            row = int(rows[0])
+            self.now.free[row, :width] -= takes[0] if sign > 0 else -takes[0]
+            self._changed((row,))
+        elif len(rows):
+            self.now.free[rows, :width] -= sign * takes
+            self._changed(rows.tolist())
+        if len(self.plan.rows):
+            end = planned_end(hold.until, self._time)
+            self.plan.shift(rows, widen(takes, len(self.columns)), 0, end, -sign)
+
+    @property
+    def live(self) -> Mapping[str, Live]:
+        """Live allocations by key; not to be changed."""
+        return self._live
+
+    @property
+    def booked(self) -> Matrix:
+        """What is booked now, rows x columns."""
+        return self.capacity - self.foreign - self.now.free
+
+    def standing(self, row: int) -> tuple[Path, int]:
+        """Where a row stands in the whole topology: what slots are numbered along."""
+        return self._standing[row]
+
+    def keys_on(self, row: int) -> Mapping[str, int]:
+        """Who has something booked on a row; not to be changed."""
+        return self._keys_on[row]
+
+    # --- what is promised ------------------------------------------------------------------------
+
+    def clear_plan(self) -> None:
+        """Forget all reservations; every cycle plans anew (flux-sched qmanager does the same)."""
+        rows = set(self.plan.rows.tolist())
+        self.plan = Plan(len(self.columns))
+        for row in rows:
+            self._vacate(row)
+
+    def reserve(self, placement: Placement, now: int) -> None:
+        """Hold ``placement`` in the plan of this cycle; later matches will not delay it."""
+        self.look(now)
+        hold = self.compile(placement)
+        start = hold.starts_at
+        self.plan.add(placement, hold, self._free_at(hold.rows, start))
+
+    def unreserve(self, placement: Placement) -> None:
+        """Take a reservation, the very object, out of the plan again."""
+        self.plan.remove(placement, self.compile(placement))
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Reserve further inside, and forget it at the end: the plan stays as it was."""
+        kept, self.plan = self.plan, self.plan.copy()
+        try:
+            yield
+        finally:
+            self.plan = kept
+            self.plan.widen(len(self.columns))  # what was tried may have brought new resources
+
+    def _plan_again(self) -> None:
+        """Nodes have changed under the plan: what is left at each start is counted anew."""
+        placements = self.plan.placements
+        self.plan = Plan(len(self.columns))
+        for placement in placements:
+            self.reserve(placement, self._time)
+
+    # --- what is free ----------------------------------------------------------------------------
+
+    def look(self, now: int) -> None:
+        """The time has moved on; plans are made from ``now``."""
+        self._time = now
+        self.ends.look(now)
+
+    def _free_at(self, rows: Vector, at: int) -> Matrix:
+        return self.now.free[rows] + self.ends.given_back(rows, at) - self.plan.taken_at(rows, at)
+
+    def free_during(self, rows: Vector, start: int, until: int) -> Matrix:
+        """The least that is free on ``rows`` (distinct, ascending) at any time of a window."""
+        free = self._free_at(rows, start)
+        self._dip(rows, free, start, until)
+        return free
+
+    def _dip(self, rows: Vector, free: Matrix, start: int, until: int) -> None:
+        plan = self.plan
+        if not len(plan.rows) or not len(rows):
+            return
+        at = np.minimum(np.searchsorted(rows, plan.rows), len(rows) - 1)
+        hit = (rows[at] == plan.rows) & plan.within(start, until)
+        if hit.any():
+            np.minimum.at(free, at[hit], plan.dips[hit])
+
+    def patch_now(self, now: int, until: int) -> Patch | None:
+        """What reservations leave less of than is free now, until then."""
+        plan = self.plan
+        if not len(plan.rows):
+            return None
+        begins = plan.starts < until
+        if not begins.any():
+            return None
+        rows = self._distinct(plan.rows[begins])
+        free = self.now.free[rows] - plan.taken_at(rows, now)
+        self._dip(rows, free, now, until)
+        return Patch(rows, free)
+
+    def patch_at(self, at: int, until: int, *, beside_plan: bool = True) -> Patch:
+        """What is free from ``at`` to ``until`` where that is not what is free now."""
+        ends, plan = self.ends, self.plan
+        last = ends.last_until(at)
+        rows = ends.rows[last]
+        free = self.ends_after()[:, last].T
+        if beside_plan and len(plan.rows):
+            touched = plan.active(at) | plan.within(at, until)
+            every = self._distinct(rows, plan.rows[touched])
+            if len(every) > len(rows):
+                given, free = free, self.now.free[every]
+                free[np.searchsorted(every, rows)] = given
+                rows = every
+            free = free - plan.taken_at(rows, at)
+            self._dip(rows, free, at, until)
+        return Patch(rows, free)
+
+    def _distinct(self, *rows: Vector) -> Vector:
+        """All these rows, each once, ascending."""
+        is_one = np.zeros(len(self.names), dtype=np.bool_)
+        for some in rows:
+            is_one[some] = True
+        return np.flatnonzero(is_one)
+
+    def ends_after(self) -> Matrix:
+        """What is free after each end (columns x ends), remembered until something changes."""
+        key = self.version, self.ends.version
+        if self._after is None or self._after[0] != key:
+            self._after = key, self.ends.after(self.now.free)
+        return self._after[1]
+
+    # --- arrays ----------------------------------------------------------------------------------
+
+    def vector(self, needs: Needs) -> Vector:
+        """What a slot takes as a row of the matrix: one share of its node, and its resources."""
+        known = self._vectors.get(needs)
+        if known is not None:
+            return known
+        wanted = {self.column(name): amount for name, amount in needs if amount}
+        found = np.zeros(len(self.columns), dtype=np.int64)
+        found[0] = 1
+        found[list(wanted)] = list(wanted.values())
+        if len(self._vectors) >= VECTORS_MAX:
+            self._vectors.clear()
+        self._vectors[needs] = found
+        return found
+
+    def compile(self, placement: Placement) -> Hold:
+        """A placement as arrays."""
+        for slot in placement.slots:
+            self.vector(slot.resources)  # new resources make columns before anything is counted
+        if len(placement.slots) == 1 and not placement.held:
+            (one,) = placement.slots
+            row = self._row(one.node)
+            takes = self.vector(one.resources)[None, :]
+            if placement.is_exclusive:
+                takes = takes.copy()
+                takes[0, 0] = SHARES_TOTAL
+            return Hold(np.array((row,)), takes, placement.starts_at, placement.until)
+        return self._compile_many(placement)
+
+    def _compile_many(self, placement: Placement) -> Hold:
+        counts: dict[int, dict[Needs, int]] = {}
+        self.add_rows([*placement.nodes, *placement.held])
+        for slot in placement.slots:
+            kinds = counts.setdefault(self.rows[slot.node], {})
+            kinds[slot.resources] = kinds.get(slot.resources, 0) + 1
+        whole = {self.rows[name] for name in placement.held}
+        if placement.is_exclusive:
+            whole.update(counts)
+        rows = sorted(counts.keys() | whole)
+        takes = np.zeros((len(rows), len(self.columns)), dtype=np.int64)
+        for at, row in enumerate(rows):
+            for needs, count in counts.get(row, {}).items():
+                takes[at] += self.vector(needs) * count
+            if row in whole:
+                takes[at, 0] = SHARES_TOTAL
+        index = np.array(rows, dtype=np.int64)
+        return Hold(index, takes, placement.starts_at, placement.until)
+
+
+def _enlarge(matrix: Matrix, shape: tuple[int, int]) -> Matrix:
+    """A larger matrix, columns contiguous: counting goes column by column."""
+    found = np.zeros(shape, dtype=np.int64, order="F")
+    found[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return found

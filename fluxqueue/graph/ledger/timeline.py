@@ -1,0 +1,268 @@
+"""When running work ends, and what is free then; and what is promised in between.
+
+``Ends`` keeps the ends of live allocations sorted by row and time, so that what is free after each
+end is a running sum: one pass over arrays answers for all times at once. Changes are collected and
+merged in when the future is looked at next. ``Plan`` keeps reservations, and for every row of one
+what is left there when it starts: between two such *dips* what is free on a row only grows, so the
+least of a window is at its beginning or at a dip. Hot path: arrays by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.graph.ledger.placement import FOREVER, OVERRUN_GRACE_S, UNKNOWN_END, Placement
+
+Matrix: TypeAlias = npt.NDArray[np.int64]
+Vector: TypeAlias = npt.NDArray[np.int64]
+
+TIME_BITS = 40
+LAST_TIME = (1 << TIME_BITS) - 1
+"""Later times are one and the same to the sort key: only ``UNKNOWN_END`` is."""
+
+
+@dataclass(slots=True)
+class Hold:
+    """A placement compiled: distinct rows, and what it takes on each (rows x columns, as many
+    columns as were known then)."""
+
+    rows: Vector
+    takes: Matrix
+    starts_at: int
+    until: int
+
+
+def widen(matrix: Matrix, columns: int) -> Matrix:
+    """The same with zeros for columns that came later."""
+    more = columns - matrix.shape[1]
+    return matrix if not more else np.pad(matrix, ((0, 0), (0, more)))
+
+
+class Ends:
+    """Ends of live allocations. Arrays are sorted by (row, time); ``deltas`` is columns x ends."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._now = 0
+        self.version = 0
+        self._new: dict[int, Hold] = {}
+        self._gone: set[int] = set()
+        self._serials = 0
+        self._keys = np.zeros(0, dtype=np.int64)
+        self._untils = np.zeros(0, dtype=np.int64)
+        self._owners = np.zeros(0, dtype=np.int64)
+        self.rows: Vector = np.zeros(0, dtype=np.int64)
+        self.times: Vector = np.zeros(0, dtype=np.int64)
+        self.deltas: Matrix = np.zeros((columns, 0), dtype=np.int64)
+        self._order: Vector | None = None
+        self._sums: Matrix | None = None
+        self._starts: Vector | None = None
+
+    def add(self, hold: Hold) -> int:
+        """A live allocation; gives the number to take it out by."""
+        self._serials += 1
+        self._new[self._serials] = hold
+        return self._serials
+
+    def remove(self, serial: int) -> None:
+        """It has ended."""
+        if self._new.pop(serial, None) is None:
+            self._gone.add(serial)
+
+    def widen(self, columns: int) -> None:
+        """More resources are known."""
+        more = columns - self._columns
+        self._columns = columns
+        self.deltas = np.pad(self.deltas, ((0, more), (0, 0)))
+        self._forget()
+
+    def look(self, now: int) -> None:
+        """Bring the arrays up to date, as planned at ``now``."""
+        if self._gone:
+            self._take_out()
+        if self._new:
+            self._put_in(now)
+        if now != self._now:
+            self._move(now)
+
+    def _take_out(self) -> None:
+        if len(self._gone) <= 8:
+            keep = np.ones(len(self._owners), dtype=np.bool_)
+            for serial in self._gone:
+                keep &= self._owners != serial
+        else:
+            keep = ~np.isin(self._owners, np.fromiter(self._gone, np.int64, len(self._gone)))
+        self._gone.clear()
+        self._select(keep)
+
+    def _put_in(self, now: int) -> None:
+        holds = self._new
+        sizes = [len(hold.rows) for hold in holds.values()]
+        rows = np.concatenate([hold.rows for hold in holds.values()])
+        untils = np.repeat(np.array([hold.until for hold in holds.values()], dtype=np.int64), sizes)
+        owners = np.repeat(np.array(list(holds), dtype=np.int64), sizes)
+        takes = np.concatenate([widen(hold.takes, self._columns) for hold in holds.values()])
+        holds.clear()
+        times = _planned(untils, now)
+        keys = sort_keys(rows, times)
+        order = np.argsort(keys, kind="stable")
+        at = np.searchsorted(self._keys, keys[order])
+        self._keys = np.insert(self._keys, at, keys[order])
+        self._untils = np.insert(self._untils, at, untils[order])
+        self._owners = np.insert(self._owners, at, owners[order])
+        self.rows = np.insert(self.rows, at, rows[order])
+        self.times = np.insert(self.times, at, times[order])
+        self.deltas = np.insert(self.deltas, at, takes[order].T, axis=1)
+        self._forget()
+
+    def _move(self, now: int) -> None:
+        """Those past their end are planned to end a little later than now."""
+        self._now = now
+        late = np.flatnonzero((self._untils <= now) | (self.times <= now + OVERRUN_GRACE_S))
+        if not len(late):
+            return
+        times = _planned(self._untils[late], now)
+        moved = times != self.times[late]
+        if not moved.any():
+            return
+        self.times[late] = times
+        self._keys[late] = sort_keys(self.rows[late], times)
+        self._select(np.argsort(self._keys, kind="stable"))
+
+    def _select(self, which: npt.NDArray[np.bool_] | Vector) -> None:
+        self._keys, self._untils = self._keys[which], self._untils[which]
+        self._owners, self.rows = self._owners[which], self.rows[which]
+        self.times, self.deltas = self.times[which], self.deltas[:, which]
+        self._forget()
+
+    def _forget(self) -> None:
+        self.version += 1
+        self._order = self._sums = self._starts = None
+
+    def order(self) -> Vector:
+        """Indexes of the ends by time."""
+        if self._order is None:
+            self._order = np.argsort(self.times, kind="stable")
+        return self._order
+
+    def after(self, free: Matrix) -> Matrix:
+        """What is free on its row after each end (columns x ends), ``free`` being so now."""
+        if self._sums is None:
+            sums = np.cumsum(self.deltas, axis=1)
+            starts = np.searchsorted(self.rows, self.rows)
+            sums -= (sums - self.deltas)[:, starts]
+            self._sums, self._starts = sums, starts
+        return self._sums + free.T[:, self.rows]
+
+    def is_first(self) -> npt.NDArray[np.bool_]:
+        """Which ends are the first on their row."""
+        first = np.ones(len(self.rows), dtype=np.bool_)
+        first[1:] = self.rows[1:] != self.rows[:-1]
+        return first
+
+    def last_until(self, at: int) -> Vector:
+        """Indexes of the last end up to ``at`` on each row that has one."""
+        ended = self.times <= at
+        follows = np.zeros(len(ended), dtype=np.bool_)
+        follows[:-1] = ended[1:] & (self.rows[1:] == self.rows[:-1])
+        return np.flatnonzero(ended & ~follows)
+
+    def given_back(self, rows: Vector, at: int) -> Matrix:
+        """What ends up to ``at`` give back on ``rows`` (distinct, ascending; rows x columns)."""
+        found = np.zeros((len(rows), self._columns), dtype=np.int64)
+        low = np.searchsorted(self._keys, rows << TIME_BITS)
+        high = np.searchsorted(self._keys, (rows << TIME_BITS) + min(at, LAST_TIME), side="right")
+        for index in np.flatnonzero(high > low).tolist():
+            found[index] = self.deltas[:, low[index] : high[index]].sum(axis=1)
+        return found
+
+
+def _planned(untils: Vector, now: int) -> Vector:
+    times = np.where(untils > now, untils, now + OVERRUN_GRACE_S)
+    return np.where(untils >= FOREVER, UNKNOWN_END, times)
+
+
+def sort_keys(rows: Vector, times: Vector) -> Vector:
+    """What puts changes in the order of row, then time."""
+    return (rows << TIME_BITS) + np.minimum(times, LAST_TIME)
+
+
+class Plan:
+    """Reservations, row by row: ``rows``, ``starts``, ``untils``, ``takes``, and ``dips``: what is
+    left on the row at the start, this reservation and all others taken off."""
+
+    __slots__ = ("dips", "owners", "placements", "rows", "starts", "takes", "untils")
+
+    def __init__(self, columns: int) -> None:
+        self.placements: list[Placement] = []
+        self.owners: Vector = np.zeros(0, dtype=np.int64)
+        self.rows: Vector = np.zeros(0, dtype=np.int64)
+        self.starts: Vector = np.zeros(0, dtype=np.int64)
+        self.untils: Vector = np.zeros(0, dtype=np.int64)
+        self.takes: Matrix = np.zeros((0, columns), dtype=np.int64)
+        self.dips: Matrix = np.zeros((0, columns), dtype=np.int64)
+
+    def copy(self) -> Plan:
+        """Another that can be changed alone."""
+        other = Plan(self.takes.shape[1])
+        other.placements = list(self.placements)
+        for name in ("owners", "rows", "starts", "untils", "takes", "dips"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    def widen(self, columns: int) -> None:
+        """More resources are known."""
+        self.takes, self.dips = widen(self.takes, columns), widen(self.dips, columns)
+
+    def add(self, placement: Placement, hold: Hold, free: Matrix) -> None:
+        """Reserve; ``free`` is what is left on the hold's rows at its start."""
+        self.shift(hold.rows, hold.takes, hold.starts_at, hold.until, -1)
+        self.placements.append(placement)
+        size = len(hold.rows)
+        self.owners = np.append(self.owners, np.full(size, id(placement)))
+        self.rows = np.append(self.rows, hold.rows)
+        self.starts = np.append(self.starts, np.full(size, hold.starts_at))
+        self.untils = np.append(self.untils, np.full(size, hold.until))
+        self.takes = np.concatenate([self.takes, hold.takes])
+        self.dips = np.concatenate([self.dips, free - hold.takes])
+
+    def remove(self, placement: Placement, hold: Hold) -> None:
+        """Take a reservation, the very object, out again."""
+        index = next(i for i, one in enumerate(self.placements) if one is placement)
+        del self.placements[index]
+        keep = self.owners != id(placement)
+        for name in ("owners", "rows", "starts", "untils", "takes", "dips"):
+            setattr(self, name, getattr(self, name)[keep])
+        self.shift(hold.rows, hold.takes, hold.starts_at, hold.until, 1)
+
+    def shift(self, rows: Vector, takes: Matrix, start: int, until: int, sign: int) -> None:
+        """Something is taken from ``rows`` (distinct, ascending) during a time, or given back."""
+        if not len(self.rows) or not len(rows):
+            return
+        at = np.minimum(np.searchsorted(rows, self.rows), len(rows) - 1)
+        hit = (rows[at] == self.rows) & (self.starts >= start) & (self.starts < until)
+        if hit.any():
+            self.dips[hit] += sign * takes[at[hit]]
+
+    def active(self, at: int) -> npt.NDArray[np.bool_]:
+        """Which entries hold their row at ``at``."""
+        found: npt.NDArray[np.bool_] = (self.starts <= at) & (at < self.untils)
+        return found
+
+    def within(self, start: int, until: int) -> npt.NDArray[np.bool_]:
+        """Which entries begin after ``start`` and before ``until``."""
+        found: npt.NDArray[np.bool_] = (self.starts > start) & (self.starts < until)
+        return found
+
+    def taken_at(self, rows: Vector, at: int) -> Matrix:
+        """What is reserved on ``rows`` (distinct, ascending) at ``at``."""
+        found = np.zeros((len(rows), self.takes.shape[1]), dtype=np.int64)
+        if len(self.rows) and len(rows):
+            index = np.minimum(np.searchsorted(rows, self.rows), len(rows) - 1)
+            hit = (rows[index] == self.rows) & self.active(at)
+            np.add.at(found, index[hit], self.takes[hit])
+        return found

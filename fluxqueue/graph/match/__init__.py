@@ -1,0 +1,1 @@
+"""Where a request fits: now, later, or ever."""

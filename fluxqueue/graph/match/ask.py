@@ -1,0 +1,235 @@
+"""A jobspec as the table of shares reads it: levels, then nodes or slots, then what a slot takes.
+
+What the table has no answer for (counts that are not fixed, pools taken whole, vertices below a
+node) has a ``problem`` and never fits. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from fluxqueue.graph.match_policy import MatchPolicy, parse_policy
+from fluxqueue.jobspec.demand import NodeDemand
+from fluxqueue.jobspec.model import Count, Jobspec, Resource
+from fluxqueue.jobspec.shape import relaxations
+
+Needs: TypeAlias = tuple[tuple[str, int], ...]
+
+NODE = "node"
+CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotKind:
+    """``count`` equal slots on one unit of a leaf."""
+
+    label: str
+    count: int
+    needs: Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The lowest part of a request: ``count`` slots that may share nodes, or (``is_distinct``) so
+    many nodes with the slots of ``kinds`` on each. ``is_whole``: its nodes are taken whole.
+    """
+
+    count: int
+    kinds: tuple[SlotKind, ...]
+    where: NodeDemand
+    is_distinct: bool = False
+    is_whole: bool = False
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        of = self.count, self.kinds, self.where, self.is_distinct, self.is_whole
+        object.__setattr__(self, "_hash", hash(of))
+
+    def __hash__(self) -> int:
+        """Reckoned once: what is remembered goes by it in every match."""
+        return self._hash
+
+    @property
+    def needs(self) -> Needs:
+        """What one unit takes of one node."""
+        if len(self.kinds) == 1 and self.kinds[0].count == 1:
+            return self.kinds[0].needs
+        total: dict[str, int] = {}
+        for kind in self.kinds:
+            for name, amount in kind.needs:
+                total[name] = total.get(name, 0) + kind.count * amount
+        return tuple(sorted(total.items()))
+
+    @property
+    def per_unit(self) -> int:
+        """Slots on one unit."""
+        return sum(kind.count for kind in self.kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """``count`` vertices of a level, each with all that is ``below``."""
+
+    level: str
+    count: int
+    below: tuple[Part, ...]
+    is_exclusive: bool = False
+
+
+Part: TypeAlias = Leaf | Group
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A whole request. ``duration_s`` None is unlimited; ``policy`` None is the matcher's.
+
+    ``preferred`` are narrower forms of it, to be tried first: all below one vertex of a level.
+    ``grown`` is what it would be with a slot at least: how work of no slots grows. ``problem`` says
+    in words what the table has no answer for.
+    """
+
+    parts: tuple[Part, ...]
+    duration_s: int | None
+    policy: MatchPolicy | None
+    is_exclusive: bool
+    preferred: tuple[tuple[Part, ...], ...] = ()
+    grown: tuple[Part, ...] = ()
+    problem: str = ""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        of = self.parts, self.duration_s, self.policy, self.is_exclusive, self.problem
+        object.__setattr__(self, "_hash", hash((*of, self.preferred)))
+
+    def __hash__(self) -> int:
+        """Reckoned once: what is remembered goes by it in every match."""
+        return self._hash
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it asks for one kind of unit anywhere: then totals over the cluster decide."""
+        return len(self.parts) == 1 and isinstance(self.parts[0], Leaf) and not self.preferred
+
+    @property
+    def size(self) -> int:
+        """Number of slots."""
+        return sum(times * leaf.count * leaf.per_unit for times, leaf in self.leaves())
+
+    def leaves(self) -> Iterator[tuple[int, Leaf]]:
+        """Every leaf in slot order, and how often it is asked for."""
+        yield from _leaves(self.parts, 1)
+
+    def alternatives(self) -> tuple[tuple[Part, ...], ...]:
+        """What to try, in order: the preferred forms, then the request as it stands."""
+        return (*self.preferred, self.parts)
+
+
+def groups(parts: Sequence[Part]) -> Iterator[Group]:
+    """All levels that are asked for, the lowest of each chain first."""
+    for part in parts:
+        if isinstance(part, Group):
+            yield from groups(part.below)
+            yield part
+
+
+def _leaves(parts: Sequence[Part], times: int) -> Iterator[tuple[int, Leaf]]:
+    for part in parts:
+        if isinstance(part, Leaf):
+            yield times, part
+        else:
+            yield from _leaves(part.below, times * part.count)
+
+
+class _Unanswerable(Exception):
+    """The table has no answer for this."""
+
+
+def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
+    """Read ``jobspec`` for the table.
+
+    ``levels`` are the names of the cluster's levels, top first.
+
+    """
+    policy = None if jobspec.match_policy is None else parse_policy(str(jobspec.match_policy))
+    try:
+        *preferred, parts = (_parts(one.resources, one) for one in relaxations(jobspec, levels))
+        grown = parts or _parts(tuple(map(_one_at_least, jobspec.resources)), jobspec)
+    except _Unanswerable as problem:
+        return Ask((), None, policy, is_exclusive=False, problem=str(problem))
+    return Ask(
+        parts=parts,
+        duration_s=math.ceil(jobspec.duration_s) or None,
+        policy=policy,
+        is_exclusive=jobspec.is_node_exclusive,
+        preferred=tuple(preferred),
+        grown=grown,
+    )
+
+
+def _one_at_least(resource: Resource) -> Resource:
+    below = tuple(map(_one_at_least, resource.with_)) if not resource.is_slot else resource.with_
+    count = resource.count if resource.count.minimum else Count(1, 1)
+    return replace(resource, count=count, with_=below)
+
+
+def _parts(resources: Sequence[Resource], jobspec: Jobspec) -> tuple[Part, ...]:
+    found: list[Part] = []
+    for resource in resources:
+        count = _fixed(resource)
+        if not count:
+            continue
+        if resource.type == CLUSTER and count == 1 and resource.is_exclusive is not True:
+            found += _parts(resource.with_, jobspec)
+        elif resource.is_slot:
+            found.append(_slots(resource, count, jobspec))
+        elif resource.type == NODE:
+            leaf = _nodes(resource, count, jobspec)
+            if leaf.kinds:
+                found.append(leaf)
+        elif not resource.with_:
+            raise _Unanswerable(f"{resource.type} outside of a slot")
+        else:
+            below = _parts(resource.with_, jobspec)
+            if below:
+                found.append(Group(resource.type, count, below, resource.is_exclusive is True))
+    return tuple(found)
+
+
+def _slots(slot: Resource, count: int, jobspec: Jobspec) -> Leaf:
+    """Slots that may share nodes; a slot that contains a node takes it whole."""
+    if len(slot.with_) == 1 and slot.with_[0].type == NODE and _fixed(slot.with_[0]) == 1:
+        kind = SlotKind(slot.label, 1, _pools(slot.with_[0].with_))
+        where = jobspec.where_of(slot.label)
+        return Leaf(count, (kind,), where, is_distinct=True, is_whole=True)
+    kind = SlotKind(slot.label, 1, _pools(slot.with_))
+    return Leaf(count, (kind,), jobspec.where_of(slot.label))
+
+
+def _nodes(node: Resource, count: int, jobspec: Jobspec) -> Leaf:
+    if not node.with_ or not all(one.is_slot for one in node.with_):
+        raise _Unanswerable("a node that holds anything but slots")
+    slots = [slot for slot in node.with_ if _fixed(slot)]
+    kinds = tuple(SlotKind(s.label, _fixed(s), _pools(s.with_)) for s in slots)
+    demands = {jobspec.where_of(kind.label) for kind in kinds}
+    if len(demands) > 1:
+        raise _Unanswerable("slots on one node with different constraints")
+    where = demands.pop() if demands else jobspec.where
+    return Leaf(count, kinds, where, is_distinct=True, is_whole=node.is_exclusive is True)
+
+
+def _pools(resources: Sequence[Resource]) -> Needs:
+    total: dict[str, int] = {}
+    for one in resources:
+        if one.with_ or one.is_slot or one.is_exclusive is True:
+            raise _Unanswerable(f"{one.type} in a slot that is taken whole or holds something")
+        total[one.type] = total.get(one.type, 0) + _fixed(one)
+    return tuple(sorted(total.items()))
+
+
+def _fixed(resource: Resource) -> int:
+    if resource.count.minimum != resource.count.maximum:
+        raise _Unanswerable(f"a number of {resource.type} that is not fixed")
+    return resource.count.minimum

@@ -1,0 +1,236 @@
+"""One choice from the table: which nodes hold a whole request during one window.
+
+From the leaves upwards it is counted how many units every place holds (sums over segments of the
+topology); from the top downwards the best places are taken, and in the lowest ones the policy
+chooses among nodes. Requests of one kind of slots are answered exactly. Of several side by side
+the first kind is placed, then the next in what is left, without going back: sound, and for kinds
+that fit beside each other complete.
+
+Places are taken the fullest first (``spread``: the emptiest first), then in the order of their
+names: what is left stays in one piece. Called by the matcher; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.graph.ledger.places import NOWHERE, Places
+from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
+from fluxqueue.graph.ledger.table import Table
+from fluxqueue.graph.match.ask import Group, Leaf, Part
+from fluxqueue.graph.match.filling import fill
+from fluxqueue.graph.match.offer import Offer, PlaceScores, View
+from fluxqueue.graph.match_policy import MatchPolicy
+
+Vector: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+Chosen: TypeAlias = tuple[Leaf, Vector]
+"""A leaf, and the row of each of its units."""
+
+
+class Choice:
+    """One choice; ``held`` are rows of exclusive places, to be taken whole.
+
+    Parameters
+    ----------
+    offers : the offer for a leaf; up to date.
+    patch : rows on which something else is free than the table says.
+    """
+
+    def __init__(
+        self,
+        ledger: ShareLedger,
+        table: Table,
+        scores: PlaceScores,
+        offers: Callable[[Leaf], Offer],
+        policy: MatchPolicy,
+        patch: Patch | None,
+    ) -> None:
+        self.ledger, self.table, self.scores = ledger, table, scores
+        self.policy, self.offers = policy, offers
+        self.patch = patch
+        self.held: set[int] = set()
+        self._taken: dict[int, Vector] = {}
+        self._distinct: set[int] = set()
+        self._views: dict[Leaf, View] = {}
+        self._has_company = False
+
+    def choose(self, parts: Sequence[Part]) -> list[Chosen] | None:
+        """The rows of all units in slot order; None where it does not fit."""
+        self._has_company = len(parts) > 1 or _has_siblings(parts)
+        return self._fill(parts, None, None)
+
+    def count_good(self, group: Group) -> tuple[int, int]:
+        """How many places of the group's level hold what each must, of how many."""
+        places = self._places(group)
+        there = sum(path is not None for path in places.paths)
+        return int(np.count_nonzero(self._good(group, places))), there
+
+    # --- from the top down -----------------------------------------------------------------------
+
+    def _fill(
+        self, parts: Sequence[Part], places: Places | None, place: int | None
+    ) -> list[Chosen] | None:
+        chosen: list[Chosen] = []
+        for part in parts:
+            if isinstance(part, Leaf):
+                rows = self._fill_leaf(part, places, place)
+                found = None if rows is None else [(part, rows)]
+            else:
+                found = self._fill_group(part, places, place)
+            if found is None:
+                return None
+            chosen += found
+        return chosen
+
+    def _fill_leaf(self, leaf: Leaf, places: Places | None, place: int | None) -> Vector | None:
+        view = self._view(leaf)
+        rows = None
+        if places is None or place is None:
+            room = view.nodes if leaf.is_distinct else view.total
+        else:
+            rows = places.members(place)
+            units = view.fit[rows]
+            room = int(np.count_nonzero(units) if leaf.is_distinct else units.sum())
+        if room < leaf.count:
+            return None
+        chosen = fill(view, leaf.count, self.policy, is_distinct=leaf.is_distinct, rows=rows)
+        if self._has_company:
+            self._note(leaf, chosen)
+        return chosen
+
+    def _fill_group(
+        self, group: Group, above: Places | None, place: int | None
+    ) -> list[Chosen] | None:
+        places = self._places(group)
+        good = self._good(group, places)
+        if above is not None and place is not None:
+            good &= places.above(above) == place
+        numbers = np.flatnonzero(good)
+        if len(numbers) < group.count:
+            return None
+        chosen: list[Chosen] = []
+        done = 0
+        for number in self._best_first(places, numbers, group.count):
+            kept = self._keep()
+            found = self._fill(group.below, places, number)
+            if found is None:
+                self._restore(kept)
+                continue
+            if group.is_exclusive:
+                self._hold(places.members(number))
+            chosen += found
+            done += 1
+            if done == group.count:
+                return chosen
+        return None
+
+    def _best_first(self, places: Places, numbers: Vector, count: int) -> list[int]:
+        ranks = places.ranks()[numbers]
+        if len(numbers) == count:
+            return list(numbers[np.argsort(ranks)].tolist())
+        scores = self.scores.of(places, numbers, self.patch)
+        if self.policy.occupancy < 0:
+            scores = -scores
+        return list(numbers[np.lexsort((ranks, scores))].tolist())
+
+    # --- from the leaves up ----------------------------------------------------------------------
+
+    def _good(self, group: Group, places: Places) -> Mask:
+        """Places that hold all that is below; of several kinds of slots each for itself."""
+        good = np.ones(len(places), dtype=np.bool_)
+        for part in group.below:
+            if isinstance(part, Leaf):
+                sums = self._view(part).sums(places, is_distinct=part.is_distinct)
+                good &= sums >= part.count
+            else:
+                lower = self._places(part)
+                above = lower.above(places)[self._good(part, lower)]
+                found = np.bincount(above[above != NOWHERE], minlength=len(places))
+                good &= found >= part.count
+        if group.is_exclusive:
+            good &= self._untouched(places)
+        return good
+
+    def _untouched(self, places: Places) -> Mask:
+        """Places none of whose nodes is used by anybody."""
+        shares = self.table.free[:, 0]
+        patch = self._patch()
+        if patch is not None:
+            shares = shares.copy()
+            shares[patch.rows] = patch.free[:, 0]
+        is_touched = self.ledger.masks.present() & (shares != SHARES_TOTAL)
+        found: Mask = places.sums(is_touched.astype(np.int64)) == 0
+        return found
+
+    def _places(self, group: Group) -> Places:
+        return self.ledger.topology.places(group.level, self.ledger.masks.facts)
+
+    # --- several kinds side by side --------------------------------------------------------------
+
+    def _view(self, leaf: Leaf) -> View:
+        view = self._views.get(leaf)
+        if view is None:
+            offer = self.offers(leaf)
+            patch = self._patch(leaf) if self._taken or self.held else self.patch
+            view = self._views[leaf] = View(offer, patch)
+        return view
+
+    def _patch(self, leaf: Leaf | None = None) -> Patch | None:
+        """The window's patch with all that this choice has taken so far."""
+        if not self._taken and not self.held:
+            return self.patch
+        rows = np.array(sorted(self._taken.keys() | self.held), dtype=np.int64)
+        if self.patch is not None:
+            rows = np.union1d(rows, self.patch.rows)
+        free = self.table.free[rows]
+        if self.patch is not None:
+            free[np.searchsorted(rows, self.patch.rows)] = self.patch.free
+        for index, row in enumerate(rows.tolist()):
+            taken = self._taken.get(row)
+            if taken is not None:
+                free[index] -= taken
+            if row in self.held or (
+                leaf is not None and leaf.is_distinct and row in self._distinct
+            ):
+                free[index, 0] = 0
+        return Patch(rows, free)
+
+    def _note(self, leaf: Leaf, rows: Vector) -> None:
+        """Later parts of this request must not take the same again."""
+        take = self.offers(leaf).take
+        for row in rows.tolist():
+            known = self._taken.get(row)
+            self._taken[row] = take.copy() if known is None else known + take
+        if leaf.is_distinct:
+            self._distinct.update(rows.tolist())
+        if leaf.is_whole:
+            self.held.update(rows.tolist())
+        self._views.clear()
+
+    def _hold(self, rows: Vector) -> None:
+        self.held.update(rows.tolist())
+        if self._has_company:
+            self._views.clear()
+
+    def _keep(self) -> tuple[dict[int, Vector], set[int], set[int]] | None:
+        if not self._has_company:
+            return None
+        return dict(self._taken), set(self._distinct), set(self.held)
+
+    def _restore(self, kept: tuple[dict[int, Vector], set[int], set[int]] | None) -> None:
+        if kept is not None:
+            self._taken, self._distinct, self.held = kept
+            self._views.clear()
+
+
+def _has_siblings(parts: Sequence[Part]) -> bool:
+    return any(
+        isinstance(part, Group) and (len(part.below) > 1 or _has_siblings(part.below))
+        for part in parts
+    )

@@ -1,0 +1,125 @@
+"""Which rows get the units of one leaf, by match policy.
+
+A row may hold several units; whoever chooses whole nodes has one unit a row. Hot path.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.graph.match.offer import NEVER, View
+from fluxqueue.graph.match_policy import MatchPolicy
+
+Vector: TypeAlias = npt.NDArray[np.int64]
+
+FIRST = 0
+
+
+def fill(
+    view: View, wanted: int, policy: MatchPolicy, *, is_distinct: bool, rows: Vector | None = None
+) -> Vector:
+    """The row of each of ``wanted`` units, which are known to be there.
+
+    ``rows`` (ascending): only these may be used.
+    """
+    counts = view.fit if rows is None else view.fit[rows]
+    if policy.occupancy:
+        keys = _part(view.keys(policy.occupancy), rows)
+        chosen = _by_occupancy(keys, counts, wanted, policy, is_distinct=is_distinct)
+    elif policy.stops_early:
+        chosen = _first(_part(view.keys(FIRST), rows), counts, wanted, is_distinct=is_distinct)
+    elif policy.is_high:
+        last = len(counts) - 1
+        chosen = last - _lowest(counts[::-1], wanted, is_distinct=is_distinct)
+    else:
+        chosen = _lowest(counts, wanted, is_distinct=is_distinct)
+    return chosen if rows is None else rows[chosen]
+
+
+def _part(keys: Vector, rows: Vector | None) -> Vector:
+    return keys if rows is None else keys[rows]
+
+
+def _lowest(counts: Vector, wanted: int, *, is_distinct: bool) -> Vector:
+    has_room = counts > 0
+    if wanted == 1:
+        return np.array((int(has_room.argmax()),))
+    order = np.flatnonzero(has_room)[:wanted]
+    return order if is_distinct else _in_order(order, counts[order], wanted)
+
+
+def _in_order(order: Vector, counts: Vector, wanted: int) -> Vector:
+    """One row after the other, each filled up."""
+    running = np.cumsum(counts)
+    last = int(np.searchsorted(running, wanted))
+    taken = counts[: last + 1].copy()
+    taken[-1] -= running[last] - wanted
+    return np.repeat(order[: last + 1], taken)
+
+
+def smallest(keys: Vector, count: int) -> Vector:
+    """Indexes of the ``count`` smallest keys in order, the lower index first among equals."""
+    if count == 1:
+        return np.array((int(keys.argmin()),))
+    if count >= len(keys):
+        order = np.argsort(keys, kind="stable")
+    else:
+        limit = np.partition(keys, count - 1)[count - 1]
+        less = np.flatnonzero(keys < limit)
+        equal = np.flatnonzero(keys == limit)[: count - len(less)]
+        order = np.concatenate([less[np.argsort(keys[less], kind="stable")], equal])
+    found: Vector = order[keys[order] != NEVER]
+    return found
+
+
+def _first(keys: Vector, counts: Vector, wanted: int, *, is_distinct: bool) -> Vector:
+    """flux-sched looks until there is enough, then takes the highest ids of what it saw."""
+    order = smallest(keys, wanted)
+    units = np.minimum(counts[order], 1) if is_distinct else counts[order]
+    seen = int(np.searchsorted(np.cumsum(units), wanted)) + 1
+    order = np.sort(order[:seen])[::-1]
+    return order[:wanted] if is_distinct else _in_order(order, counts[order], wanted)
+
+
+def _by_occupancy(
+    keys: Vector, counts: Vector, wanted: int, policy: MatchPolicy, *, is_distinct: bool
+) -> Vector:
+    """``pack`` and ``spread``; a key says how empty a row is left by one unit."""
+    if is_distinct or wanted == 1:
+        return smallest(keys, wanted)
+    if policy.occupancy < 0:
+        order = smallest(keys, wanted)
+        return order if len(order) == wanted else _in_rounds(order, counts[order], wanted)
+    roomy = counts >= wanted
+    if roomy.any():  # the fullest node that holds all
+        return np.full(wanted, int(np.where(roomy, keys, NEVER).argmin()))
+    return _on_fewest(smallest(keys, len(keys)), counts, wanted)
+
+
+def _in_rounds(order: Vector, counts: Vector, wanted: int) -> Vector:
+    """``spread``: one slot to each node in order, then a second one to each, ..."""
+    rounds = bisect_right(
+        range(int(counts.max()) + 1), wanted, key=lambda r: int(np.minimum(counts, r).sum())
+    )
+    taken = np.minimum(counts, rounds - 1)
+    more = np.flatnonzero(counts >= rounds)[: wanted - int(taken.sum())]
+    taken[more] += 1
+    return np.repeat(order, taken)
+
+
+def _on_fewest(order: Vector, every: Vector, wanted: int) -> Vector:
+    """``pack``: the fullest node that holds the rest, else the roomiest one, and so on."""
+    counts = every[order]
+    roomiest = np.argsort(-counts, kind="stable")
+    rest = wanted - np.cumsum(counts[roomiest]) + counts[roomiest]
+    whole = roomiest[: int(np.flatnonzero(counts[roomiest] >= rest)[0])]
+    taken = np.zeros_like(counts)
+    taken[whole] = counts[whole]
+    left = wanted - int(taken.sum())
+    fitting = (counts >= left) & (taken == 0)
+    taken[int(fitting.argmax())] += left
+    return np.repeat(order, taken)

@@ -1,0 +1,248 @@
+"""Offers: how many units of one leaf every node has room for, counted once and then corrected.
+
+An ``Offer`` follows the table row by row; a ``View`` is an offer during one window, where some rows
+have less or more room than now (``Patch``). Hot path: arrays by hand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.ledger.places import NOWHERE, Places
+from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
+from fluxqueue.graph.ledger.table import Emptiness, Follower, Table, emptiness
+from fluxqueue.graph.match.ask import Leaf
+from fluxqueue.graph.store import FULL_SHARE
+from fluxqueue.jobspec.demand import NodeDemand
+
+if TYPE_CHECKING:
+    from fluxqueue.graph.ledger.table import Mask, Matrix
+
+Vector: TypeAlias = npt.NDArray[np.int64]
+
+NEVER = np.iinfo(np.int64).max
+"""The key of a row that has no room: behind all others."""
+
+FEW = 4
+"""So many rows are corrected one by one; for more, arrays are quicker."""
+
+TOUCHED = 1 << 61
+CPU_BITS, ROW_BITS = 36, 24
+
+
+class Offer(Follower):
+    """Units of a leaf by row. ``total`` is their sum, ``nodes`` how many rows have one at all."""
+
+    __slots__ = ("_keys", "_ledger", "_sums", "fit", "is_whole", "needs", "nodes", "take", "total",
+                 "where")  # fmt: skip
+
+    def __init__(self, ledger: ShareLedger, table: Table, leaf: Leaf, *, is_whole: bool) -> None:
+        super().__init__(table)
+        self._ledger = ledger
+        self.where: NodeDemand = leaf.where
+        self.is_whole = is_whole
+        self.needs: list[tuple[int, int]] | None = []
+        for name, need in leaf.needs:
+            column = ledger.columns.get(name)
+            if need > 0 and self.needs is not None:
+                self.needs = None if column is None else [*self.needs, (column, need)]
+        self.take: Vector = np.zeros(0, dtype=np.int64)
+        if self.needs is not None:
+            self.take = np.zeros(len(ledger.columns), dtype=np.int64)
+            self.take[0] = max(1, leaf.per_unit)
+            for column, need in self.needs:
+                self.take[column] = need
+            if not self.needs:
+                self.needs = [(0, int(self.take[0]))]
+        self.fit: Vector = np.zeros(0, dtype=np.int64)
+        self.total = self.nodes = 0
+        self._keys: dict[int, Vector] = {}
+        self._sums: dict[tuple[Places, bool], tuple[int, Vector]] = {}
+
+    # --- counting ------------------------------------------------------------------------------
+
+    def fits(self, free: Matrix, allowed: Mask) -> Vector:
+        """Units by row of ``free``, of which only the ``allowed`` count."""
+        if self.needs is None:
+            return np.zeros(len(free), dtype=np.int64)
+        if self.is_whole:
+            allowed = allowed & (free[:, 0] == SHARES_TOTAL)
+        else:
+            allowed = allowed & (free[:, 0] > 0)
+        fit: Vector | None = None
+        for column, need in self.needs:
+            units = free[:, column] // need
+            fit = units if fit is None else np.minimum(fit, units, out=fit)
+        assert fit is not None
+        np.maximum(fit, 0, out=fit)
+        fit *= allowed
+        return fit
+
+    def allowed(self) -> Mask:
+        """Rows whose nodes may be used."""
+        return self.table.usable & self._ledger.masks.matching(self.where)
+
+    def _count_all(self) -> None:
+        self._keys.clear()
+        self._sums.clear()
+        if self.needs is not None and len(self.take) < len(self._ledger.columns):
+            self.take = np.pad(self.take, (0, len(self._ledger.columns) - len(self.take)))
+        self.fit = self.fits(self.table.free, self.allowed())
+        self.total = int(self.fit.sum())
+        self.nodes = int(np.count_nonzero(self.fit))
+
+    def _correct(self, rows: list[int]) -> None:
+        if self.needs is None:
+            return
+        if len(rows) > FEW:
+            self._correct_many(rows)
+            return
+        mask = self._ledger.masks.matching(self.where)
+        for row in rows:
+            old = int(self.fit[row])
+            new = self._fit_of(row) if self.table.usable[row] and mask[row] else 0
+            for order, keys in self._keys.items():
+                keys[row] = self._key_of(order, row) if new else NEVER
+            if old == new:
+                continue
+            self.fit[row] = new
+            self.total += new - old
+            self.nodes += (new > 0) - (old > 0)
+            for (places, is_distinct), (version, sums) in self._sums.items():
+                if version == places.version and places.ids[row] != NOWHERE:
+                    change = (new > 0) - (old > 0) if is_distinct else new - old
+                    sums[places.ids[row]] += change
+
+    def _fit_of(self, row: int) -> int:
+        free = self.table.free[row].tolist()
+        if free[0] != SHARES_TOTAL if self.is_whole else free[0] <= 0:
+            return 0
+        assert self.needs is not None
+        return int(max(0, min(free[column] // need for column, need in self.needs)))
+
+    def _correct_many(self, rows: list[int]) -> None:
+        index = np.array(rows, dtype=np.int64)
+        free = self.table.free[index]
+        allowed = self.table.usable[index] & self._ledger.masks.matching(self.where)[index]
+        new, old = self.fits(free, allowed), self.fit[index]
+        self.fit[index] = new
+        self.total += int(new.sum() - old.sum())
+        more = (new > 0).astype(np.int64) - (old > 0)
+        self.nodes += int(more.sum())
+        for order, keys in self._keys.items():
+            keys[index] = np.where(new > 0, self.keys_on(order, index, free), NEVER)
+        for (places, is_distinct), (version, sums) in self._sums.items():
+            if version == places.version:
+                places.add_at(sums, index, more if is_distinct else new - old)
+
+    # --- what is derived -------------------------------------------------------------------------
+
+    def sums(self, places: Places, *, is_distinct: bool) -> Vector:
+        """Units (nodes with one, if ``is_distinct``) by place; not to be changed."""
+        known = self._sums.get((places, is_distinct))
+        if known is None or known[0] != places.version:
+            units = np.minimum(self.fit, 1) if is_distinct else self.fit
+            known = places.version, places.sums(units)
+            self._sums[places, is_distinct] = known
+        return known[1]
+
+    def keys(self, order: int) -> Vector:
+        """What a policy sorts rows by, the smallest first; not to be changed."""
+        known = self._keys.get(order)
+        if known is None:
+            rows = np.arange(len(self.fit))
+            keys = self.keys_on(order, rows, self.table.free)
+            known = self._keys[order] = np.where(self.fit > 0, keys, NEVER)
+        return known
+
+    def keys_on(self, order: int, rows: Vector, free: Matrix) -> Vector:
+        """The keys of ``rows`` with ``free`` on them: 0 is *first*, 1 the fullest, -1 the emptiest
+        with one unit of the leaf placed."""
+        if not order:
+            # As flux-sched orders children for ``first``: untouched ones before others, then most
+            # free cores, then the highest id.
+            is_touched = free[:, 0] != SHARES_TOTAL
+            cpu = free[:, self._ledger.columns.get(CPU, 0)].clip(0, (1 << CPU_BITS) - 1)
+            after = (((1 << CPU_BITS) - cpu) << ROW_BITS) + TOUCHED
+            return np.where(is_touched, after, 0) + (1 << ROW_BITS) - rows
+        left = np.maximum(free - self.take, 0)
+        return order * emptiness(left, self.table.capacity[rows])
+
+    def _key_of(self, order: int, row: int) -> int:
+        """The same for one row as it is: for so few numbers arrays would take longer."""
+        free = self.table.free[row].tolist()
+        if not order:
+            key = (1 << ROW_BITS) - row
+            if free[0] != SHARES_TOTAL:
+                cpu = min(max(free[self._ledger.columns.get(CPU, 0)], 0), (1 << CPU_BITS) - 1)
+                key += (((1 << CPU_BITS) - cpu) << ROW_BITS) + TOUCHED
+            return int(key)
+        capacity, take = self.table.capacity[row].tolist(), self.take.tolist()
+        return order * sum(
+            int(max(free[i] - take[i], 0) / max(capacity[i], 1) * FULL_SHARE)
+            for i in range(1, len(free))
+        )
+
+
+class View:
+    """An offer during a window. Without a patch it is the offer itself."""
+
+    __slots__ = ("_free", "_offer", "_rows", "fit", "nodes", "total")
+
+    def __init__(self, offer: Offer, patch: Patch | None) -> None:
+        self._offer = offer
+        self._rows: Vector | None = None
+        self.fit, self.total, self.nodes = offer.fit, offer.total, offer.nodes
+        if patch is None or not len(patch.rows):
+            return
+        rows, free = patch.rows, patch.free
+        allowed = offer.table.usable[rows] & offer._ledger.masks.matching(offer.where)[rows]
+        new, old = offer.fits(free, allowed), offer.fit[rows]
+        self._rows, self._free = rows, free
+        self.fit = offer.fit.copy()
+        self.fit[rows] = new
+        self.total += int(new.sum() - old.sum())
+        self.nodes += int(np.count_nonzero(new) - np.count_nonzero(old))
+
+    def sums(self, places: Places, *, is_distinct: bool) -> Vector:
+        """Units by place."""
+        sums = self._offer.sums(places, is_distinct=is_distinct)
+        if self._rows is None:
+            return sums
+        new, old = self.fit[self._rows], self._offer.fit[self._rows]
+        if is_distinct:
+            new, old = np.minimum(new, 1), np.minimum(old, 1)
+        sums = sums.copy()
+        places.add_at(sums, self._rows, new - old)
+        return sums
+
+    def keys(self, order: int) -> Vector:
+        """What a policy sorts rows by."""
+        keys = self._offer.keys(order)
+        if self._rows is None:
+            return keys
+        keys = keys.copy()
+        fresh = self._offer.keys_on(order, self._rows, self._free)
+        keys[self._rows] = np.where(self.fit[self._rows] > 0, fresh, NEVER)
+        return keys
+
+
+class PlaceScores:
+    """How empty places are, kept with the emptiness of their nodes."""
+
+    def __init__(self, values: Emptiness) -> None:
+        self._values = values
+
+    def of(self, places: Places, numbers: Vector, patch: Patch | None) -> Vector:
+        """The emptiness of some places (by number) during the window of ``patch``."""
+        self._values.follow()
+        sums = self._values.sums(places)
+        if patch is not None and len(patch.rows):
+            sums = sums.copy()
+            fresh = self._values.of(patch.rows, patch.free)
+            places.add_at(sums, patch.rows, fresh - self._values.values[patch.rows])
+        return sums[numbers]

@@ -1,0 +1,379 @@
+"""The matcher of shares: now, without delaying a promise; the earliest later start; ever.
+
+Answers jobspecs from the table of shares (``ask`` says which). Fluxion's two outcomes are two
+exceptions: ``InsufficientResources`` (EBUSY) and ``Unsatisfiable`` (ENODEV). Called by the
+scheduling cycle; pure: times are integer seconds handed in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
+from fluxqueue.fluxjob.request import describe
+from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
+from fluxqueue.graph.ledger.places import NOWHERE
+from fluxqueue.graph.ledger.shares import Patch, ShareLedger
+from fluxqueue.graph.ledger.table import Emptiness, Mask, Matrix, Table
+from fluxqueue.graph.match.ask import Ask, Group, Leaf, Part, SlotKind, compile_ask, groups
+from fluxqueue.graph.match.choose import Choice, Chosen
+from fluxqueue.graph.match.filling import fill
+from fluxqueue.graph.match.later import Steps, Wanted, first_possible
+from fluxqueue.graph.match.offer import Offer, PlaceScores, View
+from fluxqueue.graph.match_policy import MatchPolicy, parse_policy
+from fluxqueue.jobspec.model import Jobspec
+
+NOT_USABLE = "the nodes it needs are down, cordoned or used by others"
+
+OFFERS_MAX = 128
+"""Offers kept, each as long as there are nodes; the least recently used goes first."""
+
+ASKS_MAX = 8192
+SKIPS_MAX = 8
+"""Reservations looked at, to skip times that lie before one which leaves no room."""
+
+
+class SharesMatcher(ShareLedger):
+    """The ledger with the questions that are put to it.
+
+    Parameters
+    ----------
+    policy : match policy of requests that name none.
+    levels : the cluster's levels, top first.
+    """
+
+    def __init__(
+        self, policy: str | MatchPolicy = "lonode", levels: Sequence[Level] = DEFAULT_LEVELS
+    ) -> None:
+        super().__init__(levels)
+        self.policy = parse_policy(policy) if isinstance(policy, str) else policy
+        self._asks: dict[int, tuple[object, Ask]] = {}
+        self._offers: OrderedDict[tuple[Table, Leaf, bool], Offer] = OrderedDict()
+        self._scores = PlaceScores(self.emptiness)
+        self._scores_when_empty = PlaceScores(self.emptiness_when_empty)
+
+    # --- questions -----------------------------------------------------------------------------
+
+    def match_now(self, request: Jobspec, now: int) -> Placement:
+        """Place the whole request now, delaying no reservation.
+
+        Raises
+        ------
+        InsufficientResources
+            Not all slots fit now. Whether they ever can is ``is_satisfiable``'s question.
+        """
+        ask = self.ask(request)
+        until = end_of(ask, now)
+        patch = self.patch_now(now, until) if len(self.plan.rows) else None
+        found = self._choose(ask, self.now, self._scores, patch)
+        if found is None:
+            raise InsufficientResources(why_busy(ask))
+        return self._placement(ask, *found, now, until)
+
+    def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
+        """Find the earliest start after ``now`` that the plan makes possible, none before
+        ``not_before`` (itself a time at which something ends).
+
+        The start is ``UNKNOWN_END`` where it must wait for something without a known end.
+
+        Raises
+        ------
+        InsufficientResources
+            Not even the end of everything that runs makes room: nodes are down or cordoned, or
+            promised without a known end.
+        """
+        ask = self.ask(request)
+        self.look(now)
+        wanted = [
+            Wanted(self._offer(self.now, leaf, ask), times * leaf.count, leaf.is_distinct)
+            for times, leaf in ask.leaves()
+        ]
+        times = Steps(self, now).candidates(wanted, ask.duration_s).tolist()
+        found = self._first_exact(ask, [at for at in times if at >= not_before])
+        if found is not None:
+            return found
+        is_promised = any(one.until >= FOREVER for one in self.plan.placements)
+        if is_promised and self._fits_at_last(ask):
+            raise InsufficientResources("jobs promised a start before it have no known end")
+        raise InsufficientResources(NOT_USABLE)
+
+    def is_satisfiable(self, request: Jobspec) -> bool:
+        """Tell whether the empty cluster could hold it: down and cordoned nodes count."""
+        ask = self.ask(request)
+        return self._choose(ask, self.empty, self._scores_when_empty, None) is not None
+
+    def fits_empty(
+        self,
+        request: Jobspec,
+        *,
+        beside_others: Matrix | None,
+        on_all_nodes: bool,
+    ) -> bool:
+        """Tell whether it would fit if nothing of ours ran: ``beside_others`` is what pods of
+        others use, ``on_all_nodes`` counts nodes that are down or cordoned.
+        """
+        free = self.capacity if beside_others is None else self.capacity - beside_others
+        usable = self.masks.present() if on_all_nodes else self.masks.usable()
+        table = Table(free, self.capacity, usable)
+        ask = self.ask(request)
+        return self._choose(ask, table, PlaceScores(Emptiness(table)), None) is not None
+
+    def match_more(
+        self,
+        request: Jobspec,
+        nodes: Sequence[str],
+        now: int,
+        until: int,
+        *,
+        avoid: Collection[str] = (),
+    ) -> Placement:
+        """Place one more slot of the last kind beside those on ``nodes``, bound as they are: in
+        the same places of each level, and on a node of its own where each has one. Elsewhere than
+        on the nodes to ``avoid``, if that can be.
+
+        Raises
+        ------
+        InsufficientResources
+            There is no room for it now.
+        """
+        ask = self.ask(request)
+        if not ask.grown:
+            raise InsufficientResources("asks for no slots")
+        level, leaf = last_leaf(ask)
+        kind = leaf.kinds[-1]
+        one = Leaf(1, (SlotKind(kind.label, 1, kind.needs),), leaf.where, is_whole=leaf.is_whole)
+        view = View(self._offer(self.now, one, ask), self.patch_now(now, until))
+        allowed = view.fit > 0
+        if leaf.is_distinct:
+            allowed &= self._open_to(leaf, nodes)
+        if level is not None:
+            allowed &= self._in_places_of(level, nodes)
+        avoided = [self.rows[name] for name in avoid if name in self.rows]
+        elsewhere = allowed.copy()
+        elsewhere[avoided] = False
+        rows = np.flatnonzero(elsewhere if elsewhere.any() else allowed)
+        if not len(rows):
+            raise InsufficientResources(why_busy(ask))
+        chosen = fill(view, 1, self.policy_of(ask), is_distinct=False, rows=rows)
+        return self._placement(ask, [(one, chosen)], set(), now, until)
+
+    def _open_to(self, leaf: Leaf, nodes: Sequence[str]) -> Mask:
+        """Nodes that a further slot of a leaf of distinct nodes may go to."""
+        counts = Counter(self.rows[name] for name in nodes if name in self.rows)
+        is_full = len(counts) >= leaf.count and leaf.per_unit > 1
+        there = [row for row, count in counts.items() if count < leaf.per_unit]
+        found = np.full(len(self.names), not (is_full and there))
+        found[list(counts)] = False
+        found[there] = True
+        return found
+
+    def _in_places_of(self, level: str, nodes: Sequence[str]) -> Mask:
+        """Nodes in the places where ``nodes`` stand; all where none of them says."""
+        places = self.topology.places(level, self.masks.facts)
+        rows = [self.rows[name] for name in nodes if name in self.rows]
+        there = {int(places.ids[row]) for row in rows} - {NOWHERE}
+        if not there:
+            return np.ones(len(self.names), dtype=np.bool_)
+        return np.isin(places.ids, list(there))
+
+    def held_around(self, ask: Ask, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Nodes of the exclusive places in which ``nodes`` stand."""
+        held: set[int] = set()
+        for group in groups(ask.parts):
+            if group.is_exclusive:
+                is_in = self._in_places_of(group.level, nodes)
+                held.update(np.flatnonzero(is_in & self.masks.present()).tolist())
+        return tuple(self.names[row] for row in sorted(held))
+
+    def places_with(self, ask: Ask, group: Group) -> tuple[int, int]:
+        """How many places of a level hold what each must on the empty cluster, of how many."""
+        choice = self._choice(ask, self.empty, self._scores_when_empty, None)
+        return choice.count_good(group)
+
+    def fits(self, leaf: Leaf, free: Matrix, usable: Mask, ask: Ask) -> np.ndarray:
+        """How many units of ``leaf`` each node has room for, with ``free`` on it."""
+        offer = Offer(self, self.now, leaf, is_whole=self._is_whole(leaf, ask))
+        return offer.fits(free, usable & self.masks.matching(leaf.where))
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def ask(self, request: Jobspec) -> Ask:
+        """The request as the table reads it; remembered as long as the object is in use."""
+        known = self._asks.get(id(request))
+        if known is not None:
+            return known[1]
+        ask = compile_ask(request, [level.name for level in self.topology.levels])
+        if len(self._asks) >= ASKS_MAX:
+            self._asks.clear()
+        self._asks[id(request)] = request, ask
+        return ask
+
+    def policy_of(self, ask: Ask) -> MatchPolicy:
+        """The request's own policy, else the matcher's."""
+        return ask.policy or self.policy
+
+    def is_exclusive(self, request: Jobspec | Ask) -> bool:
+        """Whether it takes every node that it touches whole."""
+        ask = request if isinstance(request, Ask) else self.ask(request)
+        return ask.is_exclusive or self.policy_of(ask).is_node_exclusive
+
+    def _is_whole(self, leaf: Leaf, ask: Ask) -> bool:
+        return leaf.is_whole or self.is_exclusive(ask)
+
+    def _offer(self, table: Table, leaf: Leaf, ask: Ask) -> Offer:
+        is_whole = self._is_whole(leaf, ask)
+        if table is not self.now and table is not self.empty:
+            offer = Offer(self, table, leaf, is_whole=is_whole)
+            offer.follow()
+            return offer
+        key = table, leaf, is_whole
+        found = self._offers.get(key)
+        if found is None:
+            found = self._offers[key] = Offer(self, table, leaf, is_whole=is_whole)
+            if len(self._offers) > OFFERS_MAX:
+                self._offers.popitem(last=False)
+        elif found.needs is None and self._knows(leaf):
+            found = self._offers[key] = Offer(self, table, leaf, is_whole=is_whole)
+        found.follow()
+        return found
+
+    def _knows(self, leaf: Leaf) -> bool:
+        return all(name in self.columns for name, need in leaf.needs if need > 0)
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def _choose(
+        self, ask: Ask, table: Table, scores: PlaceScores, patch: Patch | None
+    ) -> tuple[list[Chosen], set[int]] | None:
+        if ask.problem:
+            return None
+        for parts in ask.alternatives():
+            choice = self._choice(ask, table, scores, patch)
+            chosen = choice.choose(parts)
+            if chosen is not None:
+                return chosen, choice.held
+        return None
+
+    def _choice(self, ask: Ask, table: Table, scores: PlaceScores, patch: Patch | None) -> Choice:
+        def offer(leaf: Leaf) -> Offer:
+            return self._offer(table, leaf, ask)
+
+        return Choice(self, table, scores, offer, self.policy_of(ask), patch)
+
+    def _fits_at_last(self, ask: Ask) -> bool:
+        """Whether it fits when all that runs has ended, reservations left aside."""
+        return self._fits_at(ask, FOREVER, ask.parts)
+
+    def _fits_at(self, ask: Ask, at: int, parts: Sequence[Part]) -> bool:
+        patch = self.patch_at(at, at, beside_plan=False)
+        return self._choice(ask, self.now, self._scores, patch).choose(parts) is not None
+
+    def _first_exact(self, ask: Ask, times: list[int]) -> Placement | None:
+        """The first of ``times`` at which the request really fits until its end."""
+        start = 0
+        if len(times) > SKIPS_MAX and not ask.is_flat:
+            start = first_possible(times, lambda at: self._fits_at(ask, at, ask.parts))
+        not_before = 0
+        for at in times[start:]:
+            if at < not_before:
+                continue
+            until = end_of(ask, at)
+            patch = self.patch_at(at, until)
+            found = self._choose(ask, self.now, self._scores, patch)
+            if found is not None:
+                return self._placement(ask, *found, at, until)
+            not_before = self._full_between(ask, at, until)
+        return None
+
+    def _full_between(self, ask: Ask, start: int, until: int) -> int:
+        """A reservation's start in the window at which there is no room: no start up to it can be
+        possible. 0 where there is none."""
+        plan = self.plan
+        starts = sorted(set(plan.starts[plan.within(start, until)].tolist()), reverse=True)
+        for at in starts[:SKIPS_MAX]:
+            patch = self.patch_at(at, at)
+            if self._choice(ask, self.now, self._scores, patch).choose(ask.parts) is None:
+                return int(at) + 1
+        return 0
+
+    def _placement(
+        self, ask: Ask, chosen: list[Chosen], held: set[int], at: int, until: int
+    ) -> Placement:
+        is_exclusive = self.is_exclusive(ask)
+        slots: list[PlacedSlot] = []
+        whole = set(held)
+        names = self.names
+        for leaf, rows in chosen:
+            numbers = rows.tolist()
+            if len(numbers) > 1:
+                numbers.sort(key=self.standing)
+            if leaf.is_whole:
+                whole.update(numbers)
+            for row in numbers:
+                name = names[row]
+                for kind in leaf.kinds:
+                    slot = PlacedSlot(name, kind.needs)
+                    slots += [slot] * kind.count if kind.count > 1 else [slot]
+        if not whole:
+            return Placement(tuple(slots), at, until, is_exclusive)
+        with_slot = {slot.node for slot in slots}
+        if {names[row] for row in whole} == with_slot:
+            return Placement(tuple(slots), at, until, True)
+        present = [names[row] for row in sorted(whole) if self.masks.facts[row] is not None]
+        return Placement(tuple(slots), at, until, is_exclusive, tuple(present))
+
+
+def last_leaf(ask: Ask) -> tuple[str | None, Leaf]:
+    """The last leaf of a request, and the lowest level above it."""
+    level: str | None = None
+    part = ask.grown[-1]
+    while isinstance(part, Group):
+        level, part = part.level, part.below[-1]
+    return level, part
+
+
+def end_of(ask: Ask, at: int) -> int:
+    """When a request started ``at`` would end."""
+    return FOREVER if ask.duration_s is None else at + ask.duration_s
+
+
+def why_busy(ask: Ask) -> str:
+    """Say in words what a request waits for.
+
+    The sentence depends on the request alone, so that a long queue is not rewritten row by row
+    whenever something starts or ends.
+    """
+    what = ask.problem or describe_ask(ask)
+    return f"waits for {what}".replace(" 1 slots", " 1 slot")
+
+
+def describe_ask(ask: Ask) -> str:
+    """Kinds of slots in words: ``4 slots of 8 cpu and 1 slots of 2 cpu``."""
+    return " and ".join(
+        f"{times * leaf.count * kind.count} slots of {describe(dict(kind.needs))}"
+        for times, leaf in ask.leaves()
+        for kind in leaf.kinds
+    )
+
+
+def placement_on(
+    matcher: SharesMatcher, request: Jobspec, nodes: Sequence[str], starts_at: int
+) -> Placement:
+    """A placement read back: ``nodes`` of all slots in slot order."""
+    ask = matcher.ask(request)
+    needs = [
+        kind.needs
+        for times, leaf in ask.leaves()
+        for _ in range(times * leaf.count)
+        for kind in leaf.kinds
+        for _ in range(kind.count)
+    ]
+    slots = tuple(PlacedSlot(*pair) for pair in zip(nodes, needs, strict=True))
+    placement = Placement(slots, starts_at, end_of(ask, starts_at))
+    held = matcher.held_around(ask, nodes)
+    return replace(placement, is_exclusive=matcher.is_exclusive(ask), held=held)

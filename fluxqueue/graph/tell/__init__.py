@@ -1,0 +1,1 @@
+"""In words: why never, why not now, what is in the way, what has been lost."""

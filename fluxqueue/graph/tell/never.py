@@ -1,0 +1,129 @@
+"""Why a request can never fit this cluster, in words a user can act on.
+
+Called by the cycle only for requests that ``is_satisfiable`` refused; looks at one cause after the
+other, the narrowest first, and names the largest there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.request import Operator, describe, describe_amount
+from fluxqueue.graph.match.ask import Ask, Group, Leaf, groups
+from fluxqueue.graph.match.shares_matcher import SharesMatcher, describe_ask
+from fluxqueue.graph.tell.words import contents, only_level, several
+from fluxqueue.jobspec.constraint import Constraint
+from fluxqueue.jobspec.demand import NodeDemand
+from fluxqueue.jobspec.model import Jobspec
+
+
+def why_never(matcher: SharesMatcher, request: Jobspec) -> str:
+    """Say why ``request`` is unsatisfiable on the nodes as they are."""
+    present = matcher.masks.present()
+    if not present.any():
+        return "the cluster has no nodes"
+    ask = matcher.ask(request)
+    if ask.problem:
+        return f"asks for {ask.problem}, which cannot be placed"
+    for _, leaf in ask.leaves():
+        reason = _one_unit(matcher, leaf)
+        if reason is not None:
+            return reason
+    return _all_units(matcher, ask)
+
+
+def _one_unit(matcher: SharesMatcher, leaf: Leaf) -> str | None:
+    """The first resource that no admissible node has enough of, or the constraint itself."""
+    allowed = matcher.masks.matching(leaf.where) & matcher.masks.present()
+    if not allowed.any():
+        return f"no node is allowed by {_constraint(leaf.where)}"
+    for name, need in leaf.needs:
+        column = matcher.columns.get(name)
+        largest = int(matcher.capacity[allowed, column].max()) if column is not None else 0
+        if need > largest:
+            wanted = describe_amount(name, need)
+            if largest == 0:
+                return f"needs {wanted} on one node; no node that may be used has any"
+            return f"needs {wanted} on one node; the largest has {_bare(name, largest)}"
+    has_all = np.ones(len(matcher.names), dtype=np.bool_)
+    for name, need in leaf.needs:
+        if need > 0:
+            has_all &= matcher.capacity[:, matcher.columns[name]] >= need
+    if not has_all[allowed].any():
+        return f"no single node has {describe(dict(leaf.needs))} together"
+    return None
+
+
+def _all_units(matcher: SharesMatcher, ask: Ask) -> str:
+    for times, leaf in ask.leaves():
+        counts = matcher.fits(leaf, matcher.capacity, matcher.masks.present(), ask)
+        room = int(np.count_nonzero(counts) if leaf.is_distinct else counts.sum())
+        if room < times * leaf.count:
+            return _too_few(leaf, times * leaf.count, room)
+    for group in groups(ask.parts):
+        reason = _level(matcher, ask, group)
+        if reason is not None:
+            return reason
+    level = only_level(ask)
+    if level is not None:
+        parts = " and ".join(contents([part]) for part in _inside(ask))
+        return f"needs {parts} within one {level}; none is so large"
+    return f"needs {describe_ask(ask)}; each alone fits the empty cluster, but not all together"
+
+
+def _level(matcher: SharesMatcher, ask: Ask, group: Group) -> str | None:
+    """Too few places of one level hold what each must."""
+    if group.count == 1 and only_level(ask) == group.level:
+        return None
+    good, there = matcher.places_with(ask, group)
+    if good >= group.count:
+        return None
+    have = "has" if good == 1 else "have"
+    return (
+        f"{several(group.level, good)} of {there} {have} {contents(group.below)};"
+        f" {group.count} {'is' if group.count == 1 else 'are'} needed"
+    )
+
+
+def _inside(ask: Ask) -> tuple[Leaf | Group, ...]:
+    parts = ask.parts
+    while len(parts) == 1 and isinstance(parts[0], Group) and parts[0].count == 1:
+        parts = parts[0].below
+    return parts
+
+
+def _too_few(leaf: Leaf, wanted: int, room: int) -> str:
+    each = describe(dict(leaf.needs))
+    if leaf.is_distinct:
+        return f"needs {wanted} nodes with {each}; the cluster has {room}"
+    return f"needs {wanted} slots of {each}; the empty cluster holds {room}"
+
+
+def _bare(name: str, amount: int) -> str:
+    """An amount without the resource's name, which the sentence has just said."""
+    return describe_amount(name, amount).removesuffix(f" {name}")
+
+
+def _constraint(where: NodeDemand) -> str:
+    parts = [] if where.constraint is None else list(_expressions(where.constraint))
+    if not parts:
+        return "the taints"
+    return f"the node selector or affinity ({'; '.join(parts)}) and the taints"
+
+
+def _expressions(one: Constraint) -> Iterator[str]:
+    for operand in one.operands:
+        yield from _expressions(operand)
+    for r in one.requirements:
+        if r.operator is Operator.IN and len(r.values) == 1:
+            yield f"{r.key}={r.values[0]}"
+        else:
+            yield " ".join([r.key, str(r.operator), ",".join(r.values)]).strip()
+    yield from one.names
+    if one.hosts:
+        yield f"hostlist {compress(sorted(one.hosts))}"
+    if one.ranks:
+        yield f"ranks {','.join(map(str, sorted(one.ranks)))}"

@@ -1,0 +1,205 @@
+"""What a jobspec comes to: its slots in order, their needs, and the least it takes.
+
+Called by queue limits, the scheduling cycle and the matcher; asks no graph. Counts are the least
+that is asked for. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from fluxqueue.fluxjob.request import describe as describe_needs
+from fluxqueue.fluxjob.request import unit_of
+from fluxqueue.jobspec.demand import Bundle, NodeDemand
+from fluxqueue.jobspec.model import NODE, RFC14, SLOT, Count, Jobspec, Resource
+
+LABEL = "task"
+"""Label of slots that nobody has named."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotKind:
+    """``count`` equal slots in all; what each needs (resource name -> base units), and where.
+
+    ``above`` are the vertices that hold it, top first, with the number of each below the one
+    before. ``node_count`` is the number of node vertices among them, 0 where none is named.
+    """
+
+    label: str
+    count: int
+    needs: Bundle
+    where: NodeDemand
+    above: tuple[tuple[str, int], ...] = ()
+    node_count: int = 0
+
+
+@lru_cache(maxsize=4096)
+def slot_kinds(jobspec: Jobspec) -> tuple[SlotKind, ...]:
+    """The kinds of slots in the order of the document, which is the order of slot numbers."""
+    return tuple(_kinds(jobspec, jobspec.resources, (), 1))
+
+
+def _kinds(
+    jobspec: Jobspec,
+    resources: Sequence[Resource],
+    above: tuple[tuple[str, int], ...],
+    times: int,
+) -> Iterator[SlotKind]:
+    for resource in resources:
+        count = resource.count.minimum
+        if not resource.is_slot:
+            here = (*above, (resource.type, count))
+            yield from _kinds(jobspec, resource.with_, here, times * count)
+            continue
+        nodes = _product(above, up_to=NODE)
+        yield SlotKind(
+            label=resource.label,
+            count=times * count,
+            needs=tuple(sorted(_amounts(resource.with_).items())),
+            where=jobspec.where_of(resource.label),
+            above=above,
+            node_count=nodes,
+        )
+
+
+def _product(above: Sequence[tuple[str, int]], *, up_to: str) -> int:
+    total = 1
+    for kind, count in above:
+        total *= count
+        if kind == up_to:
+            return total
+    return 0
+
+
+def _amounts(resources: Sequence[Resource]) -> dict[str, int]:
+    """Units by type in one slot, those below other vertices included."""
+    found: dict[str, int] = {}
+    for resource in resources:
+        least = resource.count.minimum
+        if not resource.with_:
+            found[resource.type] = found.get(resource.type, 0) + least
+        for name, amount in _amounts(resource.with_).items():
+            found[name] = found.get(name, 0) + least * amount
+    return found
+
+
+def equal_slots(count: int, needs: Mapping[str, int], *, duration_s: int | None = None) -> Jobspec:
+    """A jobspec of ``count`` equal slots anywhere; no duration is unlimited."""
+    pools = tuple(
+        Resource(name, Count(n, n), unit=unit_of(name)) for name, n in sorted(needs.items())
+    )
+    slot = Resource(SLOT, Count(count, count), pools, label=LABEL)
+    return Jobspec(RFC14, (slot,), duration_s=float(duration_s or 0))
+
+
+def slot_needs(jobspec: Jobspec) -> Iterator[Bundle]:
+    """What each slot needs, in the order of slot numbers."""
+    for kind in slot_kinds(jobspec):
+        for _ in range(kind.count):
+            yield kind.needs
+
+
+def total(jobspec: Jobspec, name: str) -> int:
+    """Base units of one resource over all slots."""
+    return sum(kind.count * dict(kind.needs).get(name, 0) for kind in slot_kinds(jobspec))
+
+
+def fewest_nodes(jobspec: Jobspec) -> int:
+    """Nodes that a request cannot do without: those it names are all different ones."""
+    return max(min(1, jobspec.size), sum(map(_nodes, jobspec.resources)))
+
+
+def _nodes(resource: Resource) -> int:
+    if resource.is_slot:
+        return 0
+    return resource.count.minimum * (
+        1 if resource.type == NODE else sum(map(_nodes, resource.with_))
+    )
+
+
+def takes_whole_nodes(jobspec: Jobspec) -> bool:
+    """Whether the nodes of its slots are shared with nobody."""
+    return jobspec.is_node_exclusive or any(map(_is_whole, jobspec.resources))
+
+
+def _is_whole(resource: Resource) -> bool:
+    if resource.is_slot:
+        return False
+    return bool(resource.is_exclusive) or any(map(_is_whole, resource.with_))
+
+
+def levels_named(jobspec: Jobspec) -> tuple[str, ...]:
+    """Types above the nodes that the request names, top first, each once."""
+    found = (kind for one in slot_kinds(jobspec) for kind, _ in one.above if kind != NODE)
+    return tuple(dict.fromkeys(found))
+
+
+def relaxations(jobspec: Jobspec, levels: Sequence[str]) -> tuple[Jobspec, ...]:
+    """What ``prefer_within`` means: the request below one vertex of the level it names, below one
+    of the next level up, ..., and as it stands; the matcher takes the first that fits.
+
+    ``levels`` are those of the graph, top first; nodes are the lowest. What the request demands
+    stays: below one zone, only levels under zones are tried. A level that the graph does not have,
+    or that cannot stand above what the request names, is passed over.
+    """
+    plain = replace(jobspec, prefer_within="")
+    ladder = (*levels, NODE)
+    if jobspec.prefer_within not in ladder:
+        return (plain,)
+    lowest = ladder.index(jobspec.prefer_within)
+    depth, below = 0, jobspec.resources
+    while len(below) == 1 and below[0].type in ladder and below[0].count.minimum == 1:
+        depth, below = ladder.index(below[0].type) + 1, below[0].with_
+    tried = (_below_one(jobspec.resources, ladder, i) for i in range(lowest, depth - 1, -1))
+    return (*(replace(plain, resources=one) for one in tried if one), plain)
+
+
+def _below_one(
+    resources: tuple[Resource, ...], ladder: Sequence[str], index: int
+) -> tuple[Resource, ...]:
+    """``resources`` with one vertex of a level put above what is lower; empty if that is none."""
+    first = resources[0] if len(resources) == 1 else None
+    if first is not None and first.type in ladder[:index] and first.count.minimum == 1:
+        inner = _below_one(first.with_, ladder, index)
+        return (replace(first, with_=inner),) if inner else ()
+    if any(_names(one, ladder[: index + 1]) for one in resources):
+        return ()
+    return (Resource(ladder[index], Count(1, 1), resources),)
+
+
+def _names(resource: Resource, types: Sequence[str]) -> bool:
+    return resource.type in types or any(_names(one, types) for one in resource.with_)
+
+
+def within(jobspec: Jobspec, level: str) -> Jobspec:
+    """The same below one vertex of ``level``."""
+    top = Resource(level, Count(1, 1), jobspec.resources)
+    return replace(jobspec, resources=(top,))
+
+
+def describe(jobspec: Jobspec) -> str:
+    """The request in words: ``16 slots of 8 cpu, 2 on each of 4 nodes in each of 2 racks``."""
+    return " and ".join(_describe(kind) for kind in slot_kinds(jobspec)) or "nothing"
+
+
+def _describe(kind: SlotKind) -> str:
+    text = f"{_count(kind.count, 'slot')} of {describe_needs(dict(kind.needs))}"
+    if not kind.above:
+        return text
+    inner = kind.count
+    for _, count in kind.above:
+        inner //= count
+    parts = []
+    for level, count in reversed(kind.above):
+        word = "on" if level == NODE else "in"
+        one = f"one {level}" if count == 1 else f"each of {_count(count, level)}"
+        parts.append(f"{word} {one}")
+    if all(count == 1 for _, count in kind.above):
+        return f"{text}, {' '.join(parts)}"
+    return f"{text}, {inner} {' '.join(parts)}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

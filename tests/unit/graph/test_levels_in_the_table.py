@@ -1,0 +1,226 @@
+"""Requests over several levels, several kinds of slots, whole racks: case by case."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.tell.never import why_never
+from fluxqueue.jobspec.model import Count, Jobspec, Resource
+
+ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
+BLOCK = "topology.kubernetes.io/block"
+
+
+def some(kind: str, count: int, *below: Resource, exclusive: bool | None = None) -> Resource:
+    """A vertex of a request."""
+    return Resource(kind, Count(count, count), below, is_exclusive=exclusive, label=kind)
+
+
+def slot(count: int, cpu: int = 1000, label: str = "task") -> Resource:
+    """Slots of some millicores."""
+    return Resource("slot", Count(count, count), (some(CPU, cpu),), label=label)
+
+
+def job(*resources: Resource, duration_s: float = 60, prefer_within: str = "") -> Jobspec:
+    """A request."""
+    return Jobspec(1, resources, duration_s=duration_s, prefer_within=prefer_within)
+
+
+def cluster(policy: str = "lonode") -> SharesMatcher:
+    """Zones a and b, each with racks r1 and r2 of three nodes of 4 cores: a-r1-0, ..., b-r2-2."""
+    matcher = SharesMatcher(policy)
+    for zone in "ab":
+        for rack in ("r1", "r2"):
+            for number in range(3):
+                add(matcher, f"{zone}-{rack}-{number}", {ZONE: zone, RACK: rack})
+    return matcher
+
+
+def add(matcher: SharesMatcher, name: str, labels: dict[str, str]) -> None:
+    """A node of 4 cores."""
+    matcher.set_node(NodeFact(name, name, {CPU: 4000}, labels), {})
+
+
+def racks(placement: Placement) -> Counter[str]:
+    """Slots by zone and rack."""
+    return Counter(node.rpartition("-")[0] for node in placement.nodes)
+
+
+def test_several_racks_with_a_count_in_each() -> None:
+    """``rack[2] -> node[2] -> slot[2]``: two nodes of two slots in each of two racks."""
+    found = cluster().match_now(job(some("rack", 2, some("node", 2, slot(2)))), 0)
+    assert racks(found) == {"a-r1": 4, "a-r2": 4}
+    assert set(Counter(found.nodes).values()) == {2}
+    assert list(found.nodes) == sorted(found.nodes), "neighbouring slots lie close"
+
+
+def test_the_commonest_of_flux() -> None:
+    """``node[4] -> slot[2]``."""
+    found = cluster().match_now(job(some("node", 4, slot(2))), 0)
+    assert Counter(found.nodes) == dict.fromkeys(["a-r1-0", "a-r1-1", "a-r1-2", "a-r2-0"], 2)
+
+
+def test_racks_of_one_name_in_two_zones_are_two_racks() -> None:
+    """Four nodes of racks called r1 exist, but no rack has four."""
+    asked = job(some("rack", 1, some("node", 4, slot(1))))
+    matcher = cluster()
+    assert not matcher.is_satisfiable(asked)
+    assert matcher.is_satisfiable(job(some("rack", 4, some("node", 3, slot(4)))))
+
+
+def test_zone_then_rack() -> None:
+    """Both racks must be of one zone; the fuller zone that can is taken."""
+    matcher = cluster()
+    asked = job(some("zone", 1, some("rack", 2, some("node", 3, slot(1, 3000)))))
+    matcher.book("x", matcher.match_now(job(some("node", 1, slot(1, 2000))), 0))
+    assert racks(matcher.match_now(asked, 0)) == {"b-r1": 3, "b-r2": 3}
+
+
+def test_an_unnamed_level_in_between_makes_nothing_impossible() -> None:
+    """Fluxion's trap: ``zone -> node`` with racks between, blocks between zone and rack."""
+    matcher = SharesMatcher()
+    for number in range(4):
+        labels = {ZONE: "a", BLOCK: f"b{number // 2}", RACK: f"r{number}"}
+        add(matcher, f"n{number}", labels)
+    assert matcher.match_now(job(some("zone", 1, some("node", 4, slot(1)))), 0).nodes == (
+        "n0", "n1", "n2", "n3")  # fmt: skip
+    assert len(matcher.match_now(job(some("zone", 1, some("rack", 4, slot(4)))), 0).slots) == 16
+
+
+def test_nodes_that_do_not_say_where_they_stand_are_in_no_rack() -> None:
+    """Nobody knows that they share one."""
+    matcher = SharesMatcher()
+    add(matcher, "n0", {RACK: "r"})
+    add(matcher, "n1", {})
+    add(matcher, "n2", {})
+    assert not matcher.is_satisfiable(job(some("rack", 1, some("node", 2, slot(1)))))
+    assert matcher.match_now(job(some("rack", 1, slot(1))), 0).nodes == ("n0",)
+
+
+def test_the_fullest_rack_that_suffices_is_taken_and_bytes_do_not_outweigh_cores() -> None:
+    """r2 has less cpu left and one byte of memory more: it is the fuller one."""
+    matcher = SharesMatcher()
+    for number, memory in ((1, 1 << 30), (2, (1 << 30) + 1)):
+        fact = NodeFact(f"n{number}", "", {CPU: 4000, "memory": memory}, {RACK: f"r{number}"})
+        matcher.set_node(fact, {CPU: 3000 if number == 2 else 0})
+    assert matcher.match_now(job(some("rack", 1, slot(1))), 0).nodes == ("n2",)
+
+
+def test_an_exclusive_rack_is_taken_whole() -> None:
+    """Its other nodes are held too; a rack that anybody uses is left alone."""
+    matcher = cluster()
+    matcher.book("x", matcher.match_now(job(slot(1)), 0))
+    found = matcher.match_now(job(some("rack", 1, slot(1), exclusive=True)), 0)
+    assert (found.nodes, found.held) == (("a-r2-0",), ("a-r2-0", "a-r2-1", "a-r2-2"))
+    matcher.book("y", found)
+    assert "a-r2" not in racks(matcher.match_now(job(slot(35)), 0))
+    with pytest.raises(InsufficientResources):
+        matcher.match_now(job(slot(36)), 0)
+    with pytest.raises(InsufficientResources):
+        matcher.match_now(job(some("rack", 3, slot(1), exclusive=True)), 0)
+    matcher.cancel("y")
+    assert matcher.match_now(job(some("rack", 3, slot(1), exclusive=True)), 0)
+
+
+def test_launcher_and_workers_side_by_side() -> None:
+    """Two kinds of slots in one rack; what one takes the other does not get."""
+    matcher = cluster()
+    workers = some("node", 2, slot(1, 4000, "worker"))
+    found = matcher.match_now(job(some("rack", 1, slot(1, 1000, "launcher"), workers)), 0)
+    assert [dict(one.resources)[CPU] for one in found.slots] == [1000, 4000, 4000]
+    assert len(set(found.nodes)) == 3
+    assert len(racks(found)) == 1
+    four = some("node", 3, slot(1, 4000, "worker"))
+    assert not matcher.is_satisfiable(job(some("rack", 1, slot(1, 1000, "launcher"), four)))
+
+
+def test_a_preferred_level_gives_way_upwards() -> None:
+    """All in one rack, else in one zone, else anywhere."""
+    matcher = cluster()
+    few, more, many = (job(slot(n, 4000), prefer_within="rack") for n in (3, 4, 7))
+    assert racks(matcher.match_now(few, 0)) == {"a-r1": 3}
+    assert racks(matcher.match_now(more, 0)) == {"a-r1": 3, "a-r2": 1}
+    assert racks(matcher.match_now(many, 0)) == {"a-r1": 3, "a-r2": 3, "b-r1": 1}
+
+
+def test_a_rack_is_promised_when_it_gets_free() -> None:
+    """Room over the whole cluster is not room in one rack."""
+    matcher = cluster()
+    for number, end in enumerate((50, 40, 30, 20)):
+        for index in range(3):
+            found = matcher.match_now(job(some("node", 1, slot(1, 3000)), duration_s=end), 0)
+            matcher.book(f"{number}-{index}", found)
+    later = matcher.match_later(job(some("rack", 2, some("node", 3, slot(1, 4000)))), 0)
+    assert (later.starts_at, racks(later)) == (30, {"b-r1": 3, "b-r2": 3})
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (
+            job(some("rack", 5, slot(2))),
+            "4 racks of 4 have 2 slots of 1 cpu; 5 are needed",
+        ),
+        (
+            job(some("rack", 2, some("node", 4, slot(1)))),
+            "0 racks of 4 have 4 nodes with 1 cpu; 2 are needed",
+        ),
+        (job(some("rack", 1, some("node", 4, slot(1)))), "within one rack; none is so large"),
+        (job(some("node", 4, slot(5))), "needs 5 cpu on one node; the largest has 4"),
+        (job(some("zone", 3, some("rack", 2, slot(1)))), "2 zones of 2 have"),
+        (job(some("block", 1, slot(1))), "none is so large"),
+        (
+            job(Resource("node", Count(1, 4), (slot(1),))),
+            "asks for a number of node that is not fixed, which cannot be placed",
+        ),
+    ],
+)
+def test_why_never_says_it_level_by_level(asked: Jobspec, expected: str) -> None:
+    """How many places would do, and how many are needed."""
+    matcher = cluster()
+    assert not matcher.is_satisfiable(asked)
+    assert expected in why_never(matcher, asked)
+
+
+def test_a_further_slot_goes_to_the_place_of_its_siblings() -> None:
+    """In the same rack of the same zone, however the level is called; elsewhere than refused."""
+    matcher = cluster()
+    for word in ("rack", RACK):
+        asked = job(some(word, 1, some("node", 3, slot(1, 3000))))
+        found = matcher.match_more(asked, ["b-r1-0", "b-r1-2"], 0, 60)
+        assert found.nodes == ("b-r1-1",)
+    anywhere = job(some("node", 3, slot(1)))
+    found = matcher.match_more(anywhere, ["a-r1-0"], 0, 60, avoid=["a-r1-1", "a-r1-2"])
+    assert found.nodes == ("a-r2-0",)
+
+
+def test_rows_of_nodes_that_are_gone_are_used_again() -> None:
+    """20,000 nodes come and go; the arrays hold those that are there."""
+    matcher = cluster()
+    size = len(matcher.names)
+    for number in range(20_000):
+        add(matcher, f"late-{number}", {RACK: f"late-{number}"})
+        matcher.remove_node(f"late-{number}")
+    assert len(matcher.names) <= size + 64
+    assert len(matcher.topology.places("rack", matcher.masks.facts)) <= 5
+
+
+def test_a_row_with_work_on_it_waits_for_its_end() -> None:
+    """The node may come back, and still knows what runs there."""
+    matcher = SharesMatcher()
+    add(matcher, "n0", {})
+    matcher.book("x", matcher.match_now(job(slot(1, 3000)), 0))
+    matcher.remove_node("n0")
+    add(matcher, "n1", {})
+    add(matcher, "n0", {})
+    assert matcher.match_now(job(slot(1, 2000)), 0).nodes == ("n1",)
+    matcher.remove_node("n0")
+    matcher.cancel("x")
+    assert "n0" not in matcher.rows
