@@ -16,7 +16,7 @@ from statistics import median
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, PODS
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle

@@ -23,12 +23,13 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.formats.grug import read_grug
 from fluxqueue.graph.formats.jgf import read_jgf
+from fluxqueue.graph.formats.node_document import node_document
 from fluxqueue.graph.formats.writers import write
-from fluxqueue.graph.from_nodes import graph_from_nodes, node_document
-from fluxqueue.graph.matcher import Matcher, Verb
-from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.state import Booking
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.ledger.state import Booking
+from fluxqueue.graph.match.matcher import Matcher, Verb
+from fluxqueue.graph.model.from_nodes import graph_from_nodes
+from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Count, Jobspec, Resource
 
 GRAPHS = {"1x16": (1, 1, 16), "128x36": (8, 16, 36), "4000x64": (80, 50, 64),

@@ -27,7 +27,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.life.observations import WorkloadSeen, save_foreign, save_nodes, save_workloads
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.localpg import LocalPostgres

@@ -19,7 +19,7 @@ from fluxqueue.errors import InvalidSettings
 if TYPE_CHECKING:
     from fluxqueue.fluxjob.levels import Levels
     from fluxqueue.fluxjob.node import NodeFact
-    from fluxqueue.graph.store import ResourceGraph
+    from fluxqueue.graph.model.store import ResourceGraph
 
 PICTURES = (".svg", ".png")
 MEMORY_GRANULE_BYTES = 1 << 32
@@ -46,7 +46,7 @@ def graph(
     from fluxqueue.cli.cluster_view import read_cluster
     from fluxqueue.fluxjob.levels import parse_levels
     from fluxqueue.graph.formats.export import whole_jgf
-    from fluxqueue.graph.from_nodes import graph_from_nodes
+    from fluxqueue.graph.model.from_nodes import graph_from_nodes
 
     if output is not None:
         _check_output(output)
@@ -101,7 +101,7 @@ def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
     """The graph of what is free now in the cluster that kubectl would use; with ``takes_shares``
     one consumable pool per resource (``cpu`` in millicores), what is used being used by others."""
     from fluxqueue.cli.cluster_view import read_cluster
-    from fluxqueue.graph.from_nodes import graph_from_nodes
+    from fluxqueue.graph.model.from_nodes import graph_from_nodes
 
     view = asyncio.run(read_cluster(None))
     if takes_shares:

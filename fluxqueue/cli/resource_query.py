@@ -19,15 +19,15 @@ from typing import TextIO
 
 from fluxqueue.cli.resource_query_commands import COMMANDS, Session, read_file
 from fluxqueue.errors import FluxQueueError, InvalidSettings
-from fluxqueue.graph.filters import DEFAULT
 from fluxqueue.graph.formats import jgf
 from fluxqueue.graph.formats.grug import read_grug
 from fluxqueue.graph.formats.jgf import read_jgf
 from fluxqueue.graph.formats.rv1 import read_rv1
 from fluxqueue.graph.formats.writers import FORMATS
-from fluxqueue.graph.match_policy import POLICIES
-from fluxqueue.graph.matcher import Matcher
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.graph.match.policy import POLICIES
+from fluxqueue.graph.model.pruning import DEFAULT
+from fluxqueue.graph.model.store import ResourceGraph
 
 
 def _read_jgf(data: bytes) -> ResourceGraph:

@@ -24,8 +24,8 @@ from fluxqueue.graph.formats import jgf
 from fluxqueue.graph.formats.jgf import JgfDocument, parse_jgf
 from fluxqueue.graph.formats.rv1 import Rv1, parse_rv1
 from fluxqueue.graph.formats.writers import write
-from fluxqueue.graph.matcher import Matcher, Verb
-from fluxqueue.graph.resource_set import ResourceSet
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.match.matcher import Matcher, Verb
 from fluxqueue.jobspec import document, idset, parse_jobspec
 
 RULE = "INFO: =============================\n"

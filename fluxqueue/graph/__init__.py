@@ -1,6 +1,7 @@
-"""The resource graph and its matchers: pure, integer times handed in.
+"""The resource graph and its matcher: pure, integer times handed in.
 
-``pools`` matches slots to shares of nodes in the scheduling cycle; the modules beside it are the
-graph matcher with Fluxion's semantics (whole vertices, any depth), which ``resource-query`` drives.
-``formats`` reads and writes graphs and resource sets.
+To be read in this order: ``model`` (what a graph is), ``ledger`` (what is booked on it, now and
+later), ``formats`` (graphs and resource sets as text), ``match`` (where a request fits: by the
+table of ``shares``, by the tables of whole ``vertices``, or by Fluxion's ``walk``), ``tell`` (why
+never, why not now).
 """

@@ -14,8 +14,8 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
-from fluxqueue.graph.match.ask import Ask
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.ask import Ask
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import why_no_plan

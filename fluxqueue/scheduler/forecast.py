@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.waiting import (
     Holder,
     describe_holders,

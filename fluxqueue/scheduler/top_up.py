@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.jobspec import Jobspec
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle, split_unsatisfiable
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises

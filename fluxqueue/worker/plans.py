@@ -15,7 +15,7 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
 from fluxqueue.db.life import outlook
 from fluxqueue.graph.ledger.placement import Placement
-from fluxqueue.graph.match.shares_matcher import SharesMatcher, placement_on
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher, placement_on
 from fluxqueue.graph.tell.room import Room, lost_room, room, unusable
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy

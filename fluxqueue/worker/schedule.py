@@ -30,7 +30,7 @@ from fluxqueue.db.life.waiting import (
     unsatisfiable,
 )
 from fluxqueue.fluxjob.levels import parse_levels
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Use
 from fluxqueue.policy.queue_policy import queue_policy

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.graph.ledger.placement import OVERRUN_GRACE_S, UNKNOWN_END, Placement
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable

@@ -13,10 +13,10 @@ from fluxqueue.graph.formats import jgf
 from fluxqueue.graph.formats.jgf import parse_jgf, read_jgf
 from fluxqueue.graph.formats.rv1 import parse_rv1, read_rv1
 from fluxqueue.graph.formats.writers import FORMATS, jgf_document, write
-from fluxqueue.graph.matcher import Matcher
-from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.state import Booking
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.ledger.state import Booking
+from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.graph.model.store import ResourceGraph
 from tests.property.graph_strategies import graphs, jobspecs
 
 QUIET = list(HealthCheck)

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from fluxqueue.graph.builder import Vertex
-from fluxqueue.graph.edit import vertex_of
 from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
-from fluxqueue.graph.matcher import Matcher, Verb
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.match.matcher import Matcher, Verb
+from fluxqueue.graph.model.builder import Vertex, vertex_of
+from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Jobspec, parse_jobspec
 from tests.property.graph_strategies import graphs, jobspecs
 from tests.property.test_matcher_paths import VERBS, answer
@@ -135,7 +134,8 @@ def test_updated_graphs_answer_as_compiled_ones(
 def test_a_node_joins_without_compiling() -> None:
     """The graph object stays, and so do the numbers of what was there."""
     from fluxqueue.fluxjob.node import NodeFact
-    from fluxqueue.graph.from_nodes import graph_from_nodes, node_document
+    from fluxqueue.graph.formats.node_document import node_document
+    from fluxqueue.graph.model.from_nodes import graph_from_nodes
 
     facts = [NodeFact(f"n{i}", str(i), {"cpu": 2000}) for i in range(3)]
     matcher = Matcher(graph_from_nodes(facts))
@@ -153,7 +153,8 @@ def test_a_node_joins_without_compiling() -> None:
 def test_a_reservation_knows_a_node_that_joined_and_was_booked() -> None:
     """The table of reservations was made before the node joined, and moves to another time."""
     from fluxqueue.fluxjob.node import NodeFact
-    from fluxqueue.graph.from_nodes import graph_from_nodes, node_document
+    from fluxqueue.graph.formats.node_document import node_document
+    from fluxqueue.graph.model.from_nodes import graph_from_nodes
 
     def one_core(duration_s: int) -> Jobspec:
         slot = "{type: slot, count: 1, label: a, with: [{type: core, count: 1}]}"

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import FluxQueueError, InsufficientResources
-from fluxqueue.graph.matcher import Matcher, Verb
-from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.state import GraphState
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.match.matcher import Matcher, Verb
+from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from tests.property.graph_strategies import (
     EARLY_POLICIES,

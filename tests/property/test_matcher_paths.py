@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.graph.formats.writers import write
-from fluxqueue.graph.matcher import Matcher, Verb
-from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.match.matcher import Matcher, Verb
+from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Jobspec
 from tests.property.graph_strategies import (
     EARLY_POLICIES,

@@ -22,7 +22,7 @@ from fluxqueue.fluxjob.request import (
     Toleration,
 )
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.jobspec import Jobspec
 from tests.support.asked import Slots, demand
 from tests.support.asked import asked as make

@@ -21,11 +21,11 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.graph.formats.export import whole_jgf
 from fluxqueue.graph.formats.jgf import read_jgf
-from fluxqueue.graph.from_nodes import graph_from_nodes
 from fluxqueue.graph.ledger.placement import Placement
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
-from fluxqueue.graph.matcher import Matcher, Verb
-from fluxqueue.graph.resource_set import ResourceSet
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.match.matcher import Matcher, Verb
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from tests.support.asked import Slots
 from tests.support.asked import asked as make

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.graph.ledger.placement import Placement
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES

@@ -19,7 +19,7 @@ from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.settings import Settings
 from fluxqueue.worker.context import WorkerContext

@@ -17,8 +17,8 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from fluxqueue.errors import InvalidGraph
-from fluxqueue.graph.builder import GraphBuilder, collection_paused
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.model.builder import GraphBuilder, collection_paused
+from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import document
 
 MAX_BYTES = 4 << 20

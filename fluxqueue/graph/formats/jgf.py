@@ -17,7 +17,6 @@ import numpy as np
 import orjson
 
 from fluxqueue.errors import InvalidGraph, InvalidInput
-from fluxqueue.graph.builder import MAX_SIZE, GraphBuilder, Vertex, collection_paused
 from fluxqueue.graph.formats.jgf_text import (
     Numbers,
     PlainNodes,
@@ -25,7 +24,8 @@ from fluxqueue.graph.formats.jgf_text import (
     read_edges,
     split_objects,
 )
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.model.builder import MAX_SIZE, GraphBuilder, Vertex, collection_paused
+from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import document, idset
 
 MAX_BYTES = 1 << 30

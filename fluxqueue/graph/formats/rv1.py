@@ -13,8 +13,8 @@ from typing import Any
 
 from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.fluxjob import hostlist
-from fluxqueue.graph.builder import MAX_SIZE, GraphBuilder, Vertex
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.model.builder import MAX_SIZE, GraphBuilder, Vertex
+from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import document, idset
 
 MAX_BYTES = 256 << 20

@@ -13,8 +13,8 @@ from typing import Any
 
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob import hostlist
-from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.store import BlockClass, ResourceGraph, iterate_bits
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.model.store import BlockClass, ResourceGraph, iterate_bits
 from fluxqueue.jobspec import idset
 
 SHORTHAND_WRITER = "fluxion:jgf_shorthand"

@@ -26,6 +26,7 @@ from fluxqueue.graph.ledger.placement import Others, Placement, planned_end
 from fluxqueue.graph.ledger.places import Path, Topology
 from fluxqueue.graph.ledger.table import Emptiness, Table
 from fluxqueue.graph.ledger.timeline import Ends, Hold, Plan, widen
+from fluxqueue.graph.model.builder import collection_paused
 
 Matrix: TypeAlias = npt.NDArray[np.int64]
 Vector: TypeAlias = npt.NDArray[np.int64]
@@ -206,6 +207,10 @@ class ShareLedger:
 
     def book_all(self, given: Iterable[tuple[str, Placement]]) -> None:
         """Book many live allocations at once, as at a restart."""
+        with collection_paused():
+            self._book_all(given)
+
+    def _book_all(self, given: Iterable[tuple[str, Placement]]) -> None:
         rows: list[Vector] = []
         takes: list[Matrix] = []
         for key, placement in given:

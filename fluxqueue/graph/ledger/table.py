@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.graph.ledger.places import Places
-from fluxqueue.graph.store import FULL_SHARE
+from fluxqueue.graph.model.store import FULL_SHARE
 
 Matrix: TypeAlias = npt.NDArray[np.int64]
 Vector: TypeAlias = npt.NDArray[np.int64]

@@ -12,8 +12,8 @@ import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import Operator, describe, describe_amount
-from fluxqueue.graph.match.ask import Ask, Group, Leaf, groups
-from fluxqueue.graph.match.shares_matcher import SharesMatcher, describe_ask
+from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, groups
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher, describe_ask
 from fluxqueue.graph.tell.words import contents, only_level, several
 from fluxqueue.jobspec.constraint import Constraint
 from fluxqueue.jobspec.demand import NodeDemand

@@ -12,7 +12,7 @@ import numpy as np
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.table import Matrix
 from fluxqueue.graph.ledger.timeline import widen
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.table import Mask, Matrix
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.room import permanent_use, rows_in_use
 from fluxqueue.jobspec.model import Jobspec
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxqueue.fluxjob.request import describe
-from fluxqueue.graph.match.ask import Ask, Group, Leaf, Part
+from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, Part
 
 LEVEL_LABEL_SEPARATOR = "/"
 

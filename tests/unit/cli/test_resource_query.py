@@ -12,9 +12,9 @@ import pytest
 from fluxqueue.cli.resource_query import main
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.formats.writers import write
-from fluxqueue.graph.from_nodes import graph_from_nodes
-from fluxqueue.graph.matcher import Matcher
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.graph.model.from_nodes import graph_from_nodes
+from fluxqueue.graph.model.store import ResourceGraph
 
 JOBSPEC = """version: 9999
 resources: [{type: slot, count: 1, label: default, with: [{type: core, count: 2}]}]

@@ -9,9 +9,9 @@ import pytest
 from fluxqueue.errors import InvalidGraph, Unsatisfiable
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.builder import to_networkx
-from fluxqueue.graph.from_nodes import graph_from_nodes
-from fluxqueue.graph.matcher import Matcher, Verb
+from fluxqueue.graph.match.matcher import Matcher, Verb
+from fluxqueue.graph.model.builder import to_networkx
+from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.jobspec import Count, Jobspec, Resource
 
 ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"

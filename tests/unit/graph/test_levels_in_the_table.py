@@ -10,7 +10,7 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import Placement
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec.model import Count, Jobspec, Resource
 

@@ -12,15 +12,15 @@ from fluxqueue.errors import (
     Unsatisfiable,
 )
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.builder import GraphBuilder, Vertex
 from fluxqueue.graph.formats.jgf import parse_jgf
 from fluxqueue.graph.formats.rv1 import parse_rv1
 from fluxqueue.graph.formats.writers import write
-from fluxqueue.graph.from_nodes import graph_from_nodes
-from fluxqueue.graph.match_policy import parse_policy
-from fluxqueue.graph.matcher import GRAPH_END, Matcher, Verb
-from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.match.matcher import GRAPH_END, Matcher, Verb
+from fluxqueue.graph.match.policy import parse_policy
+from fluxqueue.graph.model.builder import GraphBuilder, Vertex
+from fluxqueue.graph.model.from_nodes import graph_from_nodes
+from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Constraint, Count, Jobspec, NodeDemand, Resource
 
 

@@ -11,7 +11,7 @@ from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.formats.grug import read_grug
 from fluxqueue.graph.formats.jgf import parse_jgf, read_jgf
 from fluxqueue.graph.formats.rv1 import read_rv1
-from fluxqueue.graph.matcher import Matcher
+from fluxqueue.graph.match.matcher import Matcher
 
 
 def node(number: int, kind: str, path: str, **more: Any) -> dict[str, Any]:

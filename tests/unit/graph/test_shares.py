@@ -11,9 +11,9 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.formats.jgf import parse_jgf
 from fluxqueue.graph.formats.rv1 import parse_rv1
 from fluxqueue.graph.formats.writers import write
-from fluxqueue.graph.from_nodes import graph_from_nodes
-from fluxqueue.graph.matcher import Matcher, Verb
-from fluxqueue.graph.resource_set import ResourceSet
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.match.matcher import Matcher, Verb
+from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.jobspec import Count, Jobspec, Resource
 
 

@@ -8,7 +8,7 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, MatchPolicy
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec import Jobspec
 from tests.support.asked import Slots, demand

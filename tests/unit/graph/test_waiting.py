@@ -6,7 +6,7 @@ import pytest
 
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, Others
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.waiting import (
     Holder,
     describe_holders,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.graph.ledger.placement import FOREVER
-from fluxqueue.graph.match.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle

@@ -15,8 +15,8 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Emptiness, Follower, Table, emptiness
-from fluxqueue.graph.match.ask import Leaf
-from fluxqueue.graph.store import FULL_SHARE
+from fluxqueue.graph.match.shares.ask import Leaf
+from fluxqueue.graph.model.store import FULL_SHARE
 from fluxqueue.jobspec.demand import NodeDemand
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ NODE_FACTOR = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class MatchPolicy:
+class Policy:
     """One policy.
 
     ``is_high`` prefers high ids; ``is_node_centric`` lets the node's id decide first;
@@ -36,16 +36,16 @@ class MatchPolicy:
 POLICIES = {
     policy.name: policy
     for policy in (
-        MatchPolicy("first", is_node_centric=True, stops_early=True),
-        MatchPolicy("firstnodex", is_node_centric=True, is_node_exclusive=True, stops_early=True),
-        MatchPolicy("high"),
-        MatchPolicy("low", is_high=False),
-        MatchPolicy("lonode", is_high=False, is_node_centric=True),
-        MatchPolicy("hinode", is_node_centric=True),
-        MatchPolicy("lonodex", is_high=False, is_node_centric=True, is_node_exclusive=True),
-        MatchPolicy("hinodex", is_node_centric=True, is_node_exclusive=True),
-        MatchPolicy("pack", is_high=False, is_node_centric=True, occupancy=1),
-        MatchPolicy("spread", is_high=False, is_node_centric=True, occupancy=-1),
+        Policy("first", is_node_centric=True, stops_early=True),
+        Policy("firstnodex", is_node_centric=True, is_node_exclusive=True, stops_early=True),
+        Policy("high"),
+        Policy("low", is_high=False),
+        Policy("lonode", is_high=False, is_node_centric=True),
+        Policy("hinode", is_node_centric=True),
+        Policy("lonodex", is_high=False, is_node_centric=True, is_node_exclusive=True),
+        Policy("hinodex", is_node_centric=True, is_node_exclusive=True),
+        Policy("pack", is_high=False, is_node_centric=True, occupancy=1),
+        Policy("spread", is_high=False, is_node_centric=True, occupancy=-1),
     )
 }
 _OPTIONS = {
@@ -55,7 +55,7 @@ _OPTIONS = {
 }
 
 
-def parse_policy(text: str) -> MatchPolicy:
+def parse_policy(text: str) -> Policy:
     """The policy called ``text``, or made of options: ``policy=low node_centric=true``.
 
     Raises
@@ -84,4 +84,4 @@ def parse_policy(text: str) -> MatchPolicy:
             )
     if high is None:
         raise InvalidSettings("needs policy=high or policy=low", where="match-policy", value=text)
-    return MatchPolicy(text, is_high=high, **values)
+    return Policy(text, is_high=high, **values)

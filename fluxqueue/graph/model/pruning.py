@@ -8,7 +8,7 @@ racks; every leaf type that is not tracked otherwise is tracked at vertices of t
 from __future__ import annotations
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.model.store import ResourceGraph
 
 DEFAULT = "ALL:core,ALL:node"
 ANY = "ALL"

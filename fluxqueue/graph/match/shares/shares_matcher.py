@@ -20,12 +20,12 @@ from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.shares import Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Emptiness, Mask, Matrix, Table
-from fluxqueue.graph.match.ask import Ask, Group, Leaf, Part, SlotKind, compile_ask, groups
-from fluxqueue.graph.match.choose import Choice, Chosen
-from fluxqueue.graph.match.filling import fill
-from fluxqueue.graph.match.later import Steps, Wanted, first_possible
-from fluxqueue.graph.match.offer import Offer, PlaceScores, View
-from fluxqueue.graph.match_policy import MatchPolicy, parse_policy
+from fluxqueue.graph.match.policy import Policy, parse_policy
+from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, Part, SlotKind, compile_ask, groups
+from fluxqueue.graph.match.shares.choose import Choice, Chosen
+from fluxqueue.graph.match.shares.filling import fill
+from fluxqueue.graph.match.shares.later import Steps, Wanted, first_possible
+from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
 from fluxqueue.jobspec.model import Jobspec
 
 NOT_USABLE = "the nodes it needs are down, cordoned or used by others"
@@ -48,7 +48,7 @@ class SharesMatcher(ShareLedger):
     """
 
     def __init__(
-        self, policy: str | MatchPolicy = "lonode", levels: Sequence[Level] = DEFAULT_LEVELS
+        self, policy: str | Policy = "lonode", levels: Sequence[Level] = DEFAULT_LEVELS
     ) -> None:
         super().__init__(levels)
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
@@ -213,7 +213,7 @@ class SharesMatcher(ShareLedger):
         self._asks[id(request)] = request, ask
         return ask
 
-    def policy_of(self, ask: Ask) -> MatchPolicy:
+    def policy_of(self, ask: Ask) -> Policy:
         """The request's own policy, else the matcher's."""
         return ask.policy or self.policy
 

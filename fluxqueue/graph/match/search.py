@@ -7,20 +7,20 @@ verbs that look ahead, one at each later time at which something changes. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fluxqueue.errors import InsufficientResources, InvalidJobspec, MatchError, Unsatisfiable
-from fluxqueue.graph.collect import Collector
-from fluxqueue.graph.match_policy import MatchPolicy
-from fluxqueue.graph.request import Request
-from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.state import Booking
-from fluxqueue.graph.walk import Walk, Window
-
-if TYPE_CHECKING:
-    from fluxqueue.graph.matcher import Matcher
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.match.child_order import ChildOrder
+from fluxqueue.graph.match.collect import Collector
+from fluxqueue.graph.match.policy import Policy
+from fluxqueue.graph.match.request import Request
+from fluxqueue.graph.match.vertices.tables import FastSelector
+from fluxqueue.graph.match.walk import Walk, Window
+from fluxqueue.graph.model.store import ResourceGraph
 
 GRAPH_END = 3_153_600_000
 """Fluxion's default lifetime of a graph: 100 years in seconds."""
@@ -54,11 +54,28 @@ BUSY = "busy now: the resources are not free"
 NEVER = "the graph can never satisfy this request"
 
 
+class Searched(Protocol):
+    """What a search needs of the matcher whose graph it looks through."""
+
+    graph: ResourceGraph
+    state: GraphState
+    order: ChildOrder
+    fast: FastSelector
+    end: int
+    nodes_up: int
+    use_reference: bool
+    answers_as_fluxion: bool
+
+    def constraint_for(self, request: Request) -> Callable[[int], bool] | None:
+        """The nodes that the request's constraint allows."""
+        ...
+
+
 class Search:
     """One call of ``match``: which windows to try, and what a failure means."""
 
     def __init__(
-        self, matcher: Matcher, request: Request, policy: MatchPolicy, now: int, verb: Verb
+        self, matcher: Searched, request: Request, policy: Policy, now: int, verb: Verb
     ) -> None:
         self.matcher, self.request, self.policy = matcher, request, policy
         self.state = matcher.state

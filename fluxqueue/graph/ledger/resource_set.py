@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fluxqueue.graph.state import Booking
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.ledger.state import Booking
+from fluxqueue.graph.model.store import ResourceGraph
 
 
 @dataclass(slots=True)

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fluxqueue.graph.child_order import ChildOrder
-from fluxqueue.graph.match_policy import NODE_FACTOR, MatchPolicy
-from fluxqueue.graph.request import Need, Request
-from fluxqueue.graph.state import GraphState
+from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.match.child_order import ChildOrder
+from fluxqueue.graph.match.policy import NODE_FACTOR, Policy
+from fluxqueue.graph.match.request import Need, Request
 
 Edge = tuple[int, bool]
 """A vertex that a candidate would take, and whether exclusively."""
@@ -124,7 +124,7 @@ class Walk:
         state: GraphState,
         order: ChildOrder,
         request: Request,
-        policy: MatchPolicy,
+        policy: Policy,
         window: Window,
         constraint: Callable[[int], bool] | None = None,
     ) -> None:

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.graph.match.offer import NEVER, View
-from fluxqueue.graph.match_policy import MatchPolicy
+from fluxqueue.graph.match.policy import Policy
+from fluxqueue.graph.match.shares.offer import NEVER, View
 
 Vector: TypeAlias = npt.NDArray[np.int64]
 
@@ -20,7 +20,7 @@ FIRST = 0
 
 
 def fill(
-    view: View, wanted: int, policy: MatchPolicy, *, is_distinct: bool, rows: Vector | None = None
+    view: View, wanted: int, policy: Policy, *, is_distinct: bool, rows: Vector | None = None
 ) -> Vector:
     """The row of each of ``wanted`` units, which are known to be there.
 
@@ -86,7 +86,7 @@ def _first(keys: Vector, counts: Vector, wanted: int, *, is_distinct: bool) -> V
 
 
 def _by_occupancy(
-    keys: Vector, counts: Vector, wanted: int, policy: MatchPolicy, *, is_distinct: bool
+    keys: Vector, counts: Vector, wanted: int, policy: Policy, *, is_distinct: bool
 ) -> Vector:
     """``pack`` and ``spread``; a key says how empty a row is left by one unit."""
     if is_distinct or wanted == 1:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.graph.block_table import BlockTable, Pick
-from fluxqueue.graph.request import Need
-from fluxqueue.graph.state import Booking
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.ledger.state import Booking
+from fluxqueue.graph.match.request import Need
+from fluxqueue.graph.match.vertices.block_table import BlockTable, Pick
+from fluxqueue.graph.model.store import ResourceGraph
 
 Members = npt.NDArray[np.int64]
 

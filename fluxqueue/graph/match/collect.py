@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fluxqueue.graph.state import Booking
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.ledger.state import Booking
+from fluxqueue.graph.model.store import ResourceGraph
 
 
 class Collector:

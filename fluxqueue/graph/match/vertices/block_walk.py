@@ -1,30 +1,24 @@
 """What a block offers to a request: evaluated by the reference walk, remembered by shape.
 
-Called by ``graph.block_table``. An ``Offer`` is independent of *which* block it is: vertices are
+Called by ``block_table``. A ``BlockOffer`` is independent of *which* block it is: vertices are
 bits from the block's root, and scores are a base plus a multiple of the node's own factor. Pure.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fluxqueue.graph.child_order import ChildOrder
-from fluxqueue.graph.match_policy import MatchPolicy
-from fluxqueue.graph.request import Need, Request
-from fluxqueue.graph.state import GraphState, Masks
-from fluxqueue.graph.store import BlockClass, ResourceGraph
-from fluxqueue.graph.walk import Candidate, Candidates, Found, Share, Walk, Window
-
-if TYPE_CHECKING:
-    from fluxqueue.graph.block_table import BlockTable
-    from fluxqueue.graph.levels import LevelMap
+from fluxqueue.graph.ledger.state import GraphState, Masks
+from fluxqueue.graph.match.child_order import ChildOrder
+from fluxqueue.graph.match.policy import Policy
+from fluxqueue.graph.match.request import Need, Request
+from fluxqueue.graph.match.walk import Candidate, Candidates, Found, Share, Walk, Window
+from fluxqueue.graph.model.store import BlockClass, ResourceGraph
 
 MAX_OFFERS = 2048
 FACTOR_SHIFT = 44
 """A node's factor stands as 2^44 while a block is evaluated, so that it can be told from ids."""
 
 
-class Offer:
+class BlockOffer:
     """Candidates of one block, best first: units, score base, factor multiple, booked, touched,
     shares of pools. ``asked`` is what the best one needs, apart from taking a node whole."""
 
@@ -41,7 +35,7 @@ class Offer:
         self.shares: list[tuple[Share, ...]] = []
 
 
-class Plan:
+class BlockPlan:
     """A request under a policy on one graph, with everything remembered about it.
 
     ``levels`` are the levels above the nodes that it names; the tables answer for what is below.
@@ -51,14 +45,13 @@ class Plan:
         self,
         graph: ResourceGraph,
         request: Request,
-        policy: MatchPolicy,
+        policy: Policy,
         levels: tuple[Need, ...] = (),
     ) -> None:
         self.graph, self.request, self.policy = graph, request, policy
         self.levels = levels
         self.needs = levels[-1].children if levels else request.needs
         self.top: Need = self.needs[0]
-        self.level_map: LevelMap | None = None
         self.exclusive_kinds = set(request.exclusive_kinds)
         if policy.is_node_exclusive:
             self.exclusive_kinds.add(graph.type_number["node"])
@@ -68,8 +61,7 @@ class Plan:
         self._pools = frozenset(asked - request.exclusive_kinds)
         self.has_pools = bool(self._pools)
         self._pool_mask: dict[int, tuple[int, ...]] = {}
-        self.offers: dict[object, Offer | None] = {}
-        self.tables: dict[tuple[bool, bool], BlockTable] = {}
+        self.offers: dict[object, BlockOffer | None] = {}
 
     def offer(
         self,
@@ -79,7 +71,7 @@ class Plan:
         window: Window,
         masks: Masks,
         down: int,
-    ) -> Offer | None:
+    ) -> BlockOffer | None:
         """What block ``number`` offers while ``masks`` are taken; None if nothing.
 
         Status and constraint of the block's root are the caller's business.
@@ -124,7 +116,7 @@ class Plan:
             for v in (block.base + i for i in self._pools_of(block.shape))
         )
 
-    def _evaluate(self, walk: BlockWalk, number: int, shape: BlockClass) -> Offer | None:
+    def _evaluate(self, walk: BlockWalk, number: int, shape: BlockClass) -> BlockOffer | None:
         found: Found = {}
         result = walk.visit_block(number, self.needs, not self.levels, found)
         if result is None:
@@ -140,7 +132,7 @@ class Plan:
             candidates = found.get(self.top.kind)
         if candidates is None or not candidates.total:
             return None
-        offer = Offer()
+        offer = BlockOffer()
         offer.units = candidates.total
         candidates.members.sort(key=lambda c: c.score, reverse=self.policy.is_high)
         if self.policy.occupancy:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fluxqueue.errors import InvalidGraph, InvalidInput
-from fluxqueue.graph.collect import Collector
 from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
 from fluxqueue.graph.formats.rv1 import RankEntry, Rv1
-from fluxqueue.graph.state import Booking, GraphState
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.match.collect import Collector
+from fluxqueue.graph.model.store import ResourceGraph
 
 
 def find_vertex(graph: ResourceGraph, found: JgfVertex) -> int:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.ledger.timeline import sort_keys
-from fluxqueue.graph.match.offer import Offer
+from fluxqueue.graph.match.shares.offer import Offer
 
 Vector: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -15,7 +15,8 @@ import networkx as nx
 import numpy as np
 
 from fluxqueue.errors import InvalidGraph
-from fluxqueue.graph.store import Columns, ResourceGraph, compile_blocks
+from fluxqueue.graph.model.check import check_tree
+from fluxqueue.graph.model.store import Columns, ResourceGraph, compile_blocks
 
 MAX_SIZE = (1 << 62) - 1
 MAX_DEPTH = 100
@@ -240,6 +241,7 @@ class GraphBuilder:
         return bool((parents[1:] < np.arange(1, len(parents))).all())
 
     def _preorder(self, root: int) -> list[int]:
+        check_tree(root, self.children, self.label)
         order: list[int] = []
         children = self.children
         stack = [root]
@@ -253,9 +255,6 @@ class GraphBuilder:
                 order += below
             else:
                 stack.extend(reversed(below))
-        if len(order) != len(self.kinds):
-            left = set(range(len(self.kinds))) - set(order)
-            raise InvalidGraph("has a cycle", where="graph", value=self.label(min(left)))
         return order
 
     def _fill(self, order: list[int], *, is_preordered: bool) -> None:
@@ -382,6 +381,26 @@ class _SiblingCheck:
             return False
         self._good.add(key)
         return True
+
+
+def vertex_of(graph: ResourceGraph, v: int) -> Vertex:
+    """The vertex as a reader would have found it."""
+    return Vertex(
+        type=graph.type_name(v),
+        id=graph.id[v],
+        uniq_id=graph.uniq_id[v],
+        basename=graph.basename(v),
+        name=graph.names.get(v),
+        rank=graph.rank[v],
+        size=graph.size[v],
+        unit=graph.units.get(v, ""),
+        is_up=v not in graph.down,
+        path=graph.paths.get(v),
+        properties=dict(graph.properties.get(v, {})),
+        other_paths=graph.other_paths.get(v, {}),
+        is_consumable=graph.type_of[v] in graph.consumable,
+        foreign=graph.foreign.get(v, 0),
+    )
 
 
 def to_networkx(graph: ResourceGraph) -> nx.DiGraph[int]:

@@ -1,7 +1,7 @@
 """Growing and shrinking a graph: attach a JGF subgraph, take subtrees out.
 
 A changed graph is compiled anew and the bookings are carried over, vertex by vertex; single nodes
-go the short way of ``graph.growth``. Called by ``Matcher``; nothing is changed until the new graph
+go the short way of ``match.growth``. Called by ``Matcher``; nothing is changed until the new graph
 has passed every check.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fluxqueue.errors import InvalidGraph
-from fluxqueue.graph.builder import GraphBuilder, Vertex
 from fluxqueue.graph.formats.jgf import JgfDocument
-from fluxqueue.graph.given import hold, hold_shares
-from fluxqueue.graph.state import Booking
-from fluxqueue.graph.store import ResourceGraph, iterate_bits
+from fluxqueue.graph.ledger.state import Booking
+from fluxqueue.graph.match.given import hold, hold_shares
+from fluxqueue.graph.model.builder import GraphBuilder, vertex_of
+from fluxqueue.graph.model.store import ResourceGraph, iterate_bits
 
 
 class GraphEdit:
@@ -90,26 +90,6 @@ class GraphEdit:
         }
         hold_shares(new, carried, shares)
         return carried
-
-
-def vertex_of(graph: ResourceGraph, v: int) -> Vertex:
-    """The vertex as a reader would have found it."""
-    return Vertex(
-        type=graph.type_name(v),
-        id=graph.id[v],
-        uniq_id=graph.uniq_id[v],
-        basename=graph.basename(v),
-        name=graph.names.get(v),
-        rank=graph.rank[v],
-        size=graph.size[v],
-        unit=graph.units.get(v, ""),
-        is_up=v not in graph.down,
-        path=graph.paths.get(v),
-        properties=dict(graph.properties.get(v, {})),
-        other_paths=graph.other_paths.get(v, {}),
-        is_consumable=graph.type_of[v] in graph.consumable,
-        foreign=graph.foreign.get(v, 0),
-    )
 
 
 def subtrees(graph: ResourceGraph, roots: Iterable[int]) -> frozenset[int]:

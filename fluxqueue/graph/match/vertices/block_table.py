@@ -13,12 +13,12 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.graph.block_walk import Offer, Plan
-from fluxqueue.graph.child_order import ChildOrder
-from fluxqueue.graph.match_policy import NODE_FACTOR
-from fluxqueue.graph.state import Booking, GraphState, Masks
-from fluxqueue.graph.store import Block
-from fluxqueue.graph.walk import Window
+from fluxqueue.graph.ledger.state import Booking, GraphState, Masks
+from fluxqueue.graph.match.child_order import ChildOrder
+from fluxqueue.graph.match.policy import NODE_FACTOR
+from fluxqueue.graph.match.vertices.block_walk import BlockOffer, BlockPlan
+from fluxqueue.graph.match.walk import Window
+from fluxqueue.graph.model.store import Block
 
 NOTHING: Masks = (0, 0, 0)
 NO_KEY = np.iinfo(np.int64).max
@@ -42,21 +42,21 @@ class BlockTable:
         self,
         state: GraphState,
         order: ChildOrder,
-        plan: Plan,
+        plan: BlockPlan,
         window: Window,
         constraint: Callable[[int], bool] | None,
     ) -> None:
         self.state, self.graph, self.order, self.plan = state, state.graph, order, plan
         self.window = window
         self.keys: Keys = np.zeros(0, dtype=np.int64)
-        self.offers: list[Offer | None] = []
+        self.offers: list[BlockOffer | None] = []
         self.total = 0
         self.units_below: dict[int, int] = {}
         self.is_allowed: list[bool] = []
         self.factors: list[int] = []
         self.position = len(state.log)
         self._constraint = constraint
-        self._untouched: dict[int, Offer | None] = {}
+        self._untouched: dict[int, BlockOffer | None] = {}
         self._extend()
 
     def _extend(self) -> None:
@@ -125,7 +125,7 @@ class BlockTable:
         for number in numbers:
             block = blocks[number]
             shape = block.shape
-            offer: Offer | None = None
+            offer: BlockOffer | None = None
             if not is_allowed[number] or number in graph.gone:
                 pass
             elif (
@@ -153,7 +153,7 @@ class BlockTable:
                 changes[above] = changes.get(above, 0) + change
         self._count(changes)
 
-    def _untouched_offer(self, number: int, shape: int) -> Offer | None:
+    def _untouched_offer(self, number: int, shape: int) -> BlockOffer | None:
         """What every block of a shape offers while nothing is booked in it."""
         try:
             return self._untouched[shape]
@@ -188,13 +188,13 @@ class BlockTable:
                 above = graph.parent[above]
         return True
 
-    def _score(self, number: int, offer: Offer, index: int) -> int:
+    def _score(self, number: int, offer: BlockOffer, index: int) -> int:
         score = offer.bases[index] + offer.multiples[index] * self.factors[number]
         if self.plan.is_for_nodes:
             score += self.graph.id[self.graph.blocks[number].base]
         return score
 
-    def _key(self, number: int, offer: Offer, index: int) -> int:
+    def _key(self, number: int, offer: BlockOffer, index: int) -> int:
         policy = self.plan.policy
         if policy.occupancy:
             # Of equally full nodes the one with the lower id, whatever rack it is in.
@@ -204,7 +204,7 @@ class BlockTable:
         score = self._score(number, offer, index)
         return -score if policy.is_high else score
 
-    def _free_after(self, number: int, offer: Offer) -> int:
+    def _free_after(self, number: int, offer: BlockOffer) -> int:
         """How empty the block would be after its best candidate: best fit, whatever its size."""
         start, end = self.window.start, self.window.end
         booked = self.state.block_masks(number, start, end)[0]

@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from fluxqueue.graph.block_table import BlockTable
-from fluxqueue.graph.block_walk import Plan
-from fluxqueue.graph.child_order import ChildOrder
-from fluxqueue.graph.levels import LevelChoice, LevelMap, levels_of
-from fluxqueue.graph.match_policy import NODE_FACTOR, MatchPolicy
-from fluxqueue.graph.request import Need, Request
-from fluxqueue.graph.state import Booking, GraphState
-from fluxqueue.graph.store import MAX_SCORE
-from fluxqueue.graph.walk import Window
+from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.match.child_order import ChildOrder
+from fluxqueue.graph.match.policy import NODE_FACTOR, Policy
+from fluxqueue.graph.match.request import Need, Request
+from fluxqueue.graph.match.vertices.block_levels import LevelChoice, LevelMap, levels_of
+from fluxqueue.graph.match.vertices.block_table import BlockTable
+from fluxqueue.graph.match.vertices.block_walk import BlockPlan
+from fluxqueue.graph.match.walk import Window
+from fluxqueue.graph.model.store import MAX_SCORE
 
 MAX_PLANS = 32
 MAX_LOG = 100_000
@@ -32,12 +32,23 @@ MAX_LOG = 100_000
 Constraint = Callable[[int], bool] | None
 
 
+class Prepared:
+    """A request under a policy: its plan, the tables made for it, and where its levels are."""
+
+    __slots__ = ("level_map", "plan", "tables")
+
+    def __init__(self, plan: BlockPlan) -> None:
+        self.plan = plan
+        self.tables: dict[tuple[bool, bool], BlockTable] = {}
+        self.level_map: LevelMap | None = None
+
+
 class FastSelector:
     """Answers matches for one graph; remembers tables for the last requests and policies."""
 
     def __init__(self, state: GraphState, order: ChildOrder) -> None:
         self.state, self.order, self.graph = state, order, state.graph
-        self._plans: OrderedDict[object, Plan | None] = OrderedDict()
+        self._plans: OrderedDict[object, Prepared | None] = OrderedDict()
         self.max_log = MAX_LOG
         self._stamp = 0
         graph = self.graph
@@ -55,28 +66,29 @@ class FastSelector:
         }
 
     def select(
-        self, request: Request, policy: MatchPolicy, window: Window, constraint: Constraint
+        self, request: Request, policy: Policy, window: Window, constraint: Constraint
     ) -> tuple[bool, Booking | None]:
         """Whether the request is one for tables, and if so the booking, None if it cannot be."""
         if len(self.state.log) > self.max_log:
             self._shorten_log()
-        plan = self._plan_for(request, policy)
-        if plan is None:
+        known = self._plan_for(request, policy)
+        if known is None:
             return False, None
-        table = plan.tables.get((window.is_now, window.ignores_status))
+        table = known.tables.get((window.is_now, window.ignores_status))
         if table is None:
-            table = BlockTable(self.state, self.order, plan, window, constraint)
-            plan.tables[window.is_now, window.ignores_status] = table
+            table = BlockTable(self.state, self.order, known.plan, window, constraint)
+            known.tables[window.is_now, window.ignores_status] = table
         else:
             table.follow(window)
-        return True, self._choose(plan, table)
+        return True, self._choose(known, table)
 
-    def _choose(self, plan: Plan, table: BlockTable) -> Booking | None:
-        if not plan.levels:
+    def _choose(self, prepared: Prepared, table: BlockTable) -> Booking | None:
+        levels = prepared.plan.levels
+        if not levels:
             return table.choose()
-        known = plan.level_map
+        known = prepared.level_map
         if known is None or known.version != self.graph.version:
-            known = plan.level_map = LevelMap(self.graph, plan.levels)
+            known = prepared.level_map = LevelMap(self.graph, levels)
         return LevelChoice(table, known).choose()
 
     def forget_constraints(self) -> None:
@@ -84,19 +96,19 @@ class FastSelector:
         self._plans.clear()
         self._stamp += 1
 
-    def _plan_for(self, request: Request, policy: MatchPolicy) -> Plan | None:
+    def _plan_for(self, request: Request, policy: Policy) -> Prepared | None:
         if not self._is_regular:
             return None
         # A compiled request belongs to one graph, and so to one selector.
         stamp, known = request.plans.get(policy.name, (-1, None))
         if stamp == self._stamp:
-            assert known is None or isinstance(known, Plan)
+            assert known is None or isinstance(known, Prepared)
             return known
         plan = self._find_plan(request, policy)
         request.plans[policy.name] = self._stamp, plan
         return plan
 
-    def _find_plan(self, request: Request, policy: MatchPolicy) -> Plan | None:
+    def _find_plan(self, request: Request, policy: Policy) -> Prepared | None:
         key = (request.key, policy)
         try:
             plan = self._plans[key]
@@ -111,7 +123,7 @@ class FastSelector:
             self._stamp += 1
         return plan
 
-    def _make_plan(self, request: Request, policy: MatchPolicy) -> Plan | None:
+    def _make_plan(self, request: Request, policy: Policy) -> Prepared | None:
         if len(request.needs) != 1:
             return None
         levels: tuple[Need, ...] = ()
@@ -123,7 +135,7 @@ class FastSelector:
         top = levels[-1].children[0] if levels else request.needs[0]
         if top.is_slot and self._slot_could_match_above(top):
             return None
-        return Plan(self.graph, request, policy, levels)
+        return Prepared(BlockPlan(self.graph, request, policy, levels))
 
     def _slot_could_match_above(self, slot: Need) -> bool:
         parts = {part.kind for part in slot.children}

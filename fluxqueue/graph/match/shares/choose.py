@@ -21,10 +21,10 @@ import numpy.typing as npt
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Table
-from fluxqueue.graph.match.ask import Group, Leaf, Part
-from fluxqueue.graph.match.filling import fill
-from fluxqueue.graph.match.offer import Offer, PlaceScores, View
-from fluxqueue.graph.match_policy import MatchPolicy
+from fluxqueue.graph.match.policy import Policy
+from fluxqueue.graph.match.shares.ask import Group, Leaf, Part
+from fluxqueue.graph.match.shares.filling import fill
+from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
 
 Vector: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -48,7 +48,7 @@ class Choice:
         table: Table,
         scores: PlaceScores,
         offers: Callable[[Leaf], Offer],
-        policy: MatchPolicy,
+        policy: Policy,
         patch: Patch | None,
     ) -> None:
         self.ledger, self.table, self.scores = ledger, table, scores

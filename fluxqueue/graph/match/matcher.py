@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.graph.builder import MAX_SIZE
-from fluxqueue.graph.child_order import ChildOrder
-from fluxqueue.graph.edit import GraphEdit, subtrees
-from fluxqueue.graph.fast import FastSelector
-from fluxqueue.graph.filters import DEFAULT, PruningFilters
-from fluxqueue.graph.find import Finder
 from fluxqueue.graph.formats.jgf import JgfDocument
 from fluxqueue.graph.formats.rv1 import Rv1
-from fluxqueue.graph.given import GivenJgf, GivenRv1, check_free, find_vertex, without
-from fluxqueue.graph.growth import Joining, can_leave, find_joining, resized, take_in
-from fluxqueue.graph.match_policy import parse_policy
-from fluxqueue.graph.request import Request
-from fluxqueue.graph.resource_set import ResourceSet
-from fluxqueue.graph.search import GRAPH_END, PLAN_END, Search, Verb
-from fluxqueue.graph.state import Booking, GraphState
-from fluxqueue.graph.store import Block, ResourceGraph, iterate_bits
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.match.child_order import ChildOrder
+from fluxqueue.graph.match.edit import GraphEdit, subtrees
+from fluxqueue.graph.match.find import Finder
+from fluxqueue.graph.match.given import GivenJgf, GivenRv1, check_free, find_vertex, without
+from fluxqueue.graph.match.growth import Joining, can_leave, find_joining, resized, take_in
+from fluxqueue.graph.match.policy import parse_policy
+from fluxqueue.graph.match.request import Request
+from fluxqueue.graph.match.search import GRAPH_END, PLAN_END, Search, Verb
+from fluxqueue.graph.match.vertices.tables import FastSelector
+from fluxqueue.graph.model.builder import MAX_SIZE
+from fluxqueue.graph.model.pruning import DEFAULT, PruningFilters
+from fluxqueue.graph.model.store import Block, ResourceGraph, iterate_bits
 from fluxqueue.jobspec.model import Jobspec
 
 __all__ = ["GRAPH_END", "PLAN_END", "Matcher", "Verb"]

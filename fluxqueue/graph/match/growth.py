@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fluxqueue.graph.builder import MAX_DEPTH, GraphBuilder
-from fluxqueue.graph.edit import vertex_of
 from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
-from fluxqueue.graph.match_policy import NODE_FACTOR
-from fluxqueue.graph.store import MAX_SCORE, Block, BlockClass, ResourceGraph
+from fluxqueue.graph.match.policy import NODE_FACTOR
+from fluxqueue.graph.model.builder import MAX_DEPTH, GraphBuilder, vertex_of
+from fluxqueue.graph.model.store import MAX_SCORE, Block, BlockClass, ResourceGraph
 
 
 @dataclass(slots=True)

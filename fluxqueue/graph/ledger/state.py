@@ -13,9 +13,9 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fluxqueue.graph.filters import PruningFilters
-from fluxqueue.graph.planner import MultiPlanner
-from fluxqueue.graph.store import FULL_SHARE, BlockClass, ResourceGraph, iterate_bits
+from fluxqueue.graph.ledger.planner import MultiPlanner
+from fluxqueue.graph.model.pruning import PruningFilters
+from fluxqueue.graph.model.store import FULL_SHARE, BlockClass, ResourceGraph, iterate_bits
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class GraphState:
         self, number: int, booked: int, start: int, end: int, taken: Sequence[tuple[int, int]] = ()
     ) -> int:
         """How empty a block is: for each type below its root the free share of its units, in
-        parts of ``FULL_SHARE``, summed up (``pack`` and ``spread``; ``pools`` does the same).
+        parts of ``FULL_SHARE``, summed up (``pack`` and ``spread``; ``ledger.table`` does the same).
         ``taken`` are shares (vertex of the block, units) to count as taken too."""
         graph = self.graph
         block = graph.blocks[number]
@@ -173,7 +173,7 @@ class GraphState:
                     v = block.base + i
                     free -= self.units_used(v, start, end) + graph.foreign.get(v, 0)
                 free -= sum(units for i, units in taken if shape.types[i] == kind)
-            # Floats as in the arrays of ``pools``: both cut at the same place.
+            # Floats as in the arrays of ``ledger.table``: both cut at the same place.
             found += int(max(free, 0) / total * FULL_SHARE)
         return found
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from fluxqueue.graph.match_policy import MatchPolicy, parse_policy
+from fluxqueue.graph.match.policy import Policy, parse_policy
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import Count, Jobspec, Resource
 from fluxqueue.jobspec.shape import relaxations
@@ -93,7 +93,7 @@ class Ask:
 
     parts: tuple[Part, ...]
     duration_s: int | None
-    policy: MatchPolicy | None
+    policy: Policy | None
     is_exclusive: bool
     preferred: tuple[tuple[Part, ...], ...] = ()
     grown: tuple[Part, ...] = ()

@@ -1,7 +1,7 @@
 """A Flux graph from Kubernetes nodes: cluster -> topology levels -> node -> cores, gpus, memory.
 
 Called for ``resource-query --from-cluster`` and ``fluxqueue graph``: what-if questions in Flux's
-words, over whole vertices, or over shares of pools as the scheduling cycle (``graph.pools``).
+words, over whole vertices, or over shares of pools as the scheduling cycle (``match.shares``).
 Columns are filled a node at a time, not a vertex at a time: 10,000 nodes of 64 cores take a
 fraction of a second.
 """
@@ -13,10 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, UNKNOWN, Levels, levels_in_use, path_of
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.builder import GraphBuilder, Vertex, collection_paused
-from fluxqueue.graph.edit import vertex_of
-from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
-from fluxqueue.graph.store import ResourceGraph
+from fluxqueue.graph.model.builder import GraphBuilder, Vertex, collection_paused
+from fluxqueue.graph.model.store import ResourceGraph
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 UNITS = {"cpu": "m", "memory": "B", "ephemeral-storage": "B"}
@@ -46,7 +44,7 @@ def graph_from_nodes(
     takes_shares
         Instead of cores, gpus and granules every node gets one consumable pool per resource, by
         its Kubernetes name and in base units (``cpu`` in millicores, ``memory`` in bytes), and
-        jobs take shares of them: the data model of the scheduling cycle (``graph.pools``).
+        jobs take shares of them: the data model of the scheduling cycle.
     foreign
         With ``takes_shares``: by node, what others than our jobs use of it, in base units.
     present
@@ -70,43 +68,6 @@ def graph_from_nodes(
                 _add_units(builder, node, fact, rank, memory_granule_bytes)
 
         return _build(facts, levels, cluster, fill)
-
-
-def node_document(
-    graph: ResourceGraph,
-    fact: NodeFact,
-    *,
-    levels: Levels = DEFAULT_LEVELS,
-    memory_granule_bytes: int = 0,
-    takes_shares: bool = False,
-) -> JgfDocument:
-    """One more node for ``Matcher.attach``, with the levels above it, as ``graph_from_nodes`` would
-    have made it; its rank follows the highest there is."""
-    rank = max(graph.rank) + 1
-    small = graph_from_nodes(
-        [fact],
-        levels=levels,
-        cluster=graph.basename(0),
-        memory_granule_bytes=memory_granule_bytes,
-        takes_shares=takes_shares,
-        present={graph.type_name(v) for v in graph.tops},
-    )
-    first = max(graph.uniq_id) + 1
-    found = JgfDocument()
-    for v in range(len(small)):
-        vertex = vertex_of(small, v)
-        vertex.path, vertex.uniq_id = small.path(v), first + v
-        if small.block_of[v] >= 0:
-            vertex.rank = rank
-            if small.type_name(v) == "node":
-                vertex.id = rank
-        elif v and not graph.find_path(vertex.path):
-            kind = small.type_of[v]
-            vertex.id = sum(graph.type_of[top] == kind for top in graph.tops)
-        found.vertices.append(JgfVertex(str(first + v), vertex))
-        if v:
-            found.edges.append((str(first + small.parent[v]), str(first + v)))
-    return found
 
 
 def _build(

@@ -1,0 +1,1 @@
+"""Shares of nodes: a table of nodes x resources, counted once and corrected by row."""

@@ -1,0 +1,1 @@
+"""Whole vertices: a row per node for each request, kept with its bookings."""

@@ -1,0 +1,1 @@
+"""What a graph is: vertices, levels, shapes; how one is built and checked."""
