@@ -18,6 +18,7 @@ import orjson
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.holders import AUTHOR, BY_DEPENDENCY, BY_QUEUE, SUSPENDED
 from fluxqueue.db.life.observations import WorkloadSeen, save_workloads, tell_matcher
+from fluxqueue.db.tables import LIVING
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
@@ -530,9 +531,9 @@ async def read_present(tx: Transaction) -> Present:
         fact = (row["phase"], row["is_gated"], row["is_terminating"], row["node"])
         pods.setdefault(row["workload_uid"], {})[row["uid"]] = fact
     rows = await tx.fetch(
-        "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"
+        "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"  # noqa: S608 constant
         " is_suspended, CAST(ended_indexes AS text) AS ended_indexes FROM fluxjobs"
-        " WHERE NOT is_gone OR ended_at IS NULL"
+        f" WHERE NOT is_gone OR {LIVING}"
     )
     holders = await tx.fetch("SELECT pod_uid FROM allocation_slots WHERE pod_uid IS NOT NULL")
     return Present(
