@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -41,15 +42,14 @@ class Benchmark:
             else []
         )
 
-    async def run(self) -> Measured:
-        """Everything that was asked for."""
+    async def run(self) -> None:
+        """Everything that was asked for, into ``measured``."""
         await self._alone(gangs=True)
         await self._ground.add_rights(self._folder)
         async with self._system() as stack:
             await self._with(stack)
         await self._ground.remove_rights()
         await self._alone(gangs=False)
-        return self.measured
 
     @asynccontextmanager
     async def _system(self) -> AsyncIterator[Stack]:
@@ -193,16 +193,24 @@ def _parse() -> argparse.Namespace:
 
 
 async def _run(arguments: argparse.Namespace, folder: Path) -> bool:
+    running = asyncio.current_task()
+    assert running is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     ground: AbstractAsyncContextManager[Ground]
     if arguments.assets is not None:
         ground = real_ground(folder, arguments.assets, arguments.nodes)
     else:
         ground = embedded_ground(folder, arguments.nodes)
-    async with ground as running:
-        measured = await Benchmark(running, folder, arguments).run()
     where = "a real control plane" if arguments.assets is not None else "the embedded cluster"
     print(f"on {where}, {arguments.nodes} simulated nodes, {arguments.workers} worker(s)\n")
-    return _print(measured)
+    async with ground as cluster:
+        benchmark = Benchmark(cluster, folder, arguments)
+        try:
+            await benchmark.run()
+        finally:  # what was measured until then is told, also when it is interrupted
+            is_reached = _print(benchmark.measured)
+    return is_reached
 
 
 def main() -> None:
@@ -211,8 +219,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fluxqueue-throughput-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # where Postgres runs as nobody it must reach its data
-        if not asyncio.run(_run(arguments, folder)):
-            raise SystemExit(1)
+        try:
+            is_reached = asyncio.run(_run(arguments, folder))
+        except asyncio.CancelledError:
+            raise SystemExit("interrupted") from None
+    if not is_reached:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
