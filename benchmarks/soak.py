@@ -60,7 +60,8 @@ class Slack:
 
 
 MEMORY, SIZE = Slack(0.10, 8.0), Slack(0.15, 4.0)
-DEAD, LATENCY, RATE = Slack(0.5, 2000.0), Slack(0.25, 0.5), Slack(0.25, 0.0)
+ROWS, LATENCY = Slack(0.5, 2000.0), Slack(0.25, 0.5)
+"""As many Jobs as ever are in flight, so a latency that levels off is a rate that does."""
 
 
 @dataclass(slots=True)
@@ -143,8 +144,8 @@ class Soak:
         with psycopg.connect(self._stack.postgres.socket_url, autocommit=True) as connection:
             for name, mib, dead, live in connection.execute(_TABLES).fetchall():
                 self._add(f"size of {name}", at_s, float(mib), SIZE, "MiB")
-                self._add(f"dead rows of {name}", at_s, float(dead), DEAD, "")
-                self._add(f"rows of {name}", at_s, float(live), DEAD, "")
+                self._add(f"dead rows of {name}", at_s, float(dead), ROWS, "")
+                self._add(f"rows of {name}", at_s, float(live), ROWS, "")
 
     def _take_latencies(self, at_s: float, every_s: float) -> None:
         latest = [took for ended, took in self.latencies if at_s - every_s < ended <= at_s]
@@ -152,9 +153,6 @@ class Soak:
             self._add("latency p50", at_s, statistics.median(latest), LATENCY, "s")
             p95 = statistics.quantiles(latest, n=20)[-1]
             self._add("latency p95", at_s, p95, LATENCY, "s")
-        # A rate levels off if the time that each Job takes of it does not grow.
-        if latest:
-            self._add("seconds per Job", at_s, every_s / len(latest), RATE, "s")
 
     def _add(self, name: str, at_s: float, value: float, slack: Slack, unit: str) -> None:
         self.series.setdefault(name, Series(slack, unit)).points.append((at_s, value))
@@ -204,7 +202,8 @@ async def _broken(ground: Ground, stack: Stack) -> list[str]:
     settings = Settings(database_url=stack.database_url)
     async with Database(settings, role="soak") as database:
         findings = await check(database, ground.client, SystemClock(), patience_s=CHECK_PATIENCE_S)
-    return describe([one for one in findings if one.severity is Severity.BROKEN])
+    broken = [one for one in findings if one.severity is Severity.BROKEN]
+    return describe(broken) if broken else []
 
 
 # --- the command ---------------------------------------------------------------------------------
