@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-cluster test-fast test-long test-real chaos lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency clean sim
+.PHONY: help demo up test test-cluster test-fast test-long test-real chaos lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -129,6 +129,18 @@ bench-queue: $(STAMP) ## Decisions per second, deep queues, submission
 
 bench-latency: $(STAMP) ## Submission to released pods on an idle embedded cluster
 	$(BIN)/python -m benchmarks.latency
+
+# ARGS may shorten it: --jobs, --gangs, --gang, --repeat, --only (python -m benchmarks.throughput -h).
+bench-throughput: $(STAMP) ## What a Job costs, as ratios to Kubernetes alone: KUBEBUILDER_ASSETS=folder
+	$(BIN)/python -m benchmarks.throughput $(if $(KUBEBUILDER_ASSETS),--assets "$(KUBEBUILDER_ASSETS)") $(ARGS)
+
+ENDED ?= 5000000
+bench-retained: $(STAMP) ## What ended FluxJobs cost while they are kept: ENDED= (12 GB of disk as it is)
+	$(BIN)/python -m benchmarks.retained --ended $(ENDED)
+
+soak: $(STAMP) ## 20 min at the highest rate: does all level off? MINUTES= KUBEBUILDER_ASSETS=folder
+	$(BIN)/python -m benchmarks.soak $(if $(KUBEBUILDER_ASSETS),--assets "$(KUBEBUILDER_ASSETS)") \
+	    $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 clean: ## Remove what was built, installed and run here
 	rm -rf $(VENV) .fluxqueue localcluster/.*_cache localcluster/.hypothesis .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

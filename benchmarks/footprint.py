@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import cpu_s, memory_mib
 from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 from fluxqueue.db.database import Database
@@ -28,7 +29,6 @@ NAMESPACE = "default"
 AT_ONCE = 16
 POLL_S = 1.0
 REST_S = 20.0
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def job(name: str, pods: int) -> dict[str, Any]:
@@ -76,22 +76,6 @@ async def until(database: Database, sql: str, wanted: int, timeout_s: float) -> 
         if time.monotonic() > deadline_s:
             raise SystemExit(f"after {timeout_s:g} s {found} of {wanted}: {sql}")
         await asyncio.sleep(POLL_S)
-
-
-def memory_mib(pid: int) -> tuple[float, float]:
-    """Resident memory now and at most."""
-    found = {}
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        key, _, rest = line.partition(":")
-        if key in {"VmRSS", "VmHWM"}:
-            found[key] = int(rest.split()[0]) / 1024
-    return found["VmRSS"], found["VmHWM"]
-
-
-def cpu_s(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / TICKS_PER_S
 
 
 async def measure(nodes: int, waiting: int, timeout_s: float) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import statistics
 import tempfile
 import time
@@ -19,6 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import cpu_s
 from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 from fluxqueue.kube.client import KubeClient
@@ -150,16 +150,8 @@ async def _running(folder: Path, kubeconfig: Path | None) -> AsyncIterator[Stack
 
 
 def _cpu_s(stack: Stack) -> dict[str, float]:
-    """Processor seconds that each part has used so far (Linux; empty elsewhere)."""
-    tick = os.sysconf("SC_CLK_TCK")
-    used: dict[str, float] = {}
-    for name, part in stack.parts.items():
-        stat = Path(f"/proc/{part.pid}/stat")
-        if stat.is_file():
-            # Fields after the command in parentheses; utime and stime are the 14th and 15th of all.
-            fields = stat.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-            used[name] = (int(fields[11]) + int(fields[12])) / tick
-    return used
+    """Processor seconds that each part has used so far."""
+    return {name: cpu_s(part.pid) for name, part in stack.parts.items() if part.pid is not None}
 
 
 async def _run(arguments: argparse.Namespace, folder: Path) -> bool:

@@ -17,10 +17,11 @@ import resource
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from benchmarks.line import Line
 from fluxqueue.clock import SystemClock
 from fluxqueue.db import leadership, migrate
 from fluxqueue.db.database import Database
@@ -48,26 +49,6 @@ LEGEND = f"""\
 submission: all jobs over all their time, in batches of {BATCH}, on a database that {BATCH} others
 warmed up (they came and went before anything was measured); the cold batch and the slowest of the
 warm ones have lines of their own"""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of the table: what was measured, its goal, and whether more is better."""
-
-    what: str
-    value: float
-    unit: str
-    goal: float | None = None
-    is_more_better: bool = True
-
-    def render(self) -> str:
-        """As text."""
-        if self.goal is None:
-            return f"{self.what:<58} {self.value:>10.1f} {self.unit}"
-        good = self.value >= self.goal if self.is_more_better else self.value <= self.goal
-        sign = ">=" if self.is_more_better else "<="
-        verdict = "ok" if good else "MISSED"
-        return f"{self.what:<58} {self.value:>10.1f} {self.unit:<12} {sign} {self.goal:g} {verdict}"
 
 
 def request(cpu_m: int, *, count: int = 1, duration_s: int | None = 3600) -> Jobspec:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from fluxqueue.db.database import Database
 
 ANALYZE_FROM = 1000
@@ -11,6 +13,55 @@ ANALYZE_FROM = 1000
 ACCOUNTING_RETENTION_S = 400 * 86400
 """Runs are kept for longer than a year, so that years can be compared."""
 
+FAILED_TASKS_S = 86400
+"""A task that has failed for good is kept this long, so that somebody sees it."""
+
+STEP_FIRST, STEP_MAX = 100, 5000
+"""Rows deleted in one transaction: at first, and where that is quick."""
+
+STEP_S = 0.5
+"""A step that takes longer is halved, one that takes a quarter is doubled: none comes near the
+statement limit, and nobody waits long for its locks."""
+
+TURN_S = 5.0
+"""How long one call may delete from one table; what is left is for the next call."""
+
+# A FluxJob takes its allocations, slots and edges along, so a step is counted in slots. They are
+# locked in the order of their UID, as everywhere; what somebody has locked is for the next call.
+_FLUXJOBS = """
+DELETE FROM fluxjobs WHERE uid = ANY(ARRAY(
+    SELECT uid FROM fluxjobs WHERE uid = ANY(ARRAY(
+        SELECT uid FROM (
+            SELECT uid, size, sum(size) OVER (ORDER BY ended_at, uid) AS so_far FROM (
+                SELECT uid, ended_at, greatest(size, 1) AS size FROM fluxjobs
+                WHERE is_gone AND ended_at < now() - make_interval(secs => :retention_s)
+                ORDER BY ended_at LIMIT :step) oldest) counted
+        WHERE so_far - size < :step))
+    ORDER BY uid FOR UPDATE SKIP LOCKED))
+"""
+# Lines of the audit trail are as old as their number is low, so the index of the numbers will do.
+_HISTORY = """
+DELETE FROM history WHERE id = ANY(ARRAY(
+    SELECT id FROM (SELECT id, at FROM history ORDER BY id LIMIT :step) oldest
+    WHERE at < now() - make_interval(secs => :retention_s)))
+"""
+_ACCOUNTING = """
+DELETE FROM accounting WHERE id = ANY(ARRAY(
+    SELECT id FROM accounting WHERE ended_at < now() - make_interval(secs => :retention_s)
+    ORDER BY ended_at LIMIT :step))
+"""
+_TASKS = """
+DELETE FROM procrastinate.procrastinate_jobs WHERE id = ANY(ARRAY(
+    SELECT id FROM procrastinate.procrastinate_jobs j
+    WHERE status IN ('succeeded', 'cancelled', 'aborted') OR (status = 'failed' AND NOT EXISTS (
+        SELECT FROM procrastinate.procrastinate_events e
+        WHERE e.job_id = j.id AND e.at > now() - make_interval(secs => :retention_s)))
+    -- Their worker lives and has lost them; what they were for was deferred anew.
+    OR (status = 'doing' AND EXISTS (SELECT FROM procrastinate.procrastinate_events e
+        WHERE e.job_id = j.id AND e.type = 'started' AND e.at < now() - interval '1 h'))
+    LIMIT :step))
+"""
+
 
 async def delete_old_rows(
     database: Database,
@@ -18,32 +69,33 @@ async def delete_old_rows(
     retention_s: int,
     accounting_retention_s: int = ACCOUNTING_RETENTION_S,
 ) -> None:
-    """Forget FluxJobs, audit lines and tasks that ended longer than ``retention_s`` ago."""
-    async with database.begin() as tx:
-        await tx.execute(
-            "DELETE FROM fluxjobs WHERE uid IN (SELECT uid FROM fluxjobs WHERE is_gone"
-            " AND ended_at < now() - make_interval(secs => :retention_s) LIMIT 5000)",
-            retention_s=retention_s,
-        )
-        await tx.execute(
-            "DELETE FROM history WHERE id IN (SELECT id FROM history"
-            " WHERE at < now() - make_interval(secs => :retention_s) LIMIT 5000)",
-            retention_s=retention_s,
-        )
-        await tx.execute(
-            "DELETE FROM accounting WHERE id IN (SELECT id FROM accounting"
-            " WHERE ended_at < now() - make_interval(secs => :retention_s) LIMIT 5000)",
-            retention_s=accounting_retention_s,
-        )
-        await tx.execute(
-            "DELETE FROM procrastinate.procrastinate_jobs WHERE id IN ("
-            " SELECT id FROM procrastinate.procrastinate_jobs"
-            " WHERE status IN ('succeeded', 'failed', 'cancelled', 'aborted')"
-            # Their worker lives and has lost them; what they were for was deferred anew.
-            " OR (status = 'doing' AND EXISTS (SELECT FROM procrastinate.procrastinate_events e"
-            "     WHERE e.job_id = procrastinate_jobs.id AND e.type = 'started'"
-            "     AND e.at < now() - interval '1 h')) LIMIT 5000)"
-        )
+    """Forget FluxJobs, audit lines and tasks that ended longer than ``retention_s`` ago.
+
+    In steps that are each a short transaction, for a few seconds at most: what is left then is for
+    the next call.
+    """
+    await _delete_in_steps(database, _FLUXJOBS, retention_s)
+    await _delete_in_steps(database, _HISTORY, retention_s)
+    await _delete_in_steps(database, _ACCOUNTING, accounting_retention_s)
+    await _delete_in_steps(database, _TASKS, FAILED_TASKS_S)
+
+
+async def _delete_in_steps(database: Database, sql: str, retention_s: int) -> int:
+    """Repeat a statement that deletes about ``step`` rows until none is left; give their number."""
+    step, deleted = STEP_FIRST, 0
+    began_s = time.monotonic()
+    while (step_began_s := time.monotonic()) < began_s + TURN_S:
+        async with database.begin() as tx:
+            number = await tx.execute(sql, step=step, retention_s=retention_s)
+        if not number:
+            break
+        deleted += number
+        took_s = time.monotonic() - step_began_s
+        if took_s > STEP_S:
+            step = max(1, step // 2)
+        elif took_s < STEP_S / 4:
+            step = min(STEP_MAX, step * 2)
+    return deleted
 
 
 async def analyze_unknown(database: Database) -> list[str]:

@@ -3,6 +3,11 @@
 The one description of the schema; ``migrations/`` is checked against it. Rows are the decisions:
 a process may die between any two statements and the next one goes on from here.
 
+What has ended is kept for long (``retention``) and must cost nothing meanwhile: whoever looks for
+what lives says so by ``state`` (``LIVING``) or ``is_gone``, which partial indexes have; a condition
+on ``ended_at`` means the same and reads everything that was ever kept. ``tests/integration/db/
+test_retained_rows.py`` counts the rows that each reader touches.
+
 =================  ===============================================================================
 fluxjobs           one row per workload UID: request, state, the workload as last seen
 allocations        one live row per running workload; its R is rendered from its slots
@@ -62,6 +67,8 @@ def _quoted(values: object) -> str:
 
 
 _FINAL = _quoted(FINAL)
+LIVING = f"state NOT IN ({_FINAL})"
+"""Condition of a FluxJob that has not ended, as its partial index has it."""
 _NOW = text("now()")
 
 fluxjobs = Table(
@@ -188,7 +195,7 @@ Index(
     "ix_fluxjobs_state",
     fluxjobs.c.queue,
     fluxjobs.c.state,
-    postgresql_where=text(f"state NOT IN ({_FINAL})"),
+    postgresql_where=text(LIVING),
 )
 Index("ix_fluxjobs_lacking", fluxjobs.c.jobid, postgresql_where=text("lacking > 0"))
 Index(
@@ -200,7 +207,8 @@ Index(
 )
 Index("ix_fluxjobs_namespace_name", fluxjobs.c.namespace, fluxjobs.c.name)
 Index("ix_fluxjobs_namespace_workload_name", fluxjobs.c.namespace, fluxjobs.c.workload_name)
-Index("ix_fluxjobs_ended_at", fluxjobs.c.ended_at, postgresql_where=text("ended_at IS NOT NULL"))
+Index("ix_fluxjobs_present", fluxjobs.c.uid, postgresql_where=text(f"NOT is_gone OR {LIVING}"))
+Index("ix_fluxjobs_gone", fluxjobs.c.ended_at, postgresql_where=text("is_gone"))
 
 allocations = Table(
     "allocations",
@@ -436,6 +444,8 @@ Index(
     accounting.c.ended_at,
 )
 Index("ix_accounting_ended_at", accounting.c.ended_at)
+Index("ix_accounting_jobid", accounting.c.jobid)
+Index("ix_accounting_namespace_name", accounting.c.namespace, accounting.c.name)
 
 schema_floor = Table(
     "schema_floor",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.errors import Conflict
+from fluxqueue.errors import Conflict, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -110,6 +110,14 @@ async def install(client: KubeClient) -> None:
                 webhook["objectSelector"] = {"matchLabels": {"fluxqueue/nobody": "has-this"}}
         with suppress(Conflict):
             await client.create(_KINDS[one["kind"]], one["metadata"].get("namespace"), one)
+
+
+async def remove(client: KubeClient) -> None:
+    """Delete what ``install`` created, except the namespace."""
+    for one in documents():
+        with suppress(NotFound):
+            meta = one["metadata"]
+            await client.delete(_KINDS[one["kind"]], meta.get("namespace"), meta["name"])
 
 
 async def write_kubeconfigs(

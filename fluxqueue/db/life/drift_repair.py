@@ -14,6 +14,7 @@ import orjson
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.life.observations import tell_matcher
+from fluxqueue.db.tables import LIVING
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import slot_needs, takes_whole_nodes
 from fluxqueue.jobspec.stored import read_stored
@@ -107,13 +108,13 @@ async def _give_allocations(tx: Transaction) -> int:
 async def _give_slots(tx: Transaction) -> int:
     """A pod that runs holds a slot where it runs."""
     rows = await tx.fetch(
-        """
-        SELECT uid, state FROM fluxjobs f WHERE ended_at IS NULL AND EXISTS (
+        f"""
+        SELECT uid, state FROM fluxjobs f WHERE {LIVING} AND EXISTS (
             SELECT FROM pods p WHERE p.workload_uid = f.uid AND NOT p.is_gated
             AND NOT p.is_terminating AND p.node IS NOT NULL
             AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid))
         ORDER BY uid FOR UPDATE
-        """
+        """  # noqa: S608 constants
     )
     adopted = await _adopt(tx, [row["uid"] for row in rows])
     waiting = [r["uid"] for r in rows if r["state"] not in {"Allocated", "Running"}]

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.tables import LIVING
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import NO_INDEXES
@@ -444,7 +445,7 @@ async def read_known(tx: Transaction) -> Known:
     seen gone. (A workload may go before its pods do, and the observer between the two.)
     """
     workloads = await tx.fetch(
-        "SELECT uid, flux_uid FROM fluxjobs WHERE NOT is_gone OR ended_at IS NULL"
+        f"SELECT uid, flux_uid FROM fluxjobs WHERE NOT is_gone OR {LIVING}"  # noqa: S608 constant
     )
     foreign = await tx.fetch("SELECT pod_uid FROM foreign_usage")
     nodes = await tx.fetch("SELECT name FROM nodes")

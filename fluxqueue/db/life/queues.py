@@ -14,6 +14,7 @@ import orjson
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.life.observations import tell_matcher
+from fluxqueue.db.tables import LIVING
 from fluxqueue.policy.fair_share import to_points
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, QueueRules, rules_or_none
@@ -176,7 +177,7 @@ async def read_figures(database: Database, *, with_counts: bool = True) -> list[
     """Read each queue that has an object, and count its FluxJobs."""
     async with database.begin() as tx:
         rows = await tx.fetch(
-            """
+            f"""
             SELECT q.name, q.uid, q.generation, q.fault, q.spec,
                    coalesce(c.pending, 0) AS pending, coalesce(c.running, 0) AS running,
                    coalesce(c.held, 0) AS held, coalesce(c.unsatisfiable, 0) AS unsatisfiable
@@ -186,11 +187,11 @@ async def read_figures(database: Database, *, with_counts: bool = True) -> list[
                        count(*) FILTER (WHERE state IN ('Allocated', 'Running')) AS running,
                        count(*) FILTER (WHERE state = 'Held') AS held,
                        count(*) FILTER (WHERE state = 'Unsatisfiable') AS unsatisfiable
-                FROM fluxjobs WHERE state NOT IN ('Cancelled', 'Completed', 'Failed')
+                FROM fluxjobs WHERE {LIVING}
                   AND CAST(:with_counts AS bool)
                 GROUP BY queue) c ON c.queue = q.name
             WHERE q.uid IS NOT NULL ORDER BY q.name
-            """,
+            """,  # noqa: S608 constants
             with_counts=with_counts,
         )
     return [QueueFigures(**row) for row in rows]

@@ -554,11 +554,11 @@ class Present:
     holders: frozenset[str]
 
 
-_ROWS = """
+_ROWS = f"""
 SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone, is_suspended,
        CAST(ended_indexes AS text) AS ended_indexes
-FROM fluxjobs WHERE (NOT is_gone OR ended_at IS NULL)
-"""
+FROM fluxjobs WHERE (NOT is_gone OR {LIVING})
+"""  # noqa: S608 constants
 
 
 async def read_page(tx: Transaction, *, after: str, limit: int) -> Present:

@@ -11,10 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.tables import LIVING
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.hostlist import compress
 
 Row = dict[str, Any]
+
+DIGITS_MAX = 18
+"""Of a number that a bigint holds for certain."""
 
 GROUPS = {"user": "user_name", "queue": "queue", "namespace": "namespace", "result": "result"}
 """What use may be summed by, and the column of each."""
@@ -67,9 +71,10 @@ async def runs(database: Database, namespace: str, reference: str) -> list[Row]:
             "SELECT jobid, run, namespace, name, user_name AS user, queue, result, size, nodes,"
             " slots, queued_at, allocated_at, started_at, ended_at, cpu_s, gpu_s, reason"
             " FROM accounting WHERE namespace = :namespace"
-            " AND (name = :reference OR CAST(jobid AS text) = :reference) ORDER BY jobid, run",
+            " AND (name = :reference OR jobid = :jobid) ORDER BY jobid, run",
             namespace=namespace,
             reference=reference,
+            jobid=_jobid(reference),
         )
 
 
@@ -79,11 +84,18 @@ async def history(database: Database, namespace: str, reference: str) -> list[Ro
         return await tx.fetch(
             "SELECT h.at, h.jobid, f.workload_name AS name, h.actor, h.event, h.detail"
             " FROM history h JOIN fluxjobs f USING (uid) WHERE f.namespace = :namespace"
-            " AND (f.workload_name = :reference OR f.name = :reference"
-            "      OR CAST(f.jobid AS text) = :reference) ORDER BY h.id",
+            " AND (f.workload_name = :reference OR f.name = :reference OR f.jobid = :jobid)"
+            " ORDER BY h.id",
             namespace=namespace,
             reference=reference,
+            jobid=_jobid(reference),
         )
+
+
+def _jobid(reference: str) -> int | None:
+    """The jobid that a reference may be; a number may be a name as well."""
+    is_number = reference.isascii() and reference.isdigit() and len(reference) <= DIGITS_MAX
+    return int(reference) if is_number else None
 
 
 async def living(
@@ -95,20 +107,20 @@ async def living(
     """
     async with database.begin() as tx:
         rows = await tx.fetch(
-            """
+            f"""
             SELECT jobid, namespace, workload_name AS name, workload_kind AS kind,
                    user_name AS user, queue, state, size, priority, expected_start, held_by,
                    blocked_by, requeues, submitted_at, started_at, reason,
                    (SELECT array_agg(s.node ORDER BY s.number)
                     FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
                     WHERE a.uid = fluxjobs.uid AND a.is_live) AS nodes
-            FROM fluxjobs WHERE ended_at IS NULL
+            FROM fluxjobs WHERE {LIVING}
               AND (CAST(:namespace AS text) IS NULL OR namespace = :namespace)
               AND (CAST(:queue AS text) IS NULL OR queue = :queue)
             ORDER BY state NOT IN ('Running', 'Allocated'),
                      state NOT IN ('Pending', 'Reserved'), blocked_by IS NOT NULL,
                      priority DESC, jobid
-            """,
+            """,  # noqa: S608 constants
             namespace=namespace,
             queue=queue,
         )

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.tables import LIVING
 
-_FLUXJOBS = """
+_FLUXJOBS = f"""
 SELECT queue, state, count(*) AS number,
     CAST(extract(epoch FROM now() - min(submitted_at)) AS float8) AS oldest_s
-FROM fluxjobs WHERE ended_at IS NULL GROUP BY queue, state
-"""
+FROM fluxjobs WHERE {LIVING} GROUP BY queue, state
+"""  # noqa: S608 constants
 _OWED = """
 SELECT task, count(*) AS number,
     CAST(greatest(extract(epoch FROM now() - min(since)), 0) AS float8) AS overdue_s

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.tables import LIVING
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +137,14 @@ class Rows:
 _TABLES: Mapping[str, tuple[type[Any], str]] = {
     "fluxjobs": (
         FluxJobRow,
-        """
+        f"""
         SELECT uid, jobid, namespace, name, workload_kind, workload_name, flux_uid, state, reason,
                size, is_gone, extract(epoch FROM allocated_at)::bigint AS allocated_at_s,
                EXISTS (SELECT FROM reservations r WHERE r.uid = f.uid) AS has_reservation,
                vacate_by IS NOT NULL AS is_vacating
         FROM fluxjobs f
-        WHERE NOT is_gone OR ended_at IS NULL OR uid = ANY(CAST(:uids AS text[]))
-        """,
+        WHERE NOT is_gone OR {LIVING} OR uid = ANY(CAST(:uids AS text[]))
+        """,  # noqa: S608 constant
     ),
     "allocations": (
         AllocationRow,
@@ -166,7 +167,7 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
     ),
     "promises": (
         PromiseRow,
-        """
+        f"""
         SELECT p.uid, (p.detail ->> 'starts_at')::bigint AS starts_at_s,
                CASE WHEN n.event = 'Allocated' THEN extract(epoch FROM n.at)::bigint END
                    AS allocated_at_s,
@@ -179,9 +180,9 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
             WHERE h.uid = p.uid AND h.id > p.id
               AND h.event NOT IN ('Pending', 'Reserved', 'PromiseExcused')
             ORDER BY h.id LIMIT 1) n ON true
-        WHERE (NOT f.is_gone OR f.ended_at IS NULL)
+        WHERE (NOT f.is_gone OR f.{LIVING})
           AND (n.event = 'Allocated' OR n.event IS NULL AND f.state IN ('Pending', 'Reserved'))
-        """,
+        """,  # noqa: S608 constant
     ),
     "late": (
         LateEffect,

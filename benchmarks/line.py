@@ -1,0 +1,32 @@
+"""One line of a benchmark's table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was measured, its goal, and whether more is better."""
+
+    what: str
+    value: float
+    unit: str
+    goal: float | None = None
+    is_more_better: bool = True
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the goal is reached; what has none always is."""
+        if self.goal is None:
+            return True
+        return self.value >= self.goal if self.is_more_better else self.value <= self.goal
+
+    def render(self, digits: int = 1) -> str:
+        """As text."""
+        measured = f"{self.what:<58} {self.value:>10.{digits}f} {self.unit}"
+        if self.goal is None:
+            return measured.rstrip()
+        sign = ">=" if self.is_more_better else "<="
+        verdict = "ok" if self.is_reached else "MISSED"
+        return f"{measured:<{58 + 12 + 12}} {sign} {self.goal:g} {verdict}"

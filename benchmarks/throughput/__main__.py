@@ -1,0 +1,231 @@
+"""The arguments, and the order of the measurements."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from benchmarks.throughput import load, report, scenes
+from benchmarks.throughput.ground import Ground, embedded_ground, real_ground
+from benchmarks.throughput.load import Load
+from benchmarks.throughput.meters import Meter, Pids
+from benchmarks.throughput.report import BYSTANDER, MANAGED, PLAIN, Measured, Run
+from fluxqueue.cli.stack import Stack
+from fluxqueue.cli.stack_options import StackOptions
+
+SECTIONS = ("rates", "gang", "latency", "sql", "resync")
+ASSETS = "KUBEBUILDER_ASSETS"
+WARM_UP = Load("warm-up", 20, 2)
+POD_CPU = "1"
+
+
+class Benchmark:
+    """One run over one cluster: Kubernetes alone, with fluxqueue, and alone again."""
+
+    def __init__(self, ground: Ground, folder: Path, arguments: argparse.Namespace) -> None:
+        self._ground, self._folder, self._arguments = ground, folder, arguments
+        self._only: set[str] = set(arguments.only)
+        self.measured = Measured()
+        self._loads = (
+            [
+                Load("one", arguments.jobs, 1, POD_CPU),
+                Load("ten", arguments.gangs, 10, POD_CPU),
+            ]
+            if "rates" in self._only
+            else []
+        )
+
+    async def run(self) -> None:
+        """Everything that was asked for, into ``measured``."""
+        await self._alone(gangs=True)
+        await self._ground.add_rights(self._folder)
+        async with self._system() as stack:
+            await self._with(stack)
+        await self._ground.remove_rights()
+        await self._alone(gangs=False)
+
+    @asynccontextmanager
+    async def _system(self) -> AsyncIterator[Stack]:
+        options = StackOptions(
+            data_dir=self._folder / "system",
+            kubeconfig=self._ground.kubeconfig,
+            workers=self._arguments.workers,
+            kubeconfigs=self._ground.kubeconfigs,
+            environ=self._ground.environ,
+        )
+        async with Stack(options) as stack:
+            yield stack
+
+    async def _alone(self, *, gangs: bool) -> None:
+        meter = self._meter({})
+        await self._rates(PLAIN, meter)
+        if gangs and "gang" in self._only:
+            await self._gangs(PLAIN, meter)
+
+    async def _with(self, stack: Stack) -> None:
+        meter = self._meter(_pids_of(stack))
+        for _ in range(self._arguments.repeat if self._loads else 0):
+            for mode in (BYSTANDER, MANAGED):
+                await self._rates(mode, meter)
+        if "rates" in self._only:
+            self.measured.idle = await scenes.idle_cpu(meter)
+        if "latency" in self._only:
+            _say("latency of Jobs one by one")
+            jobs = self._arguments.latency_jobs
+            self.measured.latency_s = await scenes.idle_latency(self._ground.client, jobs)
+        if "gang" in self._only:
+            await self._gangs(MANAGED, meter)
+        await self._sql_and_resync(stack)
+
+    async def _sql_and_resync(self, stack: Stack) -> None:
+        assert stack.postgres is not None
+        client = self._ground.client
+        if "sql" in self._only:
+            _say("statements of a Job")
+            async with self._namespace(MANAGED) as namespace:
+                self.measured.sql = await scenes.sql_of_job(
+                    client, stack.postgres, namespace, self._arguments.sql_jobs
+                )
+        if "resync" in self._only:
+            _say(f"resync of {self._arguments.resync} Jobs")
+            async with self._namespace(MANAGED) as namespace:
+                self.measured.resync = await scenes.resync(
+                    client, stack, namespace, self._arguments.resync
+                )
+
+    async def _rates(self, mode: str, meter: Meter) -> None:
+        client = self._ground.client
+        if self._loads:
+            async with self._namespace(mode) as namespace:
+                await load.run(client, namespace, WARM_UP)
+        for one in self._loads:
+            async with self._namespace(mode) as namespace:
+                await meter.begin()
+                took_s = await load.run(client, namespace, one)
+                run = Run(mode, one, took_s, await meter.end())
+                self.measured.runs.append(run)
+                _say(f"{mode}: {one.jobs} Jobs of {one.pods}: {run.rate:.1f} pods/s")
+
+    async def _gangs(self, mode: str, meter: Meter) -> None:
+        size = self._arguments.gang
+        for pods in (max(1, size // 4), size):
+            async with self._namespace(mode) as namespace:
+                found = await scenes.gang(self._ground.client, namespace, meter, pods)
+                self.measured.gangs.setdefault(mode, []).append(found)
+                _say(f"{mode}: gang of {pods}: all running after {found.running_s:.1f} s")
+
+    @asynccontextmanager
+    async def _namespace(self, mode: str) -> AsyncIterator[str]:
+        client = self._ground.client
+        name = await load.make_namespace(client, mode, is_managed=mode != BYSTANDER)
+        yield name
+        await load.empty_namespace(client, name)
+
+    def _meter(self, ours: Pids) -> Meter:
+        return Meter(
+            {**self._ground.pids, **ours},
+            self._ground.client,
+            counts_requests=self._ground.counts_requests,
+        )
+
+
+def _pids_of(stack: Stack) -> dict[str, Callable[[], int | None]]:
+    """Our parts by name."""
+    pids: dict[str, Callable[[], int | None]] = {
+        name: lambda part=part: part.pid  # type: ignore[misc]
+        for name, part in stack.parts.items()
+    }
+    postgres = stack.postgres
+    if postgres is not None:
+        pids["postgres"] = lambda: postgres.pid
+    return pids
+
+
+def _say(text: str) -> None:
+    print(f"… {text}", file=sys.stderr, flush=True)
+
+
+def _print(measured: Measured) -> bool:
+    for part in (report.rates, report.processor_time, report.requests, report.gangs, report.sql):
+        for text in part(measured):
+            print(text)
+    print("figures to reach")
+    lines = report.figures(measured)
+    for line in lines:
+        print(f"  {line.render(digits=2)}")
+    return all(line.is_reached for line in lines)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.throughput", description=__doc__)
+    parser.add_argument(
+        "--assets",
+        type=Path,
+        default=os.environ.get(ASSETS) or None,
+        help=f"folder of a control plane's programs (default: ${ASSETS}; else embedded)",
+    )
+    parser.add_argument("--nodes", type=int, default=20, help="simulated nodes of 32 cores")
+    parser.add_argument("--jobs", type=int, default=500, help="one-pod Jobs in a run")
+    parser.add_argument("--gangs", type=int, default=60, help="gangs of ten in a run")
+    parser.add_argument("--gang", type=int, default=200, help="pods of the large gang, to 1,000")
+    parser.add_argument("--sql-jobs", type=int, default=100, help="busy Jobs whose SQL is counted")
+    parser.add_argument("--latency-jobs", type=int, default=30, help="Jobs one by one")
+    parser.add_argument("--resync", type=int, default=1000, help="Jobs that are brought back")
+    parser.add_argument("--repeat", type=int, default=2, help="runs of bystander and managed each")
+    parser.add_argument("--workers", type=int, default=1, help="worker processes")
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=list(SECTIONS),
+        help=f"of {','.join(SECTIONS)}: those named here, joined by commas",
+    )
+    arguments = parser.parse_args()
+    if unknown := set(arguments.only) - set(SECTIONS):
+        parser.error(f"--only: no such section: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+async def _run(arguments: argparse.Namespace, folder: Path) -> bool:
+    running = asyncio.current_task()
+    assert running is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    ground: AbstractAsyncContextManager[Ground]
+    if arguments.assets is not None:
+        ground = real_ground(folder, arguments.assets, arguments.nodes)
+    else:
+        ground = embedded_ground(folder, arguments.nodes)
+    where = "a real control plane" if arguments.assets is not None else "the embedded cluster"
+    print(f"on {where}, {arguments.nodes} simulated nodes, {arguments.workers} worker(s)\n")
+    async with ground as cluster:
+        benchmark = Benchmark(cluster, folder, arguments)
+        try:
+            await benchmark.run()
+        finally:  # what was measured until then is told, also when it is interrupted
+            is_reached = _print(benchmark.measured)
+    return is_reached
+
+
+def main() -> None:
+    """Measure and print; the exit code says whether all figures are reached."""
+    arguments = _parse()
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-throughput-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # where Postgres runs as nobody it must reach its data
+        try:
+            is_reached = asyncio.run(_run(arguments, folder))
+        except asyncio.CancelledError:
+            raise SystemExit("interrupted") from None
+    if not is_reached:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
