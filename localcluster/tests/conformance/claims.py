@@ -19,7 +19,6 @@ class Claim:
     differences: dict[int, str] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     by_object: bool = False
-    is_slow: bool = False
 
     def read(self, found: list[str]) -> list[str]:
         """Of the differences of a replay those outside the parts that are not compared."""
@@ -102,16 +101,14 @@ _EXACT_BY_OBJECT = (
 )
 """Each object's own history; controllers take part."""
 
-_SLOW = frozenset(
-    {
-        "crd-finalizer",
-        "job-failed-backofflimit",
-        "job-indexed",
-        "job-pod-replacement-policy",
-        "job-tracking-finalizer",
-        "watch-bookmarks",
-    }
-)
+LONG: dict[str, str] = {
+    "job-pod-replacement-policy": "Kubernetes' own waiting times: the back-off of a Job",
+    "job-tracking-finalizer": "Kubernetes' own waiting times: the back-off of a Job",
+    "node-create-and-cordon": "Kubernetes' own waiting times: 40 s until a node counts as lost",
+    "node-not-ready": "Kubernetes' own waiting times: 40 s until a node counts as lost, 40 s more",
+    "watch-selectors": "watches that are kept open for as long as on record",
+}
+"""Scenarios of more than 20 s, and why; they run in ``make test-long``."""
 
 _PACE = "read between two status writes of a controller; which of them is seen depends on pace"
 _COLLECTOR = "the collector is faster here than the Job controller's finalizer removal"
@@ -151,7 +148,6 @@ _PARTIAL: dict[str, Claim] = {
             21: _ALWAYS,
             24: "a token of a deleted account is refused at once, not after ten seconds",
         },
-        is_slow=True,
     ),
     "crd-table": Claim({7: _FUTURE, 8: _FUTURE, 9: _FUTURE, 12: _FUTURE}),
     "crd-validation-errors": Claim(
@@ -177,7 +173,7 @@ _PARTIAL: dict[str, Claim] = {
         },
         by_object=True,
     ),
-    "job-pod-replacement-policy": Claim({}, by_object=True, is_slow=True),
+    "job-pod-replacement-policy": Claim({}, by_object=True),
     "job-run-complete": Claim({8: _PACE}, by_object=True),
     "job-unsuspend-apply": Claim(
         {
@@ -202,6 +198,13 @@ _PARTIAL: dict[str, Claim] = {
         {38: "the pod ungated last is bound, and its event written, before the list is read"},
         by_object=True,
     ),
+    "node-not-ready": Claim(
+        {
+            8: "the Job's replacement pod comes when that watch is closed already",
+            24: "and so does the event that it cannot be scheduled",
+        },
+        by_object=True,
+    ),
     "pod-priorityclass": Claim({0: "versions of what the server makes when it starts"}),
     "replicaset": Claim({10: _PACE}, by_object=True),
     "table-builtin": Claim(
@@ -220,7 +223,6 @@ _PARTIAL: dict[str, Claim] = {
             16: "the recording has the events of writes that it does not show",
         },
         by_object=True,
-        is_slow=True,
     ),
     "webhook-config": Claim(
         {
@@ -232,8 +234,8 @@ _PARTIAL: dict[str, Claim] = {
 }
 
 CLAIMS: dict[str, Claim] = (
-    {name: Claim(is_slow=name in _SLOW) for name in _EXACT}
-    | {name: Claim(by_object=True, is_slow=name in _SLOW) for name in _EXACT_BY_OBJECT}
+    {name: Claim() for name in _EXACT}
+    | {name: Claim(by_object=True) for name in _EXACT_BY_OBJECT}
     | _PARTIAL
 )
 
@@ -241,7 +243,6 @@ NOT_SERVED: dict[str, str] = {
     "deployment-rollout-and-scale": (
         "the rollout takes the same steps, but its intermediate counts depend on pace"
     ),
-    "node-not-ready": "the node controller follows the same order, but not every status write",
     "openapi-index": (
         "v3 documents have what kubectl reads, v2 is empty: kubectl falls back to what it knows"
     ),
