@@ -11,19 +11,28 @@ STAMP  := $(VENV)/.installed
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
-# Versions and hashes come from the lock file; both houses are installed as links to here.
-$(STAMP): requirements.lock pyproject.toml localcluster/pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-	    -e localcluster -e .
+# Versions and hashes come from lock files; both houses are installed as links to here. What the demo
+# needs comes first, without the tools of development, which are a third of the download.
+PIP  := $(BIN)/python -m pip --quiet --disable-pip-version-check
+DEMO := $(VENV)/.installed-demo
+
+$(DEMO): requirements/demo.lock pyproject.toml localcluster/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing $$(grep -c == requirements/demo.lock) packages into $(VENV) (once; a minute or two) ..."
+	@$(PIP) install --require-hashes -r requirements/demo.lock
+	@$(PIP) install --no-deps --no-build-isolation -e localcluster -e .
 	@touch $@
 
-demo: $(STAMP) ## The whole system at work: database, cluster, webhook, controller, workers
+$(STAMP): $(DEMO) requirements.lock
+	@echo "installing $$(grep -c == requirements.lock) packages with the tools of development ..."
+	@$(PIP) install --require-hashes -r requirements.lock
+	@touch $@
+
+demo: $(DEMO) ## The whole system at work: database, cluster, webhook, controller, workers
 	$(BIN)/fluxqueue demo
 
-up: $(STAMP) ## The same parts in the foreground, for kubectl and psql by hand
+up: $(DEMO) ## The same parts in the foreground, for kubectl and psql by hand
 	$(BIN)/fluxqueue up
 
 SEED ?= 1
@@ -77,7 +86,7 @@ fmt: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The images' locks follow requirements.lock: what is tested is what is shipped.
+# The other locks follow requirements.lock: what is tested is what is shipped and shown.
 COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
     --no-emit-index-url --no-header --quiet
 IMAGE_COMPILE = $(COMPILE) --constraint requirements.lock
@@ -85,6 +94,8 @@ IMAGE_COMPILE = $(COMPILE) --constraint requirements.lock
 lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the images' lock files
 	$(COMPILE) pyproject.toml localcluster/pyproject.toml --all-extras --group build \
 	    --no-emit-package localcluster --output-file requirements.lock
+	$(IMAGE_COMPILE) pyproject.toml localcluster/pyproject.toml --extra embedded --group demo \
+	    --no-emit-package localcluster --output-file requirements/demo.lock
 	$(IMAGE_COMPILE) pyproject.toml --output-file requirements/runtime.lock
 	$(IMAGE_COMPILE) --group webhook --output-file requirements/webhook.lock
 	$(IMAGE_COMPILE) --group build --output-file requirements/build.lock

@@ -1,3 +1,18 @@
-"""Of all tests: pytest's own tool for running pytest, for the tests of our plugin."""
+"""Of all tests: how examples are drawn, and pytest's own tool for the tests of our plugin."""
+
+from __future__ import annotations
+
+import hypothesis
 
 pytest_plugins = ["pytester"]
+
+# How fast a machine is decides no test, and each run draws the same examples of the present code.
+hypothesis.settings.register_profile(
+    "localcluster",
+    parent=hypothesis.settings.get_profile("default"),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize=True,
+    print_blob=True,
+)
+hypothesis.settings.load_profile("localcluster")

@@ -26,6 +26,7 @@ async def main(names: list[str], *, is_verbose: bool, is_controlled: bool) -> in
                 found = await cluster.replay(name, by_object=by_object, skip_steps=skipped)
             except Exception as error:  # noqa: BLE001 - a tool that reports on all scenarios
                 found = [f"failed: {error!r}"]
+        found = claim.read(found) if claim is not None else found
         differing += bool(found)
         word = "DIFF" if found else "OK  "
         print(f"{word} {name} {len(found)} {time.monotonic() - started:.1f}s", flush=True)

@@ -13,6 +13,7 @@ import pytest
 from tests.support.wheel import PIN, ROOT, pins
 
 LOCKS = (
+    "requirements/demo.lock",
     "requirements/runtime.lock",
     "requirements/webhook.lock",
     "requirements/build.lock",

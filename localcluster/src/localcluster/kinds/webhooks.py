@@ -10,10 +10,6 @@ import asyncio
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import jsonpatch
-import jsonpointer
 
 from localcluster.kinds.actions import user_object
 from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
@@ -27,6 +23,7 @@ from localcluster.kinds.webhook_config import CONDITION_VARIABLES
 from localcluster.obj import Obj
 from localcluster.types.cel import CelError, Eval, compile_expression
 from localcluster.types.decode import DecodeError, Decoder
+from localcluster.types.json_patch import PatchError, apply_operations
 from localcluster.types.label_match import match_label_selector
 from localcluster.types.refusals import StatusError, forbidden, internal_error
 
@@ -396,25 +393,10 @@ def review_request(at: Attributes, seen_as: ResourceInfo, convert: Convert) -> O
 
 def apply_patch(obj: Obj, patch: list[Obj]) -> Obj:
     """Apply a webhook's JSON patch; 500 with the real server's words when it does not apply."""
-    result: Any = obj
-    for operation in patch:
-        path = operation.get("path", "")
-        try:
-            result = jsonpatch.apply_patch(result, [operation], in_place=True)
-        except jsonpatch.JsonPatchTestFailed as error:
-            raise internal_error(f"testing value {path} failed: test failed") from error
-        except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
-            raise internal_error(_patch_text(operation.get("op", ""), path)) from error
+    try:
+        result = apply_operations(obj, patch)
+    except PatchError as error:
+        raise internal_error(str(error)) from error
     if not isinstance(result, dict):
         raise internal_error("json: cannot unmarshal the patched object")
     return result
-
-
-def _patch_text(kind: str, path: str) -> str:
-    key = path.rpartition("/")[2]
-    if kind == "remove":
-        why = f"Unable to remove nonexistent key: {key}: missing value"
-        return f"error in remove for path: '{path}': {why}"
-    if kind == "replace":
-        return f"replace operation does not apply: doc is missing key: {path}: missing value"
-    return f'{kind} operation does not apply: doc is missing path: "{path}": missing value'

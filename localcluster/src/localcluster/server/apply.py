@@ -29,10 +29,10 @@ from localcluster.server.http_refusals import invalid_options
 from localcluster.server.machinery import Machinery, copy_of
 from localcluster.server.managed_fields import Manager, Managers, Owned
 from localcluster.server.negotiation import from_yaml
-from localcluster.server.patching import copy_json
 from localcluster.server.request import Answer, ApiRequest, Target, bool_parameter
 from localcluster.server.store import Entry
 from localcluster.server.typecheck import check_typed
+from localcluster.types.json_patch import copy_json
 from localcluster.types.refusals import (
     REQUIRED,
     FieldError,

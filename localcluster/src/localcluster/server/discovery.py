@@ -14,6 +14,7 @@ import orjson
 
 from localcluster.kinds.registry import Registry, ResourceInfo, Subresource
 from localcluster.obj import Obj
+from localcluster.server.http_refusals import not_acceptable
 from localcluster.server.request import Answer
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -76,6 +77,8 @@ class Discovery:
         wants_aggregated = "APIGroupDiscoveryList" in accept and ";v=v2;" in f"{accept};"
         if wants_aggregated and parts in (["api"], ["apis"]):
             return Answer(200, self._aggregated(parts[0]), AGGREGATED)
+        if accept and parts and all("as=" in option for option in accept.split(",")):
+            raise not_acceptable()
         value = self._value(parts)
         return Answer(200, orjson.dumps(value)) if value is not None else None
 

@@ -3,9 +3,7 @@
 Called by ``writes`` with a fresh copy of the stored object, which is changed in place.  No store
 and no validation here.  Server-side apply is ``apply``.
 
-JSON patch follows the library of the real server (evanphx/json-patch v4) where that is laxer than
-RFC 6902: ``replace`` of a missing key adds it, ``test`` of a missing key against null holds.  That
-is why it is written out here instead of taken from a strict library.  Strategic merge is a port of
+JSON patch is ``types.json_patch``; strategic merge is a port of
 ``k8s.io/apimachinery/pkg/util/strategicpatch`` (mergeMap, mergeSlice, normalizeElementOrder).
 """
 
@@ -14,6 +12,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from localcluster.obj import Obj
+from localcluster.types.json_patch import PatchError, apply_operations, copy_json
 from localcluster.types.refusals import StatusError, bad_request
 from localcluster.types.schema import ANY, Node
 
@@ -60,142 +59,13 @@ def apply_json_patch(target: Obj, patch: Any) -> Obj:
             "RequestEntityTooLarge",
             f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}",
         )
-    document: Any = target
-    for operation in patch:
-        document = _apply_operation(document, operation)
+    try:
+        document = apply_operations(target, patch)
+    except PatchError as error:
+        raise rejected() from error
     if not isinstance(document, dict):
         raise rejected()
     return document
-
-
-_MISSING = object()
-
-
-def _apply_operation(document: Any, operation: Obj) -> Any:
-    name, path = operation.get("op"), operation.get("path")
-    if not isinstance(path, str):
-        raise rejected()
-    if name == "add":
-        return _put(document, path, operation.get("value"), is_add=True)
-    if name == "replace":
-        return _put(document, path, operation.get("value"), is_add=False)
-    if name == "remove":
-        _take(document, path)
-        return document
-    if name == "test":
-        found = _read(document, path)
-        wanted = operation.get("value")
-        if not (_equal(found, wanted) or (found is _MISSING and wanted is None)):
-            raise rejected()
-        return document
-    source = operation.get("from")
-    if name not in ("copy", "move") or not isinstance(source, str):
-        raise rejected()
-    if name == "move":
-        value = _take(document, source)
-    else:
-        value = _read(document, source)
-        if value is _MISSING:
-            raise rejected()
-        value = copy_json(value)
-    return _put(document, path, value, is_add=True)
-
-
-def copy_json(value: Any) -> Any:
-    """A copy of JSON data that shares nothing."""
-    if isinstance(value, dict):
-        return {key: copy_json(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [copy_json(inner) for inner in value]
-    return value
-
-
-def _equal(left: Any, right: Any) -> bool:
-    """JSON equality: unlike Python, true is not 1."""
-    if isinstance(left, bool) is not isinstance(right, bool):
-        return False
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_equal(left[k], right[k]) for k in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_equal, left, right))
-    return bool(left == right)
-
-
-def _segments(path: str) -> list[str]:
-    if path == "":
-        return []
-    if not path.startswith("/"):
-        raise rejected()
-    return [s.replace("~1", "/").replace("~0", "~") for s in path[1:].split("/")]
-
-
-def _parent(document: Any, segments: list[str]) -> Any:
-    for segment in segments[:-1]:
-        document = _child(document, segment)
-        if not isinstance(document, dict | list):
-            raise rejected()
-    return document
-
-
-def _child(container: Any, segment: str) -> Any:
-    if isinstance(container, dict):
-        return container.get(segment, _MISSING)
-    if isinstance(container, list):
-        index = _index(segment, len(container) - 1)
-        return container[index]
-    return _MISSING
-
-
-def _index(segment: str, highest: int) -> int:
-    try:
-        index = int(segment)
-    except ValueError:
-        raise rejected() from None
-    if index < 0:
-        index += highest + 1
-    if not 0 <= index <= highest:
-        raise rejected()
-    return index
-
-
-def _read(document: Any, path: str) -> Any:
-    segments = _segments(path)
-    if not segments:
-        return document
-    return _child(_parent(document, segments), segments[-1])
-
-
-def _put(document: Any, path: str, value: Any, *, is_add: bool) -> Any:
-    segments = _segments(path)
-    if not segments:
-        return value
-    parent, last = _parent(document, segments), segments[-1]
-    if isinstance(parent, dict):
-        parent[last] = value
-    elif isinstance(parent, list):
-        if not is_add:
-            parent[_index(last, len(parent) - 1)] = value
-        elif last == "-":
-            parent.append(value)
-        else:
-            parent.insert(_index(last, len(parent)), value)
-    else:
-        raise rejected()
-    return document
-
-
-def _take(document: Any, path: str) -> Any:
-    segments = _segments(path)
-    if not segments:
-        raise rejected()
-    parent, last = _parent(document, segments), segments[-1]
-    if isinstance(parent, dict):
-        if last not in parent:
-            raise rejected()
-        return parent.pop(last)
-    if isinstance(parent, list):
-        return parent.pop(_index(last, len(parent) - 1))
-    raise rejected()
 
 
 # -- merge patch ----------------------------------------------------------------------------

@@ -9,12 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localcluster.obj import Obj
-from localcluster.server.patching import (
-    apply_json_patch,
-    apply_merge_patch,
-    apply_strategic_patch,
-    copy_json,
-)
+from localcluster.server.patching import apply_json_patch, apply_merge_patch, apply_strategic_patch
+from localcluster.types.json_patch import copy_json
 from localcluster.types.refusals import StatusError
 from localcluster.types.table import builtin_node
 
