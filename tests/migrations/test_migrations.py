@@ -116,13 +116,13 @@ def test_concurrent_upgraders_migrate_once(url: str) -> None:
 def test_a_failed_migration_leaves_the_revision_before_it(url: str) -> None:
     """One transaction each: no half-made schema after an error."""
     with psycopg.connect(url) as connection:
-        connection.execute("CREATE TABLE outbox (mine int)")  # in the way of revision 0002
-    with pytest.raises(Exception, match='"outbox" already exists'):
+        connection.execute("CREATE TABLE pods (mine int)")  # in the way of revision 0002
+    with pytest.raises(Exception, match='"pods" already exists'):
         migrate.upgrade(url)
     assert migrate.current(url) == "0001"
     assert not any("relation public.fluxjobs" in line for line in contents(url))
     with psycopg.connect(url) as connection:
-        connection.execute("DROP TABLE outbox")
+        connection.execute("DROP TABLE pods")
     migrate.upgrade(url)
     assert migrate.check(url) == []
 

@@ -66,7 +66,7 @@ async def test_what_was_asked_for_is_fixed_by_the_allocation(rows: Rows) -> None
     assert await rows.states() == {"a": "Pending"}
     await rows.match()
     await rows.see(workload("a", request(cpu=1)))
-    assert await rows.value("SELECT request #>> '{slots,0,resources,cpu}' FROM fluxjobs") == "2"
+    assert await rows.value("SELECT request #>> '{resources,0,with,0,count}' FROM fluxjobs") == "2"
 
 
 async def test_pods_are_what_was_seen_last(rows: Rows) -> None:
