@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
-import ipaddress
 import json
-import ssl
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -18,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+
+from localcluster.server.certs import make_authority, make_server_cert, server_context
 
 SLOW_ANSWER_S = 5.0
 
@@ -45,15 +40,13 @@ class HookServer:
     calls: dict[str, list[Call]] = field(default_factory=lambda: defaultdict(list))
     answers: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     _runner: web.AppRunner | None = None
-    _directory: tempfile.TemporaryDirectory[str] | None = None
 
     async def start(self) -> None:
         """Listen on a free loopback port."""
-        self._directory = tempfile.TemporaryDirectory()
-        cert, key = _make_cert(Path(self._directory.name))
-        self.ca_bundle = base64.b64encode(cert.read_bytes()).decode()
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(cert, key)
+        authority = make_authority("recorded-webhook")
+        self.ca_bundle = base64.b64encode(authority.cert_pem).decode()
+        with tempfile.TemporaryDirectory() as folder:
+            context = server_context(make_server_cert(authority), Path(folder))
         app = web.Application()
         app.router.add_post("/{scenario}/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None)
@@ -74,8 +67,6 @@ class HookServer:
         """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
-        if self._directory is not None:
-            self._directory.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
         scenario, path = request.match_info["scenario"], request.match_info["path"]
@@ -115,33 +106,3 @@ def _text(step: Any, uid: str) -> web.Response:
     return web.Response(
         text=text, status=step.get("answer_code", 200), content_type="application/json"
     )
-
-
-def _make_cert(directory: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "recorded-webhook")])
-    now = datetime.datetime.now(datetime.UTC)
-    cert = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_path, key_path = directory / "cert.pem", directory / "key.pem"
-    cert_path.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
-    key_path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return cert_path, key_path
