@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from fluxqueue.localcluster.cluster import LocalCluster, LocalClusterConfig, NodeShape
 
 from fluxqueue.fluxjob.request import Toleration
 from fluxqueue.graph.formats.jgf import read_jgf
