@@ -18,6 +18,7 @@ import orjson
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.holders import AUTHOR, BY_DEPENDENCY, BY_QUEUE, SUSPENDED
 from fluxqueue.db.life.observations import WorkloadSeen, save_workloads, tell_matcher
+from fluxqueue.db.tables import LIVING
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.jobspec.shape import takes_whole_nodes
