@@ -97,6 +97,22 @@ def render_levels(levels: Levels, nodes: Sequence[NodeFact]) -> str:
     )
 
 
+def ask_cluster(text: bytes, policy: str | None) -> tuple[int, str]:
+    """What the scheduling cycle would say to a jobspec now: exit status and words."""
+    import time
+
+    from fluxqueue.cli.cluster_view import read_cluster
+    from fluxqueue.cli.what_if import ask, matcher_of, read_question
+    from fluxqueue.settings import Settings
+
+    levels = configured_levels()
+    jobspec = read_question(text, levels)
+    view = asyncio.run(read_cluster(None))
+    chosen = policy or Settings.from_env(os.environ).match_policy
+    found = ask(matcher_of(view, levels, chosen), jobspec, int(time.time()))
+    return found.status, found.text
+
+
 def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
     """The graph of what is free now in the cluster that kubectl would use; with ``takes_shares``
     one consumable pool per resource (``cpu`` in millicores), what is used being used by others."""

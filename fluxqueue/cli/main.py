@@ -55,7 +55,13 @@ def resource_query(context: typer.Context) -> None:
     """Match by hand on any Fluxion graph: resource-query's arguments and command language."""
     from fluxqueue.cli.resource_query import main as run
 
-    raise typer.Exit(run(context.args, from_cluster=graph.graph_from_cluster))
+    raise typer.Exit(
+        run(
+            context.args,
+            from_cluster=graph.graph_from_cluster,
+            ask_cluster=graph.ask_cluster,
+        )
+    )
 
 
 def _print_version(wanted: bool) -> None:

@@ -28,6 +28,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.match.policy import POLICIES
 from fluxqueue.graph.model.pruning import DEFAULT
 from fluxqueue.graph.model.store import ResourceGraph
+from fluxqueue.jobspec import document
 
 
 def _read_jgf(data: bytes) -> ResourceGraph:
@@ -51,6 +52,7 @@ def main(
     argv: Sequence[str],
     *,
     from_cluster: Callable[[bool], ResourceGraph] | None = None,
+    ask_cluster: Callable[[bytes, str | None], tuple[int, str]] | None = None,
     standard_input: Iterable[str] | None = None,
 ) -> int:
     """Run a session; returns the exit status.
@@ -62,11 +64,16 @@ def main(
     from_cluster
         Makes a graph of the current cluster, for ``--from-cluster``, with consumable pools if
         told so; handed in by the command line, because this module may not talk to a cluster.
+    ask_cluster
+        Puts one jobspec to the scheduling cycle's matcher over the current cluster, for
+        ``--from-cluster --jobspec``; gives exit status and answer.
     standard_input
         Lines to read instead of standard input (tests).
     """
     options = _parser().parse_args(argv)
     try:
+        if options.jobspec:
+            return _ask_once(options, ask_cluster)
         started = perf_counter()
         matcher = _load(options, from_cluster)
         load_s = perf_counter() - started
@@ -83,6 +90,20 @@ def main(
         print(f"ERROR: {failure}", file=sys.stderr)
         return 1
     return 0
+
+
+def _ask_once(
+    options: argparse.Namespace, ask_cluster: Callable[[bytes, str | None], tuple[int, str]] | None
+) -> int:
+    if not options.from_cluster or ask_cluster is None:
+        raise InvalidSettings(
+            "asks the cluster", where="--jobspec", hint="--from-cluster --jobspec FILE"
+        )
+    name = options.jobspec
+    text = sys.stdin.buffer.read() if name == "-" else read_file(name, document.MAX_BYTES)
+    status, answer = ask_cluster(text, options.match_policy)
+    print(answer)
+    return status
 
 
 def _run(
@@ -151,7 +172,7 @@ def _load(
         graph = READERS[options.load_format](read_file(options.load_file, jgf.MAX_BYTES))
     graph.declare_consumable(filter(None, (options.consumable or "").split(",")))
     filters = ",".join(text for text in options.prune_filters or () if text.strip()) or DEFAULT
-    return Matcher(graph, options.match_policy, filters, answers_as_fluxion=True)
+    return Matcher(graph, options.match_policy or "first", filters, answers_as_fluxion=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -165,7 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-f", "--load-format", choices=list(READERS), default="grug", help="its format")
     add("-W", "--load-allowlist", help="accepted and ignored: it is for hwloc files")
     add("-S", "--match-subsystems", default="CA", help="CA: containment, the only one")
-    add("-P", "--match-policy", default="first", help=f"{', '.join(POLICIES)}, or a custom string")
+    add("-P", "--match-policy", help=f"{', '.join(POLICIES)} (default: first), or a custom string")
     add("-F", "--match-format", choices=list(FORMATS), default="simple", help="format of R")
     add("-T", "--traverser-policy", choices=["simple"], default="simple", help="simple only")
     add("-p", "--prune-filters", action="append", help="HL:LL[,HL:LL...]; ALL for every level")
@@ -178,6 +199,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--consumable", help="TYPE[,TYPE...]: jobs take shares of these pools (not in Fluxion)")
     add("--shares", action="store_true", help="with --from-cluster: millicores and bytes")
     add("--from-cluster", action="store_true", help="ask what would fit the current cluster")
+    add(
+        "--jobspec",
+        metavar="FILE",
+        help="with --from-cluster: what the queue would say to this jobspec (-: standard input);"
+        " exit status 0: now, 3: later, 4: never",
+    )
     return parser
 
 

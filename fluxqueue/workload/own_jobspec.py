@@ -125,6 +125,18 @@ def apply_jobspec(
     return tuple(_widen(resource, pools, levels) for resource in own.jobspec.resources)
 
 
+def to_canonical(jobspec: Jobspec, levels: Levels) -> Jobspec:
+    """Any jobspec that pods can be given, in base units and Kubernetes' names.
+
+    Raises
+    ------
+    InvalidJobspec
+        It asks for something else; naming the place.
+    """
+    found = _canonical(jobspec.resources, "resources")
+    return replace(jobspec, resources=tuple(_widen(one, (), levels) for one in found))
+
+
 def _widen(resource: Resource, pools: Sequence[Resource], levels: Levels) -> Resource:
     if not resource.is_slot:
         level = find_level(levels, resource.type)

@@ -7,13 +7,21 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from fluxqueue.fluxjob.request import Toleration
 from fluxqueue.graph.formats.jgf import read_jgf
+from fluxqueue.jobspec import Count, Jobspec, NodeDemand, Resource, render
+from fluxqueue.jobspec.shape import equal_slots
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.config import load_config
+from fluxqueue.kube.resources import NODES, PODS
 from localcluster import LocalCluster, LocalClusterConfig, NodeShape
+from tests.support.workloads import bare_pod, container
 
 JOBSPEC = """version: 9999
 resources: [{type: slot, count: 1, label: default, with: [{type: cpu, count: 1500}]}]
@@ -65,7 +73,7 @@ async def test_export_and_pictures(folder: Path) -> None:
     [
         (("-o", "g.gif"), "g.gif: .gif is no format that can be written (one of .json, .svg, .png"),
         (("-o", "nowhere/g.svg"), "nowhere/g.svg: cannot be written"),
-        (("--level", "rack"), "'rack' is no level (zone=my.org/zone)"),
+        (("--level", "row"), "'row' is no level (write NAME=LABEL"),
     ],
 )
 async def test_refusals(folder: Path, words: tuple[str, ...], complaint: str) -> None:
@@ -86,3 +94,58 @@ async def test_what_if_on_the_cluster(folder: Path) -> None:
     assert (status, errors) == (0, "")
     assert out.count("RESOURCES=ALLOCATED") == 2
     assert out.count('"shares": {"cpu": {"0": 1500}}') == 2
+
+
+async def test_the_levels(folder: Path) -> None:
+    """Each configured level with its places; what no node is labelled for has none."""
+    status, out, errors = await typed(folder, "graph", "--levels", "--level", "row=my.org/row")
+    assert (status, errors) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["LEVEL", "PLACES", "NODES", "UNKNOWN", "LABELS"],
+        ["row", "0", "0", "2", "my.org/row"],
+        ["node", "2", "2", "0", "kubernetes.io/hostname"],
+    ]
+
+
+async def test_one_jobspec_gets_the_cycle_s_answer(folder: Path) -> None:
+    """As from ``kubectl get fluxjob -o jsonpath={.spec.jobspec}``: taints, pods of others and the
+    pod's own tolerations count; the exit status says now, later or never."""
+    words = ("resource-query", "--from-cluster", "--jobspec", "-")
+
+    async def ask(request: Jobspec) -> tuple[int, str]:
+        status, out, errors = await typed(folder, *words, text=json.dumps(render(request)))
+        assert errors == ""
+        return status, out.strip()
+
+    plain = equal_slots(2, {"cpu": 3000, "pods": 1})
+    spread = replace(
+        plain, resources=(Resource("node", Count(2, 2), equal_slots(1, {"cpu": 3000}).resources),)
+    )
+    assert await ask(spread) == (0, "now: 2 slots of 3 cpu, 1 on each of 2 nodes, on n[1-2]")
+
+    config = load_config(str(folder / "kubeconfig"))
+    async with KubeClient(config) as client:
+        taint = {"key": "gpu", "value": "", "effect": "NoSchedule"}
+        await client.patch(NODES, None, "n1", {"spec": {"taints": [taint]}})
+        status, text = await ask(spread)
+        assert status == 4
+        assert text.startswith("never: ")
+        tolerant = NodeDemand(tolerations=(Toleration("gpu", "Exists"),))
+        assert (await ask(replace(spread, where=tolerant)))[0] == 0
+
+        other = bare_pod(
+            "other",
+            nodeName="n2",
+            restartPolicy="Always",
+            containers=[container(requests={"cpu": "30"})],
+        )
+        other["metadata"] = {"name": "other", "namespace": "default"}
+        await client.create(PODS, "default", other)
+        status, text = await ask(equal_slots(1, {"cpu": 3000}))
+        assert status == 3, "only n2 is left, and others use it"
+        assert text.startswith("later")
+    status, _, errors = await typed(folder, *words, text="resources: 5")
+    assert status == 1
+    assert "jobspec" in errors
+    status, _, errors = await typed(folder, "resource-query", "--jobspec", "x")
+    assert (status, "--from-cluster --jobspec FILE" in errors) == (1, True)

@@ -1,0 +1,98 @@
+"""What the scheduling cycle would say to one jobspec, asked of the cluster through its API server.
+
+For ``fluxqueue resource-query --from-cluster --jobspec FILE``. The same matcher over the same
+facts: nodes with labels, taints and NUMA zones, what pods of others use, and what is allocated to
+FluxJobs until when, by the R in their status. What is promised to work that waits stands in no
+object, so a start in the future is the earliest beside what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fluxqueue.cli.cluster_view import ClusterView
+from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec
+from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.levels import Levels
+from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, Placement
+from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.tell.never import why_never
+from fluxqueue.jobspec import Jobspec, document, parse_document
+from fluxqueue.jobspec.shape import describe, takes_whole_nodes
+from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.scheduler.resource_set import read_resource_set
+from fluxqueue.workload.own_jobspec import to_canonical
+
+NOW, LATER, NEVER = 0, 3, 4
+"""Exit statuses: it fits now, it has to wait, it can never fit this cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome as an exit status, and in words."""
+
+    status: int
+    text: str
+
+
+def read_question(text: str | bytes, levels: Levels) -> Jobspec:
+    """A jobspec as it stands in ``spec.jobspec``, or in Flux's words (core, memory in GiB).
+
+    Raises
+    ------
+    InvalidJobspec
+        It is none, or asks for what pods cannot be given.
+    """
+    return to_canonical(parse_document(document.load(text, InvalidJobspec)), levels)
+
+
+def matcher_of(view: ClusterView, levels: Levels, policy: str) -> SharesMatcher:
+    """The cycle's matcher over the cluster as it is."""
+    matcher = SharesMatcher(policy, levels)
+    matcher.add_rows([node.name for node in view.nodes])
+    for node in view.nodes:
+        matcher.set_node(node, view.foreign.get(node.name, {}))
+    for fluxjob in view.fluxjobs:
+        placement = _read_placement(fluxjob)
+        if placement is not None:
+            matcher.book(fluxjob["metadata"]["uid"], placement)
+    return matcher
+
+
+def _read_placement(fluxjob: dict[str, Any]) -> Placement | None:
+    """What a running FluxJob holds, by its R; None where that cannot be read."""
+    try:
+        given = read_resource_set((fluxjob.get("status") or {}).get("R"))
+        jobspec = read_stored(fluxjob["spec"].get("jobspec") or {})
+    except InvalidInput:
+        return None
+    slots = tuple(PlacedSlot(node, tuple(sorted(r.items()))) for node, r in given.slots)
+    until = FOREVER if given.until is None else given.until
+    return Placement(slots, given.starts_at, until, takes_whole_nodes(jobspec))
+
+
+def ask(matcher: SharesMatcher, jobspec: Jobspec, now: int) -> Answer:
+    """Now, later or never; ``now`` in epoch seconds."""
+    try:
+        placement = matcher.match_now(jobspec, now)
+    except InsufficientResources:
+        pass
+    else:
+        return Answer(NOW, f"now: {describe(jobspec)}, on {_nodes(placement.nodes)}")
+    if not matcher.is_satisfiable(jobspec):
+        return Answer(NEVER, f"never: {why_never(matcher, jobspec)}")
+    try:
+        later = matcher.match_later(jobspec, now)
+    except InsufficientResources as busy:
+        return Answer(LATER, f"later: {describe(jobspec)}; {busy.reason}")
+    when = "when it is not known"
+    if later.starts_at < UNKNOWN_END:
+        when = f"at {datetime.fromtimestamp(later.starts_at, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return Answer(LATER, f"later, {when}: {describe(jobspec)}, on {_nodes(later.nodes)}")
+
+
+def _nodes(names: Sequence[str]) -> str:
+    return compress(dict.fromkeys(names)) if names else "no node"
