@@ -1,7 +1,8 @@
-"""The one place that reads the time.
+"""The clock that controller, worker and command line are handed; tests hand over ``ManualClock``.
 
-Handed to controller, worker and command line; the core (fluxjob ... scheduler) takes integer
-seconds as arguments instead and never sees a clock. Tests hand over ``ManualClock``.
+The core (fluxjob ... scheduler) takes integer seconds as arguments instead and never sees a clock.
+Time-outs of a single call (``kube.client``, ``localpg``) go by the machine's own clock, and what
+processes agree on (terms, due times) by the database's.
 """
 
 from __future__ import annotations

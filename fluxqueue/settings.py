@@ -1,9 +1,9 @@
 """Settings: the environment, read and validated once.
 
 Called by each process entry point: ``Settings.from_env(os.environ)``; everything else takes the
-values it needs as arguments. Nothing else in the code reads the environment (the one exception,
-``FLUXQUEUE_PG_BIN``, is read where Postgres is looked for). ``describe()`` renders the table of all
-variables for ``--help`` and the documentation, from the same data that validates them.
+values it needs as arguments. Two variables of one machine stand apart: ``FLUXQUEUE_PG_BIN`` is read
+where Postgres is looked for, ``FLUXQUEUE_DATA_DIR`` by the command line. ``describe()`` renders the
+table of all variables for ``--help`` and the documentation, from the same data that validates them.
 """
 
 from __future__ import annotations

@@ -92,20 +92,23 @@ async def test_a_kopf_that_fails_leaves_our_tasks_alone(tmp_path: Path) -> None:
                 task.cancel()
 
 
-async def test_signals_stay_ours(tmp_path: Path) -> None:
+async def test_signals_stay_ours() -> None:
     """kopf takes them when it starts: then the process would never end when told."""
-    async with _proxied(tmp_path) as (_, config):
-        told: list[str] = []
+    told: list[str] = []
+    async with (
+        LocalCluster(QUIET) as cluster,
+        KubeClient(config_of(cluster)) as client,
+    ):
+        await install_definitions(client, OWN_NAMESPACE)
         with _signals() as take_signals:
-            operating = run_operator(_registry(config, told), take_signals=take_signals)
+            operating = run_operator(_registry(client.config, told), take_signals=take_signals)
             running = asyncio.create_task(operating)
-            async with KubeClient(config) as client:
-                await client.create(FLUXJOBS, "default", FLUXJOB)
+            await client.create(FLUXJOBS, "default", FLUXJOB)
 
-                async def is_seen() -> bool:
-                    return bool(told)
+            async def is_seen() -> bool:
+                return bool(told)
 
-                await eventually(is_seen, "kopf at work")
+            await eventually(is_seen, "kopf at work")
             signal.raise_signal(signal.SIGTERM)
             async with asyncio.timeout(WAIT_S):
                 await take_signals.taken.wait()
