@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from benchmarks.throughput import load, report, scenes
-from benchmarks.throughput.ground import Ground, embedded_ground, real_ground
+from benchmarks.throughput.ground import NODE_CPU_M, Ground, embedded_ground, real_ground
 from benchmarks.throughput.load import Load
 from benchmarks.throughput.meters import Meter, Pids
 from benchmarks.throughput.report import BYSTANDER, MANAGED, PLAIN, Measured, Run
@@ -24,6 +24,8 @@ SECTIONS = ("rates", "gang", "latency", "sql", "resync")
 ASSETS = "KUBEBUILDER_ASSETS"
 WARM_UP = Load("warm-up", 20, 2)
 POD_CPU = "1"
+GANG_SHARE = 0.75
+"""Of the cluster that the large gang takes."""
 
 
 class Benchmark:
@@ -71,6 +73,8 @@ class Benchmark:
 
     async def _with(self, stack: Stack) -> None:
         meter = self._meter(_pids_of(stack))
+        await meter.begin()
+        await meter.end()  # what a start asks for belongs to no Job
         for _ in range(self._arguments.repeat if self._loads else 0):
             for mode in (BYSTANDER, MANAGED):
                 await self._rates(mode, meter)
@@ -114,10 +118,14 @@ class Benchmark:
                 _say(f"{mode}: {one.jobs} Jobs of {one.pods}: {run.rate:.1f} pods/s")
 
     async def _gangs(self, mode: str, meter: Meter) -> None:
+        # So large that the gang lies on most nodes, and a quarter of it on some.
         size = self._arguments.gang
+        cpu_m = int(GANG_SHARE * self._arguments.nodes * NODE_CPU_M / size)
         for pods in (max(1, size // 4), size):
             async with self._namespace(mode) as namespace:
-                found = await scenes.gang(self._ground.client, namespace, meter, pods)
+                found = await scenes.gang(
+                    self._ground.client, namespace, meter, pods, cpu_m=min(cpu_m, NODE_CPU_M // 4)
+                )
                 self.measured.gangs.setdefault(mode, []).append(found)
                 _say(f"{mode}: gang of {pods}: all running after {found.running_s:.1f} s")
 

@@ -21,7 +21,7 @@ from fluxqueue.kube.resources import NODES
 from tests.support import chart_rights
 from tests.support.control_plane import ControlPlane, Options
 
-NODE_CPU, NODE_MEMORY = "32", "128Gi"
+NODE_CPU_M, NODE_CPU, NODE_MEMORY = 32_000, "32", "128Gi"
 CLIENT_LIMITS = ("--kube-api-qps=5000", "--kube-api-burst=10000")
 """Of controller manager and scheduler: their defaults, 20 and 50 requests a second, would be what
 is measured."""

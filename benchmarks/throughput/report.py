@@ -122,9 +122,10 @@ def gangs(measured: Measured) -> list[str]:
                 f" our parts {1000 * ours / one.pods:.1f} ms of processor time per pod"
             )
     for one in measured.gangs.get(MANAGED, ()):
-        beyond = gang_beyond(measured, one)
-        if beyond:
-            listed = ", ".join(f"{n:.2f} {what}" for what, n in sorted_by_size(beyond))
+        if of_pod := gang_beyond(measured, one):
+            listed = ", ".join(
+                f"{n:.2f} {what}" for what, n in sorted_by_size(of_pod) if abs(n) >= SHOWN
+            )
             text.append(f"gang of {one.pods}: beyond plain, per pod: {listed}")
     return [*text, ""] if text else []
 
@@ -207,20 +208,17 @@ def requests_per(runs: Sequence[Run], each: int) -> dict[str, float] | None:
     return {what: number / len(counted) / each for what, number in total.items()}
 
 
-def beyond(own: Mapping[str, float] | None, plain: Mapping[str, float] | None) -> dict[str, float]:
+def beyond(own: Mapping[str, float], plain: Mapping[str, float]) -> dict[str, float]:
     """What ``own`` has more, by kind; less of one kind counts against it."""
-    if own is None or plain is None:
-        return {}
-    kinds = {*own, *plain}
-    found = {kind: own.get(kind, 0.0) - plain.get(kind, 0.0) for kind in kinds}
-    return {kind: number for kind, number in found.items() if abs(number) >= SHOWN}
+    found = {kind: own.get(kind, 0.0) - plain.get(kind, 0.0) for kind in {*own, *plain}}
+    return {kind: number for kind, number in found.items() if number}
 
 
-def gang_beyond(measured: Measured, managed: Gang) -> dict[str, float]:
-    """Requests beyond Kubernetes alone for each pod of a gang, by kind."""
+def gang_beyond(measured: Measured, managed: Gang) -> dict[str, float] | None:
+    """Requests beyond Kubernetes alone for each pod of a gang, by kind; None: not counted."""
     plain = next((g for g in measured.gangs.get(PLAIN, ()) if g.pods == managed.pods), None)
     if plain is None or plain.reading.requests is None or managed.reading.requests is None:
-        return {}
+        return None
     return beyond(
         {what: n / managed.pods for what, n in managed.reading.requests.items()},
         {what: n / plain.pods for what, n in plain.reading.requests.items()},
@@ -263,15 +261,16 @@ def _figures_of_requests(measured: Measured) -> list[Line]:
     lines = []
     if (single := _single(measured)) is not None:
         own, plain = (requests_per(measured.of(single, m), single.jobs) for m in (MANAGED, PLAIN))
-        if found := beyond(own, plain):
+        if own is not None and plain is not None:
+            found = beyond(own, plain)
             what = "requests beyond plain, one-pod Job, busy"
             lines.append(Line(what, sum(found.values()), "", 7, False))
             reads = sum(n for kind, n in found.items() if kind.startswith("GET "))
             lines.append(Line("  of these GET", reads, "", SHOWN, False))
     for one in measured.gangs.get(MANAGED, ()):
-        if found := gang_beyond(measured, one):
+        if (of_pod := gang_beyond(measured, one)) is not None:
             what = f"requests beyond plain per pod, gang of {one.pods}"
-            lines.append(Line(what, sum(found.values()), "", 1.2, False))
+            lines.append(Line(what, sum(of_pod.values()), "", 1.2, False))
     return lines
 
 

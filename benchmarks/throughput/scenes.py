@@ -147,8 +147,8 @@ class _Pods:
                         self.changed.set()
 
 
-async def gang(client: KubeClient, namespace: str, meter: Meter, pods: int) -> Gang:
-    """One Job of ``pods`` pods across the nodes, until all its pods run."""
+async def gang(client: KubeClient, namespace: str, meter: Meter, pods: int, *, cpu_m: int) -> Gang:
+    """One Job of ``pods`` pods of ``cpu_m`` millicores each, until all its pods run."""
     seen = _Pods()
     version = (await client.list(PODS, namespace)).resource_version
     watching = asyncio.create_task(seen.watch(client, namespace, version, pods))
@@ -156,7 +156,7 @@ async def gang(client: KubeClient, namespace: str, meter: Meter, pods: int) -> G
         await meter.begin()
         began = time.monotonic()
         await load.create_all(
-            client, namespace, [load.job(f"gang-{pods}", pods, cpu="250m", duration=None)]
+            client, namespace, [load.job(f"gang-{pods}", pods, cpu=f"{cpu_m}m", duration=None)]
         )
         async with asyncio.timeout(load.TIMEOUT_S):
             while "running" not in seen.at_s or "let_go" not in seen.at_s:
