@@ -39,7 +39,7 @@ def answer(matcher: Matcher, jobspec: Jobspec, job: int, now: int, verb: Verb) -
     return "satisfiable" if found is None else f"{found.at} {found.end}\n{write(found, 'simple')}"
 
 
-@pytest.mark.parametrize("policy", STATIC_POLICIES + EARLY_POLICIES)
+@pytest.mark.parametrize("policy", [*STATIC_POLICIES, *EARLY_POLICIES, "pack", "spread"])
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graph=graphs(), data=st.data())
 def test_both_paths_agree(policy: str, graph: ResourceGraph, data: st.DataObject) -> None:

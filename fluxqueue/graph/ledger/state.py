@@ -159,7 +159,7 @@ class GraphState:
         self, number: int, booked: int, start: int, end: int, taken: Sequence[tuple[int, int]] = ()
     ) -> int:
         """How empty a block is: for each type below its root the free share of its units, in
-        parts of ``FULL_SHARE``, summed up (``pack``, ``spread``; ``ledger.table`` does the same).
+        parts of ``FULL_SHARE``, summed up (``pack`` and ``spread``; ``ledger.table`` agrees).
         ``taken`` are shares (vertex of the block, units) to count as taken too."""
         graph = self.graph
         block = graph.blocks[number]

@@ -49,6 +49,9 @@ class Matcher:
         The graph's last second; no booking goes beyond it.
     use_reference
         True runs every match by the reference walk, vertex by vertex (tests compare the two).
+    is_cluster
+        True walks as the cycle's table chooses (docs/matcher.md): an unnamed level between two
+        named ones is passed, and the fullest places come first.
     answers_as_fluxion
         True copies what recorded outputs rest on (docs/matcher.md): constant answers of the
         pre-check on the number of nodes, and weights of ``first`` that a cancel leaves behind.
@@ -62,12 +65,14 @@ class Matcher:
         *,
         end: int = GRAPH_END,
         use_reference: bool = False,
+        is_cluster: bool = False,
         answers_as_fluxion: bool = False,
     ) -> None:
         self.policy = parse_policy(policy)
         self.prune_filters = prune_filters
         self.end = end
-        self.use_reference = use_reference
+        self.use_reference = use_reference or is_cluster
+        self.is_cluster = is_cluster
         self.answers_as_fluxion = answers_as_fluxion
         self._unweighed: set[int] = set()
         self._load(graph)

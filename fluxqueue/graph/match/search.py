@@ -64,6 +64,7 @@ class Searched(Protocol):
     end: int
     nodes_up: int
     use_reference: bool
+    is_cluster: bool
     answers_as_fluxion: bool
 
     def constraint_for(self, request: Request) -> Callable[[int], bool] | None:
@@ -136,7 +137,15 @@ class Search:
             done, booking = matcher.fast.select(self.request, self.policy, window, self.constraint)
             if done:
                 return booking
-        walk = Walk(self.state, matcher.order, self.request, self.policy, window, self.constraint)
+        walk = Walk(
+            self.state,
+            matcher.order,
+            self.request,
+            self.policy,
+            window,
+            self.constraint,
+            is_cluster=matcher.is_cluster,
+        )
         is_found = walk.select()
         self.has_conflict = self.has_conflict or walk.has_conflict
         return walk if is_found else None

@@ -19,6 +19,9 @@ from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import NODE_FACTOR, Policy
 from fluxqueue.graph.match.request import Need, Request
 
+TIES = 1 << 32
+"""So many ids are told apart among equally full nodes."""
+
 Edge = tuple[int, bool]
 """A vertex that a candidate would take, and whether exclusively."""
 
@@ -127,7 +130,10 @@ class Walk:
         policy: Policy,
         window: Window,
         constraint: Callable[[int], bool] | None = None,
+        *,
+        is_cluster: bool = False,
     ) -> None:
+        self.is_cluster = is_cluster
         self.state, self.graph, self.order = state, state.graph, order
         self.request, self.policy, self.window = request, policy, window
         self.constraint = constraint
@@ -174,7 +180,8 @@ class Walk:
         """
         is_exclusive = is_exclusive or self._is_wanted_exclusively(v, needs)
         slot, match = self._test(v, needs)
-        if slot is None and match is None and not is_pristine:
+        is_passed = self.is_cluster and self.graph.block_of[v] < 0
+        if slot is None and match is None and not is_pristine and not is_passed:
             return None
         if slot is _AMBIGUOUS or not self._is_usable(v, needs, is_exclusive):
             return None
@@ -204,10 +211,53 @@ class Walk:
             self._mark(v, found)
         else:
             _merge(into, found)
-        score = self._score + self.graph.id[v] + 2
-        if self.policy.occupancy:
-            score += self._own_occupancy(v)
-        return size, score, is_exclusive
+        return size, self._score_of(v, needs, found), is_exclusive
+
+    def _score_of(self, v: int, needs: Sequence[Need], found: Found) -> int:
+        """The vertex among its like: low is better, or high where the policy says so."""
+        if self.is_cluster and v and self.graph.block_of[v] < 0:
+            return self._place_score(v)
+        if self.policy.occupancy and self.graph.type_of[v] == self._node:
+            taken = [
+                member
+                for need in needs
+                if need.kind == self._node
+                for child in need.children
+                if child.kind in found
+                for member in found[child.kind].members[: found[child.kind].chosen]
+            ]
+            return self._emptiness_after(v, taken)
+        return self._score + self.graph.id[v] + 2
+
+    def _place_score(self, v: int) -> int:
+        """On a cluster: the fullest places first (``spread``: the emptiest), then by number."""
+        graph, window = self.graph, self.window
+        free = 0
+        for number in {graph.block_of[u] for u in graph.subtree(v)} - {-1}:
+            base = graph.blocks[number].base
+            if window.ignores_status or base not in graph.down:
+                booked = self.state.block_masks(number, window.start, window.end)[0]
+                free += self.state.free_share(number, booked, window.start, window.end)
+        score = (-free if self.policy.occupancy < 0 else free) * TIES + graph.id[v]
+        return -score if self.policy.is_high else score
+
+    def _emptiness_after(self, v: int, taken: Sequence[Candidate]) -> int:
+        """How empty the block of ``v`` is with these candidates in it, of equally empty ones the
+        lower id first: what ``pack`` and ``spread`` sort nodes by."""
+        graph, window = self.graph, self.window
+        number = graph.block_of[v]
+        if number < 0:
+            return 0
+        block = graph.blocks[number]
+        booked = self.state.block_masks(number, window.start, window.end)[0]
+        shares: list[tuple[int, int]] = []
+        for candidate in taken:
+            for u, is_exclusive in candidate.edges:
+                if is_exclusive and graph.type_of[u] not in self._pools:
+                    booked |= block.shape.below(u - block.base)
+            shares += [(u - block.base, units) for u, units in candidate.shares]
+        free = self.state.free_share(number, booked, window.start, window.end, shares)
+        return self.policy.occupancy * free * TIES + min(max(graph.id[block.base], 0), TIES - 1)
 
     def _is_wanted_exclusively(self, v: int, needs: Sequence[Need]) -> bool:
         kind = self.graph.type_of[v]
@@ -423,8 +473,37 @@ class Walk:
             count = need.count.largest_within(candidates.total if candidates else 0)
             if not count or candidates is None:
                 return False
-            candidates.choose(count, self.policy.is_high)
+            if self.policy.occupancy and need.kind == self._slot:
+                self._choose_by_occupancy(candidates, count)
+            else:
+                candidates.choose(count, self.policy.is_high)
         return True
+
+    def _choose_by_occupancy(self, candidates: Candidates, wanted: int) -> None:
+        """Slots node by node. ``pack``: the fullest node that holds the rest, else the roomiest
+        one; ``spread``: one slot to each node, the emptiest first, in rounds."""
+        by_block: dict[int, list[Candidate]] = {}
+        for member in sorted(candidates.members, key=_score):
+            by_block.setdefault(self.graph.block_of[member.edges[0][0]], []).append(member)
+        left = sorted(
+            by_block.values(),
+            key=lambda members: self._emptiness_after(members[0].edges[0][0], members[:1]),
+        )
+        chosen: list[Candidate] = []
+        if self.policy.occupancy < 0:
+            rounds = max(map(len, left))
+            chosen = [one[i] for i in range(rounds) for one in left if i < len(one)][:wanted]
+        while len(chosen) < wanted:
+            rest = wanted - len(chosen)
+            fitting = next((one for one in left if len(one) >= rest), None)
+            # max keeps the first of equals: the fullest among the roomiest.
+            members = max(left, key=len) if fitting is None else fitting
+            left.remove(members)
+            chosen += members[:rest]
+        taken = set(map(id, chosen))
+        rest_of_them = [one for one in candidates.members if id(one) not in taken]
+        candidates.members = [*chosen, *rest_of_them]
+        candidates.wanted, candidates.chosen = wanted, wanted
 
     def _mark(self, chooser: int, found: Found) -> None:
         parent = self.graph.parent

@@ -17,7 +17,7 @@ from fluxqueue.graph.ledger.state import Booking, GraphState, Masks
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import NODE_FACTOR
 from fluxqueue.graph.match.vertices.block_walk import BlockOffer, BlockPlan
-from fluxqueue.graph.match.walk import Window
+from fluxqueue.graph.match.walk import TIES, Window
 from fluxqueue.graph.model.store import Block
 
 NOTHING: Masks = (0, 0, 0)
@@ -26,7 +26,6 @@ Keys = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64]
 Pick = tuple[int, int]
 """A block, and which of its candidates."""
-TIES = 1 << 32
 FEW = 8
 """Up to so many blocks are found by one minimum each; more by one partition."""
 
