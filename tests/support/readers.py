@@ -16,7 +16,7 @@ from fluxqueue.db.life.observations import read_known
 from fluxqueue.db.life.outlook import read_promises, read_told
 from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.life.queues import read_figures
-from fluxqueue.db.life.rebuild import read_present
+from fluxqueue.db.life.rebuild import read_page, read_present
 from fluxqueue.db.life.steering import hold
 from fluxqueue.db.reading import accounting
 from fluxqueue.db.reading.gauges import read_gauges
@@ -25,6 +25,7 @@ from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
 
 DAY_S = 86_400
+PAGE = 2
 
 Reader = Callable[[Rows], Awaitable[object]]
 
@@ -53,6 +54,14 @@ async def _one_life(rows: Rows) -> None:
     await rows.see(workload("new", wanted=0, result="Completed", is_gone=True))
 
 
+async def _resync(rows: Rows) -> None:
+    async with rows.database.begin() as tx:
+        after = ""
+        while page := (await read_page(tx, after=after, limit=PAGE)).rows:
+            after = max(page)
+            await read_present(tx, list(page))
+
+
 READERS: dict[str, Reader] = {
     "the life of a FluxJob": _one_life,
     "a cycle": lambda rows: rows.match(),
@@ -62,7 +71,7 @@ READERS: dict[str, Reader] = {
     "check": lambda rows: read_rows(rows.database),
     "the queues' counts": lambda rows: read_figures(rows.database),
     "fair shares": _in_transaction(lambda tx: read_shares(tx, ["default"])),
-    "a resync": _in_transaction(read_present),
+    "a resync, page after page": _resync,
     "the observer's start": _in_transaction(read_known),
     "promises": _in_transaction(read_promises),
     "estimates": _in_transaction(read_told),
