@@ -29,7 +29,8 @@ from fluxqueue.db.life.rebuild import (
     Present,
     RowSeen,
     TakenOver,
-    read_page,
+    read_present,
+    read_uids,
     take_over,
 )
 from fluxqueue.db.life.settling import settle
@@ -149,12 +150,12 @@ async def read_rows(database: Database) -> AsyncIterator[Present]:
     DatabaseUnavailable
         Postgres went away.
     """
-    after: str | None = ""
-    while after is not None:
+    async with database.begin() as tx:
+        uids = await read_uids(tx)
+    for start in range(0, len(uids), PAGE):
         async with database.begin() as tx:
-            present = await read_page(tx, after=after, limit=PAGE)
+            present = await read_present(tx, uids[start : start + PAGE])
         yield present
-        after = next(reversed(list(present.rows)), None)
 
 
 async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:

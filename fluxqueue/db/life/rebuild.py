@@ -555,24 +555,23 @@ class Present:
     holders: frozenset[str]
 
 
-_ROWS = f"""
-SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone, is_suspended,
-       CAST(ended_indexes AS text) AS ended_indexes
-FROM fluxjobs WHERE (NOT is_gone OR {LIVING})
-"""  # noqa: S608 constants
+_KEPT = f"(NOT is_gone OR {LIVING})"
 
 
-async def read_page(tx: Transaction, *, after: str, limit: int) -> Present:
-    """Read what a resync compares with the cluster: up to ``limit`` rows, in the order of UID."""
-    rows = await tx.fetch(
-        f"{_ROWS} AND uid > :after ORDER BY uid LIMIT :limit", after=after, limit=limit
-    )
-    return await _present(tx, rows)
+async def read_uids(tx: Transaction) -> list[str]:
+    """UIDs of all rows that a resync compares with the cluster."""
+    rows = await tx.fetch(f"SELECT uid FROM fluxjobs WHERE {_KEPT}")  # noqa: S608 constant
+    return [row["uid"] for row in rows]
 
 
 async def read_present(tx: Transaction, uids: Sequence[str]) -> Present:
     """Read what a resync compares with the cluster of some workloads."""
-    rows = await tx.fetch(f"{_ROWS} AND uid = ANY(CAST(:uids AS text[]))", uids=list(uids))
+    rows = await tx.fetch(
+        "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"  # noqa: S608 constant
+        " is_suspended, CAST(ended_indexes AS text) AS ended_indexes FROM fluxjobs"
+        f" WHERE {_KEPT} AND uid = ANY(CAST(:uids AS text[]))",
+        uids=list(uids),
+    )
     return await _present(tx, rows)
 
 
