@@ -106,12 +106,14 @@ class Emptiness(Follower):
 
     def of(self, rows: Vector, free: Matrix) -> Vector:
         """The same for ``rows`` with ``free`` in place of what the table says."""
-        return np.where(self.table.usable[rows], emptiness(free, self.table.capacity[rows]), 0)
+        # Of a node that is held whole nothing is free, whatever its slots take.
+        is_open = self.table.usable[rows] & (free[:, 0] > 0)
+        return np.where(is_open, emptiness(free, self.table.capacity[rows]), 0)
 
     def _count_all(self) -> None:
         table = self.table
         self._sums.clear()
-        self.values = np.where(table.usable, emptiness(table.free, table.capacity), 0)
+        self.values = self.of(np.arange(len(table.free)), table.free)
 
     def _correct(self, rows: list[int]) -> None:
         index = np.array(rows, dtype=np.int64)
