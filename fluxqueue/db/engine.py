@@ -7,11 +7,11 @@ of ours and no rows.
 from __future__ import annotations
 
 import contextlib
+import select
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
-import psycopg_pool
 import sqlalchemy.exc
 from procrastinate.exceptions import ConnectorException
 from psycopg.conninfo import conninfo_to_dict
@@ -141,16 +141,35 @@ def _drop_read_only(context: ExceptionContext) -> None:
 async def check_writable(connection: psycopg.AsyncConnection[Any]) -> None:
     """Check of a psycopg pool: the connection is alive, and its server takes writes.
 
+    Asks the server nothing: that would double the cost of each short statement. A server that has
+    ended a session has said so on its socket.
+
     Raises
     ------
     psycopg.OperationalError
         It is of no use; the pool then opens another.
     """
-    await psycopg_pool.AsyncConnectionPool.check_connection(connection)
+    if _is_ended(connection.pgconn):
+        await connection.close()
+        raise psycopg.OperationalError("the server has ended the session")
     for name in ("default_transaction_read_only", "in_hot_standby"):
         if connection.info.parameter_status(name) == "on":
             await connection.close()  # the pool would keep one that still answers
             raise psycopg.OperationalError(f"the server is read-only ({name})")
+
+
+def _is_ended(session: psycopg.pq.abc.PGconn) -> bool:
+    """Whether an idle session is over; what the server has sent meanwhile is taken in."""
+    if session.status != psycopg.pq.ConnStatus.OK:
+        return True
+    poll = select.poll()
+    poll.register(session.socket, select.POLLIN)
+    if poll.poll(0):
+        try:
+            session.consume_input()
+        except psycopg.OperationalError:
+            return True
+    return session.status != psycopg.pq.ConnStatus.OK
 
 
 @contextlib.contextmanager

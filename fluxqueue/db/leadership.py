@@ -7,7 +7,9 @@ term under a row lock first. Used by the worker (role ``matcher``) and controlle
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.errors import LostLeadership
@@ -154,9 +156,31 @@ async def check_term(tx: Transaction, role: str, term: int) -> None:
         Another term has begun; the caller must roll back and stop deciding.
     """
     row = await tx.fetch_one("SELECT term FROM leadership WHERE role = :role FOR UPDATE", role=role)
+    _check(role, term, row)
+
+
+def _check(role: str, term: int, row: Mapping[str, Any] | None) -> None:
     if row is None or row["term"] != term:
         current = "none" if row is None else row["term"]
         raise LostLeadership(f"role {role}: our term is {term}, the current one is {current}")
+
+
+async def may_decide(tx: Transaction, role: str, term: int) -> bool:
+    """``check_term``, and whether somebody compares the rows with the cluster (``is_observed``).
+
+    Raises
+    ------
+    LostLeadership
+        As of ``check_term``.
+    """
+    row = await tx.fetch_one(
+        "SELECT term, coalesce((SELECT expires_at > now() FROM leadership WHERE role = :watch),"
+        " true) AS is_observed FROM leadership WHERE role = :role FOR UPDATE",
+        role=role,
+        watch=CONTROLLER,
+    )
+    _check(role, term, row)
+    return row is not None and bool(row["is_observed"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import logging
 
 from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.leadership import check_term, is_observed
+from fluxqueue.db.leadership import may_decide
 from fluxqueue.db.life.decisions import (
     Changes,
     lacking,
@@ -103,8 +103,7 @@ class Matcher:
         try:
             with metrics.CYCLE_S.time():
                 async with self._context.database.begin() as tx:
-                    await check_term(tx, ROLE, self._term)
-                    if not await is_observed(tx):
+                    if not await may_decide(tx, ROLE, self._term):
                         return False  # the controller wakes us when it has looked
                     is_more = await self._decide(tx)
         except BaseException:
@@ -125,13 +124,15 @@ class Matcher:
             changed_queues=changes.queues,
         )
         view = await past_full_users(tx, view, self._rules, queues)
-        await lock_queue(tx, view)
+        locked = await lock_queue(tx, view)
         await self._reconsider(tx, matcher, changes)
         matcher.clear_plan()
         now = self._context.clock.now_s()
-        given = top_up(matcher, await lacking(tx), now)
+        given = top_up(matcher, await lacking(tx), now) if locked.has_lacking else []
         await store_top_up(tx, given)
-        new = await take_in(tx, matcher, self._rules, self._answers, limit=EXAMINED_MAX)
+        new = Taken()
+        if locked.has_new:
+            new = await take_in(tx, matcher, self._rules, self._answers, limit=EXAMINED_MAX)
         # Nodes may have gone since these were examined, further back in the queue.
         queue, never = split_unsatisfiable(
             matcher, await queue_head(tx, view, self._rules), self._answers
@@ -144,7 +145,10 @@ class Matcher:
         await self._plans.note(tx, matcher, cycle, [lack.uid for lack, _ in given])
         self._tell_full(decisions, new, view, queues)
         words = self._plans.words(decisions)
-        for uid in await store_decisions(tx, decisions, term=self._term, words=words):
+        lost = await store_decisions(
+            tx, decisions, term=self._term, words=words, has_plan=locked.has_plan
+        )
+        for uid in lost:
             matcher.cancel(uid)
         _log(decisions)
         self._decided = {

@@ -203,15 +203,28 @@ async def store_decisions(
     *,
     term: int,
     words: Mapping[str, Outlook] | None = None,
+    has_plan: bool = True,
 ) -> set[str]:
     """Write what a cycle decided about FluxJobs that ``lock_queue`` has locked.
 
     ``words`` (by UID) stand in place of the cycle's own reasons, and give estimated starts.
+    ``has_plan``: there may be reservations of the cycle before.
 
     Returns the UIDs whose allocation was *not* stored because the FluxJob ended meanwhile: the
     caller must give back what it booked for them.
     """
     wanted = {job.uid: placement for job, placement in decisions.allocated}
+    if wanted:
+        stored = await _store_starts(tx, wanted, term)
+    else:
+        stored = set()
+    if has_plan or decisions.reserved:
+        await _replace_plan(tx, decisions)
+    await _tell_waiting(tx, decisions, words or {})
+    return set(wanted) - stored
+
+
+async def _store_starts(tx: Transaction, wanted: Mapping[str, Placement], term: int) -> set[str]:
     rows = await tx.fetch(
         """
         UPDATE fluxjobs SET state = 'Allocated', reason = '', allocated_at = now(),
@@ -227,8 +240,7 @@ async def store_decisions(
     )
     stored = {row["uid"]: wanted[row["uid"]] for row in rows}
     await _store_allocations(tx, stored, term)
-    await _store_plan(tx, decisions, words or {})
-    return set(wanted) - set(stored)
+    return set(stored)
 
 
 async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], term: int) -> None:
@@ -270,8 +282,8 @@ async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], t
     )
 
 
-async def _store_plan(tx: Transaction, decisions: Decisions, words: Mapping[str, Outlook]) -> None:
-    """Replace the plan: reservations with their expected starts, and why the others wait."""
+async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
+    """Replace the reservations of the cycle before."""
     # Those that fell out of the cycle's view, behind many of a higher priority, lose theirs too.
     # Found by their reservations, which are few, not among all that wait.
     await tx.execute(
@@ -288,12 +300,36 @@ async def _store_plan(tx: Transaction, decisions: Decisions, words: Mapping[str,
             "starts_at": placement.starts_at,
             "until": None if placement.until >= FOREVER else placement.until,
             "nodes": list(placement.nodes),
+        }
+        for job, placement in decisions.reserved
+    ]
+    if plan:
+        await tx.execute(
+            """
+            INSERT INTO reservations (uid, starts_at, until, nodes)
+            SELECT r.uid, r.starts_at, r.until, r.nodes
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+                uid text, starts_at bigint, until bigint, nodes jsonb)
+            JOIN fluxjobs f ON f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
+            """,
+            rows=orjson.dumps(plan).decode(),
+        )
+
+
+async def _tell_waiting(
+    tx: Transaction, decisions: Decisions, words: Mapping[str, Outlook]
+) -> None:
+    """Those that wait: whether they have a reservation, when they start, and why they wait."""
+    rows = [
+        {
+            "uid": job.uid,
+            "starts_at": placement.starts_at,
             "state": "Reserved",
             "reason": words[job.uid].reason if job.uid in words else RESERVED_REASON,
         }
         for job, placement in decisions.reserved
     ]
-    waiting = [
+    rows += [
         {
             "uid": job.uid,
             "starts_at": one.expected_start,
@@ -303,28 +339,19 @@ async def _store_plan(tx: Transaction, decisions: Decisions, words: Mapping[str,
         for job, reason in decisions.waiting
         for one in [words.get(job.uid) or Outlook(None, reason)]
     ]
-    await tx.execute(
-        """
-        INSERT INTO reservations (uid, starts_at, until, nodes)
-        SELECT r.uid, r.starts_at, r.until, r.nodes
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, starts_at bigint, until bigint, nodes jsonb)
-        JOIN fluxjobs f ON f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
-        """,
-        rows=orjson.dumps(plan).decode(),
-    )
-    await tx.execute(
-        """
-        UPDATE fluxjobs f SET state = r.state, reason = r.reason,
-                              expected_start = to_timestamp(r.starts_at)
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, starts_at bigint, state text, reason text)
-        WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
-          AND (f.state, f.reason, f.expected_start)
-              IS DISTINCT FROM (r.state, r.reason, to_timestamp(r.starts_at))
-        """,
-        rows=orjson.dumps(sorted(plan + waiting, key=_by_uid)).decode(),
-    )
+    if rows:
+        await tx.execute(
+            """
+            UPDATE fluxjobs f SET state = r.state, reason = r.reason,
+                                  expected_start = to_timestamp(r.starts_at)
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+                uid text, starts_at bigint, state text, reason text)
+            WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
+              AND (f.state, f.reason, f.expected_start)
+                  IS DISTINCT FROM (r.state, r.reason, to_timestamp(r.starts_at))
+            """,
+            rows=orjson.dumps(sorted(rows, key=_by_uid)).decode(),
+        )
 
 
 def _by_uid(row: Mapping[str, Any]) -> str:

@@ -253,7 +253,8 @@ async def _store(
 ) -> None:
     uid = row["uid"]
     await _store_slots(tx, allocation_id, decision)
-    await _store_indexes(tx, allocation_id, decision)
+    has_indexes = any(pod[6] is not None for pod in row["pods"])
+    await _store_indexes(tx, allocation_id, decision, has_indexes=has_indexes)
     if decision.is_ended or decision.is_requeued:
         await tx.execute(
             "UPDATE allocations SET is_live = false, ended_at = now() WHERE id = :id",
@@ -295,9 +296,11 @@ async def _vacate_lost(tx: Transaction, row: Mapping[str, Any]) -> None:
     )
 
 
-async def _store_indexes(tx: Transaction, allocation_id: int, decision: FollowDecision) -> None:
+async def _store_indexes(
+    tx: Transaction, allocation_id: int, decision: FollowDecision, *, has_indexes: bool
+) -> None:
     """Whose slots they are now that pods hold them; an index has one, the last it was given."""
-    if decision.assign:
+    if decision.assign and has_indexes:
         await tx.execute(
             """
             WITH given AS (

@@ -107,7 +107,16 @@ def _head_values(view: View) -> dict[str, Any]:
     return values
 
 
-async def lock_queue(tx: Transaction, view: View) -> None:
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """What is among the FluxJobs that a cycle has locked: what is not there need not be read."""
+
+    has_new: bool = True
+    has_lacking: bool = True
+    has_plan: bool = True
+
+
+async def lock_queue(tx: Transaction, view: View) -> Locked:
     """Lock every FluxJob that the cycle may change, in the order of their UIDs.
 
     All at once and before the first change: observations and settling lock in the same order, so
@@ -119,9 +128,10 @@ async def lock_queue(tx: Transaction, view: View) -> None:
         else ""
     )
     values = {"queues": sorted(view.changed_queues)} if view.changed_queues else {}
-    await tx.execute(
+    rows = await tx.fetch(
         f"""
-        SELECT uid FROM fluxjobs WHERE uid IN (
+        SELECT {_UNEXAMINED} AS is_new, lacking > 0 AS lacks, state = 'Reserved' AS is_planned
+        FROM fluxjobs WHERE uid IN (
             (SELECT uid FROM fluxjobs WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :examined_max)
             UNION ALL
             ({_head("h.uid", has_full=bool(view.full))})
@@ -138,6 +148,14 @@ async def lock_queue(tx: Transaction, view: View) -> None:
         have_nodes_changed=view.have_nodes_changed,
         **_head_values(view),
         **values,
+    )
+    return Locked(
+        # What could not run, or was held by its queue, may be looked at anew in this very cycle.
+        has_new=any(row["is_new"] for row in rows)
+        or view.have_nodes_changed
+        or bool(view.changed_queues),
+        has_lacking=any(row["lacks"] for row in rows),
+        has_plan=any(row["is_planned"] for row in rows),
     )
 
 
