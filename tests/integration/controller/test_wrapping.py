@@ -17,6 +17,7 @@ from fluxqueue.db.leadership import seize
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.workload.labels import GATE
+from fluxqueue.workload.site import DEFAULT_SITE
 from tests.support.rows import settings_for
 from tests.support.waiting import eventually
 from tests.support.workloads import bare_pod, batch_job
@@ -74,7 +75,12 @@ async def _wrapping(
         KubeClient(ClusterConfig(api.url)) as client,
     ):
         wrapper = Wrapper(
-            client, clock, 1000, find=wanted.missing.get, class_values=dict, on_made=wanted.take
+            client,
+            clock,
+            DEFAULT_SITE,
+            find=wanted.missing.get,
+            class_values=dict,
+            on_made=wanted.take,
         )
         running = asyncio.create_task(wrapper.run())
         for uid in wanted.missing:
@@ -126,7 +132,7 @@ async def test_a_slow_answer_holds_up_nobody() -> None:
         wrapper = Wrapper(
             client,
             SystemClock(),
-            1000,
+            DEFAULT_SITE,
             find=wanted.missing.get,
             class_values=dict,
             on_made=wanted.take,
