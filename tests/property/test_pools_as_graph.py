@@ -361,7 +361,7 @@ def test_whole_jgf_reads_back() -> None:
     assert "/cluster0/a/n0/core1" in graph.all_paths()
     assert "/cluster0/a/n0/core2" not in graph.all_paths()
     assert "/cluster0/a/n0/gpu0" in graph.all_paths()
-    (down,) = graph.find_path("/cluster0/n1")
+    (down,) = graph.find_path("/cluster0/unknown/n1")
     assert not graph.is_up(down)
 
 

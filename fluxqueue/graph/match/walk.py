@@ -18,7 +18,10 @@ from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import NODE_FACTOR, Policy
 from fluxqueue.graph.match.request import Need, Request
+from fluxqueue.graph.model.store import BlockClass
 
+FACTOR_SHIFT = 44
+"""A node's factor stands as 2^44 where it must not matter which node it is."""
 TIES = 1 << 32
 """So many ids are told apart among equally full nodes."""
 
@@ -78,6 +81,10 @@ class Candidates:
 
 def _score(candidate: Candidate) -> int:
     return candidate.score
+
+
+def _units(candidates: Sequence[Candidate]) -> int:
+    return sum(candidate.count for candidate in candidates)
 
 
 Found = dict[int, Candidates]
@@ -254,7 +261,7 @@ class Walk:
         for candidate in taken:
             for u, is_exclusive in candidate.edges:
                 if is_exclusive and graph.type_of[u] not in self._pools:
-                    booked |= block.shape.below(u - block.base)
+                    booked |= self._held_bits(u, block.base, block.shape)
             shares += [(u - block.base, units) for u, units in candidate.shares]
         free = self.state.free_share(number, booked, window.start, window.end, shares)
         return self.policy.occupancy * free * TIES + min(max(graph.id[block.base], 0), TIES - 1)
@@ -287,18 +294,19 @@ class Walk:
     def _factor(self, v: int) -> int:
         """What a node adds to the scores below it (``score_factor_t::calc_factor``)."""
         if self.policy.occupancy:
-            return self._own_occupancy(v)
+            return 1 << FACTOR_SHIFT  # which node it is, is chosen by its emptiness
         tie = abs(self.graph.uniq_id[v] % NODE_FACTOR - 1)
         return (self.graph.id[v] + 2) * NODE_FACTOR + tie
 
-    def _own_occupancy(self, v: int) -> int:
-        """For ``pack`` and ``spread``: a node's score, low is better."""
-        if self.graph.type_of[v] != self._node or self.graph.block_of[v] < 0:
-            return 0
-        number = self.graph.block_of[v]
-        self._enter(number)
-        free = self.state.free_share(number, self._booked, self.window.start, self.window.end)
-        return self.policy.occupancy * free * NODE_FACTOR
+    def _held_bits(self, u: int, base: int, shape: BlockClass, *, is_own: bool = True) -> int:
+        """What taking ``u`` holds: itself and what was chosen below, or all if its type is."""
+        if self.graph.type_of[u] in self.request.exclusive_kinds:
+            return shape.below(u - base)
+        bits = 1 << (u - base) if is_own else 0
+        for child in self.graph.children.get(u, ()):
+            if child in self.marks:
+                bits |= self._held_bits(child, base, shape, is_own=self.marks[child])
+        return bits
 
     def _is_usable(self, v: int, needs: Sequence[Need], is_exclusive: bool) -> bool:
         """Fluxion's ``prune``: status, constraint, own planner, exclusivity."""
@@ -473,37 +481,47 @@ class Walk:
             count = need.count.largest_within(candidates.total if candidates else 0)
             if not count or candidates is None:
                 return False
-            if self.policy.occupancy and need.kind == self._slot:
+            if self.policy.occupancy and need.kind != self._node:
                 self._choose_by_occupancy(candidates, count)
             else:
                 candidates.choose(count, self.policy.is_high)
         return True
 
     def _choose_by_occupancy(self, candidates: Candidates, wanted: int) -> None:
-        """Slots node by node. ``pack``: the fullest node that holds the rest, else the roomiest
-        one; ``spread``: one slot to each node, the emptiest first, in rounds."""
+        """Slots, or what else lies in nodes, node by node. ``pack``: the fullest node that holds
+        the rest, else the roomiest one; ``spread``: one to each node, the emptiest first, in
+        rounds."""
+        block_of = self.graph.block_of
+        places = [{block_of[v] for v, _ in one.edges} for one in candidates.members]
+        if any(len(blocks) != 1 or -1 in blocks for blocks in places):
+            candidates.choose(wanted, self.policy.is_high)  # racks, or slots of several nodes
+            return
         by_block: dict[int, list[Candidate]] = {}
-        for member in sorted(candidates.members, key=_score):
-            by_block.setdefault(self.graph.block_of[member.edges[0][0]], []).append(member)
+        for member in candidates.members:
+            by_block.setdefault(block_of[member.edges[0][0]], []).append(member)
         left = sorted(
-            by_block.values(),
+            (sorted(members, key=_score) for members in by_block.values()),
             key=lambda members: self._emptiness_after(members[0].edges[0][0], members[:1]),
         )
         chosen: list[Candidate] = []
+        rest = wanted
         if self.policy.occupancy < 0:
             rounds = max(map(len, left))
-            chosen = [one[i] for i in range(rounds) for one in left if i < len(one)][:wanted]
-        while len(chosen) < wanted:
-            rest = wanted - len(chosen)
-            fitting = next((one for one in left if len(one) >= rest), None)
+            in_turn = [one[i] for i in range(rounds) for one in left if i < len(one)]
+            left = [in_turn]
+        while rest > 0:
+            fitting = next((one for one in left if _units(one) >= rest), None)
             # max keeps the first of equals: the fullest among the roomiest.
-            members = max(left, key=len) if fitting is None else fitting
+            members = max(left, key=_units) if fitting is None else fitting
             left.remove(members)
-            chosen += members[:rest]
+            for member in members:
+                if rest > 0:
+                    chosen.append(member)
+                    rest -= member.count
         taken = set(map(id, chosen))
         rest_of_them = [one for one in candidates.members if id(one) not in taken]
         candidates.members = [*chosen, *rest_of_them]
-        candidates.wanted, candidates.chosen = wanted, wanted
+        candidates.wanted, candidates.chosen = wanted, len(chosen)
 
     def _mark(self, chooser: int, found: Found) -> None:
         parent = self.graph.parent

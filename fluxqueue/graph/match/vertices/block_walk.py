@@ -10,12 +10,18 @@ from fluxqueue.graph.ledger.state import GraphState, Masks
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.request import Need, Request
-from fluxqueue.graph.match.walk import Candidate, Candidates, Found, Share, Walk, Window
+from fluxqueue.graph.match.walk import (
+    FACTOR_SHIFT,
+    Candidate,
+    Candidates,
+    Found,
+    Share,
+    Walk,
+    Window,
+)
 from fluxqueue.graph.model.store import BlockClass, ResourceGraph
 
 MAX_OFFERS = 2048
-FACTOR_SHIFT = 44
-"""A node's factor stands as 2^44 while a block is evaluated, so that it can be told from ids."""
 
 
 class BlockOffer:
@@ -225,10 +231,6 @@ class BlockWalk(Walk):
         if v == self._base and self._is_shared:
             return 1 << FACTOR_SHIFT
         return super()._factor(v)
-
-    def _own_occupancy(self, v: int) -> int:  # noqa: ARG002
-        """Left to the table, which sees all blocks."""
-        return 0
 
     def _units_used(self, v: int) -> int:
         return self.used.get(v - self._base, 0)
