@@ -161,7 +161,7 @@ class Settings:
     worker_shutdown_s: float = _setting(
         15.0,
         "FLUXQUEUE_WORKER_SHUTDOWN_S",
-        "time for running tasks at shutdown; below the 30 s after which a task counts as stalled",
+        "time for running tasks at shutdown; after 15 s another worker may run them, too",
         low=0,
         high=25,
     )
