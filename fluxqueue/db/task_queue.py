@@ -28,6 +28,10 @@ RECONNECT_S = 1.0
 """The pool doubles its pauses between attempts for this long, then each use of it tries anew. (Its
 own five minutes end in pauses of half a minute, which would pass after the database is back.)"""
 
+CONNECT_WITHIN_S = 5.0
+"""Who waits for a connection while the server is away goes on waiting when it is back, until this
+is over; then its loop is started again."""
+
 RETRY_MIN_S, RETRY_MAX_S = 1, 30
 
 HEARTBEAT_S, STALLED_S = 3.0, 15.0
@@ -90,7 +94,7 @@ def make_app(settings: Settings, *, role: str) -> procrastinate.App:
         kwargs=connect_args(settings, role=role),
         min_size=1,
         max_size=POOL_MAX,
-        timeout=settings.db_pool_timeout_s,
+        timeout=min(settings.db_pool_timeout_s, CONNECT_WITHIN_S),
         pool_factory=_writable_pool,
         # Each of its operations is one statement; LISTEN takes the keyword itself (not in kwargs).
         configure=_autocommit,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fluxqueue import metrics
 from fluxqueue.db.life.desired_state import (
     OwedRelease,
     Released,
@@ -77,6 +78,8 @@ async def _release(context: WorkerContext, owed: OwedRelease, row: PublishedRow 
     if row is None or not _lets_go(wanted):
         is_gated = wanted.is_suspended and is_managed(stored)
         return Released(owed, is_made=is_gated, written=written)
+    if wanted.pin is not None and owed.waited_s is not None:
+        metrics.UNGATED_S.observe(owed.waited_s)  # its pods come without a gate
     told = await tell(context, row)
     return Released(
         owed,

@@ -18,7 +18,6 @@ import pytest
 from psycopg import sql
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.task_queue import TaskName
 from fluxqueue.settings import Settings
 from tests.chart.rendering import container, environment
 from tests.support.postgres import PostgresServer
@@ -87,7 +86,7 @@ async def test_every_way_of_connecting_finds_the_password(
         monkeypatch.setenv(name, value)
     settings = Settings.from_env(os.environ)
     async with Database(settings, role="test") as database:
-        await database.wake(TaskName.SCHEDULE)
+        await database.wake_matcher()
         async with database.begin() as tx:
             row = await tx.fetch_one("SELECT current_user AS name")
     assert row is not None

@@ -78,7 +78,10 @@ def _is_gated(obj: dict[str, Any]) -> bool:
 
 async def _fill(space: Space) -> dict[str, Any]:
     """One Job runs for ever on the only node of its pool; the rest waits behind it."""
-    await space.create(job("runs", cpu="16", pool="single", run=FOR_EVER, backoffLimit=3))
+    # One that may be given more pods is let go pod by pod: its template keeps the gate.
+    await space.create(
+        job("runs", cpu="16", pool="single", run=FOR_EVER, backoffLimit=3, completions=2)
+    )
     await space.until_state("runs", "Running")
     await space.create(job("waits", pods=2, cpu="8", pool="single"))
     await space.create(job("theirs", cpu="16", pool="single", suspend=True))

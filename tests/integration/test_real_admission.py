@@ -19,7 +19,8 @@ import yaml
 
 from fluxqueue.certs import ensure
 from fluxqueue.cli.certs import LOOPBACK
-from fluxqueue.controller.wrapping import ensure_fluxjobs
+from fluxqueue.clock import SystemClock
+from fluxqueue.controller.wrapping import Wrapper
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import (
@@ -46,6 +47,7 @@ from fluxqueue.workload.gates import (
 )
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pinning import has_required_affinity, pinned_node
+from fluxqueue.workload.site import DEFAULT_SITE
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import eventually
 from webhook.configuration import Endpoint, build_configuration
@@ -337,7 +339,16 @@ async def test_nothing_is_wrapped_in_a_namespace_that_ends(
     kept = {"metadata": {"name": "kept", "finalizers": ["example.com/keep"]}}
     await client.create(CONFIGMAPS, namespace, kept)
     await client.delete(NAMESPACES, None, namespace)
-    outcome = await ensure_fluxjobs(client, {job["metadata"]["uid"]: job}, {}, 1000)
-    assert (outcome.flux_uids, outcome.invalid, outcome.again) == ({}, {}, [])
+    made: list[str] = []
+    wrapper = Wrapper(
+        client,
+        SystemClock(),
+        DEFAULT_SITE,
+        find=lambda uid: job,
+        class_values=dict,
+        on_made=lambda uid, flux_uid: made.append(uid),
+    )
+    assert await wrapper._try(job["metadata"]["uid"], job), "it is not tried again"
+    assert made == []
     patch = {"metadata": {"finalizers": None}}
     await client.patch(CONFIGMAPS, namespace, "kept", patch)

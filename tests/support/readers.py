@@ -16,7 +16,7 @@ from fluxqueue.db.life.observations import read_known
 from fluxqueue.db.life.outlook import read_promises, read_told
 from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.life.queues import read_figures
-from fluxqueue.db.life.rebuild import read_page, read_present
+from fluxqueue.db.life.rebuild import read_present, read_uids
 from fluxqueue.db.life.steering import hold
 from fluxqueue.db.reading import accounting
 from fluxqueue.db.reading.gauges import read_gauges
@@ -56,10 +56,9 @@ async def _one_life(rows: Rows) -> None:
 
 async def _resync(rows: Rows) -> None:
     async with rows.database.begin() as tx:
-        after = ""
-        while page := (await read_page(tx, after=after, limit=PAGE)).rows:
-            after = max(page)
-            await read_present(tx, list(page))
+        uids = await read_uids(tx)
+        for start in range(0, len(uids), PAGE):
+            await read_present(tx, uids[start : start + PAGE])
 
 
 READERS: dict[str, Reader] = {

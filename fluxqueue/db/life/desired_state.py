@@ -49,16 +49,22 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class OwedRelease:
-    """A row that owes a release; ``wanted`` is None where its object may stay as it is."""
+    """A row that owes a release; ``wanted`` is None where its object may stay as it is.
+
+    ``waited_s``: seconds since it was submitted; None where it has run before.
+    """
 
     uid: str
     release_at: datetime | None
     wanted: Wanted | None
+    waited_s: float | None = None
 
 
 _READ = """
 SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
        f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspended, f.pinned_to,
+       CASE WHEN f.started_at IS NULL
+            THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
        -- Of a BatchJob that is not suspended nobody may change the template any more.
        CASE WHEN f.is_pinnable AND (f.is_suspended OR f.pinned_to IS NOT NULL)
                  AND f.state IN ('Allocated', 'Running') THEN (
@@ -78,7 +84,9 @@ async def read_owed_releases(database: Database, uids: Collection[str]) -> list[
         f"{_READ} AND f.release_at IS NOT NULL AND {OBSERVED}",
         uids=list(uids),
     )
-    return [OwedRelease(row["uid"], row["release_at"], _desired(row)) for row in rows]
+    return [
+        OwedRelease(row["uid"], row["release_at"], _desired(row), row["waited_s"]) for row in rows
+    ]
 
 
 async def read_wanted(database: Database, uid: str) -> Wanted | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest_asyncio
 
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.wrapping import ensure_fluxjobs
+from fluxqueue.controller import wrapping
 from fluxqueue.db.life.published import read_published
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient
@@ -18,6 +18,7 @@ from fluxqueue.kube.resources import FLUXJOBS, JOBS
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.publish import publish_statuses, write_status
 from fluxqueue.workload.labels import OWN_NAMESPACE
+from fluxqueue.workload.site import DEFAULT_SITE
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import Rows, cpu_node
@@ -71,8 +72,8 @@ async def _submit(rows: Rows, client: KubeClient, name: str) -> str:
     """A BatchJob with its FluxJob, as the controller leaves them; give its UID."""
     seen = await make_job(client, name)
     job = await client.get(JOBS, "default", name)
-    wrapped = await ensure_fluxjobs(client, {seen.uid: job}, {}, 1000)
-    await rows.see(replace(seen, flux_uid=wrapped.flux_uids[seen.uid]))
+    flux_uid = await wrapping._create(client, job, wrapping._build(job, {}, DEFAULT_SITE))
+    await rows.see(replace(seen, flux_uid=flux_uid))
     return seen.uid
 
 
