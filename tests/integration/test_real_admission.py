@@ -286,6 +286,9 @@ async def test_released_in_its_template_and_again_elsewhere(
         stored = await client.get(JOBS, namespace, "whole")
         assert pinned_node(stored) == node
         await patched(stop_patch(uid))
+        for pod in (await client.list(PODS, namespace)).items:
+            with suppress(NotFound):  # what a node would say of a pod that has ended
+                await client.delete(PODS, namespace, pod["metadata"]["name"], grace_s=0)
         await _pods(client, namespace, 0)
     await eventually(lambda: patched(unpin_patch(uid)), "its template is as it was")
     stored = await client.get(JOBS, namespace, "whole")

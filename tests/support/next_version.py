@@ -90,15 +90,15 @@ def make_next_version(folder: Path) -> Path:
     tables = root / "fluxqueue" / "db" / "tables.py"
     _replace(
         tables,
-        '    Column("flux_rv", Text, ',
+        '    Column("told", Text, ',
         '    Column("next_note", Text, server_default="next", index=True),\n'
-        '    Column("flux_rv", Text, ',
+        '    Column("told", Text, ',
     )
     seen_at = (
         '    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),\n'
     )
     _replace(tables, seen_at, "")
-    _replace(root / "fluxqueue" / "db" / "observations.py", ", seen_at = now()", "")
+    _replace(root / "fluxqueue" / "db" / "life" / "observations.py", ", seen_at = now()", "")
     return root
 
 
