@@ -39,15 +39,6 @@ class NodeFact:
     is_schedulable: bool = True
     numa_zones: tuple[Mapping[str, int], ...] = ()
 
-    def place_in(self, level: str) -> str | None:
-        """Where this node stands in a topology level: a node label, or a word such as ``zone``
-        that is short for the well-known label ``topology.kubernetes.io/zone``.
-        """
-        place = self.labels.get(level)
-        if place is None and "/" not in level:
-            place = self.labels.get(TOPOLOGY_PREFIX + level)
-        return place
-
     def to_json(self) -> dict[str, Any]:
         """Give the stored form; ``from_json`` is its inverse."""
         return {

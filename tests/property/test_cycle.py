@@ -39,7 +39,7 @@ Workload = tuple[int, list[Submission]]
 
 @dataclass
 class Simulation:
-    """Virtual time over one pool set; every answer is checked against the plain model."""
+    """Virtual time over one matcher; every answer is checked against the plain model."""
 
     policy: QueuePolicy
     nodes: int

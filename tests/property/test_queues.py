@@ -43,7 +43,7 @@ class Submission:
 
 @dataclass
 class Simulation:
-    """Virtual time over one pool set; limits are counted here by plain addition."""
+    """Virtual time over one matcher; limits are counted here by plain addition."""
 
     rules: dict[str, QueueRules]
     jobs: list[Submission]

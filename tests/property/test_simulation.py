@@ -56,7 +56,7 @@ RESERVING = st.sampled_from(("easy", "hybrid", "conservative"))
 
 
 def check_rooms(engine: Engine) -> None:
-    """No node holds more than it has, and the pool set agrees with what runs."""
+    """No node holds more than it has, and the matcher agrees with what runs."""
     pools = engine.matcher
     assert (pools.booked <= pools.capacity).all()
     used: dict[str, int] = {}

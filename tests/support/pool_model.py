@@ -1,4 +1,4 @@
-"""A pool set as plain as can be: dicts, every second looked at, every placement tried.
+"""A matcher as plain as can be: dicts, every second looked at, every placement tried.
 
 The model that ``tests/property/test_pools.py`` and ``test_cycle.py`` hold ``graph.pools`` against.
 Shares no code with it beyond the values that go in and out.

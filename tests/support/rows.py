@@ -235,7 +235,7 @@ def amounts(pools: SharesMatcher) -> dict[tuple[str, str], tuple[int, int, int]]
 
 
 async def rebuilt(rows: Rows) -> SharesMatcher:
-    """A pool set read anew, leaving the recorded changes for the matcher."""
+    """A matcher read anew, leaving the recorded changes for the matcher."""
     pools = SharesMatcher()
     async with rows.database.begin() as tx:
         await tx.execute("SAVEPOINT before")

@@ -500,7 +500,11 @@ async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
     """What is still owed: releases half done, suspensions, and a look at what runs or ends."""
     await tx.execute(
         "UPDATE fluxjobs SET"
-        " release_at = CASE WHEN uid = ANY(CAST(:release AS text[])) THEN now() END,"
+        " release_at = CASE WHEN uid = ANY(CAST(:release AS text[])) THEN now()"
+        # What waits and is not suspended owes that, by its own observation.
+        "                   WHEN state IN ('Allocated', 'Running') OR ended_at IS NOT NULL"
+        "                   THEN NULL"
+        "                   ELSE release_at END,"
         " settle_at = CASE WHEN uid = ANY(CAST(:settle AS text[])) THEN now()"
         "                  ELSE settle_at END"
         " WHERE uid = ANY(CAST(:uids AS text[]))",

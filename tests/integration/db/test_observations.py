@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fluxqueue.db.life.observations import read_known, save_foreign, save_nodes, save_workloads
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.waiting import eventually
 
 
 async def effects(rows: Rows) -> dict[str, list[str]]:
@@ -173,3 +176,27 @@ async def test_foreign_pods_are_told_by_their_nodes(rows: Rows) -> None:
     assert await save(first) == []
     assert await save(resized) == ["n0"]
     assert await save(gone=("x", "y")) == ["n0"]
+
+
+async def test_what_is_seen_and_what_is_gone_is_locked_in_one_order(rows: Rows) -> None:
+    """Somebody holds the first row and goes on to the second, as settling and cycles do; whoever
+    locked those that are there before those that are gone would wait for him, and he for them."""
+    await rows.see(workload("a"), workload("b"))
+    lock = "SELECT uid FROM fluxjobs WHERE uid = :uid FOR UPDATE"
+
+    async def write() -> None:
+        async with rows.database.begin() as tx:
+            await save_workloads(tx, [workload("b", priority=3)], {"a": ("default", [])})
+
+    async def is_waiting() -> bool:
+        waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+        return bool(await rows.value(waits))
+
+    async with rows.database.begin() as tx:
+        await tx.fetch(lock, uid="a")
+        writing = asyncio.create_task(write())
+        await eventually(is_waiting, "the observation waits")
+        await tx.fetch(lock, uid="b")
+    await writing
+    assert await rows.value("SELECT is_gone FROM fluxjobs WHERE uid = 'a'")
+    assert await rows.value("SELECT asked_priority FROM fluxjobs WHERE uid = 'b'") == 3

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.db import leadership
+from fluxqueue.db.life.desired_state import read_owed_releases
 from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.life.rebuild import Found, TakenOver, prepare, take_over
 from fluxqueue.db.task_queue import TaskName
@@ -262,3 +263,13 @@ async def test_nobody_decides_before_a_controller_has_looked(rows: Rows) -> None
     await rows.execute("UPDATE leadership SET expires_at = now() WHERE role = 'controller'")
     await rows.match()
     assert (await rows.states())["b"] == "Pending"
+
+
+async def test_what_is_held_and_was_let_go_meanwhile_is_suspended_again(rows: Rows) -> None:
+    """Its author unsuspended it while the database was away; an operator holds it."""
+    record = _record(S.HELD, 5, held_by="ann")
+    await _take(rows, _found("a", record, is_suspended=False))
+    assert await rows.states() == {"a": "Held"}
+    (owed,) = await read_owed_releases(rows.database, ["a"])
+    assert owed.wanted is not None
+    assert owed.wanted.is_suspended

@@ -74,17 +74,6 @@ def test_the_taint_of_a_passing_condition_is_not_a_constraint(key: str) -> None:
     assert not fact.is_schedulable
 
 
-def test_a_level_is_a_label_or_short_for_a_topology_label() -> None:
-    """``within: zone`` means the label that clouds set."""
-    labels = {"topology.kubernetes.io/zone": "east", "rack": "r1", "example.org/block": "b1"}
-    fact = node_fact(_node(meta={"labels": labels}))
-    assert fact.place_in("zone") == "east"
-    assert fact.place_in("topology.kubernetes.io/zone") == "east"
-    assert fact.place_in("rack") == "r1"
-    assert fact.place_in("example.org/block") == "b1"
-    assert fact.place_in("block") is None
-
-
 def test_a_node_survives_its_stored_form() -> None:
     fact = node_fact(_node(meta={"labels": {"a/b": "c"}}, taints=[{"key": "k", "effect": "X"}]))
     assert NodeFact.from_json(fact.to_json()) == fact
