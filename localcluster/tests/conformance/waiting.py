@@ -97,6 +97,14 @@ async def _refused(at: Waiter) -> bool:
     )
 
 
+async def _counted(at: Waiter) -> bool:
+    """The budgets count the pods that run, as their status shows."""
+    budgets = await at.items("poddisruptionbudgets", "policy")
+    return bool(budgets) and all(
+        (b.get("status") or {}).get("currentHealthy", 0) > 0 for b in budgets
+    )
+
+
 _CONDITIONS: dict[str, Callable[[Waiter], Awaitable[bool]]] = {
     "wait until the CRD is Established and its path answers 200": _definition_served,
     "wait until both pods are bound": _both_bound,
@@ -108,6 +116,7 @@ _CONDITIONS: dict[str, Callable[[Waiter], Awaitable[bool]]] = {
     "wait until two are available": _two_available,
     "wait until Suspended is True": _suspended,
     "wait until the scheduler has refused it": _refused,
+    "wait until the budget has seen the pod": _counted,
 }
 
 
