@@ -146,9 +146,14 @@ def sql(measured: Measured) -> list[str]:
             for role in sorted(counted.by_role)
         )
         text.append(f"  a Job of 4 pods, {name}: {roles}")
-    text.append(f"  most frequent of {found.busy_jobs} busy Jobs, per Job:")
-    for what, number in found.busy.by_text.most_common(TEXTS_SHOWN):
-        text.append(f"  {number / found.busy_jobs:7.2f}  {what[:110]}")
+    for counted, number, of in (
+        (found.idle, found.idle.span_s, "in idleness, per second"),
+        (found.alone, found.alone_jobs, "of a Job alone, what idleness does among it"),
+        (found.busy, found.busy_jobs, f"of {found.busy_jobs} busy Jobs, per Job"),
+    ):
+        text.append(f"  most frequent {of}:")
+        for what, times in counted.by_text.most_common(TEXTS_SHOWN):
+            text.append(f"  {times / number:7.2f}  {what[:110]}")
     return [*text, ""]
 
 

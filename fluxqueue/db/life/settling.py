@@ -1,9 +1,9 @@
 """Settling a workload: what its rows say must follow, written back in one transaction.
 
 Called by the worker's ``settle`` task. Reads the row, its pods and its slots under the row's lock,
-asks the pure ``fluxjob.follow``, and stores the answer. Because the answer depends on nothing but
-the rows, settling twice or late is harmless. A row goes on owing the look (``settle_at``) until its
-pods have been let go (``finish``).
+asks the pure ``fluxjob.follow``, and stores the answer (``settled``). Because the answer depends
+on nothing but the rows, settling twice or late is harmless. A row goes on owing the look
+(``settle_at``) until its pods have been let go (``finish``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.life.dependencies import LOCK_WITH_TARGETS, look_at
 from fluxqueue.db.life.holders import AUTHOR, LOST_NODE
-from fluxqueue.db.life.observations import tell_matcher
+from fluxqueue.db.life.settled import Changes, RowChange
 from fluxqueue.fluxjob.follow import (
     FollowDecision,
     PodFact,
@@ -108,25 +108,33 @@ async def settle(tx: Transaction, uids: Collection[str], *, if_observed: bool = 
     ``if_observed``: only while a controller compares the rows with the cluster.
     """
     await tx.fetch(LOCK_WITH_TARGETS, uids=list(uids))
-    settled = Settled()
+    settled, changes = Settled(), Changes()
     still: list[Mapping[str, Any]] = []
-    done: list[str] = []
+    moved: list[tuple[Mapping[str, Any], FollowDecision]] = []
     for row in await tx.fetch(_ROWS, uids=list(uids), if_observed=if_observed):
-        state = FluxJobState(row["state"])
+        state, change = FluxJobState(row["state"]), RowChange(row["uid"])
+        is_owed = False
         if state.is_waiting and _is_over(row):
-            await _end_waiting(tx, row)
+            _end_waiting(row, change)
         elif state.is_waiting and (row["has_edges"] or row["blocked_by"] is not None):
             still.append(row)
-        elif not state.is_final and await _settle_allocated(tx, row, state, settled):
-            settled.owed[row["uid"]] = row["settle_at"]
-            continue
-        if row["settle_at"] is not None:
-            done.append(row["uid"])
+        elif not state.is_final and row["allocation_id"] is not None:
+            decision = _follow(row, state)
+            changes.add(row["allocation_id"], decision, has_indexes=_has_indexes(row))
+            _change(row, decision, change)
+            moved.append((row, decision))
+            is_owed = _note_effects(row, decision, settled)
+        change.is_done = not is_owed and row["settle_at"] is not None
+        if change != RowChange(row["uid"]):
+            changes.rows.append(change)
+    await changes.write_slots(tx)
+    await changes.write_rows(tx)
+    for one, decision in moved:
+        if decision.must_vacate:
+            await _vacate_lost(tx, one)
+        if decision.is_requeued:
+            await _store_requeued(tx, one)
     await look_at(tx, still)
-    if done:
-        await tx.execute(
-            "UPDATE fluxjobs SET settle_at = NULL WHERE uid = ANY(CAST(:uids AS text[]))", uids=done
-        )
     return settled
 
 
@@ -171,44 +179,56 @@ def _is_over(row: Mapping[str, Any]) -> bool:
     return row["result"] is not None or bool(row["is_deleting"])
 
 
-async def _end_waiting(tx: Transaction, row: Mapping[str, Any]) -> None:
+def _end_waiting(row: Mapping[str, Any], change: RowChange) -> None:
     """A workload that ended or was deleted while it waited leaves the queue at once."""
-    reason = "deleted while it waited" if row["is_deleting"] else "ended while it waited"
+    change.state = FluxJobState(row["result"]) if row["result"] else FluxJobState.CANCELLED
+    change.reason = "deleted while it waited" if row["is_deleting"] else "ended while it waited"
     if row["cancel_by"] is not None:
-        reason = f"cancelled by {row['cancel_by']}"
-    await tx.execute(
-        "UPDATE fluxjobs SET state = :state, ended_at = now(), expected_start = NULL,"
-        " reason = :reason WHERE uid = :uid",
-        state=str(_final_state(row)),
-        reason=reason,
-        uid=row["uid"],
+        change.reason = f"cancelled by {row['cancel_by']}"
+
+
+def _follow(row: Mapping[str, Any], state: FluxJobState) -> FollowDecision:
+    """Ask what follows for what has an allocation."""
+    return follow(
+        state,
+        _workload(row),
+        [_pod_fact(pod) for pod in row["pods"]],
+        [_slot(slot) for slot in row["slots"]],
     )
 
 
-def _final_state(row: Mapping[str, Any]) -> FluxJobState:
-    return FluxJobState(row["result"]) if row["result"] else FluxJobState.CANCELLED
-
-
-async def _settle_allocated(
-    tx: Transaction, row: Mapping[str, Any], state: FluxJobState, settled: Settled
-) -> bool:
-    """Settle what has an allocation; tell whether something is to be done to its pods."""
-    uid = row["uid"]
-    if row["allocation_id"] is None:
-        return False
-    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
-    slots = [_slot(slot) for slot in row["slots"]]
-    workload = WorkloadFact(
+def _workload(row: Mapping[str, Any]) -> WorkloadFact:
+    return WorkloadFact(
         wanted=row["wanted"],
         result=FluxJobState(row["result"]) if row["result"] else None,
         is_deleting=row["is_deleting"],
         is_vacating=row["vacate_by"] is not None,
         is_pinned=row["pinned_to"] is not None,
     )
-    decision = follow(state, workload, list(pods.values()), slots)
-    await _store(tx, row, row["allocation_id"], decision)
-    if decision.lacking != row["lacking"] and decision.state is None:
-        await _store_lacking(tx, uid, decision.lacking)
+
+
+def _has_indexes(row: Mapping[str, Any]) -> bool:
+    return any(pod[6] is not None for pod in row["pods"])
+
+
+def _change(row: Mapping[str, Any], decision: FollowDecision, change: RowChange) -> None:
+    """Say what becomes of the row; one that is requeued is written by itself."""
+    if decision.is_requeued:
+        return
+    if decision.state is not None:
+        change.state, change.reason = decision.state, _reason(row, decision)
+        change.lacking = decision.lacking
+        # Pods may come and go between two looks; one that was deleted need never have run.
+        change.has_run = decision.state is not FluxJobState.CANCELLED
+    elif decision.lacking != row["lacking"]:
+        # Pods wait without a slot, or no longer: the matcher adds what is lacking.
+        change.lacking, change.reason = decision.lacking, _lacking_reason(decision.lacking)
+
+
+def _note_effects(row: Mapping[str, Any], decision: FollowDecision, settled: Settled) -> bool:
+    """Note what is to be done to its pods; tell whether there is anything."""
+    uid, workload = row["uid"], _workload(row)
+    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
     namespaces = {pod[0]: pod[7] for pod in row["pods"]}
     before = len(settled.evictions) + len(settled.ungates)
     if row["workload_kind"] == JOB:
@@ -216,8 +236,12 @@ async def _settle_allocated(
             Evict(uid, pod, namespaces[pod], pods[pod].name) for pod in decision.evict
         ]
     if not (decision.is_ended or decision.is_requeued or workload.is_over or workload.is_vacating):
+        slots = [_slot(slot) for slot in row["slots"]]
         settled.ungates += _ungates(row, pods, namespaces, slots, decision)
-    return len(settled.evictions) + len(settled.ungates) > before
+    is_owed = len(settled.evictions) + len(settled.ungates) > before
+    if is_owed:
+        settled.owed[uid] = row["settle_at"]
+    return is_owed
 
 
 def _slot(row: Sequence[Any]) -> Slot:
@@ -248,43 +272,6 @@ def _pod_fact(row: Sequence[Any]) -> PodFact:
     )
 
 
-async def _store(
-    tx: Transaction, row: Mapping[str, Any], allocation_id: int, decision: FollowDecision
-) -> None:
-    uid = row["uid"]
-    await _store_slots(tx, allocation_id, decision)
-    has_indexes = any(pod[6] is not None for pod in row["pods"])
-    await _store_indexes(tx, allocation_id, decision, has_indexes=has_indexes)
-    if decision.is_ended or decision.is_requeued:
-        await tx.execute(
-            "UPDATE allocations SET is_live = false, ended_at = now() WHERE id = :id",
-            id=allocation_id,
-        )
-    if decision.give_back or decision.is_ended:
-        await tell_matcher(tx, "allocation", [str(allocation_id)])
-    if decision.must_vacate:
-        await _vacate_lost(tx, row)
-    if decision.is_requeued:
-        await _store_requeued(tx, row)
-    elif decision.state is not None:
-        await tx.execute(
-            """
-            UPDATE fluxjobs SET state = :state, reason = :reason, lacking = :lacking,
-                started_at = CASE WHEN :has_run THEN coalesce(started_at, now())
-                                  ELSE started_at END,
-                ended_at = CASE WHEN :is_ended THEN now() END
-            WHERE uid = :uid
-            """,
-            state=str(decision.state),
-            reason=_reason(row, decision),
-            lacking=decision.lacking,
-            # Pods may come and go between two looks; one that was deleted need never have run.
-            has_run=decision.state is not FluxJobState.CANCELLED,
-            is_ended=decision.is_ended,
-            uid=uid,
-        )
-
-
 async def _vacate_lost(tx: Transaction, row: Mapping[str, Any]) -> None:
     """Its template names a node that is lost: it is suspended, matched anew, and released again."""
     await tx.execute(
@@ -294,56 +281,6 @@ async def _vacate_lost(tx: Transaction, row: Mapping[str, Any]) -> None:
         reason=f"its node {row['pinned_to']} is lost; it is placed anew",
         uid=row["uid"],
     )
-
-
-async def _store_indexes(
-    tx: Transaction, allocation_id: int, decision: FollowDecision, *, has_indexes: bool
-) -> None:
-    """Whose slots they are now that pods hold them; an index has one, the last it was given."""
-    if decision.assign and has_indexes:
-        await tx.execute(
-            """
-            WITH given AS (
-                SELECT s.number, p.completion_index AS index
-                FROM allocation_slots s JOIN pods p ON p.uid = s.pod_uid
-                WHERE s.allocation_id = :a AND s.number = ANY(CAST(:numbers AS int[])))
-            UPDATE allocation_slots s
-            SET completion_index = (SELECT g.index FROM given g WHERE g.number = s.number)
-            WHERE s.allocation_id = :a
-              AND (s.number IN (SELECT number FROM given)
-                   OR s.completion_index IN (SELECT index FROM given))
-            """,
-            a=allocation_id,
-            numbers=[number for number, _ in decision.assign],
-        )
-
-
-async def _store_slots(tx: Transaction, allocation_id: int, decision: FollowDecision) -> None:
-    """Let go first, so that a pod's uid is free again before it is written a second time."""
-    if decision.free or decision.give_back:
-        await tx.execute(
-            """
-            UPDATE allocation_slots SET pod_uid = NULL,
-                state = CASE WHEN number = ANY(CAST(:back AS int[])) THEN 'returned'
-                             ELSE 'free' END,
-                returned_at = CASE WHEN number = ANY(CAST(:back AS int[])) THEN now() END
-            WHERE allocation_id = :a AND number = ANY(CAST(:numbers AS int[]))
-            """,
-            a=allocation_id,
-            back=list(decision.give_back),
-            numbers=[*decision.free, *decision.give_back],
-        )
-    if decision.assign:
-        await tx.execute(
-            """
-            UPDATE allocation_slots s SET state = 'held', pod_uid = g.pod_uid, returned_at = NULL
-            FROM unnest(CAST(:numbers AS int[]), CAST(:pods AS text[])) AS g (number, pod_uid)
-            WHERE s.allocation_id = :a AND s.number = g.number
-            """,
-            a=allocation_id,
-            numbers=[number for number, _ in decision.assign],
-            pods=[pod for _, pod in decision.assign],
-        )
 
 
 async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
@@ -366,16 +303,6 @@ async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
         held_by=AUTHOR if is_held else None,
         is_asked=not is_lost,
         uid=row["uid"],
-    )
-
-
-async def _store_lacking(tx: Transaction, uid: str, lacking: int) -> None:
-    """Pods wait without a slot, or no longer: the matcher adds what is lacking."""
-    await tx.execute(
-        "UPDATE fluxjobs SET lacking = :lacking, reason = :reason WHERE uid = :uid",
-        lacking=lacking,
-        reason=_lacking_reason(lacking),
-        uid=uid,
     )
 
 
