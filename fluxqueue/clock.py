@@ -2,13 +2,15 @@
 
 The core (fluxjob ... scheduler) takes integer seconds as arguments instead and never sees a clock.
 Time-outs of a single call (``kube.client``, ``localpg``) go by the machine's own clock, and what
-processes agree on (terms, due times) by the database's.
+processes agree on (terms, due times) by the database's. ``Pace`` says how often loops work.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -72,6 +74,42 @@ class ManualClock:
         """Advance at once and let others run."""
         self.advance(delay_s)
         await asyncio.sleep(0)
+
+
+class Pace:
+    """Rest after work, in times of what the work took: under load fewer, larger batches.
+
+    Who works in batches that cost about the same however large they are does less in all when he
+    lets some more come together; who has nothing to do is not kept waiting.
+
+    Parameters
+    ----------
+    clock : whose time it is.
+    gather_s : pause before each batch, so that a burst is one.
+    """
+
+    FACTOR, REST_MAX_S = 4, 0.25
+
+    def __init__(self, clock: Clock, *, gather_s: float = 0.0) -> None:
+        self._clock, self._gather_s = clock, gather_s
+        self._rest_until_s = float("-inf")
+
+    async def rest(self) -> None:
+        """Wait until the next batch may begin."""
+        pause_s = max(self._gather_s, self._rest_until_s - self._clock.monotonic_s())
+        if pause_s > 0:
+            await self._clock.sleep(pause_s)
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Do one batch; rest follows from how long it took."""
+        began_s = self._clock.monotonic_s()
+        try:
+            yield
+        finally:
+            ended_s = self._clock.monotonic_s()
+            took_s = ended_s - began_s
+            self._rest_until_s = ended_s + min(self.REST_MAX_S, self.FACTOR * took_s)
 
 
 def to_rfc3339(at_s: int) -> str:

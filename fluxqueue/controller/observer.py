@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Container, Iterable, Mappin
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from fluxqueue.clock import Clock
+from fluxqueue.clock import Clock, Pace
 from fluxqueue.controller import resync
 from fluxqueue.controller.foreign import Change, ForeignPods
 from fluxqueue.controller.marks import Batch, Kind, Marks
@@ -71,8 +71,6 @@ PAGE = 1000
 
 GATHER_S = 0.01
 """Pause before a batch, so that a burst of events is one transaction."""
-REST_FACTOR, REST_MAX_S = 4, 0.15
-"""How long there is rest after a batch, in times of what it took: under load fewer, larger ones."""
 LATER_S = 0.3
 """Nobody waits to be told that a pod is bound, or runs: that goes with the next that matters."""
 FOREIGN_EVERY_S = 0.5
@@ -106,7 +104,7 @@ class Observer:
         self._is_begun = self._is_in_doubt = False
         # Longer than it takes until another controller leads: then the queue goes on meanwhile.
         self._confirmed_s = 2 * settings.lease_duration_s
-        self._foreign_at_s = self._rest_until_s = float("-inf")
+        self._pace, self._foreign_at_s = Pace(clock, gather_s=GATHER_S), float("-inf")
         self._reader = Reader(self._site)
         self._foreign = ForeignPods(self._find_foreign)
         self._wrapper = Wrapper(
@@ -291,12 +289,9 @@ class Observer:
         await self._marks.wait(float("inf"))
         if self._lost is not None:
             raise self._lost
-        began_s = self._clock.monotonic_s()
-        await self._clock.sleep(max(GATHER_S, self._rest_until_s - began_s))
-        began_s = self._clock.monotonic_s()
-        await self._flush(by_s=began_s)
-        ended_s = self._clock.monotonic_s()
-        self._rest_until_s = ended_s + min(REST_MAX_S, REST_FACTOR * (ended_s - began_s))
+        await self._pace.rest()
+        with self._pace.work():
+            await self._flush(by_s=self._clock.monotonic_s())
 
     async def _confirm_for_ever(self) -> None:
         """Say that somebody compares the rows with the cluster, however slow the API server is."""

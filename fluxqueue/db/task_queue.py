@@ -77,14 +77,20 @@ class Backoff(BaseRetryStrategy):
 
 
 def every(seconds: float) -> str:
-    """Write an interval as cron (with seconds): the longest one of even steps within it."""
+    """Write an interval as procrastinate reads it: the longest one of even steps within it.
+
+    Six fields, as of croniter: after minute, hour, day, month and day of the week, the second.
+    """
     whole = max(1, int(seconds))
     if whole < 60:
-        return f"*/{max(n for n in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30) if n <= whole)} * * * * *"
+        return f"* * * * * */{_even_step(whole)}"
     minutes = min(whole // 60, 60)
-    if minutes == 60:
-        return "0 0 * * * *"
-    return f"0 */{max(n for n in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30) if n <= minutes)} * * * *"
+    return "0 * * * * 0" if minutes == 60 else f"*/{_even_step(minutes)} * * * * 0"
+
+
+def _even_step(at_most: int) -> int:
+    """The longest step within ``at_most`` by which sixty is reached."""
+    return max(step for step in range(1, at_most + 1) if 60 % step == 0)
 
 
 def make_app(settings: Settings, *, role: str) -> procrastinate.App:

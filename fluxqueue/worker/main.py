@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 RESTART_MIN_S, RESTART_MAX_S = 0.2, 5.0
 
-LATER_POLLING_S = 0.25
+LATER_POLLING_S = 0.5
 """A status is due a moment after its row has changed, in steps of so much (sql/transitions.sql)."""
 
 

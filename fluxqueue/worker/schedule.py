@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from fluxqueue import metrics
+from fluxqueue.clock import Pace
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import may_decide
 from fluxqueue.db.life.decisions import (
@@ -75,6 +76,7 @@ class Matcher:
         self._rules: dict[str, QueueRules] = {}
         self._decided: dict[str, int] = {}
         self._plans = Plans(context, ROLE, term)
+        self._pace = Pace(context.clock)
 
     @property
     def is_forecast_due(self) -> bool:
@@ -90,8 +92,11 @@ class Matcher:
         LostLeadership
             Another worker has taken the role over; nothing of the last cycle was stored.
         """
-        while await self._cycle():
-            pass
+        is_more = True
+        while is_more:
+            await self._pace.rest()
+            with self._pace.work():
+                is_more = await self._cycle()
         try:
             if self._matcher is not None:
                 await self._plans.forecast(self._matcher)

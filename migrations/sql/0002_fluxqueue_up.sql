@@ -878,12 +878,14 @@ CREATE TRIGGER fluxjobs_guard BEFORE UPDATE ON fluxjobs
     FOR EACH ROW EXECUTE FUNCTION fluxjobs_guard();
 
 -- What a user can see of a FluxJob is owed by the row itself, so no code path can forget it. A state
--- that is overtaken within a moment is not told by itself, and no FluxJob is told of more than once
--- a second. Rounded up, so that many are told by one task.
-CREATE FUNCTION fluxjob_publish_at(published_at timestamptz) RETURNS timestamptz
+-- that is overtaken within a moment is not told by itself: no FluxJob is told of more than every two
+-- seconds, of its end a little sooner; a new one shows Pending by itself (a default of the
+-- definition). Rounded up, so that many are told by one task.
+CREATE FUNCTION fluxjob_publish_at(told_at timestamptz, is_ended boolean) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
-    SELECT to_timestamp(ceil(4 * extract(epoch FROM
-        greatest(now() + interval '0.2 s', published_at + interval '1 s'))) / 4)
+    SELECT to_timestamp(ceil(2 * extract(epoch FROM greatest(
+        now() + interval '0.2 s',
+        told_at + CASE WHEN is_ended THEN interval '1 s' ELSE interval '2 s' END))) / 2)
 $$;
 
 -- Named to come after fluxjobs_guard, which raises the version; triggers run in that order.
@@ -892,10 +894,13 @@ BEGIN
     IF TG_OP = 'UPDATE' AND NEW.flux_uid IS DISTINCT FROM OLD.flux_uid THEN
         NEW.published := 0;  -- one that was made again has an empty status
     END IF;
-    IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published THEN
+    -- A release writes the status itself, before anything is let go.
+    IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published
+       OR (NEW.state = 'Allocated' AND NEW.release_at IS NOT NULL) THEN
         NEW.publish_at := NULL;
     ELSIF NEW.publish_at IS NULL THEN
-        NEW.publish_at := fluxjob_publish_at(NEW.published_at);
+        NEW.publish_at := fluxjob_publish_at(
+            coalesce(NEW.published_at, NEW.submitted_at), NEW.ended_at IS NOT NULL);
     END IF;
     RETURN NEW;
 END

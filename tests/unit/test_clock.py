@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fluxqueue.clock import SystemClock
+from fluxqueue.clock import ManualClock, Pace, SystemClock
 
 
 async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() -> None:
@@ -34,3 +34,23 @@ async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() 
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 60)
     assert rounds == 1
+
+
+async def test_after_work_there_is_rest_in_times_of_what_it_took() -> None:
+    """And never longer than a bound; who comes later than that waits for nothing."""
+    clock = ManualClock()
+    pace = Pace(clock, gather_s=0.01)
+
+    async def turn(took_s: float) -> float:
+        arrived_s = clock.monotonic_s()
+        await pace.rest()
+        waited_s = clock.monotonic_s() - arrived_s
+        with pace.work():
+            clock.advance(took_s)
+        return round(waited_s, 3)
+
+    assert await turn(0.02) == 0.01
+    assert await turn(1.0) == round(Pace.FACTOR * 0.02, 3)
+    assert await turn(0.02) == Pace.REST_MAX_S
+    clock.advance(0.5)
+    assert await turn(0.02) == 0.01

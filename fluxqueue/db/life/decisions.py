@@ -42,9 +42,17 @@ _SLOTS = """
 SELECT a.uid, a.starts_at, a.until, a.is_exclusive, a.held, s.node, s.resources
 FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
 WHERE a.is_live AND s.state <> 'returned'
-  AND (CAST(:uids AS text[]) IS NULL OR a.uid = ANY(CAST(:uids AS text[])))
 ORDER BY a.id, s.number
 """
+
+_SLOTS_OF = """
+SELECT w.uid, a.starts_at, a.until, a.is_exclusive, a.held, s.node, s.resources
+FROM (SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))) w
+LEFT JOIN allocations a ON a.uid = w.uid AND a.is_live
+LEFT JOIN allocation_slots s ON s.allocation_id = a.id AND s.state <> 'returned'
+ORDER BY a.id, s.number
+"""
+"""Of the workloads of these allocations; one row without a node where nothing is held."""
 
 
 # With the changes go the tasks that wait: whoever committed before this statement has been looked
@@ -71,7 +79,7 @@ async def load_graph(tx: Transaction, ledger: ShareLedger) -> Changes:
     facts = [NodeFact.from_json(row["fact"]) for row in rows]
     ledger.add_rows([fact.name for fact in facts])
     await _set_nodes(tx, ledger, facts, None)
-    await _book(tx, ledger, None)
+    _book(ledger, await tx.fetch(_SLOTS))
     return Changes(have_nodes_changed=True, queues=_queues_in(changes))
 
 
@@ -97,13 +105,10 @@ async def take_changes(tx: Transaction, ledger: ShareLedger) -> Changes:
             ledger.remove_node(name)
         await _set_nodes(tx, ledger, present, names)
     if ids:
-        rows = await tx.fetch(
-            "SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))", ids=ids
-        )
-        uids = [row["uid"] for row in rows]
-        for uid in uids:
+        rows = await tx.fetch(_SLOTS_OF, ids=ids)
+        for uid in {row["uid"] for row in rows}:
             ledger.cancel(uid)
-        await _book(tx, ledger, uids)
+        _book(ledger, [row for row in rows if row["node"] is not None])
     return Changes(bool(names), _queues_in(changes))
 
 
@@ -121,10 +126,10 @@ async def _set_nodes(
             ledger.set_node(fact, others["used"], others_there)
 
 
-async def _book(tx: Transaction, ledger: ShareLedger, uids: Sequence[str] | None) -> None:
+def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> None:
     slots: dict[str, list[PlacedSlot]] = {}
     terms: dict[str, Mapping[str, Any]] = {}
-    for row in await tx.fetch(_SLOTS, uids=None if uids is None else list(uids)):
+    for row in rows:
         resources = tuple(sorted((k, int(v)) for k, v in row["resources"].items()))
         slots.setdefault(row["uid"], []).append(PlacedSlot(row["node"], resources))
         terms[row["uid"]] = row

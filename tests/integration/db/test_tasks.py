@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
+import procrastinate
+import procrastinate.testing
 import pytest
 from procrastinate.jobs import Status
+from procrastinate.periodic import PeriodicDeferrer
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.life.owed import sweep
@@ -49,15 +53,36 @@ async def test_many_are_batches(rows: Rows) -> None:
 
 
 async def test_a_state_that_is_overtaken_owes_one_status(rows: Rows) -> None:
-    """From its submission to its nodes within a moment: one task, and a second apart from then."""
+    """From its submission to its nodes within a moment: one task, and two seconds from then on."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"))
+    assert await rows.asked(TaskName.PUBLISH) == ["a"]
+    await rows.match()
+    assert await rows.value("SELECT publish_at IS NULL FROM fluxjobs"), "its release tells"
+    await rows.execute(
+        "UPDATE fluxjobs SET release_at = NULL, published = version, published_at = now()"
+    )
+    await rows.execute("UPDATE fluxjobs SET state = 'Running'")
+    assert await rows.value("SELECT publish_at >= published_at + interval '2 s' FROM fluxjobs")
+    assert await rows.asked(TaskName.PUBLISH) == ["a", "a"]
+
+
+async def test_a_release_that_told_no_status_leaves_it_owed(rows: Rows) -> None:
+    """While it is under way nobody else writes the same; when it is done without, somebody does."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
     await rows.match()
+    await rows.forget_tasks()
+    await rows.execute("UPDATE fluxjobs SET release_at = NULL")
     assert await rows.asked(TaskName.PUBLISH) == ["a"]
+
+
+async def test_an_end_is_told_sooner(rows: Rows) -> None:
+    """Who waits for it waits a second at most."""
+    await rows.see(workload("a"))
     await rows.execute("UPDATE fluxjobs SET published = version, published_at = now()")
-    await rows.execute("UPDATE fluxjobs SET state = 'Running'")
-    assert await rows.value("SELECT publish_at >= published_at + interval '1 s' FROM fluxjobs")
-    assert await rows.asked(TaskName.PUBLISH) == ["a", "a"]
+    await rows.execute("UPDATE fluxjobs SET state = 'Cancelled', ended_at = now()")
+    assert await rows.value("SELECT publish_at < published_at + interval '1.6 s' FROM fluxjobs")
 
 
 async def test_a_fluxjob_that_was_made_again_owes_its_status(rows: Rows) -> None:
@@ -125,10 +150,13 @@ async def test_the_sweep_finds_what_lost_its_task(rows: Rows) -> None:
     assert await swept(rows) == {"schedule": 1}
     await rows.match()
     await rows.see(workload("a", pods=(pod("p"),)))
-    await rows.execute("SELECT pg_sleep(0.5)")  # a status is owed a moment later
     await rows.forget_tasks()
-    assert await swept(rows) == {"publish": 1, "release": 1, "settle": 1}
+    assert await swept(rows) == {"release": 1, "settle": 1}
     assert await swept(rows) == {}
+    await rows.execute("UPDATE fluxjobs SET release_at = NULL")  # done, but it told no status
+    await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+    await rows.forget_tasks()
+    assert await swept(rows) == {"publish": 1, "settle": 1}
 
 
 async def test_the_sweep_finds_dependents_and_lost_nodes(rows: Rows) -> None:
@@ -199,18 +227,29 @@ async def test_tasks_of_a_dead_worker_run_again(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "cron"),
+    ("seconds", "every_s"),
     [
-        (1.0, "*/1 * * * * *"),
-        (2.0, "*/2 * * * * *"),
-        (17.5, "*/15 * * * * *"),
-        (59.0, "*/30 * * * * *"),
-        (60.0, "0 */1 * * * *"),
-        (300.0, "0 */5 * * * *"),
-        (3600.0, "0 0 * * * *"),
-        (0.2, "*/1 * * * * *"),
+        (0.2, 1),
+        (1.0, 1),
+        (2.0, 2),
+        (17.5, 15),
+        (59.0, 30),
+        (60.0, 60),
+        (300.0, 300),
+        (3600.0, 3600),
     ],
 )
-def test_intervals_as_cron(seconds: float, cron: str) -> None:
-    """Even steps within the interval."""
-    assert every(seconds) == cron
+async def test_periodic_tasks_come_at_even_steps(seconds: float, every_s: int) -> None:
+    """By procrastinate's own reckoning, over two hours: the longest even step within it."""
+    app = procrastinate.App(connector=procrastinate.testing.InMemoryConnector())
+
+    @app.periodic(cron=every(seconds))
+    @app.task(name="again")
+    async def again(timestamp: int) -> None:
+        """Never run here."""
+
+    (periodic,) = app.periodic_registry.periodic_tasks.values()
+    deferrer = PeriodicDeferrer(app.periodic_registry)
+    begin = 1_800_000_000 // 3600 * 3600
+    times = list(deferrer.get_timestamps(periodic, begin, begin + 7200))
+    assert {b - a for a, b in pairwise([begin, *times])} == {every_s}

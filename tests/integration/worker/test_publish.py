@@ -11,6 +11,7 @@ import pytest_asyncio
 from fluxqueue.clock import SystemClock
 from fluxqueue.controller import wrapping
 from fluxqueue.db.life.published import read_published
+from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
@@ -106,7 +107,7 @@ async def test_an_event_that_is_refused_stops_nobody(
     """The statuses of a batch are written, whatever becomes of its Events."""
     async with rows_of(database_url) as rows, _client(cluster, RefusingClient) as client:
         uids = [await _submit(rows, client, name) for name in ("a", "b")]
-        await rows.execute("SELECT pg_sleep(0.5)")  # a status is owed a moment later
+        await rows.execute("UPDATE fluxjobs SET publish_at = now()")  # owed a moment later
         await publish_statuses(_context(rows, client), uids)
         assert client.refused == 2
         for uid in uids:
@@ -114,3 +115,21 @@ async def test_an_event_that_is_refused_stops_nobody(
             found = await client.get(FLUXJOBS, "default", row.name)
             assert found["status"]["state"] == "Pending"
         assert await rows.value("SELECT count(*) FROM owed WHERE task = 'publish'") == 0
+
+
+async def test_a_task_takes_along_the_others_that_are_due(
+    database_url: str, cluster: LocalCluster
+) -> None:
+    """Many transactions owe a status at the same moment: one task writes them all."""
+    async with rows_of(database_url) as rows, _client(cluster, KubeClient) as client:
+        uids = [await _submit(rows, client, name) for name in ("a", "b", "c")]
+        await rows.execute("UPDATE fluxjobs SET publish_at = now() WHERE workload_name <> 'c'")
+        await rows.execute(
+            "UPDATE procrastinate.procrastinate_jobs SET scheduled_at = now()"
+            " WHERE task_name = 'publish' AND NOT args -> 'uids' ? :uid",
+            uid=uids[2],
+        )
+        await publish_statuses(_context(rows, client), uids[:1])
+        told = await rows.fetch("SELECT uid FROM fluxjobs WHERE published = version ORDER BY jobid")
+        assert [row["uid"] for row in told] == uids[:2]
+        assert await rows.asked(TaskName.PUBLISH) == [uids[2]], "it is not due"
