@@ -297,8 +297,11 @@ pods = Table(
     Column("is_terminating", Boolean, nullable=False),
     Column("node", Text),
     Column("completion_index", Integer),
+    # When it was last sent to be let go; what is under way is not sent again.
+    Column("sent_at", DateTime(timezone=True)),
 )
 Index("ix_pods_workload_uid", pods.c.workload_uid)
+Index("ix_pods_sent_at", pods.c.sent_at, postgresql_where=text("is_gated AND sent_at IS NOT NULL"))
 
 nodes = Table(
     "nodes",

@@ -217,8 +217,11 @@ CREATE TABLE pods (
     is_terminating BOOLEAN NOT NULL,
     node TEXT,
     completion_index INTEGER,
+    sent_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT pk_pods PRIMARY KEY (uid)
 );
+
+CREATE INDEX ix_pods_sent_at ON pods (sent_at) WHERE is_gated AND sent_at IS NOT NULL;
 
 CREATE INDEX ix_pods_workload_uid ON pods (workload_uid);
 
@@ -1008,6 +1011,12 @@ UNION ALL
 SELECT 'release', uid, jobid, release_at, last_error FROM fluxjobs WHERE release_at IS NOT NULL
 UNION ALL
 SELECT 'settle', uid, jobid, settle_at, last_error FROM fluxjobs WHERE settle_at IS NOT NULL
+UNION ALL
+-- Pods that somebody was about to let go who has not said that he did, or has said that he could not.
+SELECT 'settle', f.uid, f.jobid, min(p.sent_at), f.last_error
+FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid
+WHERE p.is_gated AND p.sent_at <= now() - interval '10 s' AND f.state IN ('Allocated', 'Running')
+GROUP BY f.uid, f.jobid, f.last_error
 UNION ALL
 -- What it waits for is there, or can never be; the last to change of those tells since when.
 SELECT 'settle', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL

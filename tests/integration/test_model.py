@@ -167,6 +167,7 @@ class Story:
         with suppress(asyncio.CancelledError, DatabaseUnavailable, LostLeadership):
             await task
         self.rows.matcher = None
+        await self.rows.take_senders_for_dead()
         self.world.look()
 
     # --- the story ---------------------------------------------------------------------------

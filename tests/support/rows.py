@@ -14,7 +14,7 @@ from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
 from fluxqueue.db.life.decisions import load_graph
 from fluxqueue.db.life.observations import WorkloadSeen, save_nodes, save_workloads
-from fluxqueue.db.life.settling import Ungate, settle
+from fluxqueue.db.life.settling import UNDER_WAY, Ungate, settle
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
@@ -138,6 +138,12 @@ class Rows:
         """Settle workloads; the pods that are to be let go."""
         async with self.database.begin() as tx:
             return (await settle(tx, uids)).ungates
+
+    async def take_senders_for_dead(self) -> None:
+        """Let the time pass in which pods are left to those who were about to let them go."""
+        await self.execute(
+            f"UPDATE pods SET sent_at = now() - {UNDER_WAY} WHERE sent_at > now() - {UNDER_WAY}"
+        )
 
     async def states(self) -> dict[str, str]:
         """State by UID."""

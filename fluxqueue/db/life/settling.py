@@ -73,6 +73,10 @@ class Settled:
     owed: dict[str, datetime | None] = field(default_factory=dict)
 
 
+UNDER_WAY = "interval '10 s'"
+"""So long a pod that is being let go is left to whoever does it; then he is taken for dead, as the
+view ``owed`` says, too."""
+
 _ROWS = f"""
 SELECT f.uid, f.jobid, f.state, f.wanted, f.lacking, f.result, f.is_deleting, f.workload_kind,
        f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by, f.blocked_reason,
@@ -94,7 +98,8 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.lacking, f.result, f.is_deleting, f.
        CASE WHEN a.id IS NOT NULL THEN (
            SELECT coalesce(jsonb_agg(jsonb_build_array(
                       p.uid, p.name, p.phase, p.is_gated, p.is_terminating, p.node,
-                      p.completion_index, p.namespace)), '[]')
+                      p.completion_index, p.namespace,
+                      coalesce(p.sent_at > now() - {UNDER_WAY}, false))), '[]')
            FROM pods p WHERE p.workload_uid = f.uid) END AS pods
 FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
 WHERE f.uid = ANY(CAST(:uids AS text[])) AND (NOT CAST(:if_observed AS bool) OR {OBSERVED})
@@ -129,6 +134,7 @@ async def settle(tx: Transaction, uids: Collection[str], *, if_observed: bool = 
             changes.rows.append(change)
     await changes.write_slots(tx)
     await changes.write_rows(tx)
+    await _note_sent(tx, settled.ungates)
     for one, decision in moved:
         if decision.must_vacate:
             await _vacate_lost(tx, one)
@@ -138,19 +144,31 @@ async def settle(tx: Transaction, uids: Collection[str], *, if_observed: bool = 
     return settled
 
 
-_FINISH = """
+async def _note_sent(tx: Transaction, ungates: Sequence[Ungate]) -> None:
+    """Others who look at the same workloads meanwhile do not send these pods again."""
+    if ungates:
+        await tx.execute(
+            "UPDATE pods SET sent_at = now() WHERE uid = ANY(CAST(:pods AS text[]))",
+            pods=[one.pod_uid for one in ungates],
+        )
+
+
+# What was not let go is owed from now on, if not by its row, which another look may have done with.
+_FINISH = f"""
 WITH locked AS (
     SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR NO KEY UPDATE
 ), let_go AS (
-    UPDATE pods SET is_gated = false
-    WHERE is_gated AND uid = ANY(CAST(:pods AS text[])) AND workload_uid IN (SELECT uid FROM locked)
+    UPDATE pods SET is_gated = is_gated AND NOT uid = ANY(CAST(:pods AS text[])),
+                    sent_at = CASE WHEN NOT uid = ANY(CAST(:pods AS text[]))
+                                   THEN now() - {UNDER_WAY} END
+    WHERE uid = ANY(CAST(:sent AS text[])) AND workload_uid IN (SELECT uid FROM locked)
 )
 UPDATE fluxjobs f SET settle_at = NULL, last_error = NULL
 FROM unnest(CAST(:uids AS text[]), CAST(:owed AS timestamptz[])) AS o (uid, settle_at)
 WHERE f.uid = o.uid AND f.settle_at = o.settle_at
   AND f.uid IN (SELECT uid FROM locked)
   AND NOT f.uid = ANY(CAST(:failed AS text[]))
-"""
+"""  # noqa: S608 constant
 
 
 async def finish(
@@ -171,6 +189,7 @@ async def finish(
             uids=uids,
             owed=[settled.owed[uid] for uid in uids],
             pods=list(let_go),
+            sent=[one.pod_uid for one in settled.ungates],
             failed=list(failed),
         )
 
@@ -260,7 +279,7 @@ def _slot(row: Sequence[Any]) -> Slot:
 
 
 def _pod_fact(row: Sequence[Any]) -> PodFact:
-    uid, name, phase, is_gated, is_terminating, node, index, _ = row
+    uid, name, phase, is_gated, is_terminating, node, index, *_ = row
     return PodFact(
         uid=uid,
         name=name,
@@ -326,7 +345,8 @@ def _ungates(
     node_of = {slot.number: slot.node for slot in slots}
     holders = {s.pod_uid: s.node for s in slots if s.pod_uid and s.number not in decision.free}
     holders |= {pod: node_of[number] for number, pod in decision.assign}
-    gated = [uid for uid in holders if uid in pods and pods[uid].is_gated]
+    under_way = {pod[0] for pod in row["pods"] if pod[8]}
+    gated = [uid for uid in holders if uid in pods and pods[uid].is_gated and uid not in under_way]
     if not gated:
         return []
     # The label may differ from the node's name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fluxqueue.db.life.settling import finish, settle
 from fluxqueue.db.task_queue import TaskName
 from tests.support.pool_model import request
 from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload
@@ -43,7 +44,42 @@ async def test_ungates_name_node_hostname_and_all_nodes(rows: Rows) -> None:
     assert ungates["p"].nodes == "n[0-1]"
     assert ungates["p"].jobid == 1
     again = {one.pod_uid for one in await rows.settle("a")}
-    assert again == {"p", "q"}, "a repeat names them until their gates are seen gone"
+    assert again == set(), "they are under way"
+
+
+async def test_what_is_under_way_is_not_sent_again(rows: Rows) -> None:
+    """However many look at it meanwhile; who died on the way is followed by somebody else."""
+    await rows.add_nodes(cpu_node("n0", cpu=8))
+    pods = tuple(pod(f"p{n}") for n in range(3))
+    await rows.see(workload("a", request(3, cpu=2), pods=pods[:2]))
+    await rows.match()
+    async with rows.database.begin() as tx:
+        first = await settle(tx, ["a"])
+    await rows.see(workload("a", request(3, cpu=2), pods=pods))
+    async with rows.database.begin() as tx:
+        second = await settle(tx, ["a"])
+    assert [one.pod_uid for one in first.ungates] == ["p0", "p1"]
+    assert [one.pod_uid for one in second.ungates] == ["p2"]
+    await finish(rows.database, second, let_go=["p2"], failed=[])
+    assert await rows.settle("a") == []
+    owed = "SELECT count(*) FROM owed WHERE task = 'settle'"
+    assert await rows.value(owed) == 0
+    await rows.take_senders_for_dead()  # whoever had the first two
+    assert await rows.value(owed) == 1
+    assert {one.pod_uid for one in await rows.settle("a")} == {"p0", "p1"}
+
+
+async def test_what_could_not_be_let_go_is_owed_whoever_looked_meanwhile(rows: Rows) -> None:
+    """Its task tries again at once; without the task the rows tell."""
+    await rows.add_nodes(cpu_node("n0", cpu=8))
+    await rows.see(workload("a", request(2, cpu=2), pods=(pod("p0"), pod("p1"))))
+    await rows.match()
+    async with rows.database.begin() as tx:
+        settled = await settle(tx, ["a"])
+    assert await rows.settle("a") == []  # somebody else: nothing to do, so nothing is owed by it
+    await finish(rows.database, settled, let_go=["p0"], failed=["a"])
+    assert await rows.value("SELECT count(*) FROM owed WHERE task = 'settle'") == 1
+    assert {one.pod_uid for one in await rows.settle("a")} == {"p1"}
 
 
 async def test_the_end_returns_everything_once(rows: Rows) -> None:
