@@ -80,7 +80,8 @@ class Pace:
     """Rest after work, in times of what the work took: under load fewer, larger batches.
 
     Who works in batches that cost about the same however large they are does less in all when he
-    lets some more come together; who has nothing to do is not kept waiting.
+    lets some more come together. A few in a row go without rest (the generic cell rate algorithm,
+    ITU-T I.371), so who has little to do keeps nobody waiting.
 
     Parameters
     ----------
@@ -88,15 +89,17 @@ class Pace:
     gather_s : pause before each batch, so that a burst is one.
     """
 
-    FACTOR, REST_MAX_S = 4, 0.25
+    FACTOR, CREDIT_S, REST_MAX_S = 4, 0.25, 0.25
 
     def __init__(self, clock: Clock, *, gather_s: float = 0.0) -> None:
         self._clock, self._gather_s = clock, gather_s
-        self._rest_until_s = float("-inf")
+        self._rested_s = float("-inf")
+        """When all rest that is due would be over."""
 
     async def rest(self) -> None:
         """Wait until the next batch may begin."""
-        pause_s = max(self._gather_s, self._rest_until_s - self._clock.monotonic_s())
+        due_s = self._rested_s - self.CREDIT_S - self._clock.monotonic_s()
+        pause_s = max(self._gather_s, due_s)
         if pause_s > 0:
             await self._clock.sleep(pause_s)
 
@@ -108,8 +111,8 @@ class Pace:
             yield
         finally:
             ended_s = self._clock.monotonic_s()
-            took_s = ended_s - began_s
-            self._rest_until_s = ended_s + min(self.REST_MAX_S, self.FACTOR * took_s)
+            owed_s = max(self._rested_s, began_s) + self.FACTOR * (ended_s - began_s)
+            self._rested_s = min(owed_s, ended_s + self.CREDIT_S + self.REST_MAX_S)
 
 
 def to_rfc3339(at_s: int) -> str:

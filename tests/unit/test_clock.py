@@ -36,8 +36,8 @@ async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() 
     assert rounds == 1
 
 
-async def test_after_work_there_is_rest_in_times_of_what_it_took() -> None:
-    """And never longer than a bound; who comes later than that waits for nothing."""
+async def test_after_much_work_there_is_rest_in_times_of_what_it_took() -> None:
+    """And never longer than a bound; who has little to do waits for nothing."""
     clock = ManualClock()
     pace = Pace(clock, gather_s=0.01)
 
@@ -49,8 +49,9 @@ async def test_after_work_there_is_rest_in_times_of_what_it_took() -> None:
             clock.advance(took_s)
         return round(waited_s, 3)
 
-    assert await turn(0.02) == 0.01
-    assert await turn(1.0) == round(Pace.FACTOR * 0.02, 3)
+    assert [await turn(0.02) for _ in range(6)] == [0.01] * 6, "a few in a row"
+    assert [await turn(0.02) for _ in range(3)] == [0.06] * 3, "four times of it, itself included"
+    await turn(3.0)
     assert await turn(0.02) == Pace.REST_MAX_S
-    clock.advance(0.5)
+    clock.advance(1.0)
     assert await turn(0.02) == 0.01
