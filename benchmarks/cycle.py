@@ -16,7 +16,8 @@ from statistics import median
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, PODS
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle
@@ -37,11 +38,11 @@ def node(number: int) -> NodeFact:
     return NodeFact(f"node-{number:05}", f"uid-{number}", capacity, labels)
 
 
-def cluster(size: int, policy: str = "lonode") -> SharesMatcher:
+def cluster(size: int, policy: str = "lonode") -> Matcher:
     """A matcher of so many nodes."""
-    matcher = SharesMatcher(policy)
+    matcher = Matcher(ShareLedger(), policy)
     facts = [node(number) for number in range(size)]
-    matcher.add_rows([fact.name for fact in facts])
+    matcher.ledger.add_rows([fact.name for fact in facts])
     for fact in facts:
         matcher.set_node(fact, {})
     return matcher
@@ -82,14 +83,14 @@ def one_slot(clock: Clock, size: int, goal_ms: str) -> None:
         row(f"{size:,} nodes, `{policy}`: one slot, p50", _ms(times), goal_ms)
 
 
-def fill(clock: Clock, matcher: SharesMatcher, asked: Jobspec, count: int) -> list[float]:
+def fill(clock: Clock, matcher: Matcher, asked: Jobspec, count: int) -> list[float]:
     """Seconds of each of ``count`` matches; what is found is booked."""
     times = []
     for number in range(count):
         started = clock()
         found = matcher.match_now(asked, 0)
         times.append(clock() - started)
-        matcher.book(f"{id(asked)}-{number}", found)
+        matcher.allocate(f"{id(asked)}-{number}", found)
     return times
 
 
@@ -122,17 +123,17 @@ def levels(clock: Clock) -> None:
         row(f"10,000 nodes, `{title}`, p50", _ms(times), "<= 0.3 ms")
     matcher = cluster(10_000)
     for number in range(10_000):
-        matcher.book(str(number), matcher.match_now(request(60_000), 0))
+        matcher.allocate(str(number), matcher.match_now(request(60_000), 0))
     for title, asked_ in (("one slot", request()), ("over levels", RACKS)):
         times = []
         for number in range(200):
             times.append(timed(clock, partial(_fails, matcher, asked_)))
             matcher.cancel(str(number))
-            matcher.book(str(number), matcher.match_now(request(60_000), 0))
+            matcher.allocate(str(number), matcher.match_now(request(60_000), 0))
         row(f"10,000 nodes, failing: {title}, p50", _ms(times), "<= 0.05 ms")
 
 
-def _fails(matcher: SharesMatcher, asked: Jobspec) -> None:
+def _fails(matcher: Matcher, asked: Jobspec) -> None:
     try:
         matcher.match_now(asked, 0)
     except InsufficientResources:
@@ -145,14 +146,14 @@ def reservations(clock: Clock) -> None:
     matcher = cluster(4000)
     for number in range(30_000):
         found = matcher.match_now(request(), 0)
-        matcher.book(f"run-{number}", replace(found, until=1000 + 37 * number % 50_003))
+        matcher.allocate(f"run-{number}", replace(found, until=1000 + 37 * number % 50_003))
 
     def alternate() -> None:
         for number in range(50):
             wide = request(CORES, count=4 + number % 3, duration_s=600)
             matcher.reserve(matcher.match_later(wide, 0), 0)
             short = request(1000, duration_s=300 + number)
-            matcher.book(f"start-{number}", matcher.match_now(short, 0))
+            matcher.allocate(f"start-{number}", matcher.match_now(short, 0))
 
     took = timed(clock, alternate)
     what = "4,000 nodes, 30,000 running: 50 reservations alternating with 50 starts"
@@ -161,7 +162,7 @@ def reservations(clock: Clock) -> None:
         matcher = cluster(10_000)
         for number in range(1000):
             found = matcher.match_now(request(CORES, count=10), 0)
-            matcher.book(f"run-{number}", replace(found, until=1000 + 37 * number % 5003))
+            matcher.allocate(f"run-{number}", replace(found, until=1000 + 37 * number % 5003))
         queue = [
             PendingJob(f"w{n}", n, 0, request(CORES, count=wide * (2 + n % 7), duration_s=600 + n))
             for n in range(100)
@@ -178,10 +179,10 @@ def restart(clock: Clock) -> None:
     given = []
     for number in range(20_000):
         given.append(matcher.match_now(request(), 0))
-        matcher.book(str(number), given[-1])
+        matcher.allocate(str(number), given[-1])
     fresh = cluster(10_000)
 
-    book = partial(fresh.book_all, [(str(n), one) for n, one in enumerate(given)])
+    book = partial(fresh.ledger.book_all, [(str(n), one) for n, one in enumerate(given)])
     row("20,000 allocations booked", f"{timed(clock, book):.2f} s", "<= 0.2 s")
 
 
@@ -189,7 +190,7 @@ def changes(clock: Clock) -> None:
     """One node joins and leaves, each time with the match that finds it so."""
     matcher = cluster(10_000)
     for number in range(10_000):
-        matcher.book(str(number), matcher.match_now(request(60_000), 0))
+        matcher.allocate(str(number), matcher.match_now(request(60_000), 0))
     joins, leaves = [], []
     asked = request()
     for number in range(200):
@@ -204,18 +205,18 @@ def changes(clock: Clock) -> None:
         leaves.append(clock() - joined)
     row("10,000 nodes, one joins, with the next match", _ms(joins), "<= 1 ms")
     row("10,000 nodes, one leaves, with the next match", _ms(leaves), "<= 1 ms")
-    row("rows after 200 came and went", f"{len(matcher.names):,}", "as many as before")
+    row("rows after 200 came and went", f"{len(matcher.ledger.names):,}", "as many as before")
 
 
 def large(clock: Clock) -> None:
     """50,000 nodes of eight pools: load and memory of this process."""
     extra = {f"example.com/pool-{n}": 8 for n in range(5)}
-    holder: list[SharesMatcher] = []
+    holder: list[Matcher] = []
 
     def load() -> None:
-        matcher = SharesMatcher()
+        matcher = Matcher(ShareLedger(), "lonode")
         facts = [node(number) for number in range(50_000)]
-        matcher.add_rows([fact.name for fact in facts])
+        matcher.ledger.add_rows([fact.name for fact in facts])
         for fact in facts:
             matcher.set_node(replace(fact, capacity={**fact.capacity, **extra}), {})
         matcher.match_now(request(), 0)

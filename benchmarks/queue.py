@@ -28,7 +28,8 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.life.observations import WorkloadSeen, save_foreign, save_nodes, save_workloads
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.localpg import LocalPostgres
@@ -37,7 +38,7 @@ from fluxqueue.scheduler.cycle import PendingJob, run_cycle
 from fluxqueue.scheduler.forecast import forecast
 from fluxqueue.settings import Settings
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.schedule import ROLE, Matcher
+from fluxqueue.worker.schedule import ROLE, CycleRunner
 
 NODES = 1000
 CORES = 64_000
@@ -104,11 +105,11 @@ class Bench:
         self.context = WorkerContext(database, cast("Any", None), settings, SystemClock(), "bench")
         self.submitted = 0
 
-    async def prepare(self) -> Matcher:
+    async def prepare(self) -> CycleRunner:
         """Nodes, and a term."""
         async with self.database.begin() as tx:
             await save_nodes(tx, [node(n) for n in range(NODES)], [])
-        return Matcher(self.context, await leadership.seize(self.database, ROLE, "bench"))
+        return CycleRunner(self.context, await leadership.seize(self.database, ROLE, "bench"))
 
     async def submit(
         self, asked: Sequence[Jobspec], *, priority: int = 0
@@ -181,7 +182,7 @@ async def decisions(url: str, depth: int, started: int) -> list[Line]:
     ]
 
 
-async def idle_cycle(matcher: Matcher) -> float:
+async def idle_cycle(matcher: CycleRunner) -> float:
     """The best of a few cycles without news, in seconds."""
     best = float("inf")
     for _ in range(5):
@@ -193,14 +194,14 @@ async def idle_cycle(matcher: Matcher) -> float:
 
 def reservations(nodes: int, running: int, reserved: int) -> Line:
     """One conservative cycle in memory: ``running`` jobs with ends, ``reserved`` promises."""
-    pools = SharesMatcher()
-    pools.add_rows([node(n).name for n in range(nodes)])
+    pools = Matcher(ShareLedger(), "lonode")
+    pools.ledger.add_rows([node(n).name for n in range(nodes)])
     for number in range(nodes):
         pools.set_node(node(number), {})
     per_job = max(1, nodes // running)
     for number in range(running):
         placed = pools.match_now(request(CORES, count=per_job), 0)
-        pools.book(f"run-{number}", replace(placed, until=1000 + 37 * number % 5003))
+        pools.allocate(f"run-{number}", replace(placed, until=1000 + 37 * number % 5003))
     wide = [
         PendingJob(
             f"wait-{n}", n, 0, request(CORES, count=per_job * (2 + n % 7), duration_s=600 + n)
@@ -217,14 +218,14 @@ def reservations(nodes: int, running: int, reserved: int) -> Line:
 
 def forecasts(nodes: int, running: int, waiting: int, depth: int) -> list[Line]:
     """One forecast in memory: ``waiting`` in the queue, of which ``depth`` are estimated."""
-    pools = SharesMatcher()
-    pools.add_rows([node(n).name for n in range(nodes)])
+    pools = Matcher(ShareLedger(), "lonode")
+    pools.ledger.add_rows([node(n).name for n in range(nodes)])
     for number in range(nodes):
         pools.set_node(node(number), {})
     per_job = max(1, nodes // running)
     for number in range(running):
         placed = pools.match_now(request(CORES, count=per_job), 0)
-        pools.book(f"run-{number}", replace(placed, until=1000 + 37 * number % 5003))
+        pools.allocate(f"run-{number}", replace(placed, until=1000 + 37 * number % 5003))
     queue = [
         PendingJob(f"wait-{n}", n, 0, request(CORES, count=1 + n % 17, duration_s=600 + n % 50))
         for n in range(waiting)

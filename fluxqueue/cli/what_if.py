@@ -18,7 +18,8 @@ from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, Placement
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec import Jobspec, document, parse_document
 from fluxqueue.jobspec.shape import describe, takes_whole_nodes
@@ -49,16 +50,16 @@ def read_question(text: str | bytes, levels: Levels) -> Jobspec:
     return to_canonical(parse_document(document.load(text, InvalidJobspec)), levels)
 
 
-def matcher_of(view: ClusterView, levels: Levels, policy: str) -> SharesMatcher:
+def matcher_of(view: ClusterView, levels: Levels, policy: str) -> Matcher:
     """The cycle's matcher over the cluster as it is."""
-    matcher = SharesMatcher(policy, levels)
-    matcher.add_rows([node.name for node in view.nodes])
+    matcher = Matcher(ShareLedger(levels), policy)
+    matcher.ledger.add_rows([node.name for node in view.nodes])
     for node in view.nodes:
         matcher.set_node(node, view.foreign.get(node.name, {}))
     for fluxjob in view.fluxjobs:
         placement = _read_placement(fluxjob)
         if placement is not None:
-            matcher.book(fluxjob["metadata"]["uid"], placement)
+            matcher.allocate(fluxjob["metadata"]["uid"], placement)
     return matcher
 
 
@@ -74,7 +75,7 @@ def _read_placement(fluxjob: dict[str, Any]) -> Placement | None:
     return Placement(slots, given.starts_at, until, takes_whole_nodes(jobspec))
 
 
-def ask(matcher: SharesMatcher, jobspec: Jobspec, now: int) -> Answer:
+def ask(matcher: Matcher, jobspec: Jobspec, now: int) -> Answer:
     """Now, later or never; ``now`` in epoch seconds."""
     try:
         placement = matcher.match_now(jobspec, now)
@@ -83,7 +84,7 @@ def ask(matcher: SharesMatcher, jobspec: Jobspec, now: int) -> Answer:
     else:
         return Answer(NOW, f"now: {describe(jobspec)}, on {_nodes(placement.nodes)}")
     if not matcher.is_satisfiable(jobspec):
-        return Answer(NEVER, f"never: {why_never(matcher, jobspec)}")
+        return Answer(NEVER, f"never: {why_never(matcher.by_shares, jobspec)}")
     try:
         later = matcher.match_later(jobspec, now)
     except InsufficientResources as busy:

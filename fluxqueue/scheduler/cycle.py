@@ -14,8 +14,8 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.match.shares.ask import Ask
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import why_no_plan
@@ -56,7 +56,7 @@ class Decisions:
 
 
 def split_unsatisfiable(
-    matcher: SharesMatcher,
+    matcher: Matcher,
     jobs: Iterable[PendingJob],
     answers: dict[Jobspec, str | None] | None = None,
 ) -> tuple[list[PendingJob], list[tuple[PendingJob, str]]]:
@@ -71,7 +71,9 @@ def split_unsatisfiable(
         reason = answers.get(job.request, "")
         if reason == "":
             fits = matcher.is_satisfiable(job.request)
-            reason = answers[job.request] = None if fits else why_never(matcher, job.request)
+            reason = answers[job.request] = (
+                None if fits else why_never(matcher.by_shares, job.request)
+            )
         if reason is None:
             possible.append(job)
         else:
@@ -93,7 +95,7 @@ class Queues:
 
 
 def run_cycle(
-    matcher: SharesMatcher,
+    matcher: Matcher,
     queue: Iterable[PendingJob],
     policy: QueuePolicy,
     now: int,
@@ -129,7 +131,7 @@ def run_cycle(
     return decisions
 
 
-def _walk(matcher: SharesMatcher, queue: Sequence[PendingJob], walk: _Walk) -> Decisions:
+def _walk(matcher: Matcher, queue: Sequence[PendingJob], walk: _Walk) -> Decisions:
     matcher.clear_plan()
     walk.hold(queue)
     for job in queue:
@@ -175,7 +177,7 @@ class _Walk:
 
     def __init__(
         self,
-        matcher: SharesMatcher,
+        matcher: Matcher,
         policy: QueuePolicy,
         now: int,
         queues: Queues,
@@ -211,7 +213,7 @@ class _Walk:
             # head that starts now come before it, and were not looked at when it was promised.
             late_s = max(0, self.now - old.starts_at)
             old = replace(old, starts_at=old.starts_at + late_s, until=old.until + late_s)
-            if is_open(self.matcher, old, self.now):
+            if is_open(self.matcher.ledger, old, self.now):
                 self.matcher.reserve(old, self.now)
                 self._held[job.uid] = old
 
@@ -267,7 +269,7 @@ class _Walk:
         if over is not None:
             self._bar(job, over)
             return
-        self.matcher.book(job.uid, placement)
+        self.matcher.allocate(job.uid, placement)
         self._count(line, job, placement)
         self.decisions.allocated.append((job, placement))
 
@@ -286,7 +288,7 @@ class _Walk:
             placement = self.matcher.match_later(job.request, self.now)
         except InsufficientResources as unknown:
             if held is None:
-                why = why_no_plan(self.matcher, job.request) or unknown.reason
+                why = why_no_plan(self.matcher.by_shares, job.request) or unknown.reason
                 without = self._unplannable[ask] = f"{reason}; {why}"
                 self._wait(job, without)
                 return

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.waiting import (
     Holder,
     describe_holders,
@@ -62,7 +62,7 @@ class Outlook:
 
 
 def forecast(
-    matcher: SharesMatcher,
+    matcher: Matcher,
     queue: Sequence[PendingJob],
     decisions: Decisions,
     policy: QueuePolicy,
@@ -116,7 +116,7 @@ class _Planned:
 
 @dataclass(slots=True)
 class _Plan:
-    matcher: SharesMatcher
+    matcher: Matcher
     decisions: Decisions
     policy: QueuePolicy
     now: int
@@ -189,7 +189,9 @@ class _Plan:
             return self.matcher.match_later(job.request, self.now, not_before=line.floor)
         except InsufficientResources as error:
             reason = (
-                why_no_plan(self.matcher, job.request) or self._endless_before() or error.reason
+                why_no_plan(self.matcher.by_shares, job.request)
+                or self._endless_before()
+                or error.reason
             )
             self._hopeless[job.request] = reason
             raise InsufficientResources(reason) from error
@@ -210,7 +212,7 @@ class _Plan:
             return self._behind(line, job)
         if line.place >= EXPLAINED:
             return self._behind(line, job)
-        way = in_the_way(self.matcher, placement)
+        way = in_the_way(self.matcher.by_shares, placement)
         if placement.starts_at >= UNKNOWN_END:
             return self._why_unknown(line, job, placement, way.holders)
         before = [
@@ -220,19 +222,19 @@ class _Plan:
         ]
         last_running = max((one.until for one in way.holders), default=0)
         if before and max(one.placement.until for one in before) > last_running:
-            where = describe_nodes(self.matcher, placement.nodes, self._level(job))
+            where = describe_nodes(self.matcher.by_shares, placement.nodes, self._level(job))
             before.sort(key=lambda one: -one.placement.until)
             names = enumerate_some([f"job {one.job.jobid}" for one in before])
             return f"{self._prefix(line, job)}waits for {where} behind {names}"
         if not way.holders:
             return self._behind(line, job)
-        where = describe_nodes(self.matcher, way.nodes, self._level(job))
+        where = describe_nodes(self.matcher.by_shares, way.nodes, self._level(job))
         return f"waits for {where} held by {describe_holders(way.holders, self.now, self.jobids)}"
 
     def _why_unknown(
         self, line: _Line, job: PendingJob, placement: Placement, holders: Sequence[Holder]
     ) -> str:
-        where = describe_nodes(self.matcher, placement.nodes, self._level(job))
+        where = describe_nodes(self.matcher.by_shares, placement.nodes, self._level(job))
         endless = [name_of(one.key, self.jobids) for one in holders if one.until >= FOREVER]
         if not endless:
             return f"{self._prefix(line, job)}waits for {where}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 
 
@@ -34,9 +34,7 @@ class Lack:
     refused: tuple[str, ...] = ()
 
 
-def top_up(
-    matcher: SharesMatcher, lacks: Sequence[Lack], now: int
-) -> list[tuple[Lack, list[Placement]]]:
+def top_up(matcher: Matcher, lacks: Sequence[Lack], now: int) -> list[tuple[Lack, list[Placement]]]:
     """Place what fits now, workload by workload; it is booked in ``matcher``.
 
     Must be asked before anything is reserved in this cycle.
@@ -58,7 +56,7 @@ def top_up(
     return given
 
 
-def _match(matcher: SharesMatcher, lack: Lack, nodes: Sequence[str], now: int) -> Placement | None:
+def _match(matcher: Matcher, lack: Lack, nodes: Sequence[str], now: int) -> Placement | None:
     """One more slot: elsewhere than where a pod was refused, else there."""
     until = FOREVER if lack.until is None else max(now + 1, lack.until)
     with suppress(InsufficientResources):

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle, split_unsatisfiable
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
@@ -88,8 +89,8 @@ class Engine:
     ) -> None:
         self.policy = policy
         self.facts = {fact.name: fact for fact in nodes}
-        self.matcher = SharesMatcher()
-        self.matcher.add_rows([fact.name for fact in nodes])
+        self.matcher = Matcher(ShareLedger(), "lonode")
+        self.matcher.ledger.add_rows([fact.name for fact in nodes])
         for fact in nodes:
             self.matcher.set_node(fact, {})
         self.jobs = list(jobs)
@@ -178,7 +179,7 @@ class Engine:
         if left:
             running.lacks += len(running.placement.slots) - len(left)
             running.placement = replace(running.placement, slots=left)
-            self.matcher.book(uid, running.placement)
+            self.matcher.allocate(uid, running.placement)
             return
         del self.running[uid]
         self.matcher.cancel(uid)

@@ -23,7 +23,7 @@ from fluxqueue.db.life.waiting import (
 )
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.limits import Amounts, Use, why_refused
@@ -45,7 +45,7 @@ class Taken:
 
 async def take_in(
     tx: Transaction,
-    matcher: SharesMatcher,
+    matcher: Matcher,
     rules: Mapping[str, QueueRules],
     answers: dict[Jobspec, str | None],
     *,

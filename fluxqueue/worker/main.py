@@ -31,7 +31,7 @@ from fluxqueue.worker.maintain import SWEEP_S, Maintenance
 from fluxqueue.worker.publish import publish_statuses
 from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.release import release_workloads
-from fluxqueue.worker.schedule import ROLE, Matcher
+from fluxqueue.worker.schedule import ROLE, CycleRunner
 from fluxqueue.worker.settle import settle_workloads
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Worker:
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
-        self._matcher: Matcher | None = None
+        self._matcher: CycleRunner | None = None
         self._app = context.database.app
         # Each loop of an application defers all its periodic tasks: these have their own.
         self._later = procrastinate.App(connector=self._app.connector)
@@ -167,7 +167,7 @@ class Worker:
                 break
             await context.clock.sleep(duration_s / 5)
         logger.info("holds the matcher's role", extra={"action": "lead", "term": term})
-        self._matcher = Matcher(context, term)
+        self._matcher = CycleRunner(context, term)
         metrics.lead(ROLE, term)
         try:
             await context.database.wake_matcher()

@@ -1,8 +1,8 @@
 """What the matcher remembers from one cycle to the next: promises, and what was told to whom.
 
-Belongs to ``schedule.Matcher`` and lives as long as its matcher: after any failure both are read
-again from the rows. The forecast runs after cycles that left nothing to do, in a transaction of its
-own, and never takes more than a small share of the matcher's time.
+Belongs to ``schedule.CycleRunner`` and lives as long as its matcher: after any failure both are
+read again from the rows. The forecast runs after cycles that left nothing to do, in a transaction
+of its own, and never takes more than a small share of the matcher's time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
 from fluxqueue.db.life import outlook
 from fluxqueue.graph.ledger.placement import Placement
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher, placement_on
+from fluxqueue.graph.match.by_shares import placement_on
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.room import Room, lost_room, room, unusable
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
@@ -71,7 +72,7 @@ class Plans:
     _since_s: float = 0.0
     _due_s: float = 0.0
 
-    async def load(self, tx: Transaction, matcher: SharesMatcher, now: int) -> None:
+    async def load(self, tx: Transaction, matcher: Matcher, now: int) -> None:
         """Read everything again; the matcher has been."""
         self.look(matcher, now)
         self._promises = Promises(await outlook.read_promises(tx))
@@ -83,21 +84,19 @@ class Plans:
 
     # --- around a cycle --------------------------------------------------------------------------
 
-    def look(self, matcher: SharesMatcher, now: int) -> None:
+    def look(self, matcher: Matcher, now: int) -> None:
         """Before changes are taken in: who overran, and how much room there was."""
-        self._overran = [uid for uid, one in matcher.live.items() if one.until < now]
-        self._room = room(matcher)
+        self._overran = [uid for uid, one in matcher.ledger.live.items() if one.until < now]
+        self._room = room(matcher.ledger)
 
-    def promised(
-        self, matcher: SharesMatcher, queue: Sequence[PendingJob]
-    ) -> Mapping[str, Placement]:
+    def promised(self, matcher: Matcher, queue: Sequence[PendingJob]) -> Mapping[str, Placement]:
         """The reservations of the cycle before, for ``run_cycle``."""
         if self._stored:
             for job in queue:
                 one = self._stored.get(job.uid)
                 if one is not None and len(one.nodes) == job.request.size:
                     self._reserved[job.uid] = placement_on(
-                        matcher, job.request, one.nodes, one.starts_at
+                        matcher.by_shares, job.request, one.nodes, one.starts_at
                     )
                     self._requests[job.uid] = job.request
             self._stored = {}
@@ -108,7 +107,7 @@ class Plans:
         }
 
     async def note(
-        self, tx: Transaction, matcher: SharesMatcher, cycle: Cycle, topped_up: Sequence[str]
+        self, tx: Transaction, matcher: Matcher, cycle: Cycle, topped_up: Sequence[str]
     ) -> None:
         """After ``run_cycle``: write down new promises and excuses."""
         decisions = cycle.decisions
@@ -124,9 +123,13 @@ class Plans:
         self._last = cycle if self.context.settings.forecast_depth else None
 
     async def _mishaps(
-        self, tx: Transaction, matcher: SharesMatcher, topped_up: Sequence[str]
+        self, tx: Transaction, matcher: Matcher, topped_up: Sequence[str]
     ) -> Mishaps:
-        lost = unusable(matcher) if self._room is None else lost_room(matcher, self._room)
+        lost = (
+            unusable(matcher.ledger)
+            if self._room is None
+            else lost_room(matcher.ledger, self._room)
+        )
         blamed = [*self._overran, *topped_up]
         if not blamed:
             return Mishaps(lost=lost)
@@ -175,7 +178,7 @@ class Plans:
         is_patient = self.context.clock.monotonic_s() < self._since_s + patience_s
         return is_patient and bool(cycle.decisions.allocated)
 
-    async def forecast(self, matcher: SharesMatcher) -> None:
+    async def forecast(self, matcher: Matcher) -> None:
         """Make a forecast if one is due, and tell those for whom it changes something.
 
         Raises

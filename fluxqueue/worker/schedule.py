@@ -31,7 +31,8 @@ from fluxqueue.db.life.waiting import (
     unsatisfiable,
 )
 from fluxqueue.fluxjob.levels import parse_levels
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Use
 from fluxqueue.policy.queue_policy import queue_policy
@@ -61,8 +62,8 @@ EXAMINED_MAX = 2000
 """New FluxJobs looked at for satisfiability in one cycle."""
 
 
-class Matcher:
-    """The one owner of the matcher while its term lasts."""
+class CycleRunner:
+    """The one owner of the matcher while its term lasts: runs one cycle after the other."""
 
     def __init__(self, context: WorkerContext, term: int) -> None:
         self._context = context
@@ -71,7 +72,7 @@ class Matcher:
         self._policy = queue_policy(settings.queue_policy, queue_depth=settings.queue_depth)
         self._match_policy = settings.match_policy
         self._levels = parse_levels(settings.levels)
-        self._matcher: SharesMatcher | None = None
+        self._matcher: Matcher | None = None
         self._answers: dict[Jobspec, str | None] = {}
         self._rules: dict[str, QueueRules] = {}
         self._decided: dict[str, int] = {}
@@ -166,17 +167,17 @@ class Matcher:
         is_more_behind = self._is_more_behind([*queue, *(job for job, _ in never)], gone)
         return is_more_behind or new.looked_at == EXAMINED_MAX
 
-    async def _bring_up_to_date(self, tx: Transaction) -> tuple[SharesMatcher, Changes]:
+    async def _bring_up_to_date(self, tx: Transaction) -> tuple[Matcher, Changes]:
         """Take in what has changed; rules are read when a queue has."""
         matcher = self._matcher
         if matcher is None:
-            matcher = SharesMatcher(self._match_policy, self._levels)
-            changes = await load_graph(tx, matcher)
+            matcher = Matcher(ShareLedger(self._levels), self._match_policy)
+            changes = await load_graph(tx, matcher.ledger)
             self._rules = await read_rules(tx)
             await self._plans.load(tx, matcher, self._context.clock.now_s())
         else:
             self._plans.look(matcher, self._context.clock.now_s())
-            changes = await take_changes(tx, matcher)
+            changes = await take_changes(tx, matcher.ledger)
             if changes.queues:
                 self._rules = await read_rules(tx)
         self._matcher = matcher
@@ -187,7 +188,7 @@ class Matcher:
         bounded = [name for name, rules in self._rules.items() if rules.has_use_limits]
         return Queues(self._rules, await read_use(tx, bounded))
 
-    async def _reconsider(self, tx: Transaction, matcher: SharesMatcher, changes: Changes) -> None:
+    async def _reconsider(self, tx: Transaction, matcher: Matcher, changes: Changes) -> None:
         """Nodes or queues have changed: what could not run may run now, and the reverse."""
         if changes.have_nodes_changed:
             self._answers.clear()

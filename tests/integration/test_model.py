@@ -84,9 +84,9 @@ class Story:
         """The matcher runs until it has nothing more to decide."""
         await self.rows.match()
         assert self.rows.matcher is not None
-        pools = self.rows.matcher._matcher
-        assert pools is not None
-        assert amounts(pools) == amounts(await rebuilt(self.rows)), "the cache has drifted"
+        matcher = self.rows.matcher._matcher
+        assert matcher is not None
+        assert amounts(matcher.ledger) == amounts(await rebuilt(self.rows)), "the cache has drifted"
 
     async def effects(self) -> None:
         """The tasks: fetched, carried out, done; each effect may happen twice."""

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.graph.ledger.placement import OVERRUN_GRACE_S, UNKNOWN_END, Placement
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
@@ -44,7 +45,7 @@ class Simulation:
     policy: QueuePolicy
     nodes: int
     jobs: list[Submission]
-    pools: SharesMatcher = field(default_factory=SharesMatcher)
+    pools: Matcher = field(default_factory=lambda: Matcher(ShareLedger(), "lonode"))
     model: Model = field(default_factory=lambda: Model(0))
     pending: dict[str, PendingJob] = field(default_factory=dict)
     running: dict[str, tuple[int, Placement]] = field(default_factory=dict)
@@ -204,7 +205,7 @@ def test_the_head_starts_no_later_than_without_any_backfill(work: Workload) -> N
 def test_a_cycle_repeated_decides_nothing_new(policy: str, work: Workload) -> None:
     """The same queue at the same time: nothing more starts, the same is promised."""
     nodes, jobs = _without_newcomers(work)
-    pools = SharesMatcher()
+    pools = Matcher(ShareLedger(), "lonode")
     for number in range(nodes):
         pools.set_node(node(f"n{number}"), {})
     all_jobs = [PendingJob(str(n), n, 0, job.asked) for n, job in enumerate(jobs)]
@@ -223,7 +224,7 @@ def test_a_cycle_repeated_decides_nothing_new(policy: str, work: Workload) -> No
 def test_conservative_promises_what_the_model_finds(work: Workload) -> None:
     """Each promise is the earliest possible, given all promises before it."""
     nodes, jobs = _without_newcomers(work)
-    pools, model = SharesMatcher(), Model(0)
+    pools, model = Matcher(ShareLedger(), "lonode"), Model(0)
     for number in range(nodes):
         fact = node(f"n{number}")
         pools.set_node(fact, {})
@@ -264,12 +265,12 @@ def test_an_overrun_moves_the_promise_by_the_grace_only() -> None:
 
 def test_a_small_job_does_not_pass_the_only_reservation() -> None:
     """Endless small work behind a large head: the head gets its nodes."""
-    pools = SharesMatcher()
+    pools = Matcher(ShareLedger(), "lonode")
     pools.set_node(node("n0", cpu=4), {})
     pools.set_node(node("n1", cpu=4), {})
     first = PendingJob("a", 1, 0, request(cpu=2))
     got = pools.match_now(first.request, 0)
-    pools.book("a", got)
+    pools.allocate("a", got)
     head = PendingJob("b", 2, 0, request(2, cpu=4))
     small = PendingJob("c", 3, 0, request(cpu=1))
     decided = run_cycle(pools, [head, small], POLICIES["easy"], 0)
@@ -280,10 +281,10 @@ def test_a_small_job_does_not_pass_the_only_reservation() -> None:
 
 def test_work_behind_an_endless_promise_is_told_so() -> None:
     """Not "nodes are down": the promise before it has no end."""
-    pools = SharesMatcher()
+    pools = Matcher(ShareLedger(), "lonode")
     pools.set_node(node("n0", cpu=4), {})
     running = pools.match_now(request(cpu=2, duration_s=10), 0)
-    pools.book("a", running)
+    pools.allocate("a", running)
     queue = [PendingJob("b", 1, 0, request(cpu=4)), PendingJob("c", 2, 0, request(cpu=4))]
     decided = run_cycle(pools, queue, POLICIES["conservative"], 0)
     assert [job.uid for job, _ in decided.reserved] == ["b"]

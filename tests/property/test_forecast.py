@@ -64,11 +64,11 @@ def test_where_all_is_exact_forecasts_come_true(work: list[SimulatedJob], policy
 def test_a_forecast_changes_nothing(work: list[SimulatedJob], policy: str) -> None:
     """Pools and plan are as before, and the next cycle decides the same."""
     engine = begun(work, policy)
-    booked = engine.matcher.booked.copy()
-    plan = engine.matcher.plan.copy()
+    booked = engine.matcher.ledger.booked.copy()
+    plan = engine.matcher.ledger.plan.copy()
     first = outlook(engine)
-    assert (engine.matcher.booked == booked).all()
-    after = engine.matcher.plan
+    assert (engine.matcher.ledger.booked == booked).all()
+    after = engine.matcher.ledger.plan
     assert after.placements == plan.placements
     for name in ("rows", "starts", "untils", "takes", "dips"):
         assert np.array_equal(getattr(after, name), getattr(plan, name))

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import FluxQueueError
+from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.formats import jgf
+from fluxqueue.graph.formats.export import whole_jgf
 from fluxqueue.graph.formats.jgf import parse_jgf, read_jgf
 from fluxqueue.graph.formats.rv1 import parse_rv1, read_rv1
 from fluxqueue.graph.formats.writers import FORMATS, jgf_document, write
 from fluxqueue.graph.ledger.resource_set import ResourceSet
 from fluxqueue.graph.ledger.state import Booking
 from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.graph.model.store import ResourceGraph
 from tests.property.graph_strategies import graphs, jobspecs
 
 QUIET = list(HealthCheck)
+GPU = "nvidia.com/gpu"
 
 
 def whole(graph: ResourceGraph) -> ResourceSet:
@@ -156,3 +161,32 @@ def test_every_format_writes_a_whole_graph(name: str, graph: ResourceGraph) -> N
         assert len(text.splitlines()) == len(graph)
     else:
         json.loads(text)
+
+
+def test_whole_jgf_reads_back() -> None:
+    """What is exported is a graph that loads, with levels, status and properties."""
+    labels = {"topology.kubernetes.io/zone": "a"}
+    nodes = [
+        NodeFact("n0", "0", {"cpu": 2500, "memory": 4 << 30, "nvidia.com/gpu": 1}, labels),
+        NodeFact("n1", "1", {"cpu": 4000}, {}, is_up=False),
+    ]
+
+    graph = read_jgf(orjson.dumps(whole_jgf(graph_from_nodes(nodes))))
+
+    assert "/cluster0/a/n0/core1" in graph.all_paths()
+    assert "/cluster0/a/n0/core2" not in graph.all_paths()
+    assert "/cluster0/a/n0/gpu0" in graph.all_paths()
+    (down,) = graph.find_path("/cluster0/unknown/n1")
+    assert not graph.is_up(down)
+
+
+def test_pools_read_back() -> None:
+    """Consumable pools survive the export: types, sizes, units, and what others use."""
+    nodes = [NodeFact("n0", "0", {"cpu": 2500, "memory": 4 << 30, GPU: 1})]
+    built = graph_from_nodes(nodes, takes_shares=True, foreign={"n0": {"cpu": 300}})
+
+    graph = read_jgf(orjson.dumps(whole_jgf(built)))
+
+    assert {graph.types[kind] for kind in graph.consumable} == {"cpu", "memory", GPU}
+    (cpu,) = graph.find_path("/cluster0/n0/cpu0")
+    assert (graph.size[cpu], graph.units[cpu], graph.foreign[cpu]) == (2500, "m", 300)

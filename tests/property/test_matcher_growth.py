@@ -115,7 +115,7 @@ def test_updated_graphs_answer_as_compiled_ones(
             slow.cancel(gone)
         else:
             change(pair, step, job, data)
-        assert fast.nodes_up == slow.nodes_up
+        assert fast.by_vertices.nodes_up == slow.by_vertices.nodes_up
     totals = [
         {
             (m.graph.path(v), m.graph.types[kind]): total
@@ -144,7 +144,7 @@ def test_a_node_joins_without_compiling() -> None:
     assert matcher.graph is graph
     assert set(before) < set(graph.postorder())
     assert graph.path(graph.blocks[3].base) == "/cluster0/n3"
-    assert matcher.nodes_up == 4
+    assert matcher.by_vertices.nodes_up == 4
     matcher.remove_subtree(graph.find_path("/cluster0/n3")[0])
     assert list(graph.postorder()) == before
     assert graph.find_path("/cluster0/n3") == []

@@ -61,12 +61,12 @@ def test_both_paths_agree(policy: str, graph: ResourceGraph, data: st.DataObject
             is_up = v in graph.down
             fast.set_status(v, is_up=is_up)
             slow.set_status(v, is_up=is_up)
-            slow.nodes_up = fast.nodes_up  # one graph, two counters
+            slow.by_vertices.nodes_up = fast.by_vertices.nodes_up  # one graph, two counters
         else:
             jobspec, verb = data.draw(st.sampled_from(pool)), data.draw(st.sampled_from(VERBS))
             note(f"{job} at {now}: {verb} {jobspec}")
             assert answer(fast, jobspec, job, now, verb) == answer(slow, jobspec, job, now, verb)
-    assert fast.order.weights == slow.order.weights
+    assert fast.by_vertices.order.weights == slow.by_vertices.order.weights
     assert fast.state.bookings == slow.state.bookings
 
 

@@ -22,7 +22,8 @@ from fluxqueue.fluxjob.request import (
     Toleration,
 )
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from tests.support.asked import Slots, demand
 from tests.support.asked import asked as make
@@ -81,10 +82,11 @@ USAGE = st.fixed_dictionaries({CPU: st.integers(0, 3), MEMORY: st.integers(0, 3)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Model, SharesMatcher]:
+def worlds(draw: st.DrawFn) -> tuple[Model, Matcher]:
     """The same small cluster twice: as model and as pools, with running work of known ends."""
     model = Model(NOW)
-    pools = SharesMatcher(draw(st.sampled_from([p for p in MatchPolicy if not p.is_exclusive])))
+    policy = draw(st.sampled_from([p for p in MatchPolicy if not p.is_exclusive]))
+    pools = Matcher(ShareLedger(), policy)
     for name in NAMES[: draw(st.integers(1, 4))]:
         model.nodes[name] = draw(facts(name))
         model.foreign[name] = draw(st.one_of(st.just({}), USAGE))
@@ -98,12 +100,12 @@ def worlds(draw: st.DrawFn) -> tuple[Model, SharesMatcher]:
             continue
         end = draw(st.sampled_from((NOW - 5, NOW, NOW + 3, NOW + 7, NOW + 15, FOREVER)))
         got = replace(got, starts_at=NOW - 10, until=end)
-        pools.book(f"old-{key}", got)
+        pools.allocate(f"old-{key}", got)
         model.booked[f"old-{key}"] = got
     return model, pools
 
 
-def try_now(pools: SharesMatcher, asked: Jobspec) -> Placement | None:
+def try_now(pools: Matcher, asked: Jobspec) -> Placement | None:
     """A match, or None."""
     try:
         return pools.match_now(asked, NOW)
@@ -111,7 +113,7 @@ def try_now(pools: SharesMatcher, asked: Jobspec) -> Placement | None:
         return None
 
 
-def try_later(pools: SharesMatcher, asked: Jobspec) -> Placement | None:
+def try_later(pools: Matcher, asked: Jobspec) -> Placement | None:
     """A later match, or None."""
     try:
         return pools.match_later(asked, NOW)
@@ -122,7 +124,7 @@ def try_later(pools: SharesMatcher, asked: Jobspec) -> Placement | None:
 @settings(max_examples=300, deadline=None)
 @given(world=worlds(), asked=requests())
 def test_it_fits_now_exactly_when_the_model_says_so(
-    world: tuple[Model, SharesMatcher], asked: Jobspec
+    world: tuple[Model, Matcher], asked: Jobspec
 ) -> None:
     """Complete and sound for one slot group, whatever the options."""
     model, pools = world
@@ -135,7 +137,7 @@ def test_it_fits_now_exactly_when_the_model_says_so(
 @settings(max_examples=300, deadline=None)
 @given(world=worlds(), queue=st.lists(requests(), max_size=6), asked=requests())
 def test_a_cycle_never_overcommits_and_never_delays(
-    world: tuple[Model, SharesMatcher], queue: list[Jobspec], asked: Jobspec
+    world: tuple[Model, Matcher], queue: list[Jobspec], asked: Jobspec
 ) -> None:
     """Start or reserve one after the other: each answer agrees with the model, at all times."""
     model, pools = world
@@ -145,7 +147,7 @@ def test_a_cycle_never_overcommits_and_never_delays(
         assert (got is not None) == expected
         if got is not None:
             model.check_placed(one, got)
-            pools.book(str(number), got)
+            pools.allocate(str(number), got)
             model.booked[str(number)] = got
         else:
             at = model.earliest(one)
@@ -159,15 +161,15 @@ def test_a_cycle_never_overcommits_and_never_delays(
         assert model.is_exclusive_kept()
 
 
-def state_of(pools: SharesMatcher) -> dict[tuple[str, str], tuple[int, int, int]]:
+def state_of(pools: Matcher) -> dict[tuple[str, str], tuple[int, int, int]]:
     """Capacity, foreign and booked, by node and resource; zeros left out."""
     found = {}
-    for name, row in pools.rows.items():
-        for resource, column in pools.columns.items():
+    for name, row in pools.ledger.rows.items():
+        for resource, column in pools.ledger.columns.items():
             key = (
-                int(pools.capacity[row, column]),
-                int(pools.foreign[row, column]),
-                int(pools.booked[row, column]),
+                int(pools.ledger.capacity[row, column]),
+                int(pools.ledger.foreign[row, column]),
+                int(pools.ledger.booked[row, column]),
             )
             if any(key):
                 found[name, resource] = key
@@ -176,15 +178,15 @@ def state_of(pools: SharesMatcher) -> dict[tuple[str, str], tuple[int, int, int]
 
 @settings(max_examples=100, deadline=None)
 @given(world=worlds(), asked=requests())
-def test_cancel_restores_exactly(world: tuple[Model, SharesMatcher], asked: Jobspec) -> None:
+def test_cancel_restores_exactly(world: tuple[Model, Matcher], asked: Jobspec) -> None:
     """Booking, booking again and cancelling leaves nothing; a second cancel gives nothing."""
     _, pools = world
     before = state_of(pools)
     got = try_now(pools, asked)
     if got is not None:
-        pools.book("x", got)
+        pools.allocate("x", got)
         once = state_of(pools)
-        pools.book("x", got)
+        pools.allocate("x", got)
         assert state_of(pools) == once
         assert pools.cancel("x")
     assert not pools.cancel("x")
@@ -213,7 +215,7 @@ def test_changes_one_by_one_equal_a_rebuild(
     history: list[tuple[str, Any]], asked: list[Jobspec]
 ) -> None:
     """Nodes come, change and go under running work; the result is that of reading it all anew."""
-    pools = SharesMatcher()
+    pools = Matcher(ShareLedger(), "lonode")
     nodes: dict[str, tuple[NodeFact, dict[str, int]]] = {}
     booked: dict[str, Placement] = {}
     for question in asked:  # masks are made early, and must follow
@@ -227,15 +229,15 @@ def test_changes_one_by_one_equal_a_rebuild(
             pools.remove_node(value)
         elif kind == "book":
             booked[str(value[0])] = value[1]
-            pools.book(str(value[0]), value[1])
+            pools.allocate(str(value[0]), value[1])
         else:
             booked.pop(str(value), None)
             pools.cancel(str(value))
-    fresh = SharesMatcher()
+    fresh = Matcher(ShareLedger(), "lonode")
     for fact, foreign in nodes.values():
         fresh.set_node(fact, foreign)
     for key, one in booked.items():
-        fresh.book(key, one)
+        fresh.allocate(key, one)
     # Shares of nodes that are gone stay booked in both; their capacity is nobody's.
     assert state_of(pools) == state_of(fresh)
     for question in asked:
@@ -246,7 +248,7 @@ def test_changes_one_by_one_equal_a_rebuild(
 @settings(max_examples=200, deadline=None)
 @given(world=worlds(), asked=requests())
 def test_satisfiable_is_fitting_on_the_empty_healthy_cluster(
-    world: tuple[Model, SharesMatcher], asked: Jobspec
+    world: tuple[Model, Matcher], asked: Jobspec
 ) -> None:
     """*Never possible* looks at nothing that can change by itself."""
     model, pools = world
@@ -258,7 +260,7 @@ def test_satisfiable_is_fitting_on_the_empty_healthy_cluster(
 @settings(max_examples=100, deadline=None)
 @given(world=worlds(), groups=st.lists(groups(), min_size=2, max_size=3), is_spread=st.booleans())
 def test_several_slot_groups_are_placed_soundly(
-    world: tuple[Model, SharesMatcher], groups: list[Slots], *, is_spread: bool
+    world: tuple[Model, Matcher], groups: list[Slots], *, is_spread: bool
 ) -> None:
     """Groups share nodes without taking one thing twice; spread holds across groups."""
     model, pools = world
@@ -266,7 +268,7 @@ def test_several_slot_groups_are_placed_soundly(
     got = try_now(pools, whole)
     if got is None:
         return
-    pools.book("x", got)
+    pools.allocate("x", got)
     model.booked["x"] = got
     assert not model.is_overcommitted()
     assert len(got.slots) == whole.size
@@ -276,9 +278,9 @@ def test_several_slot_groups_are_placed_soundly(
 
 def test_arrays_stay_integers() -> None:
     """Bytes of a large cluster need all 64 bits; no step may pass through floats."""
-    pools = SharesMatcher()
+    pools = Matcher(ShareLedger(), "lonode")
     pools.set_node(node("n0", memory=2**53 + 1), {MEMORY: 1})
     got = pools.match_now(request(1, memory=2**53), 0)
-    pools.book("x", got)
-    assert pools.now.free.dtype == np.int64
-    assert int(pools.now.free[0, pools.columns[MEMORY]]) == 0
+    pools.allocate("x", got)
+    assert pools.ledger.now.free.dtype == np.int64
+    assert int(pools.ledger.now.free[0, pools.ledger.columns[MEMORY]]) == 0

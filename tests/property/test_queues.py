@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.graph.ledger.placement import Placement
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES
@@ -49,7 +50,7 @@ class Simulation:
     jobs: list[Submission]
     opens_at: int = 0
     """When stopped queues are started."""
-    pools: SharesMatcher = field(default_factory=SharesMatcher)
+    pools: Matcher = field(default_factory=lambda: Matcher(ShareLedger(), "lonode"))
     pending: dict[str, PendingJob] = field(default_factory=dict)
     running: dict[str, tuple[int, Placement]] = field(default_factory=dict)
     started: dict[str, int] = field(default_factory=dict)

@@ -57,7 +57,7 @@ RESERVING = st.sampled_from(("easy", "hybrid", "conservative"))
 
 def check_rooms(engine: Engine) -> None:
     """No node holds more than it has, and the matcher agrees with what runs."""
-    pools = engine.matcher
+    pools = engine.matcher.ledger
     assert (pools.booked <= pools.capacity).all()
     used: dict[str, int] = {}
     for running in engine.running.values():
@@ -82,7 +82,7 @@ def test_every_policy_keeps_the_invariants(
         assert {job.uid for job in engine.queue()}.isdisjoint(engine.running)
     assert not engine.pending
     assert not engine.running
-    assert not engine.matcher.booked.any()
+    assert not engine.matcher.ledger.booked.any()
     for record in engine.records:
         assert record.ended_s is not None
         assert record.started_s is not None

@@ -19,11 +19,11 @@ from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.settings import Settings
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.schedule import ROLE, Matcher
+from fluxqueue.worker.schedule import ROLE, CycleRunner
 from tests.support.pool_model import request
 
 Row = dict[str, Any]
@@ -89,7 +89,7 @@ class Rows:
     database: Database
     clock: Clock = field(default_factory=ManualClock)
     settings: Settings = field(default_factory=Settings)
-    matcher: Matcher | None = None
+    matcher: CycleRunner | None = None
     term: int = 0
 
     def context(self, identity: str = "test") -> WorkerContext:
@@ -132,7 +132,7 @@ class Rows:
     async def begin_term(self) -> None:
         """A new matcher under a new term, with nothing in memory."""
         self.term = await leadership.seize(self.database, ROLE, f"matcher-{self.term}")
-        self.matcher = Matcher(self.context(), self.term)
+        self.matcher = CycleRunner(self.context(), self.term)
 
     async def settle(self, *uids: str) -> list[Ungate]:
         """Settle workloads; the pods that are to be let go."""
@@ -227,7 +227,7 @@ WHERE free <> capacity - allocated - foreign_used
 """
 
 
-def amounts(pools: SharesMatcher) -> dict[tuple[str, str], tuple[int, int, int]]:
+def amounts(pools: ShareLedger) -> dict[tuple[str, str], tuple[int, int, int]]:
     """Capacity, foreign and booked by node and resource, zeros left out: equal pools are equal."""
     found = {}
     for name, row in pools.rows.items():
@@ -240,9 +240,9 @@ def amounts(pools: SharesMatcher) -> dict[tuple[str, str], tuple[int, int, int]]
     return found
 
 
-async def rebuilt(rows: Rows) -> SharesMatcher:
-    """A matcher read anew, leaving the recorded changes for the matcher."""
-    pools = SharesMatcher()
+async def rebuilt(rows: Rows) -> ShareLedger:
+    """A ledger read anew, leaving the recorded changes for the matcher."""
+    pools = ShareLedger()
     async with rows.database.begin() as tx:
         await tx.execute("SAVEPOINT before")
         await load_graph(tx, pools)

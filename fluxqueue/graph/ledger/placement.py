@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fluxqueue.graph.ledger.state import Booking
 
 FOREVER = 1 << 62
 """End of an allocation without a duration."""
@@ -44,6 +48,7 @@ class Placement:
     until: int
     is_exclusive: bool = False
     held: tuple[str, ...] = ()
+    vertices: Booking | None = field(default=None, repr=False, compare=False)
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fluxqueue.graph.ledger.placement import PlacedSlot, Placement
 from fluxqueue.graph.ledger.state import Booking
-from fluxqueue.graph.model.store import ResourceGraph
+from fluxqueue.graph.model.store import ResourceGraph, iterate_bits
 
 
 @dataclass(slots=True)
@@ -84,3 +85,24 @@ class ResourceSet:
         graph = self.graph
         found = [graph.blocks[number].base for number in self.booking.blocks]
         return [graph.name(v) for v in sorted(found, key=lambda v: (graph.rank[v], v))]
+
+    def placement(self) -> Placement:
+        """The same by node: what is taken of each, as one slot, in units by type."""
+        graph, booking = self.graph, self.booking
+        slots: list[PlacedSlot] = []
+        whole: list[str] = []
+        for number, (booked, _) in booking.blocks.items():
+            base = graph.blocks[number].base
+            name = graph.name(base)
+            units: dict[str, int] = {}
+            for v in (base + i for i in iterate_bits(booked & ~1)):
+                kind = graph.type_name(v)
+                units[kind] = units.get(kind, 0) + graph.size[v]
+            for v in range(base + 1, graph.end[base]) if booking.shares else ():
+                if v in booking.shares:
+                    kind = graph.type_name(v)
+                    units[kind] = units.get(kind, 0) + booking.shares[v]
+            if booked & 1:
+                whole.append(name)
+            slots.append(PlacedSlot(name, tuple(sorted(units.items()))))
+        return Placement(tuple(slots), booking.at, booking.end, held=tuple(whole), vertices=booking)

@@ -39,6 +39,19 @@ class Booking:
         return self.at < end and start < self.end
 
 
+def merged(one: Booking, more: Booking) -> Booking:
+    """``one`` and ``more`` as one booking from the earlier start to the end of ``more``."""
+    found = Booking(one.job, min(one.at, more.at), more.end, one.is_reservation)
+    for part in (one, more):
+        for number, (booked, touched) in part.blocks.items():
+            mine, shared = found.blocks.get(number, (0, 0))
+            found.blocks[number] = mine | booked, shared | touched
+        for v, is_exclusive in part.tops.items():
+            found.tops[v] = found.tops.get(v, False) or is_exclusive
+        _add(found.shares, part.shares)
+    return found
+
+
 BlockSpan = tuple[int, int, int, int, bool, int]
 """start, end, booked, touched, is_reservation, job"""
 Masks = tuple[int, int, int]

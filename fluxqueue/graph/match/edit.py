@@ -71,6 +71,7 @@ class GraphEdit:
     def finish(self) -> None:
         """Compile the new graph; raises ``InvalidGraph`` as ``GraphBuilder.build`` does."""
         self.new = self.builder.build()
+        self.new.cluster = self.old.cluster
         # build() numbers in preorder; builder indexes are found again by walking both orders.
         order = self.builder.final_order
         position = {index: v for v, index in enumerate(order)}

@@ -1,38 +1,51 @@
-"""The matcher: Fluxion's verbs over one graph and its bookings.
+"""The matcher: one set of verbs over one graph and all that is booked on it.
 
-Called by ``resource-query`` and wherever a Flux graph is scheduled. Answers as Fluxion does
-(flux-sched, resource/traversers/dfu.cpp), with two *different* exceptions for "busy now" and
-"never possible". Time is an argument: integer seconds, ``now`` included. Pure.
+There is one ``Matcher``. The scheduling cycle and ``resource-query`` both make it and put the same
+verbs to it; what the graph is decides which ledger keeps the bookings, and what is asked decides
+how it is answered (docs/matcher.md):
+
+======================== =========================== ==============================================
+graph                    bookings                    answered
+======================== =========================== ==============================================
+nodes (``ShareLedger``)  shares of nodes over time   by shares
+a cluster's graph        vertices, with their table  by shares; what asks for more, by the walk
+a Flux graph             vertices                    by vertices; what block tables do not serve,
+                                                     by the walk
+======================== =========================== ==============================================
+
+Fluxion's two outcomes are two *different* exceptions: ``InsufficientResources`` (EBUSY) and
+``Unsatisfiable`` (ENODEV). Time is an argument: integer seconds, ``now`` included. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 
-from fluxqueue.errors import InvalidInput
+from fluxqueue.errors import InvalidInput, Unsatisfiable
+from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.formats.jgf import JgfDocument
 from fluxqueue.graph.formats.rv1 import Rv1
+from fluxqueue.graph.ledger.placement import Others, Placement
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.state import Booking, GraphState
-from fluxqueue.graph.match.child_order import ChildOrder
-from fluxqueue.graph.match.edit import GraphEdit, subtrees
-from fluxqueue.graph.match.find import Finder
-from fluxqueue.graph.match.given import GivenJgf, GivenRv1, check_free, find_vertex, without
-from fluxqueue.graph.match.growth import Joining, can_leave, find_joining, resized, take_in
-from fluxqueue.graph.match.policy import parse_policy
-from fluxqueue.graph.match.request import Request
-from fluxqueue.graph.match.search import GRAPH_END, PLAN_END, Search, Verb
-from fluxqueue.graph.match.vertices.tables import FastSelector
-from fluxqueue.graph.model.builder import MAX_SIZE
-from fluxqueue.graph.model.pruning import DEFAULT, PruningFilters
-from fluxqueue.graph.model.store import Block, ResourceGraph, iterate_bits
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.ledger.state import GraphState, merged
+from fluxqueue.graph.match.by_shares import ByShares
+from fluxqueue.graph.match.by_table import ByTable
+from fluxqueue.graph.match.by_vertices import ByVertices
+from fluxqueue.graph.match.given import GivenJgf, GivenRv1
+from fluxqueue.graph.match.policy import Policy, parse_policy
+from fluxqueue.graph.match.search import GRAPH_END, PLAN_END, Verb
+from fluxqueue.graph.match.shares.ask import Ask
+from fluxqueue.graph.model.pruning import DEFAULT
+from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec.model import Jobspec
 
 __all__ = ["GRAPH_END", "PLAN_END", "Matcher", "Verb"]
 
-MAX_COMPILED = 256
-MAX_GONE = 64
-"""So many nodes may leave, and more in a large graph, before it is compiled again."""
+NOBODY = -1
+"""The job of a question that books nothing."""
 
 
 class Matcher:
@@ -40,54 +53,230 @@ class Matcher:
 
     Parameters
     ----------
+    graph
+        Nodes, of which shares are given; or a graph of vertices, which are given whole.
     policy
         Used by requests that name none.
     prune_filters
-        Fluxion's specification of summed types; decides the weights of ``first`` and the totals
-        that reservations are checked with.
+        Of a graph of vertices: Fluxion's specification of summed types.
     end
-        The graph's last second; no booking goes beyond it.
+        Of a graph of vertices: its last second; no booking goes beyond it.
     use_reference
-        True runs every match by the reference walk, vertex by vertex (tests compare the two).
-    is_cluster
-        True walks as the cycle's table chooses (docs/matcher.md): an unnamed level between two
-        named ones is passed, and the fullest places come first.
+        True answers everything by the walk, vertex by vertex (tests compare it with the others).
     answers_as_fluxion
-        True copies what recorded outputs rest on (docs/matcher.md): constant answers of the
-        pre-check on the number of nodes, and weights of ``first`` that a cancel leaves behind.
+        True copies what recorded outputs rest on (docs/matcher.md).
     """
 
     def __init__(
         self,
-        graph: ResourceGraph,
-        policy: str = "first",
+        graph: ResourceGraph | ShareLedger,
+        policy: str | Policy = "first",
         prune_filters: str = DEFAULT,
         *,
         end: int = GRAPH_END,
         use_reference: bool = False,
-        is_cluster: bool = False,
         answers_as_fluxion: bool = False,
     ) -> None:
-        self.policy = parse_policy(policy)
-        self.prune_filters = prune_filters
-        self.end = end
-        self.use_reference = use_reference or is_cluster
-        self.is_cluster = is_cluster
-        self.answers_as_fluxion = answers_as_fluxion
-        self._unweighed: set[int] = set()
-        self._load(graph)
+        self.policy = parse_policy(policy) if isinstance(policy, str) else policy
+        self._shares: ByShares | None = None
+        self._vertices: ByVertices | None = None
+        self._table: ByTable | None = None
+        self._reserved: dict[int, int] = {}
+        if isinstance(graph, ShareLedger):
+            self._shares = ByShares(graph, self.policy)
+            return
+        self._vertices = ByVertices(
+            graph,
+            self.policy,
+            prune_filters,
+            end=end,
+            use_reference=use_reference,
+            answers_as_fluxion=answers_as_fluxion,
+        )
+        if graph.cluster is not None and not use_reference:
+            self._table = ByTable(self._vertices)
 
-    def _load(self, graph: ResourceGraph) -> None:
-        self.graph = graph
-        self.state = GraphState(graph, PruningFilters(graph, self.prune_filters))
-        self.order = ChildOrder(graph)
-        self.fast = FastSelector(self.state, self.order)
-        self.nodes_up = self._nodes_up_below(0)
-        self._weighed_at = 0
-        self._inside: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-        self._compiled: dict[int, tuple[Jobspec, Request]] = {}
+    @property
+    def by_shares(self) -> ByShares:
+        """The table's answers; raises ``InvalidInput`` for a graph of vertices."""
+        if self._shares is None:
+            raise InvalidInput("gives vertices, not shares of nodes", where="graph")
+        return self._shares
 
-    # -- matching ---------------------------------------------------------------------------
+    @property
+    def by_vertices(self) -> ByVertices:
+        """The vertices' answers; raises ``InvalidInput`` where there are nodes only."""
+        if self._vertices is None:
+            raise InvalidInput("gives shares of nodes, not vertices", where="graph")
+        return self._vertices
+
+    @property
+    def ledger(self) -> ShareLedger:
+        """Nodes, and what is booked of them."""
+        return self.by_shares.ledger
+
+    @property
+    def graph(self) -> ResourceGraph:
+        """The graph of vertices."""
+        return self.by_vertices.graph
+
+    @property
+    def state(self) -> GraphState:
+        """What is booked on the graph of vertices."""
+        return self.by_vertices.state
+
+    # --- now, later, ever: nothing is booked -----------------------------------------------------
+
+    def match_now(self, request: Jobspec, now: int) -> Placement:
+        """Place the whole request now, delaying no reservation.
+
+        Raises
+        ------
+        InsufficientResources
+            Not all of it fits now. Whether it ever can is ``is_satisfiable``'s question.
+        """
+        if self._shares is not None:
+            return self._shares.match_now(request, now)
+        found = self.match(request, NOBODY, now=now, verb=Verb.WITHOUT_ALLOCATING)
+        assert found is not None
+        return found.placement()
+
+    def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
+        """Find the earliest start that running work and reservations leave open.
+
+        On nodes a start after ``now`` and none before ``not_before`` (itself a time at which
+        something ends); it is ``UNKNOWN_END`` where it must wait for something without a known end.
+
+        Raises
+        ------
+        InsufficientResources
+            Not even the end of everything that runs makes room.
+        """
+        if self._shares is not None:
+            return self._shares.match_later(request, now, not_before=not_before)
+        found = self.match(request, NOBODY, now=now, verb=Verb.WITHOUT_ALLOCATING_FUTURE)
+        assert found is not None
+        return found.placement()
+
+    def is_satisfiable(self, request: Jobspec) -> bool:
+        """Tell whether the empty graph could hold it, all that is down or cordoned included."""
+        if self._shares is not None:
+            return self._shares.is_satisfiable(request)
+        try:
+            self.match(request, NOBODY, verb=Verb.SATISFIABILITY)
+        except Unsatisfiable:
+            return False
+        return True
+
+    def match_more(
+        self,
+        request: Jobspec,
+        nodes: Sequence[str],
+        now: int,
+        until: int,
+        *,
+        avoid: Collection[str] = (),
+    ) -> Placement:
+        """Grow a job by one slot of the last kind; see ``ByShares.match_more``."""
+        return self.by_shares.match_more(request, nodes, now, until, avoid=avoid)
+
+    def ask(self, request: Jobspec) -> Ask:
+        """The request as the table of shares reads it: equal ones have equal answers."""
+        return self.by_shares.ask(request)
+
+    # --- what is booked --------------------------------------------------------------------------
+
+    def allocate(self, job: int | str, placement: Placement) -> None:
+        """Book what was found for ``job``, in place of what it had."""
+        if self._shares is not None:
+            self._shares.ledger.book(str(job), placement)
+            return
+        if int(job) in self.state.bookings:
+            self.cancel(job)
+        self._book(int(job), placement, is_reservation=False)
+
+    def extend(self, job: int | str, placement: Placement) -> None:
+        """Book more for ``job``, beside what it has; all of it lasts as long as the new part."""
+        if self._shares is not None:
+            self._shares.ledger.extend(str(job), placement)
+            return
+        held = self.state.bookings.get(int(job))
+        if held is not None:
+            assert placement.vertices is not None
+            placement = replace(placement, vertices=merged(held, placement.vertices))
+        self.allocate(job, placement)
+
+    def shrink(self, job: int | str, placement: Placement) -> None:
+        """Only ``placement`` is left of what ``job`` has."""
+        self.allocate(job, placement)
+
+    def cancel(self, job: int | str) -> bool:
+        """Give back all that ``job`` has; tell whether there was anything.
+
+        Raises
+        ------
+        InvalidInput
+            Of a graph of vertices: it holds nothing.
+        """
+        if self._shares is not None:
+            return self._shares.ledger.cancel(str(job))
+        self.by_vertices.cancel(int(job))
+        if self._table is not None:
+            self._table.cancel(int(job))
+        return True
+
+    def reserve(self, placement: Placement, now: int) -> None:
+        """Promise ``placement``: nothing that is matched later will delay it."""
+        if self._shares is not None:
+            self._shares.ledger.reserve(placement, now)
+            return
+        number = NOBODY - 1 - len(self._reserved)
+        self._reserved[id(placement)] = number
+        self._book(number, placement, is_reservation=True)
+
+    def unreserve(self, placement: Placement) -> None:
+        """Take a promise, the very object, back."""
+        if self._shares is not None:
+            self._shares.ledger.unreserve(placement)
+        else:
+            self.cancel(self._reserved.pop(id(placement)))
+
+    def clear_plan(self) -> None:
+        """Take back all promises; every cycle plans anew (flux-sched qmanager does the same)."""
+        if self._shares is not None:
+            self._shares.ledger.clear_plan()
+        for number in self._reserved.values():
+            self.cancel(number)
+        self._reserved.clear()
+
+    def trying(self) -> AbstractContextManager[None]:
+        """Reserve further inside, and forget it at the end: the plan stays as it was."""
+        return self.ledger.trying()
+
+    def look(self, now: int) -> None:
+        """The time has moved on: what has overrun its end is planned to end a little later."""
+        self.ledger.look(now)
+
+    def _book(self, job: int, placement: Placement, *, is_reservation: bool) -> None:
+        assert placement.vertices is not None
+        booking = replace(placement.vertices, job=job, is_reservation=is_reservation)
+        self.by_vertices.book(booking, self.policy, booking.at)
+        if self._table is not None:
+            self._table.book(job)
+
+    # --- the graph as it changes -----------------------------------------------------------------
+
+    def set_node(
+        self, fact: NodeFact, foreign: Mapping[str, int], others: Others | None = None
+    ) -> None:
+        """A node joins, or is of another size, up, cordoned, or used by others (base units)."""
+        self.ledger.set_node(fact, foreign, others)
+
+    def remove_node(self, name: str) -> None:
+        """A node leaves; what is booked there stays known until its allocation ends."""
+        self.ledger.remove_node(name)
+
+    # --- Fluxion's own verbs: jobids, documents, vertices ----------------------------------------
 
     def match(
         self,
@@ -115,52 +304,17 @@ class Matcher:
         InvalidInput
             ``job`` holds something already.
         """
-        request = self.compile(jobspec)
-        chosen = self.policy if policy is None else parse_policy(policy)
-        if verb.commits and job in self.state.bookings:
-            raise InvalidInput("the job holds resources already", where="jobid", value=job)
-        if chosen.stops_early and self._unweighed:
-            self._weigh_the_rest(now)
-        search = Search(self, request, chosen, now, verb)
-        if verb is Verb.SATISFIABILITY:
-            search.check_satisfiability()
-            return None
-        found = search.find(job)
-        if verb.commits:
-            self.state.book(found.booking)
-            if chosen.stops_early:
-                self._update_weights(found.booking, now)
-            else:
-                self._unweighed.add(job)
+        vertices = self.by_vertices
+        wanted = policy or jobspec.match_policy
+        chosen = self.policy if wanted is None else parse_policy(str(wanted))
+        table = None if self._table is None else self._table.table_for(jobspec, chosen)
+        if self._table is None or table is None:
+            found = vertices.match(jobspec, job, now=now, verb=verb, policy=chosen)
+        else:
+            found = self._table.match(table, jobspec, job, now, verb)
+        if self._table is not None and verb.commits:
+            self._table.book(job)
         return found
-
-    def compile(self, jobspec: Jobspec) -> Request:
-        """The request for this graph; cached as long as the jobspec object is in use."""
-        known = self._compiled.get(id(jobspec))
-        if known is not None:
-            return known[1]
-        request = Request(jobspec, self.graph.type_number)
-        if len(self._compiled) >= MAX_COMPILED:
-            self._compiled.clear()
-        self._compiled[id(jobspec)] = (jobspec, request)
-        return request
-
-    def cancel(self, job: int) -> Booking:
-        """Give back all that ``job`` holds.
-
-        Raises
-        ------
-        InvalidInput
-            It holds nothing.
-        """
-        if job not in self.state.bookings:
-            raise InvalidInput("holds nothing", where="jobid", value=job)
-        booking = self.state.cancel(job)
-        self._unweighed.discard(job)
-        self._follow_weights(booking)
-        return booking
-
-    # -- given resource sets ------------------------------------------------------------------
 
     def update(
         self, given: GivenJgf | GivenRv1, job: int, *, at: int, duration_s: int, now: int = 0
@@ -172,28 +326,14 @@ class Matcher:
         InvalidInput
             The job holds something already, a bad time, or a vertex that is not free.
         """
-        if job in self.state.bookings:
-            raise InvalidInput("the job holds resources already", where="jobid", value=job)
-        if at < 0 or duration_s < 1 or at + duration_s > PLAN_END:
-            raise InvalidInput("is no time to book", where="starttime", value=(at, duration_s))
-        check_free(self.state, given, at, at + duration_s)
-        booking = given.booking()
-        for one in (booking, given.shown):
-            one.job, one.at, one.end, one.is_reservation = job, at, at + duration_s, at != now
-        self.state.book(booking)
-        if self.policy.stops_early:
-            self._update_weights(given.shown, now)
-        else:
-            self._unweighed.add(job)
-        return ResourceSet(self.graph, given.shown)
+        found = self.by_vertices.update(given, job, at=at, duration_s=duration_s, now=now)
+        if self._table is not None:
+            self._table.book(job)
+        return found
 
     def read_given(self, document: JgfDocument | Rv1) -> GivenJgf | GivenRv1:
         """Lay a parsed document on the graph; raises ``InvalidGraph`` where it does not fit."""
-        if isinstance(document, Rv1):
-            return GivenRv1(self.graph, document)
-        node = self.graph.type_number["node"]
-        kinds = {node} if self.policy.is_node_exclusive else set()
-        return GivenJgf(self.graph, document, kinds)
+        return self.by_vertices.read_given(document)
 
     def cancel_part(self, job: int, document: JgfDocument | Rv1) -> bool:
         """Give back the vertices (JGF) or ranks (rv1exec) listed; True if nothing is left.
@@ -203,78 +343,41 @@ class Matcher:
         InvalidInput
             The job holds nothing, a reservation, or not what is listed.
         """
-        booking = self.state.bookings.get(job)
-        if booking is None or booking.is_reservation:
-            raise InvalidInput("has no allocation", where="jobid", value=job)
-        graph = self.graph
-        units_of: dict[int, int] = {}
-        if isinstance(document, Rv1):
-            gone = self._held_on_ranks(booking, {entry.rank for entry in document.entries})
-        else:
-            gone = [find_vertex(graph, found) for found in document.vertices]
-            units_of = {v: found.share for v, found in zip(gone, document.vertices, strict=True)}
-        left = without(graph, booking, gone, units_of)
-        self.state.cancel(job)
-        is_some_left = bool(left.blocks or left.tops)
-        if is_some_left:
-            self.state.book(left)
-        else:
-            self._unweighed.discard(job)
-        self._follow_weights(booking)
-        return not is_some_left
-
-    def _held_on_ranks(self, booking: Booking, ranks: set[int]) -> list[int]:
-        graph = self.graph
-        found: list[int] = []
-        for rank in sorted(ranks):
-            vertices = graph.by_rank(rank)
-            if not vertices:
-                raise InvalidInput("the graph has no such rank", where="rank", value=rank)
-            top = min(vertices, key=graph.depth)
-            for v in graph.subtree(top):
-                number = graph.block_of[v]
-                if number < 0:
-                    is_held = booking.tops.get(v, False)
-                else:
-                    booked = booking.blocks.get(number, (0, 0))[0]
-                    is_held = bool(booked >> (v - graph.blocks[number].base) & 1)
-                if is_held or v in booking.shares:
-                    found.append(v)
-        return found
-
-    # -- looking and changing -----------------------------------------------------------------
+        is_over = self.by_vertices.cancel_part(job, document)
+        if self._table is not None:
+            self._table.cancel(job)
+            if not is_over:
+                self._table.book(job)
+        return is_over
 
     def find(self, expression: str, *, now: int = 0) -> ResourceSet:
         """The vertices that ``expression`` describes; raises ``InvalidInput`` if it is none."""
-        return Finder(self.state, expression).run(now)
+        return self.by_vertices.find(expression, now=now)
 
     def set_status(self, v: int, *, is_up: bool) -> None:
         """Mark one vertex; a vertex that is down hides everything below it. Jobs stay."""
-        graph = self.graph
-        before = self._nodes_up_below(v)
-        if is_up:
-            graph.down.discard(v)
-        else:
-            graph.down.add(v)
-        self.nodes_up += self._nodes_up_below(v) - before
-        self.state.note_status(v, is_up=is_up)
+        self.by_vertices.set_status(v, is_up=is_up)
+        self._follow(v)
 
     def set_property(self, v: int, key: str, value: str) -> None:
         """Give a vertex a property; constraints see the key, R shows both."""
-        self.graph.properties.setdefault(v, {})[key] = value
-        self.fast.forget_constraints()
+        self.by_vertices.set_property(v, key, value)
+        self._follow(v)
+
+    def resize(self, v: int, size: int) -> None:
+        """A consumable pool has another size; see ``ByVertices.resize``."""
+        self.by_vertices.resize(v, size)
+        self._follow(v)
+
+    def set_foreign(self, v: int, units: int) -> None:
+        """Others than our jobs use ``units`` of a consumable pool now; raises as ``resize``."""
+        self.by_vertices.set_foreign(v, units)
+        self._follow(v)
 
     def attach(self, document: JgfDocument) -> None:
         """Grow the graph by a JGF subgraph; raises ``InvalidGraph`` and changes nothing."""
-        if not self.use_reference:
-            joining = find_joining(self.graph, document, self.state.filters.tracked)
-            if joining is not None:
-                for one in joining:
-                    self._join(one)
-                return
-        edit = GraphEdit(self.graph)
-        edit.attach(document)
-        self._adopt(edit)
+        self.by_vertices.attach(document)
+        self._follow_nodes()
 
     def remove_subtree(self, v: int) -> None:
         """Take ``v`` and everything below it out of the graph; what jobs held there is gone.
@@ -284,215 +387,22 @@ class Matcher:
         InvalidInput
             ``v`` is the root.
         """
-        if v == 0:
-            raise InvalidInput("the root cannot be removed", where="path", value="/")
-        self._remove([v])
+        self.by_vertices.remove_subtree(v)
+        self._follow_nodes()
 
     def remove_ranks(self, ranks: Iterable[int]) -> None:
         """Take all vertices of these broker ranks out; raises ``InvalidInput`` if one has none."""
-        roots: list[int] = []
-        for rank in ranks:
-            vertices = self.graph.by_rank(rank)
-            if not vertices or 0 in vertices:
-                raise InvalidInput("the graph has no such rank", where="rank", value=rank)
-            roots.append(min(vertices, key=self.graph.depth))
-        self._remove(roots)
+        self.by_vertices.remove_ranks(ranks)
+        self._follow_nodes()
 
-    def resize(self, v: int, size: int) -> None:
-        """A consumable pool has another size, as when a node's allocatable changes.
+    def _follow(self, v: int) -> None:
+        if self._table is not None:
+            self._table.follow_vertex(v)
 
-        Jobs keep their shares; what is left may be less than nothing until they end.
-
-        Raises
-        ------
-        InvalidInput
-            ``v`` is no consumable pool of a node, or ``size`` is out of range.
-        """
-        self._check_pool(v, size)
-        graph = self.graph
-        shape = resized(graph, v, size)
-        graph.size[v] = size
-        self.state.reshape_block(graph.block_of[v], shape)
-        graph.version += 1
-        self._follow_block(graph.block_of[v], 1)
-
-    def set_foreign(self, v: int, units: int) -> None:
-        """Others than our jobs use ``units`` of a consumable pool now; raises as ``resize``."""
-        self._check_pool(v, units)
-        if units:
-            self.graph.foreign[v] = units
-        else:
-            self.graph.foreign.pop(v, None)
-        number = self.graph.block_of[v]
-        self.state.log.append(number)
-        self._follow_block(number, 1)
-
-    def _check_pool(self, v: int, units: int) -> None:
-        graph = self.graph
-        if graph.type_of[v] not in graph.consumable or graph.block_of[v] < 0:
-            raise InvalidInput("is no consumable pool of a node", where=graph.path(v), value=v)
-        if not 0 <= units <= MAX_SIZE:
-            raise InvalidInput("is out of range", where="size", value=units)
-
-    def _remove(self, roots: list[int]) -> None:
-        left: list[int] = []
-        for v in roots:
-            if not self.use_reference and can_leave(self.graph, v):
-                self._leave(v)
-            else:
-                left.append(v)
-        graph = self.graph
-        # Numbers that are out of reach cost memory and every look at all blocks.
-        if left or len(graph.gone) > max(MAX_GONE, len(graph.blocks) // 2):
-            self._adopt(GraphEdit(graph, subtrees(graph, left)))
-
-    def _join(self, one: Joining) -> None:
-        number = take_in(self.graph, one)
-        self.state.add_block(number)
-        self.order.forget(one.anchor)
-        self.nodes_up += self._nodes_up_below(self.graph.blocks[number].base)
-
-    def _leave(self, v: int) -> None:
-        graph, state = self.graph, self.state
-        number = graph.block_of[v]
-        inside = range(v, graph.end[v])
-        for job in list(state.block_spans[number]):
-            booking = state.bookings[job]
-            booked = booking.blocks[number][0]
-            lost = [v + i for i in iterate_bits(booked)]
-            lost += [u for u in booking.shares if u in inside]
-            remaining = without(graph, booking, lost)
-            state.cancel(job)
-            state.book(remaining)
-        self.nodes_up -= self._nodes_up_below(v)
-        state.remove_block(number)
-        self.order.forget(graph.parent[v], inside)
-        graph.drop(number)
-
-    def _adopt(self, edit: GraphEdit) -> None:
-        edit.finish()
-        bookings = [edit.carry(booking) for booking in self.state.bookings.values()]
-        weights = self.order.weights
-        self._load(edit.new)
-        for booking in bookings:
-            self.state.book(booking)
-        for v, weight in weights.items():
-            if v in edit.new_number:
-                self.order.set_weight(edit.new_number[v], weight)
-
-    def _nodes_up_below(self, v: int) -> int:
-        graph = self.graph
-        node = graph.type_number["node"]
-        return sum(graph.type_of[u] == node and graph.is_up(u) for u in graph.subtree(v))
-
-    def constraint_for(self, request: Request) -> Callable[[int], bool] | None:
-        """Whether a node satisfies the jobspec's constraint; None if there is none."""
-        constraint = request.jobspec.constraint
-        if constraint is None:
-            return None
-        graph = self.graph
-        nothing: dict[str, str] = {}
-
-        def is_allowed(v: int) -> bool:
-            return constraint.matches(
-                graph.name(v), graph.rank[v], graph.properties.get(v, nothing)
-            )
-
-        return is_allowed
-
-    # -- weights of the first policies --------------------------------------------------------
-
-    def _update_weights(self, booking: Booking, now: int) -> None:
-        """What is free below the vertices of a new booking."""
-        graph, state = self.graph, self.state
-        self._weighed_at = now
-        self._weigh_tops(booking, now)
-        for number, (_, touched) in booking.blocks.items():
-            block = graph.blocks[number]
-            held = state.held_at(number, now)
-            for i, weight in self._weights_inside(block, touched, held, now):
-                self.order.set_weight(block.base + i, weight)
-
-    def _weigh_the_rest(self, now: int) -> None:
-        """Jobs that other policies have placed since the last request for ``first``."""
-        for job in self._unweighed:
-            booking = self.state.bookings.get(job)
-            if booking is not None:
-                self._update_weights(booking, now)
-        self._unweighed.clear()
-
-    def _follow_weights(self, booking: Booking) -> None:
-        """What was given back is free again, and untouched if nobody else is there."""
-        order, blocks = self.order, self.graph.blocks
-        if self.answers_as_fluxion or not order.weights:
+    def _follow_nodes(self) -> None:
+        if self._table is None:
             return
-        self._weigh_tops(booking, self._weighed_at)
-        for number, (_, touched) in booking.blocks.items():
-            block = blocks[number]
-            if self.state.block_spans[number] or block.shape.inner:
-                self._follow_block(number, touched)
-            else:
-                order.forget_weight(block.base)
-
-    def _weigh_tops(self, booking: Booking, now: int) -> None:
-        state = self.state
-        for v in booking.tops:
-            planner = state.planners.get(v)
-            if v and planner is not None:
-                if not planner.spans and not self.answers_as_fluxion:
-                    self.order.forget_weight(v)
-                    continue
-                last = len(planner.types) - 1
-                weight = planner.totals[last] - planner.used_at(now, last)
-                if weight or planner.spans:
-                    self.order.set_weight(v, weight)
-
-    def _follow_block(self, number: int, touched: int) -> None:
-        """The weights in a block, ``touched`` as it was, by what is booked there now."""
-        block, weights = self.graph.blocks[number], self.order.weights
-        if self.answers_as_fluxion or block.base not in weights:
-            return
-        spans = self.state.block_spans[number].values()
-        still = 0
-        for span in spans:
-            still |= span[3]
-        for i in (0, *block.shape.inner):
-            if touched >> i & 1 and not still >> i & 1:
-                self.order.forget_weight(block.base + i)
-        if still:
-            now = self._weighed_at
-            held = self.state.held_at(number, now)
-            for i, weight in self._weights_inside(block, still, held, now):
-                self.order.set_weight(block.base + i, weight)
-
-    def _weights_inside(
-        self, block: Block, touched: int, held: int, now: int
-    ) -> list[tuple[int, int]]:
-        """Units free below the root of a block and below its inner vertices, as far as touched."""
-        graph, state, shape = self.graph, self.state, block.shape
-        # Blocks of one shape that hold the same have the same left, unless shares are taken.
-        key = (shape.number, touched, held)
-        known = self._inside.get(key)
-        if known is not None:
-            return known
-        tracked = state.tracked_mask(shape)
-        found: list[tuple[int, int]] = []
-        for i in (0, *shape.inner):
-            types = state.filters.types_at(shape.types[i])
-            if not types or not touched >> i & 1 or block.base + i == 0:
-                continue
-            inside = shape.below(i) & ~(1 << i)
-            weight = shape.count(types[-1], inside & ~held)
-            if types[-1] in graph.consumable:
-                pools = shape.type_mask.get(types[-1], 0) & inside & ~held
-                weight -= sum(
-                    state.units_used(v, now, now + 1) + graph.foreign.get(v, 0)
-                    for v in (block.base + p for p in iterate_bits(pools))
-                )
-            if weight or touched & inside & tracked:
-                found.append((i, weight))
-        if not (graph.consumable or block.base == 0):
-            if len(self._inside) >= MAX_COMPILED:
-                self._inside.clear()
-            self._inside[key] = found
-        return found
+        if self._table.graph is self.graph:
+            self._table.follow_nodes()
+        else:  # compiled anew
+            self._table = ByTable(self.by_vertices)

@@ -133,7 +133,7 @@ class Search:
             is_now=is_now and self.verb is not Verb.SATISFIABILITY,
         )
         matcher = self.matcher
-        if not matcher.use_reference:
+        if not (matcher.use_reference or matcher.is_cluster):
             done, booking = matcher.fast.select(self.request, self.policy, window, self.constraint)
             if done:
                 return booking

@@ -14,7 +14,7 @@ from fluxqueue.errors import InvalidGraph
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, UNKNOWN, Levels, levels_in_use, path_of
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.model.builder import GraphBuilder, Vertex, collection_paused
-from fluxqueue.graph.model.store import ResourceGraph
+from fluxqueue.graph.model.store import ClusterNodes, ResourceGraph
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 UNITS = {"cpu": "m", "memory": "B", "ephemeral-storage": "B"}
@@ -59,7 +59,7 @@ def graph_from_nodes(
         used = foreign or {}
         facts = list(facts)
         labelled = levels_in_use(levels, facts)
-        levels = tuple(level for level in levels if level in labelled or level.name in present)
+        used_levels = tuple(one for one in levels if one in labelled or one.name in present)
 
         def fill(builder: GraphBuilder, node: int, fact: NodeFact, rank: int) -> None:
             if takes_shares:
@@ -67,7 +67,10 @@ def graph_from_nodes(
             else:
                 _add_units(builder, node, fact, rank, memory_granule_bytes)
 
-        return _build(facts, levels, cluster, fill)
+        graph = _build(facts, used_levels, cluster, fill)
+        if takes_shares:
+            graph.cluster = ClusterNodes(levels, {fact.name: fact for fact in facts})
+        return graph
 
 
 def _build(

@@ -8,13 +8,15 @@ all below it) are the bits of one integer. Holds what a graph *is*; what is book
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.errors import InvalidGraph
+from fluxqueue.fluxjob.levels import Levels
+from fluxqueue.fluxjob.node import NodeFact
 
 FIXED_TYPES = (
     "cluster",
@@ -149,6 +151,14 @@ class Block:
     shape: BlockClass
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterNodes:
+    """The Kubernetes nodes that a graph of shares stands for, by name, and its levels."""
+
+    levels: Levels
+    facts: Mapping[str, NodeFact]
+
+
 class ResourceGraph:
     """The compiled tree. Arrays are indexed by vertex; 0 is the root.
 
@@ -157,7 +167,8 @@ class ResourceGraph:
     share; in a graph read from Fluxion's formats there are none unless they are declared.
     ``foreign`` is what others than our jobs use of a pool: not free, but not for ever. ``gone``
     are blocks that left; their numbers stay until the graph is compiled again. ``version`` counts
-    the changes since then.
+    the changes since then. ``cluster``: what the graph was made of, where it is a cluster whose
+    nodes are given in shares (``from_nodes``).
     """
 
     def __init__(self) -> None:
@@ -182,6 +193,7 @@ class ResourceGraph:
         self.consumable: set[int] = set()
         self.foreign: dict[int, int] = {}
         self.gone: set[int] = set()
+        self.cluster: ClusterNodes | None = None
         self.version = 0
         self.block_of: list[int] = []
         self.blocks: list[Block] = []

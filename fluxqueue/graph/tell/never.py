@@ -12,59 +12,59 @@ import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import Operator, describe, describe_amount
+from fluxqueue.graph.match.by_shares import ByShares, describe_ask
 from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, groups
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher, describe_ask
 from fluxqueue.graph.tell.words import contents, only_level, several
 from fluxqueue.jobspec.constraint import Constraint
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import Jobspec
 
 
-def why_never(matcher: SharesMatcher, request: Jobspec) -> str:
+def why_never(table: ByShares, request: Jobspec) -> str:
     """Say why ``request`` is unsatisfiable on the nodes as they are."""
-    present = matcher.masks.present()
+    present = table.ledger.masks.present()
     if not present.any():
         return "the cluster has no nodes"
-    ask = matcher.ask(request)
+    ask = table.ask(request)
     if ask.problem:
         return f"asks for {ask.problem}, which cannot be placed"
     for _, leaf in ask.leaves():
-        reason = _one_unit(matcher, leaf)
+        reason = _one_unit(table, leaf)
         if reason is not None:
             return reason
-    return _all_units(matcher, ask)
+    return _all_units(table, ask)
 
 
-def _one_unit(matcher: SharesMatcher, leaf: Leaf) -> str | None:
+def _one_unit(table: ByShares, leaf: Leaf) -> str | None:
     """The first resource that no admissible node has enough of, or the constraint itself."""
-    allowed = matcher.masks.matching(leaf.where) & matcher.masks.present()
+    allowed = table.ledger.masks.matching(leaf.where) & table.ledger.masks.present()
     if not allowed.any():
         return f"no node is allowed by {_constraint(leaf.where)}"
     for name, need in leaf.needs:
-        column = matcher.columns.get(name)
-        largest = int(matcher.capacity[allowed, column].max()) if column is not None else 0
+        column = table.ledger.columns.get(name)
+        largest = int(table.ledger.capacity[allowed, column].max()) if column is not None else 0
         if need > largest:
             wanted = describe_amount(name, need)
             if largest == 0:
                 return f"needs {wanted} on one node; no node that may be used has any"
             return f"needs {wanted} on one node; the largest has {_bare(name, largest)}"
-    has_all = np.ones(len(matcher.names), dtype=np.bool_)
+    has_all = np.ones(len(table.ledger.names), dtype=np.bool_)
     for name, need in leaf.needs:
         if need > 0:
-            has_all &= matcher.capacity[:, matcher.columns[name]] >= need
+            has_all &= table.ledger.capacity[:, table.ledger.columns[name]] >= need
     if not has_all[allowed].any():
         return f"no single node has {describe(dict(leaf.needs))} together"
     return None
 
 
-def _all_units(matcher: SharesMatcher, ask: Ask) -> str:
+def _all_units(table: ByShares, ask: Ask) -> str:
     for times, leaf in ask.leaves():
-        counts = matcher.fits(leaf, matcher.capacity, matcher.masks.present(), ask)
+        counts = table.fits(leaf, table.ledger.capacity, table.ledger.masks.present(), ask)
         room = int(np.count_nonzero(counts) if leaf.is_distinct else counts.sum())
         if room < times * leaf.count:
             return _too_few(leaf, times * leaf.count, room)
     for group in groups(ask.parts):
-        reason = _level(matcher, ask, group)
+        reason = _level(table, ask, group)
         if reason is not None:
             return reason
     level = only_level(ask)
@@ -74,11 +74,11 @@ def _all_units(matcher: SharesMatcher, ask: Ask) -> str:
     return f"needs {describe_ask(ask)}; each alone fits the empty cluster, but not all together"
 
 
-def _level(matcher: SharesMatcher, ask: Ask, group: Group) -> str | None:
+def _level(table: ByShares, ask: Ask, group: Group) -> str | None:
     """Too few places of one level hold what each must."""
     if group.count == 1 and only_level(ask) == group.level:
         return None
-    good, there = matcher.places_with(ask, group)
+    good, there = table.places_with(ask, group)
     if good >= group.count:
         return None
     have = "has" if good == 1 else "have"

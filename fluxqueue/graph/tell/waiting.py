@@ -17,7 +17,7 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.table import Mask, Matrix
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.tell.room import permanent_use, rows_in_use
 from fluxqueue.jobspec.model import Jobspec
 
@@ -46,39 +46,43 @@ class InTheWay:
     holders: tuple[Holder, ...]
 
 
-def in_the_way(matcher: SharesMatcher, placement: Placement) -> InTheWay:
+def in_the_way(table: ByShares, placement: Placement) -> InTheWay:
     """Who must end before ``placement`` can start, as far as it is running work."""
-    rows = rows_in_use(matcher, placement)
+    rows = rows_in_use(table.ledger, placement)
     is_endless = placement.starts_at >= UNKNOWN_END
-    untils = {key: matcher.live[key].until for row in rows for key in matcher.keys_on(row)}
+    untils = {
+        key: table.ledger.live[key].until for row in rows for key in table.ledger.keys_on(row)
+    }
     holders = [
         Holder(key, until)
         for key, until in untils.items()
         if is_endless or until <= placement.starts_at
     ]
     return InTheWay(
-        tuple(matcher.names[row] for row in rows),
+        tuple(table.ledger.names[row] for row in rows),
         tuple(sorted(holders, key=lambda one: (-one.until, one.key))),
     )
 
 
-def describe_nodes(matcher: SharesMatcher, nodes: Sequence[str], level: str | None) -> str:
+def describe_nodes(table: ByShares, nodes: Sequence[str], level: str | None) -> str:
     """Nodes in words: ``3 nodes of rack r2`` where they had to be of one place, else their names
     or, if those are too long, how many they are.
     """
     distinct = sorted(set(nodes), key=lambda name: (len(name), name))
     count = "1 node" if len(distinct) == 1 else f"{len(distinct)} nodes"
     if level is not None:
-        place = _place(matcher, distinct, level)
+        place = _place(table, distinct, level)
         if place is not None:
             return f"{count} of {level.rpartition('/')[2]} {place}"
     names = compress(distinct)
     return names if len(names) <= HOSTLIST_MAX else count
 
 
-def _place(matcher: SharesMatcher, nodes: Iterable[str], level: str) -> str | None:
-    places = matcher.topology.places(level, matcher.masks.facts)
-    found = {int(places.ids[matcher.rows[name]]) for name in nodes if name in matcher.rows}
+def _place(table: ByShares, nodes: Iterable[str], level: str) -> str | None:
+    places = table.ledger.topology.places(level, table.ledger.masks.facts)
+    found = {
+        int(places.ids[table.ledger.rows[name]]) for name in nodes if name in table.ledger.rows
+    }
     if len(found) != 1 or NOWHERE in found:
         return None
     path = places.paths[found.pop()]
@@ -116,38 +120,38 @@ def write_time(at: int, now: int) -> str:
     return datetime.fromtimestamp(at, tz=UTC).strftime(form)
 
 
-def why_no_plan(matcher: SharesMatcher, request: Jobspec) -> str | None:
+def why_no_plan(table: ByShares, request: Jobspec) -> str | None:
     """Say why no end of running work makes room for a request that fits the empty cluster.
 
     None where it would fit if nothing of ours ran: then something promised has no known end.
     """
-    if matcher.fits_empty(request, beside_others=matcher.foreign, on_all_nodes=False):
+    if table.fits_empty(request, beside_others=table.ledger.foreign, on_all_nodes=False):
         return None
-    if matcher.fits_empty(request, beside_others=None, on_all_nodes=False):
-        return _others(matcher, request)
-    unusable = _unusable(matcher, request)
+    if table.fits_empty(request, beside_others=None, on_all_nodes=False):
+        return _others(table, request)
+    unusable = _unusable(table, request)
     if not unusable:
         return "fits only nodes that cannot be used now"
     return f"fits only with nodes that are {unusable}"
 
 
-def _others(matcher: SharesMatcher, request: Jobspec) -> str:
+def _others(table: ByShares, request: Jobspec) -> str:
     """Pods that are not ours take the room; nobody knows when they end."""
-    usable = matcher.masks.usable()
-    with_room = _units(matcher, request, matcher.capacity, usable)
-    beside = _units(matcher, request, matcher.capacity - matcher.foreign, usable)
+    usable = table.ledger.masks.usable()
+    with_room = _units(table, request, table.ledger.capacity, usable)
+    beside = _units(table, request, table.ledger.capacity - table.ledger.foreign, usable)
     rows = [int(row) for row in np.flatnonzero((with_room > beside).any(axis=0))]
-    names = [matcher.names[row] for row in rows]
-    namespaces = sorted({one for name in names for one in _namespaces_on(matcher, name)})
+    names = [table.ledger.names[row] for row in rows]
+    namespaces = sorted({one for name in names for one in _namespaces_on(table, name)})
     whose = f"of {_namespaces(namespaces)}" if namespaces else "of others"
-    where = describe_nodes(matcher, names, None) if names else "its nodes"
-    if not matcher.fits_empty(request, beside_others=permanent_use(matcher), on_all_nodes=True):
+    where = describe_nodes(table, names, None) if names else "its nodes"
+    if not table.fits_empty(request, beside_others=permanent_use(table.ledger), on_all_nodes=True):
         return f"DaemonSets and static pods {whose} leave too little room on {where} for good"
     return f"pods {whose} leave too little room on {where} and have no known end"
 
 
-def _namespaces_on(matcher: SharesMatcher, node: str) -> tuple[str, ...]:
-    others = matcher.others.get(node)
+def _namespaces_on(table: ByShares, node: str) -> tuple[str, ...]:
+    others = table.ledger.others.get(node)
     return others.namespaces if others is not None else ()
 
 
@@ -155,22 +159,22 @@ def _namespaces(names: Sequence[str]) -> str:
     return ("namespace " if len(names) == 1 else "namespaces ") + enumerate_some(names)
 
 
-def _unusable(matcher: SharesMatcher, request: Jobspec) -> str:
+def _unusable(table: ByShares, request: Jobspec) -> str:
     """Nodes it could use if they were well: ``down: n1,n2; cordoned: n3``."""
     lists: dict[str, list[str]] = {"down": [], "cordoned": []}
-    units = _units(matcher, request, matcher.capacity, matcher.masks.present())
+    units = _units(table, request, table.ledger.capacity, table.ledger.masks.present())
     for row in np.flatnonzero(units.any(axis=0)).tolist():
-        fact = matcher.masks.facts[row]
+        fact = table.ledger.masks.facts[row]
         if fact is not None and not fact.is_up:
             lists["down"].append(fact.name)
         elif fact is not None and not fact.is_schedulable:
             lists["cordoned"].append(fact.name)
     return "; ".join(
-        f"{word}: {describe_nodes(matcher, names, None)}" for word, names in lists.items() if names
+        f"{word}: {describe_nodes(table, names, None)}" for word, names in lists.items() if names
     )
 
 
-def _units(matcher: SharesMatcher, request: Jobspec, free: Matrix, usable: Mask) -> Matrix:
+def _units(table: ByShares, request: Jobspec, free: Matrix, usable: Mask) -> Matrix:
     """How many units of each leaf each node has room for: leaves x rows."""
-    ask = matcher.ask(request)
-    return np.array([matcher.fits(leaf, free, usable, ask) for _, leaf in ask.leaves()])
+    ask = table.ask(request)
+    return np.array([table.fits(leaf, free, usable, ask) for _, leaf in ask.leaves()])

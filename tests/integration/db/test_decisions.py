@@ -195,7 +195,7 @@ async def test_a_cycle_that_cannot_commit_decides_nothing(rows: Rows) -> None:
     rows.matcher._decide = real  # type: ignore[method-assign]
     await rows.matcher.run()
     assert await rows.states() == {"a": "Allocated"}
-    assert amounts(rows.matcher._matcher) == amounts(await rebuilt(rows))  # type: ignore[arg-type]
+    assert amounts(rows.matcher._matcher.ledger) == amounts(await rebuilt(rows))  # type: ignore[arg-type]
 
 
 async def test_foreign_use_over_capacity_stops_only_that_node(rows: Rows) -> None:

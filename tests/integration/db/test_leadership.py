@@ -9,7 +9,7 @@ import pytest
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
 from fluxqueue.errors import LostLeadership
-from fluxqueue.worker.schedule import ROLE, Matcher
+from fluxqueue.worker.schedule import ROLE, CycleRunner
 from tests.support.rows import Rows, cpu_node, workload
 
 
@@ -101,7 +101,7 @@ async def test_two_matchers_at_once_allocate_nothing_twice(rows: Rows) -> None:
     for number in range(20):
         await rows.see(workload(f"j{number:02}"))
     term = await leadership.seize(rows.database, ROLE, "second")
-    second = Matcher(rows.context(), term)
+    second = CycleRunner(rows.context(), term)
     outcomes = await asyncio.gather(first.run(), second.run(), return_exceptions=True)
     assert isinstance(outcomes[0], LostLeadership)
     assert outcomes[1] is None

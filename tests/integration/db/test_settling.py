@@ -134,7 +134,7 @@ async def test_a_node_lost_before_anything_started_is_matched_anew(rows: Rows) -
     assert {slot[1] for slot in await rows.slots("a")} == {"n1"}
     assert await rows.value("SELECT count(*) FROM allocations") == 2
     assert await rows.value("SELECT sum(free) FROM node_usage") == 0
-    assert amounts(rows.matcher._matcher) == amounts(await rebuilt(rows))  # type: ignore[union-attr, arg-type]
+    assert amounts(rows.matcher._matcher.ledger) == amounts(await rebuilt(rows))  # type: ignore[union-attr, arg-type]
     await rows.check()
 
 
@@ -173,7 +173,7 @@ async def test_running_pods_on_a_lost_node_are_left_alone_and_replaced_elsewhere
     assert [(one.pod_uid, one.node) for one in ungates] == [("b1", "n1")]
     assert await rows.value("SELECT reason FROM fluxjobs") == ""
     assert await rows.value("SELECT lacking FROM fluxjobs") == 0
-    assert amounts(rows.matcher._matcher) == amounts(await rebuilt(rows))  # type: ignore[union-attr, arg-type]
+    assert amounts(rows.matcher._matcher.ledger) == amounts(await rebuilt(rows))  # type: ignore[union-attr, arg-type]
     await rows.match()
     assert len(await rows.slots("a")) == 3, "not topped up twice"
     await rows.check()

@@ -92,7 +92,7 @@ def test_cordoned_and_unready_nodes_are_down() -> None:
     found = matcher.match(Jobspec(1, (slot,), duration_s=1.0), 1)
     assert found is not None
     assert found.nodes() == ["n2"]
-    assert matcher.nodes_up == 1
+    assert matcher.by_vertices.nodes_up == 1
     assert graph.properties[graph.find_path("/cluster0/n2")[0]] == {"arch": "arm"}
 
 

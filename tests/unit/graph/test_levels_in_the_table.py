@@ -10,7 +10,8 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import Placement
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec.model import Count, Jobspec, Resource
 
@@ -33,9 +34,9 @@ def job(*resources: Resource, duration_s: float = 60, prefer_within: str = "") -
     return Jobspec(1, resources, duration_s=duration_s, prefer_within=prefer_within)
 
 
-def cluster(policy: str = "lonode") -> SharesMatcher:
+def cluster(policy: str = "lonode") -> Matcher:
     """Zones a and b, each with racks r1 and r2 of three nodes of 4 cores: a-r1-0, ..., b-r2-2."""
-    matcher = SharesMatcher(policy)
+    matcher = Matcher(ShareLedger(), policy)
     for zone in "ab":
         for rack in ("r1", "r2"):
             for number in range(3):
@@ -43,7 +44,7 @@ def cluster(policy: str = "lonode") -> SharesMatcher:
     return matcher
 
 
-def add(matcher: SharesMatcher, name: str, labels: dict[str, str]) -> None:
+def add(matcher: Matcher, name: str, labels: dict[str, str]) -> None:
     """A node of 4 cores."""
     matcher.set_node(NodeFact(name, name, {CPU: 4000}, labels), {})
 
@@ -79,13 +80,13 @@ def test_zone_then_rack() -> None:
     """Both racks must be of one zone; the fuller zone that can is taken."""
     matcher = cluster()
     asked = job(some("zone", 1, some("rack", 2, some("node", 3, slot(1, 3000)))))
-    matcher.book("x", matcher.match_now(job(some("node", 1, slot(1, 2000))), 0))
+    matcher.allocate("x", matcher.match_now(job(some("node", 1, slot(1, 2000))), 0))
     assert racks(matcher.match_now(asked, 0)) == {"b-r1": 3, "b-r2": 3}
 
 
 def test_an_unnamed_level_in_between_makes_nothing_impossible() -> None:
     """Fluxion's trap: ``zone -> node`` with racks between, blocks between zone and rack."""
-    matcher = SharesMatcher()
+    matcher = Matcher(ShareLedger(), "lonode")
     for number in range(4):
         labels = {ZONE: "a", BLOCK: f"b{number // 2}", RACK: f"r{number}"}
         add(matcher, f"n{number}", labels)
@@ -96,7 +97,7 @@ def test_an_unnamed_level_in_between_makes_nothing_impossible() -> None:
 
 def test_nodes_that_do_not_say_where_they_stand_are_in_no_rack() -> None:
     """Nobody knows that they share one."""
-    matcher = SharesMatcher()
+    matcher = Matcher(ShareLedger(), "lonode")
     add(matcher, "n0", {RACK: "r"})
     add(matcher, "n1", {})
     add(matcher, "n2", {})
@@ -106,7 +107,7 @@ def test_nodes_that_do_not_say_where_they_stand_are_in_no_rack() -> None:
 
 def test_the_fullest_rack_that_suffices_is_taken_and_bytes_do_not_outweigh_cores() -> None:
     """r2 has less cpu left and one byte of memory more: it is the fuller one."""
-    matcher = SharesMatcher()
+    matcher = Matcher(ShareLedger(), "lonode")
     for number, memory in ((1, 1 << 30), (2, (1 << 30) + 1)):
         fact = NodeFact(f"n{number}", "", {CPU: 4000, "memory": memory}, {RACK: f"r{number}"})
         matcher.set_node(fact, {CPU: 3000 if number == 2 else 0})
@@ -116,10 +117,10 @@ def test_the_fullest_rack_that_suffices_is_taken_and_bytes_do_not_outweigh_cores
 def test_an_exclusive_rack_is_taken_whole() -> None:
     """Its other nodes are held too; a rack that anybody uses is left alone."""
     matcher = cluster()
-    matcher.book("x", matcher.match_now(job(slot(1)), 0))
+    matcher.allocate("x", matcher.match_now(job(slot(1)), 0))
     found = matcher.match_now(job(some("rack", 1, slot(1), exclusive=True)), 0)
     assert (found.nodes, found.held) == (("a-r2-0",), ("a-r2-0", "a-r2-1", "a-r2-2"))
-    matcher.book("y", found)
+    matcher.allocate("y", found)
     assert "a-r2" not in racks(matcher.match_now(job(slot(35)), 0))
     with pytest.raises(InsufficientResources):
         matcher.match_now(job(slot(36)), 0)
@@ -156,7 +157,7 @@ def test_a_rack_is_promised_when_it_gets_free() -> None:
     for number, end in enumerate((50, 40, 30, 20)):
         for index in range(3):
             found = matcher.match_now(job(some("node", 1, slot(1, 3000)), duration_s=end), 0)
-            matcher.book(f"{number}-{index}", found)
+            matcher.allocate(f"{number}-{index}", found)
     later = matcher.match_later(job(some("rack", 2, some("node", 3, slot(1, 4000)))), 0)
     assert (later.starts_at, racks(later)) == (30, {"b-r1": 3, "b-r2": 3})
 
@@ -186,7 +187,7 @@ def test_why_never_says_it_level_by_level(asked: Jobspec, expected: str) -> None
     """How many places would do, and how many are needed."""
     matcher = cluster()
     assert not matcher.is_satisfiable(asked)
-    assert expected in why_never(matcher, asked)
+    assert expected in why_never(matcher.by_shares, asked)
 
 
 def test_a_further_slot_goes_to_the_place_of_its_siblings() -> None:
@@ -204,23 +205,23 @@ def test_a_further_slot_goes_to_the_place_of_its_siblings() -> None:
 def test_rows_of_nodes_that_are_gone_are_used_again() -> None:
     """20,000 nodes come and go; the arrays hold those that are there."""
     matcher = cluster()
-    size = len(matcher.names)
+    size = len(matcher.ledger.names)
     for number in range(20_000):
         add(matcher, f"late-{number}", {RACK: f"late-{number}"})
         matcher.remove_node(f"late-{number}")
-    assert len(matcher.names) <= size + 64
-    assert len(matcher.topology.places("rack", matcher.masks.facts)) <= 5
+    assert len(matcher.ledger.names) <= size + 64
+    assert len(matcher.ledger.topology.places("rack", matcher.ledger.masks.facts)) <= 5
 
 
 def test_a_row_with_work_on_it_waits_for_its_end() -> None:
     """The node may come back, and still knows what runs there."""
-    matcher = SharesMatcher()
+    matcher = Matcher(ShareLedger(), "lonode")
     add(matcher, "n0", {})
-    matcher.book("x", matcher.match_now(job(slot(1, 3000)), 0))
+    matcher.allocate("x", matcher.match_now(job(slot(1, 3000)), 0))
     matcher.remove_node("n0")
     add(matcher, "n1", {})
     add(matcher, "n0", {})
     assert matcher.match_now(job(slot(1, 2000)), 0).nodes == ("n1",)
     matcher.remove_node("n0")
     matcher.cancel("x")
-    assert "n0" not in matcher.rows
+    assert "n0" not in matcher.ledger.rows

@@ -243,7 +243,7 @@ def test_status_hides_and_shows() -> None:
     graph = matcher.graph
     rack = graph.parent[graph.find_path(_path(graph, "node0"))[0]]
     matcher.set_status(rack, is_up=False)
-    assert matcher.nodes_up == 1
+    assert matcher.by_vertices.nodes_up == 1
     assert given(matcher.match(slots(1), 1)) == ["node1"]
     for verb in (Verb.ALLOCATE, Verb.ALLOCATE_WITH_SATISFIABILITY, Verb.ALLOCATE_ORELSE_RESERVE):
         for request in (slots(2, 2), nodes(2, 1)):
@@ -348,7 +348,7 @@ def test_the_log_of_changes_is_shortened() -> None:
     """Many matches without a rebuild: the log of changes is shortened and answers stay right."""
     matcher = Matcher(cluster(*[4] * 30), "lonode")
     slow = Matcher(matcher.graph, "lonode", use_reference=True)
-    matcher.fast.max_log = 50
+    matcher.by_vertices.fast.max_log = 50
     for job in range(100):
         assert given(matcher.match(slots(1), job)) == given(slow.match(slots(1), job))
         if job % 3 == 0:

@@ -6,7 +6,8 @@ import pytest
 
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, Others
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.waiting import (
     Holder,
     describe_holders,
@@ -22,9 +23,9 @@ NOON = 1_700_049_600
 assert NOON % 86_400 == 12 * 3600
 
 
-def racks() -> SharesMatcher:
+def racks() -> Matcher:
     """Two racks of two nodes with 4 cores."""
-    pools = SharesMatcher()
+    pools = Matcher(ShareLedger(), "lonode")
     for number in range(4):
         pools.set_node(node(f"n{number}", rack=f"r{number // 2}"), {})
     return pools
@@ -33,12 +34,13 @@ def racks() -> SharesMatcher:
 def test_only_those_who_must_end_first_are_in_the_way() -> None:
     """Of three on the nodes: the last to end first; one that ends later is not waited for."""
     pools = racks()
-    pools.book("early", placement(("n0", {CPU: 2}), until=NOON + 60))
-    pools.book("late", placement(("n1", {CPU: 4}), until=NOON + 120))
-    pools.book("later", placement(("n0", {CPU: 1}), until=NOON + 999))
+    pools.allocate("early", placement(("n0", {CPU: 2}), until=NOON + 60))
+    pools.allocate("late", placement(("n1", {CPU: 4}), until=NOON + 120))
+    pools.allocate("later", placement(("n0", {CPU: 1}), until=NOON + 999))
     asked = request(2, cpu=3, duration_s=60, is_spread=True)
     way = in_the_way(
-        pools, placement(("n0", {CPU: 3}), ("n1", {CPU: 3}), ("n2", {CPU: 3}), starts_at=NOON + 120)
+        pools.by_shares,
+        placement(("n0", {CPU: 3}), ("n1", {CPU: 3}), ("n2", {CPU: 3}), starts_at=NOON + 120),
     )
     assert asked.size == 2
     assert way.nodes == ("n0", "n1"), "n2 is free"
@@ -48,12 +50,12 @@ def test_only_those_who_must_end_first_are_in_the_way() -> None:
 def test_nodes_are_named_by_their_place_or_their_names_or_counted() -> None:
     """The level only where all must share it."""
     pools = racks()
-    assert describe_nodes(pools, ["n3", "n2", "n3"], RACK) == "2 nodes of rack r1"
-    assert describe_nodes(pools, ["n3", "n2"], None) == "n[2-3]"
-    assert describe_nodes(pools, ["n1", "n2"], RACK) == "n[1-2]", "of two racks"
+    assert describe_nodes(pools.by_shares, ["n3", "n2", "n3"], RACK) == "2 nodes of rack r1"
+    assert describe_nodes(pools.by_shares, ["n3", "n2"], None) == "n[2-3]"
+    assert describe_nodes(pools.by_shares, ["n1", "n2"], RACK) == "n[1-2]", "of two racks"
     names = [f"node-{chr(97 + number)}-of-the-cluster" for number in range(9)]
-    pools.add_rows(names)
-    assert describe_nodes(pools, names, None) == "9 nodes"
+    pools.ledger.add_rows(names)
+    assert describe_nodes(pools.by_shares, names, None) == "9 nodes"
 
 
 def test_holders_are_named_by_jobid_with_their_ends() -> None:
@@ -86,16 +88,16 @@ FOR_GOOD = (
 )
 
 
-def _down() -> SharesMatcher:
-    pools = SharesMatcher()
+def _down() -> Matcher:
+    pools = Matcher(ShareLedger(), "lonode")
     pools.set_node(node("n1", is_up=False), {})
     pools.set_node(node("n2", is_up=False), {})
     pools.set_node(node("n3", cpu=1), {})
     return pools
 
 
-def _others(permanent: int = 0) -> SharesMatcher:
-    pools = SharesMatcher()
+def _others(permanent: int = 0) -> Matcher:
+    pools = Matcher(ShareLedger(), "lonode")
     for number in range(3):
         others = Others(("kube-system", "logs"), {CPU: permanent})
         pools.set_node(node(f"n{number}"), {CPU: 2}, others)
@@ -117,7 +119,7 @@ def _others(permanent: int = 0) -> SharesMatcher:
         (racks(), request(4, cpu=4), None),
     ],
 )
-def test_why_no_plan(pools: SharesMatcher, asked: Jobspec, expected: str | None) -> None:
+def test_why_no_plan(pools: Matcher, asked: Jobspec, expected: str | None) -> None:
     """Down, taken by others, or only by our own."""
     assert pools.is_satisfiable(asked)
-    assert why_no_plan(pools, asked) == expected
+    assert why_no_plan(pools.by_shares, asked) == expected

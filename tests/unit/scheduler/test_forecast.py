@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.graph.ledger.placement import FOREVER
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
@@ -16,13 +17,13 @@ NOON = 1_700_049_600
 RUNNING = {"r": 17}
 
 
-def pools(count: int = 2, until: int = NOON + 3600) -> SharesMatcher:
+def pools(count: int = 2, until: int = NOON + 3600) -> Matcher:
     """Nodes of 4 cores in one rack, all held by job 17."""
-    found = SharesMatcher()
+    found = Matcher(ShareLedger(), "lonode")
     for number in range(count):
         found.set_node(node(f"n{number}", rack="r2"), {})
     nodes = [(f"n{number}", {"cpu": 4}) for number in range(count)]
-    found.book("r", placement(*nodes, until=until))
+    found.allocate("r", placement(*nodes, until=until))
     return found
 
 
@@ -33,7 +34,7 @@ def job(number: int, size: int = 1, *, hours: int | None = 1, **more: object) ->
 
 
 def outlook(
-    found: SharesMatcher, queue: list[PendingJob], policy: str, **more: object
+    found: Matcher, queue: list[PendingJob], policy: str, **more: object
 ) -> dict[int, tuple[float | None, str]]:
     """Hours until the expected start, and the reason, by jobid."""
     decisions = run_cycle(found, queue, POLICIES[policy], NOON, more.get("queues"))  # type: ignore[arg-type]

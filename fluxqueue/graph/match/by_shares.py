@@ -1,8 +1,8 @@
-"""The matcher of shares: now, without delaying a promise; the earliest later start; ever.
+"""By shares: where a request fits the table of nodes x resources, now, later, or ever.
 
-Answers jobspecs from the table of shares (``ask`` says which). Fluxion's two outcomes are two
-exceptions: ``InsufficientResources`` (EBUSY) and ``Unsatisfiable`` (ENODEV). Called by the
-scheduling cycle; pure: times are integer seconds handed in.
+Answers jobspecs from the table (``shares.ask`` says which; the others are the walk's, ``by_walk``).
+Called by ``Matcher``, and by ``tell`` for reasons; changes nothing that is booked. Pure: times are
+integer seconds handed in.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.shares import Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Emptiness, Mask, Matrix, Table
-from fluxqueue.graph.match.policy import Policy, parse_policy
+from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, Part, SlotKind, compile_ask, groups
 from fluxqueue.graph.match.shares.choose import Choice, Chosen
 from fluxqueue.graph.match.shares.filling import fill
@@ -38,24 +37,20 @@ SKIPS_MAX = 8
 """Reservations looked at, to skip times that lie before one which leaves no room."""
 
 
-class SharesMatcher(ShareLedger):
-    """The ledger with the questions that are put to it.
+class ByShares:
+    """The questions that are put to a ledger of shares.
 
     Parameters
     ----------
     policy : match policy of requests that name none.
-    levels : the cluster's levels, top first.
     """
 
-    def __init__(
-        self, policy: str | Policy = "lonode", levels: Sequence[Level] = DEFAULT_LEVELS
-    ) -> None:
-        super().__init__(levels)
-        self.policy = parse_policy(policy) if isinstance(policy, str) else policy
+    def __init__(self, ledger: ShareLedger, policy: Policy) -> None:
+        self.ledger, self.policy = ledger, policy
         self._asks: dict[int, tuple[object, Ask]] = {}
         self._offers: OrderedDict[tuple[Table, Leaf, bool], Offer] = OrderedDict()
-        self._scores = PlaceScores(self.emptiness)
-        self._scores_when_empty = PlaceScores(self.emptiness_when_empty)
+        self._scores = PlaceScores(self.ledger.emptiness)
+        self._scores_when_empty = PlaceScores(self.ledger.emptiness_when_empty)
 
     # --- questions -----------------------------------------------------------------------------
 
@@ -69,8 +64,8 @@ class SharesMatcher(ShareLedger):
         """
         ask = self.ask(request)
         until = end_of(ask, now)
-        patch = self.patch_now(now, until) if len(self.plan.rows) else None
-        found = self._choose(ask, self.now, self._scores, patch)
+        patch = self.ledger.patch_now(now, until) if len(self.ledger.plan.rows) else None
+        found = self._choose(ask, self.ledger.now, self._scores, patch)
         if found is None:
             raise InsufficientResources(why_busy(ask))
         return self._placement(ask, *found, now, until)
@@ -88,16 +83,16 @@ class SharesMatcher(ShareLedger):
             promised without a known end.
         """
         ask = self.ask(request)
-        self.look(now)
+        self.ledger.look(now)
         wanted = [
-            Wanted(self._offer(self.now, leaf, ask), times * leaf.count, leaf.is_distinct)
+            Wanted(self._offer(self.ledger.now, leaf, ask), times * leaf.count, leaf.is_distinct)
             for times, leaf in ask.leaves()
         ]
-        times = Steps(self, now).candidates(wanted, ask.duration_s).tolist()
+        times = Steps(self.ledger, now).candidates(wanted, ask.duration_s).tolist()
         found = self._first_exact(ask, [at for at in times if at >= not_before])
         if found is not None:
             return found
-        is_promised = any(one.until >= FOREVER for one in self.plan.placements)
+        is_promised = any(one.until >= FOREVER for one in self.ledger.plan.placements)
         if is_promised and self._fits_at_last(ask):
             raise InsufficientResources("jobs promised a start before it have no known end")
         raise InsufficientResources(NOT_USABLE)
@@ -105,7 +100,7 @@ class SharesMatcher(ShareLedger):
     def is_satisfiable(self, request: Jobspec) -> bool:
         """Tell whether the empty cluster could hold it: down and cordoned nodes count."""
         ask = self.ask(request)
-        return self._choose(ask, self.empty, self._scores_when_empty, None) is not None
+        return self._choose(ask, self.ledger.empty, self._scores_when_empty, None) is not None
 
     def fits_empty(
         self,
@@ -117,9 +112,11 @@ class SharesMatcher(ShareLedger):
         """Tell whether it would fit if nothing of ours ran: ``beside_others`` is what pods of
         others use, ``on_all_nodes`` counts nodes that are down or cordoned.
         """
-        free = self.capacity if beside_others is None else self.capacity - beside_others
-        usable = self.masks.present() if on_all_nodes else self.masks.usable()
-        table = Table(free, self.capacity, usable)
+        free = (
+            self.ledger.capacity if beside_others is None else self.ledger.capacity - beside_others
+        )
+        usable = self.ledger.masks.present() if on_all_nodes else self.ledger.masks.usable()
+        table = Table(free, self.ledger.capacity, usable)
         ask = self.ask(request)
         return self._choose(ask, table, PlaceScores(Emptiness(table)), None) is not None
 
@@ -147,13 +144,13 @@ class SharesMatcher(ShareLedger):
         level, leaf = last_leaf(ask)
         kind = leaf.kinds[-1]
         one = Leaf(1, (SlotKind(kind.label, 1, kind.needs),), leaf.where, is_whole=leaf.is_whole)
-        view = View(self._offer(self.now, one, ask), self.patch_now(now, until))
+        view = View(self._offer(self.ledger.now, one, ask), self.ledger.patch_now(now, until))
         allowed = view.fit > 0
         if leaf.is_distinct:
             allowed &= self._open_to(leaf, nodes)
         if level is not None:
             allowed &= self._in_places_of(level, nodes)
-        avoided = [self.rows[name] for name in avoid if name in self.rows]
+        avoided = [self.ledger.rows[name] for name in avoid if name in self.ledger.rows]
         elsewhere = allowed.copy()
         elsewhere[avoided] = False
         rows = np.flatnonzero(elsewhere if elsewhere.any() else allowed)
@@ -164,21 +161,21 @@ class SharesMatcher(ShareLedger):
 
     def _open_to(self, leaf: Leaf, nodes: Sequence[str]) -> Mask:
         """Nodes that a further slot of a leaf of distinct nodes may go to."""
-        counts = Counter(self.rows[name] for name in nodes if name in self.rows)
+        counts = Counter(self.ledger.rows[name] for name in nodes if name in self.ledger.rows)
         is_full = len(counts) >= leaf.count and leaf.per_unit > 1
         there = [row for row, count in counts.items() if count < leaf.per_unit]
-        found = np.full(len(self.names), not (is_full and there))
+        found = np.full(len(self.ledger.names), not (is_full and there))
         found[list(counts)] = False
         found[there] = True
         return found
 
     def _in_places_of(self, level: str, nodes: Sequence[str]) -> Mask:
         """Nodes in the places where ``nodes`` stand; all where none of them says."""
-        places = self.topology.places(level, self.masks.facts)
-        rows = [self.rows[name] for name in nodes if name in self.rows]
+        places = self.ledger.topology.places(level, self.ledger.masks.facts)
+        rows = [self.ledger.rows[name] for name in nodes if name in self.ledger.rows]
         there = {int(places.ids[row]) for row in rows} - {NOWHERE}
         if not there:
-            return np.ones(len(self.names), dtype=np.bool_)
+            return np.ones(len(self.ledger.names), dtype=np.bool_)
         return np.isin(places.ids, list(there))
 
     def held_around(self, ask: Ask, nodes: Sequence[str]) -> tuple[str, ...]:
@@ -187,18 +184,18 @@ class SharesMatcher(ShareLedger):
         for group in groups(ask.parts):
             if group.is_exclusive:
                 is_in = self._in_places_of(group.level, nodes)
-                held.update(np.flatnonzero(is_in & self.masks.present()).tolist())
-        return tuple(self.names[row] for row in sorted(held))
+                held.update(np.flatnonzero(is_in & self.ledger.masks.present()).tolist())
+        return tuple(self.ledger.names[row] for row in sorted(held))
 
     def places_with(self, ask: Ask, group: Group) -> tuple[int, int]:
         """How many places of a level hold what each must on the empty cluster, of how many."""
-        choice = self._choice(ask, self.empty, self._scores_when_empty, None)
+        choice = self._choice(ask, self.ledger.empty, self._scores_when_empty, None)
         return choice.count_good(group)
 
     def fits(self, leaf: Leaf, free: Matrix, usable: Mask, ask: Ask) -> np.ndarray:
         """How many units of ``leaf`` each node has room for, with ``free`` on it."""
-        offer = Offer(self, self.now, leaf, is_whole=self._is_whole(leaf, ask))
-        return offer.fits(free, usable & self.masks.matching(leaf.where))
+        offer = Offer(self.ledger, self.ledger.now, leaf, is_whole=self._is_whole(leaf, ask))
+        return offer.fits(free, usable & self.ledger.masks.matching(leaf.where))
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -207,7 +204,7 @@ class SharesMatcher(ShareLedger):
         known = self._asks.get(id(request))
         if known is not None:
             return known[1]
-        ask = compile_ask(request, [level.name for level in self.topology.levels])
+        ask = compile_ask(request, [level.name for level in self.ledger.topology.levels])
         if len(self._asks) >= ASKS_MAX:
             self._asks.clear()
         self._asks[id(request)] = request, ask
@@ -227,23 +224,23 @@ class SharesMatcher(ShareLedger):
 
     def _offer(self, table: Table, leaf: Leaf, ask: Ask) -> Offer:
         is_whole = self._is_whole(leaf, ask)
-        if table is not self.now and table is not self.empty:
-            offer = Offer(self, table, leaf, is_whole=is_whole)
+        if table is not self.ledger.now and table is not self.ledger.empty:
+            offer = Offer(self.ledger, table, leaf, is_whole=is_whole)
             offer.follow()
             return offer
         key = table, leaf, is_whole
         found = self._offers.get(key)
         if found is None:
-            found = self._offers[key] = Offer(self, table, leaf, is_whole=is_whole)
+            found = self._offers[key] = Offer(self.ledger, table, leaf, is_whole=is_whole)
             if len(self._offers) > OFFERS_MAX:
                 self._offers.popitem(last=False)
         elif found.needs is None and self._knows(leaf):
-            found = self._offers[key] = Offer(self, table, leaf, is_whole=is_whole)
+            found = self._offers[key] = Offer(self.ledger, table, leaf, is_whole=is_whole)
         found.follow()
         return found
 
     def _knows(self, leaf: Leaf) -> bool:
-        return all(name in self.columns for name, need in leaf.needs if need > 0)
+        return all(name in self.ledger.columns for name, need in leaf.needs if need > 0)
 
     # --- answers ---------------------------------------------------------------------------------
 
@@ -263,15 +260,15 @@ class SharesMatcher(ShareLedger):
         def offer(leaf: Leaf) -> Offer:
             return self._offer(table, leaf, ask)
 
-        return Choice(self, table, scores, offer, self.policy_of(ask), patch)
+        return Choice(self.ledger, table, scores, offer, self.policy_of(ask), patch)
 
     def _fits_at_last(self, ask: Ask) -> bool:
         """Whether it fits when all that runs has ended, reservations left aside."""
         return self._fits_at(ask, FOREVER, ask.parts)
 
     def _fits_at(self, ask: Ask, at: int, parts: Sequence[Part]) -> bool:
-        patch = self.patch_at(at, at, beside_plan=False)
-        return self._choice(ask, self.now, self._scores, patch).choose(parts) is not None
+        patch = self.ledger.patch_at(at, at, beside_plan=False)
+        return self._choice(ask, self.ledger.now, self._scores, patch).choose(parts) is not None
 
     def _first_exact(self, ask: Ask, times: list[int]) -> Placement | None:
         """The first of ``times`` at which the request really fits until its end."""
@@ -283,8 +280,8 @@ class SharesMatcher(ShareLedger):
             if at < not_before:
                 continue
             until = end_of(ask, at)
-            patch = self.patch_at(at, until)
-            found = self._choose(ask, self.now, self._scores, patch)
+            patch = self.ledger.patch_at(at, until)
+            found = self._choose(ask, self.ledger.now, self._scores, patch)
             if found is not None:
                 return self._placement(ask, *found, at, until)
             not_before = self._full_between(ask, at, until)
@@ -293,11 +290,11 @@ class SharesMatcher(ShareLedger):
     def _full_between(self, ask: Ask, start: int, until: int) -> int:
         """A reservation's start in the window at which there is no room: no start up to it can be
         possible. 0 where there is none."""
-        plan = self.plan
+        plan = self.ledger.plan
         starts = sorted(set(plan.starts[plan.within(start, until)].tolist()), reverse=True)
         for at in starts[:SKIPS_MAX]:
-            patch = self.patch_at(at, at)
-            if self._choice(ask, self.now, self._scores, patch).choose(ask.parts) is None:
+            patch = self.ledger.patch_at(at, at)
+            if self._choice(ask, self.ledger.now, self._scores, patch).choose(ask.parts) is None:
                 return int(at) + 1
         return 0
 
@@ -307,11 +304,11 @@ class SharesMatcher(ShareLedger):
         is_exclusive = self.is_exclusive(ask)
         slots: list[PlacedSlot] = []
         whole = set(held)
-        names = self.names
+        names = self.ledger.names
         for leaf, rows in chosen:
             numbers = rows.tolist()
             if len(numbers) > 1:
-                numbers.sort(key=self.standing)
+                numbers.sort(key=self.ledger.standing)
             if leaf.is_whole:
                 whole.update(numbers)
             for row in numbers:
@@ -324,7 +321,7 @@ class SharesMatcher(ShareLedger):
         with_slot = {slot.node for slot in slots}
         if {names[row] for row in whole} == with_slot:
             return Placement(tuple(slots), at, until, True)
-        present = [names[row] for row in sorted(whole) if self.masks.facts[row] is not None]
+        present = [names[row] for row in sorted(whole) if self.ledger.masks.facts[row] is not None]
         return Placement(tuple(slots), at, until, is_exclusive, tuple(present))
 
 
@@ -362,10 +359,10 @@ def describe_ask(ask: Ask) -> str:
 
 
 def placement_on(
-    matcher: SharesMatcher, request: Jobspec, nodes: Sequence[str], starts_at: int
+    table: ByShares, request: Jobspec, nodes: Sequence[str], starts_at: int
 ) -> Placement:
     """A placement read back: ``nodes`` of all slots in slot order."""
-    ask = matcher.ask(request)
+    ask = table.ask(request)
     needs = [
         kind.needs
         for times, leaf in ask.leaves()
@@ -375,5 +372,5 @@ def placement_on(
     ]
     slots = tuple(PlacedSlot(*pair) for pair in zip(nodes, needs, strict=True))
     placement = Placement(slots, starts_at, end_of(ask, starts_at))
-    held = matcher.held_around(ask, nodes)
-    return replace(placement, is_exclusive=matcher.is_exclusive(ask), held=held)
+    held = table.held_around(ask, nodes)
+    return replace(placement, is_exclusive=table.is_exclusive(ask), held=held)

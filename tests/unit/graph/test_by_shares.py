@@ -1,4 +1,4 @@
-"""SharesMatcher and its sentences: the cases worth reading one by one."""
+"""Matcher and its sentences: the cases worth reading one by one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, MatchPolicy
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END
-from fluxqueue.graph.match.shares.shares_matcher import SharesMatcher
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec import Jobspec
 from tests.support.asked import Slots, demand
@@ -19,9 +20,9 @@ NOW = 1000
 GI = 2**30
 
 
-def pool_set(*cpus: int, policy: MatchPolicy = MatchPolicy.LONODE, **more: int) -> SharesMatcher:
+def pool_set(*cpus: int, policy: MatchPolicy = MatchPolicy.LONODE, **more: int) -> Matcher:
     """Nodes n0, n1, ... with so many millicores."""
-    pools = SharesMatcher(policy)
+    pools = Matcher(ShareLedger(), policy)
     for number, cpu in enumerate(cpus):
         pools.set_node(node(f"n{number}", cpu=cpu, **more), {})
     return pools
@@ -39,8 +40,8 @@ def pool_set(*cpus: int, policy: MatchPolicy = MatchPolicy.LONODE, **more: int) 
 def test_policies_choose_among_equals(policy: MatchPolicy, expected: tuple[str, ...]) -> None:
     """n1 is the fullest, n2 the emptiest, n0 in between."""
     pools = pool_set(8, 8, 8, policy=policy)
-    pools.book("a", placement(("n0", {CPU: 2})))
-    pools.book("b", placement(("n1", {CPU: 5})))
+    pools.allocate("a", placement(("n0", {CPU: 2})))
+    pools.allocate("b", placement(("n1", {CPU: 5})))
     assert pools.match_now(request(cpu=1), NOW).nodes == expected
 
 
@@ -58,7 +59,7 @@ def test_foreign_use_over_capacity_leaves_nothing_and_breaks_nothing() -> None:
 def test_a_node_that_left_and_came_back_still_knows_what_runs_on_it() -> None:
     """Losing the Node object does not end the pods there."""
     pools = pool_set(4)
-    pools.book("a", placement(("n0", {CPU: 3})))
+    pools.allocate("a", placement(("n0", {CPU: 3})))
     pools.remove_node("n0")
     with pytest.raises(InsufficientResources):
         pools.match_now(request(cpu=1), NOW)
@@ -70,14 +71,14 @@ def test_a_node_that_left_and_came_back_still_knows_what_runs_on_it() -> None:
 
 def test_of_size_nothing_fits_always() -> None:
     """A Job of parallelism 0 needs no node, not even a cluster."""
-    assert SharesMatcher().match_now(request(0, cpu=1), NOW).slots == ()
-    assert SharesMatcher().is_satisfiable(request(0, cpu=1))
+    assert Matcher(ShareLedger(), "lonode").match_now(request(0, cpu=1), NOW).slots == ()
+    assert Matcher(ShareLedger(), "lonode").is_satisfiable(request(0, cpu=1))
 
 
 def test_a_job_that_overruns_keeps_its_place_and_plans_adapt() -> None:
     """Its end has passed; nothing is taken from it, and the plan moves on."""
     pools = pool_set(4)
-    pools.book("late", placement(("n0", {CPU: 4}), starts_at=0, until=NOW - 100))
+    pools.allocate("late", placement(("n0", {CPU: 4}), starts_at=0, until=NOW - 100))
     with pytest.raises(InsufficientResources):
         pools.match_now(request(cpu=1), NOW)
     assert pools.match_later(request(cpu=1), NOW).starts_at > NOW
@@ -86,7 +87,7 @@ def test_a_job_that_overruns_keeps_its_place_and_plans_adapt() -> None:
 def test_a_wait_behind_work_without_end_is_planned_after_all_that_is_known() -> None:
     """The head gets nodes to wait for, and endless work may not take them first."""
     pools = pool_set(4, 4)
-    pools.book("endless", placement(("n0", {CPU: 2}), until=FOREVER))
+    pools.allocate("endless", placement(("n0", {CPU: 2}), until=FOREVER))
     planned = pools.match_later(request(2, cpu=4), NOW)
     assert planned.starts_at == UNKNOWN_END
     pools.reserve(planned, NOW)
@@ -97,9 +98,9 @@ def test_a_wait_behind_work_without_end_is_planned_after_all_that_is_known() -> 
 
 def test_no_start_is_promised_on_nodes_that_are_down() -> None:
     """What is down has no known return."""
-    pools = SharesMatcher()
+    pools = Matcher(ShareLedger(), "lonode")
     pools.set_node(node("n0", cpu=4, is_up=False), {})
-    pools.book("a", placement(("n0", {CPU: 4}), until=NOW + 5))
+    pools.allocate("a", placement(("n0", {CPU: 4}), until=NOW + 5))
     with pytest.raises(InsufficientResources, match="down, cordoned or used by others"):
         pools.match_later(request(cpu=1), NOW)
     assert pools.is_satisfiable(request(cpu=1))
@@ -108,7 +109,7 @@ def test_no_start_is_promised_on_nodes_that_are_down() -> None:
 def test_backfill_must_end_before_the_reservation_it_would_delay() -> None:
     """EASY in one picture: 4 of 8 run until 100, 8 are reserved from then, 4 are free till then."""
     pools = pool_set(8)
-    pools.book("a", placement(("n0", {CPU: 4}), until=NOW + 100))
+    pools.allocate("a", placement(("n0", {CPU: 4}), until=NOW + 100))
     promised = pools.match_later(request(cpu=8, duration_s=50), NOW)
     assert promised.starts_at == NOW + 100
     pools.reserve(promised, NOW)
@@ -129,15 +130,15 @@ def test_a_resource_nobody_has_may_be_asked_for_in_amount_nothing() -> None:
 # --- why never ---------------------------------------------------------------------------------
 
 
-def reason(pools: SharesMatcher, asked: Jobspec) -> str:
+def reason(pools: Matcher, asked: Jobspec) -> str:
     """The sentence for a request that is indeed impossible."""
     assert not pools.is_satisfiable(asked)
-    return why_never(pools, asked)
+    return why_never(pools.by_shares, asked)
 
 
-def racks() -> SharesMatcher:
+def racks() -> Matcher:
     """Two racks of one 32-core and one 16-core node, 64 Gi and 128 Gi."""
-    pools = SharesMatcher()
+    pools = Matcher(ShareLedger(), "lonode")
     for number, (cpu, memory, rack) in enumerate(
         [(32_000, 64, "a"), (16_000, 128, "a"), (32_000, 64, "b"), (16_000, 128, "b")]
     ):
@@ -198,7 +199,7 @@ def test_why_never(case: tuple[Jobspec, str]) -> None:
 
 def test_why_never_without_nodes() -> None:
     """An empty cluster says so."""
-    assert reason(SharesMatcher(), request(cpu=1)) == "the cluster has no nodes"
+    assert reason(Matcher(ShareLedger(), "lonode"), request(cpu=1)) == "the cluster has no nodes"
 
 
 def test_several_groups_that_fit_alone_but_not_together() -> None:
@@ -230,11 +231,11 @@ def test_memory_of_less_than_a_hundredth_gi_is_not_nothing() -> None:
 )
 def test_each_policy_has_its_choice(policy: str, expected: list[str]) -> None:
     """n0 is half used and so not untouched; n1 and n2 are empty; each slot takes half a node."""
-    pools = SharesMatcher(MatchPolicy.HINODE)
+    pools = Matcher(ShareLedger(), MatchPolicy.HINODE)
     for name in ("n0", "n1", "n2"):
         pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})
     one = make((Slots(1, (("cpu", 2000),), demand((("metadata.name", "n0"),))),))
-    pools.book("x", pools.match_now(one, 0))
+    pools.allocate("x", pools.match_now(one, 0))
     request = make((Slots(3, (("cpu", 2000),)),), match_policy=MatchPolicy(policy))
     if policy == "lonode":
         pools.cancel("x")
@@ -244,13 +245,13 @@ def test_each_policy_has_its_choice(policy: str, expected: list[str]) -> None:
 
 def test_a_policy_that_takes_nodes_whole_shares_none() -> None:
     """lonodex leaves the half-used node alone, and nobody else gets in afterwards."""
-    pools = SharesMatcher()
+    pools = Matcher(ShareLedger(), "lonode")
     for name in ("n0", "n1"):
         pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})
-    pools.book("x", pools.match_now(make((Slots(1, (("cpu", 1000),)),)), 0))
+    pools.allocate("x", pools.match_now(make((Slots(1, (("cpu", 1000),)),)), 0))
     whole = make((Slots(1, (("cpu", 1000),)),), match_policy=MatchPolicy.LONODEX)
     placement = pools.match_now(whole, 0)
-    pools.book("y", placement)
+    pools.allocate("y", placement)
 
     assert placement.nodes == ("n1",)
     with pytest.raises(InsufficientResources):

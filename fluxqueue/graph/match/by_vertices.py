@@ -1,0 +1,472 @@
+"""By vertices: Fluxion's verbs over one graph of vertices and what is booked on them.
+
+Answers as Fluxion does (flux-sched, resource/traversers/dfu.cpp): by tables of blocks where they
+serve, else by the walk (``search``). Called by ``Matcher``; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.graph.formats.jgf import JgfDocument
+from fluxqueue.graph.formats.rv1 import Rv1
+from fluxqueue.graph.ledger.resource_set import ResourceSet
+from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.match.child_order import ChildOrder
+from fluxqueue.graph.match.edit import GraphEdit, subtrees
+from fluxqueue.graph.match.find import Finder
+from fluxqueue.graph.match.given import GivenJgf, GivenRv1, check_free, find_vertex, without
+from fluxqueue.graph.match.growth import Joining, can_leave, find_joining, resized, take_in
+from fluxqueue.graph.match.policy import Policy
+from fluxqueue.graph.match.request import Request
+from fluxqueue.graph.match.search import PLAN_END, Search, Verb
+from fluxqueue.graph.match.vertices.tables import FastSelector
+from fluxqueue.graph.model.builder import MAX_SIZE
+from fluxqueue.graph.model.pruning import PruningFilters
+from fluxqueue.graph.model.store import Block, ResourceGraph, iterate_bits
+from fluxqueue.jobspec.model import Jobspec
+
+MAX_COMPILED = 256
+MAX_GONE = 64
+"""So many nodes may leave, and more in a large graph, before it is compiled again."""
+
+
+class ByVertices:
+    """A graph of vertices, its bookings, and the questions that are put to it.
+
+    Parameters as of ``Matcher``. ``prune_filters`` also decide the weights of ``first`` and the
+    totals that reservations are checked with. A cluster's graph is walked as the table of shares
+    chooses: an unnamed level between two named ones is passed, and the fullest places come first.
+    ``answers_as_fluxion`` copies the constant answers of the pre-check on the number of nodes, and
+    the weights of ``first`` that a cancel leaves behind.
+    """
+
+    def __init__(
+        self,
+        graph: ResourceGraph,
+        policy: Policy,
+        prune_filters: str,
+        *,
+        end: int,
+        use_reference: bool,
+        answers_as_fluxion: bool,
+    ) -> None:
+        self.policy = policy
+        self.prune_filters = prune_filters
+        self.end = end
+        self.is_cluster = graph.cluster is not None
+        self.use_reference = use_reference
+        self.answers_as_fluxion = answers_as_fluxion
+        self._unweighed: set[int] = set()
+        self._load(graph)
+
+    def _load(self, graph: ResourceGraph) -> None:
+        self.graph = graph
+        self.state = GraphState(graph, PruningFilters(graph, self.prune_filters))
+        self.order = ChildOrder(graph)
+        self.fast = FastSelector(self.state, self.order)
+        self.nodes_up = self._nodes_up_below(0)
+        self._weighed_at = 0
+        self._inside: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        self._compiled: dict[int, tuple[Jobspec, Request]] = {}
+
+    # -- matching ---------------------------------------------------------------------------
+
+    def match(
+        self,
+        jobspec: Jobspec,
+        job: int,
+        *,
+        now: int = 0,
+        verb: Verb = Verb.ALLOCATE,
+        policy: Policy | None = None,
+    ) -> ResourceSet | None:
+        """Find resources for ``jobspec`` and book them for ``job`` as ``verb`` says, as
+        ``Matcher.match``.
+        """
+        request = self.compile(jobspec)
+        chosen = policy or self.policy
+        if verb.commits and job in self.state.bookings:
+            raise InvalidInput("the job holds resources already", where="jobid", value=job)
+        if chosen.stops_early and self._unweighed:
+            self._weigh_the_rest(now)
+        search = Search(self, request, chosen, now, verb)
+        if verb is Verb.SATISFIABILITY:
+            search.check_satisfiability()
+            return None
+        found = search.find(job)
+        if verb.commits:
+            self.book(found.booking, chosen, now)
+        return found
+
+    def book(self, booking: Booking, policy: Policy, now: int) -> None:
+        """Book what ``policy`` has chosen."""
+        self.state.book(booking)
+        if policy.stops_early:
+            self._update_weights(booking, now)
+        else:
+            self._unweighed.add(booking.job)
+
+    def compile(self, jobspec: Jobspec) -> Request:
+        """The request for this graph; cached as long as the jobspec object is in use."""
+        known = self._compiled.get(id(jobspec))
+        if known is not None:
+            return known[1]
+        request = Request(jobspec, self.graph.type_number)
+        if len(self._compiled) >= MAX_COMPILED:
+            self._compiled.clear()
+        self._compiled[id(jobspec)] = (jobspec, request)
+        return request
+
+    def cancel(self, job: int) -> Booking:
+        """Give back all that ``job`` holds.
+
+        Raises
+        ------
+        InvalidInput
+            It holds nothing.
+        """
+        if job not in self.state.bookings:
+            raise InvalidInput("holds nothing", where="jobid", value=job)
+        booking = self.state.cancel(job)
+        self._unweighed.discard(job)
+        self._follow_weights(booking)
+        return booking
+
+    # -- given resource sets ------------------------------------------------------------------
+
+    def update(
+        self, given: GivenJgf | GivenRv1, job: int, *, at: int, duration_s: int, now: int = 0
+    ) -> ResourceSet:
+        """Book what a document says ``job`` holds, during ``[at, at + duration_s)``.
+
+        Raises
+        ------
+        InvalidInput
+            The job holds something already, a bad time, or a vertex that is not free.
+        """
+        if job in self.state.bookings:
+            raise InvalidInput("the job holds resources already", where="jobid", value=job)
+        if at < 0 or duration_s < 1 or at + duration_s > PLAN_END:
+            raise InvalidInput("is no time to book", where="starttime", value=(at, duration_s))
+        check_free(self.state, given, at, at + duration_s)
+        booking = given.booking()
+        for one in (booking, given.shown):
+            one.job, one.at, one.end, one.is_reservation = job, at, at + duration_s, at != now
+        self.state.book(booking)
+        if self.policy.stops_early:
+            self._update_weights(given.shown, now)
+        else:
+            self._unweighed.add(job)
+        return ResourceSet(self.graph, given.shown)
+
+    def read_given(self, document: JgfDocument | Rv1) -> GivenJgf | GivenRv1:
+        """Lay a parsed document on the graph; raises ``InvalidGraph`` where it does not fit."""
+        if isinstance(document, Rv1):
+            return GivenRv1(self.graph, document)
+        node = self.graph.type_number["node"]
+        kinds = {node} if self.policy.is_node_exclusive else set()
+        return GivenJgf(self.graph, document, kinds)
+
+    def cancel_part(self, job: int, document: JgfDocument | Rv1) -> bool:
+        """Give back the vertices (JGF) or ranks (rv1exec) listed; True if nothing is left.
+
+        Raises
+        ------
+        InvalidInput
+            The job holds nothing, a reservation, or not what is listed.
+        """
+        booking = self.state.bookings.get(job)
+        if booking is None or booking.is_reservation:
+            raise InvalidInput("has no allocation", where="jobid", value=job)
+        graph = self.graph
+        units_of: dict[int, int] = {}
+        if isinstance(document, Rv1):
+            gone = self._held_on_ranks(booking, {entry.rank for entry in document.entries})
+        else:
+            gone = [find_vertex(graph, found) for found in document.vertices]
+            units_of = {v: found.share for v, found in zip(gone, document.vertices, strict=True)}
+        left = without(graph, booking, gone, units_of)
+        self.state.cancel(job)
+        is_some_left = bool(left.blocks or left.tops)
+        if is_some_left:
+            self.state.book(left)
+        else:
+            self._unweighed.discard(job)
+        self._follow_weights(booking)
+        return not is_some_left
+
+    def _held_on_ranks(self, booking: Booking, ranks: set[int]) -> list[int]:
+        graph = self.graph
+        found: list[int] = []
+        for rank in sorted(ranks):
+            vertices = graph.by_rank(rank)
+            if not vertices:
+                raise InvalidInput("the graph has no such rank", where="rank", value=rank)
+            top = min(vertices, key=graph.depth)
+            for v in graph.subtree(top):
+                number = graph.block_of[v]
+                if number < 0:
+                    is_held = booking.tops.get(v, False)
+                else:
+                    booked = booking.blocks.get(number, (0, 0))[0]
+                    is_held = bool(booked >> (v - graph.blocks[number].base) & 1)
+                if is_held or v in booking.shares:
+                    found.append(v)
+        return found
+
+    # -- looking and changing -----------------------------------------------------------------
+
+    def find(self, expression: str, *, now: int = 0) -> ResourceSet:
+        """The vertices that ``expression`` describes; raises ``InvalidInput`` if it is none."""
+        return Finder(self.state, expression).run(now)
+
+    def set_status(self, v: int, *, is_up: bool) -> None:
+        """Mark one vertex; a vertex that is down hides everything below it. Jobs stay."""
+        graph = self.graph
+        before = self._nodes_up_below(v)
+        if is_up:
+            graph.down.discard(v)
+        else:
+            graph.down.add(v)
+        self.nodes_up += self._nodes_up_below(v) - before
+        self.state.note_status(v, is_up=is_up)
+
+    def set_property(self, v: int, key: str, value: str) -> None:
+        """Give a vertex a property; constraints see the key, R shows both."""
+        self.graph.properties.setdefault(v, {})[key] = value
+        self.fast.forget_constraints()
+
+    def attach(self, document: JgfDocument) -> None:
+        """Grow the graph by a JGF subgraph; raises ``InvalidGraph`` and changes nothing."""
+        if not self.use_reference:
+            joining = find_joining(self.graph, document, self.state.filters.tracked)
+            if joining is not None:
+                for one in joining:
+                    self._join(one)
+                return
+        edit = GraphEdit(self.graph)
+        edit.attach(document)
+        self._adopt(edit)
+
+    def remove_subtree(self, v: int) -> None:
+        """Take ``v`` and everything below it out of the graph; what jobs held there is gone.
+
+        Raises
+        ------
+        InvalidInput
+            ``v`` is the root.
+        """
+        if v == 0:
+            raise InvalidInput("the root cannot be removed", where="path", value="/")
+        self._remove([v])
+
+    def remove_ranks(self, ranks: Iterable[int]) -> None:
+        """Take all vertices of these broker ranks out; raises ``InvalidInput`` if one has none."""
+        roots: list[int] = []
+        for rank in ranks:
+            vertices = self.graph.by_rank(rank)
+            if not vertices or 0 in vertices:
+                raise InvalidInput("the graph has no such rank", where="rank", value=rank)
+            roots.append(min(vertices, key=self.graph.depth))
+        self._remove(roots)
+
+    def resize(self, v: int, size: int) -> None:
+        """A consumable pool has another size, as when a node's allocatable changes.
+
+        Jobs keep their shares; what is left may be less than nothing until they end.
+
+        Raises
+        ------
+        InvalidInput
+            ``v`` is no consumable pool of a node, or ``size`` is out of range.
+        """
+        self._check_pool(v, size)
+        graph = self.graph
+        shape = resized(graph, v, size)
+        graph.size[v] = size
+        self.state.reshape_block(graph.block_of[v], shape)
+        graph.version += 1
+        self._follow_block(graph.block_of[v], 1)
+
+    def set_foreign(self, v: int, units: int) -> None:
+        """Others than our jobs use ``units`` of a consumable pool now; raises as ``resize``."""
+        self._check_pool(v, units)
+        if units:
+            self.graph.foreign[v] = units
+        else:
+            self.graph.foreign.pop(v, None)
+        number = self.graph.block_of[v]
+        self.state.log.append(number)
+        self._follow_block(number, 1)
+
+    def _check_pool(self, v: int, units: int) -> None:
+        graph = self.graph
+        if graph.type_of[v] not in graph.consumable or graph.block_of[v] < 0:
+            raise InvalidInput("is no consumable pool of a node", where=graph.path(v), value=v)
+        if not 0 <= units <= MAX_SIZE:
+            raise InvalidInput("is out of range", where="size", value=units)
+
+    def _remove(self, roots: list[int]) -> None:
+        left: list[int] = []
+        for v in roots:
+            if not self.use_reference and can_leave(self.graph, v):
+                self._leave(v)
+            else:
+                left.append(v)
+        graph = self.graph
+        # Numbers that are out of reach cost memory and every look at all blocks.
+        if left or len(graph.gone) > max(MAX_GONE, len(graph.blocks) // 2):
+            self._adopt(GraphEdit(graph, subtrees(graph, left)))
+
+    def _join(self, one: Joining) -> None:
+        number = take_in(self.graph, one)
+        self.state.add_block(number)
+        self.order.forget(one.anchor)
+        self.nodes_up += self._nodes_up_below(self.graph.blocks[number].base)
+
+    def _leave(self, v: int) -> None:
+        graph, state = self.graph, self.state
+        number = graph.block_of[v]
+        inside = range(v, graph.end[v])
+        for job in list(state.block_spans[number]):
+            booking = state.bookings[job]
+            booked = booking.blocks[number][0]
+            lost = [v + i for i in iterate_bits(booked)]
+            lost += [u for u in booking.shares if u in inside]
+            remaining = without(graph, booking, lost)
+            state.cancel(job)
+            state.book(remaining)
+        self.nodes_up -= self._nodes_up_below(v)
+        state.remove_block(number)
+        self.order.forget(graph.parent[v], inside)
+        graph.drop(number)
+
+    def _adopt(self, edit: GraphEdit) -> None:
+        edit.finish()
+        bookings = [edit.carry(booking) for booking in self.state.bookings.values()]
+        weights = self.order.weights
+        self._load(edit.new)
+        for booking in bookings:
+            self.state.book(booking)
+        for v, weight in weights.items():
+            if v in edit.new_number:
+                self.order.set_weight(edit.new_number[v], weight)
+
+    def _nodes_up_below(self, v: int) -> int:
+        graph = self.graph
+        node = graph.type_number["node"]
+        return sum(graph.type_of[u] == node and graph.is_up(u) for u in graph.subtree(v))
+
+    def constraint_for(self, request: Request) -> Callable[[int], bool] | None:
+        """Whether a node satisfies the jobspec's constraint; None if there is none."""
+        constraint = request.jobspec.constraint
+        if constraint is None:
+            return None
+        graph = self.graph
+        nothing: dict[str, str] = {}
+
+        def is_allowed(v: int) -> bool:
+            return constraint.matches(
+                graph.name(v), graph.rank[v], graph.properties.get(v, nothing)
+            )
+
+        return is_allowed
+
+    # -- weights of the first policies --------------------------------------------------------
+
+    def _update_weights(self, booking: Booking, now: int) -> None:
+        """What is free below the vertices of a new booking."""
+        graph, state = self.graph, self.state
+        self._weighed_at = now
+        self._weigh_tops(booking, now)
+        for number, (_, touched) in booking.blocks.items():
+            block = graph.blocks[number]
+            held = state.held_at(number, now)
+            for i, weight in self._weights_inside(block, touched, held, now):
+                self.order.set_weight(block.base + i, weight)
+
+    def _weigh_the_rest(self, now: int) -> None:
+        """Jobs that other policies have placed since the last request for ``first``."""
+        for job in self._unweighed:
+            booking = self.state.bookings.get(job)
+            if booking is not None:
+                self._update_weights(booking, now)
+        self._unweighed.clear()
+
+    def _follow_weights(self, booking: Booking) -> None:
+        """What was given back is free again, and untouched if nobody else is there."""
+        order, blocks = self.order, self.graph.blocks
+        if self.answers_as_fluxion or not order.weights:
+            return
+        self._weigh_tops(booking, self._weighed_at)
+        for number, (_, touched) in booking.blocks.items():
+            block = blocks[number]
+            if self.state.block_spans[number] or block.shape.inner:
+                self._follow_block(number, touched)
+            else:
+                order.forget_weight(block.base)
+
+    def _weigh_tops(self, booking: Booking, now: int) -> None:
+        state = self.state
+        for v in booking.tops:
+            planner = state.planners.get(v)
+            if v and planner is not None:
+                if not planner.spans and not self.answers_as_fluxion:
+                    self.order.forget_weight(v)
+                    continue
+                last = len(planner.types) - 1
+                weight = planner.totals[last] - planner.used_at(now, last)
+                if weight or planner.spans:
+                    self.order.set_weight(v, weight)
+
+    def _follow_block(self, number: int, touched: int) -> None:
+        """The weights in a block, ``touched`` as it was, by what is booked there now."""
+        block, weights = self.graph.blocks[number], self.order.weights
+        if self.answers_as_fluxion or block.base not in weights:
+            return
+        spans = self.state.block_spans[number].values()
+        still = 0
+        for span in spans:
+            still |= span[3]
+        for i in (0, *block.shape.inner):
+            if touched >> i & 1 and not still >> i & 1:
+                self.order.forget_weight(block.base + i)
+        if still:
+            now = self._weighed_at
+            held = self.state.held_at(number, now)
+            for i, weight in self._weights_inside(block, still, held, now):
+                self.order.set_weight(block.base + i, weight)
+
+    def _weights_inside(
+        self, block: Block, touched: int, held: int, now: int
+    ) -> list[tuple[int, int]]:
+        """Units free below the root of a block and below its inner vertices, as far as touched."""
+        graph, state, shape = self.graph, self.state, block.shape
+        # Blocks of one shape that hold the same have the same left, unless shares are taken.
+        key = (shape.number, touched, held)
+        known = self._inside.get(key)
+        if known is not None:
+            return known
+        tracked = state.tracked_mask(shape)
+        found: list[tuple[int, int]] = []
+        for i in (0, *shape.inner):
+            types = state.filters.types_at(shape.types[i])
+            if not types or not touched >> i & 1 or block.base + i == 0:
+                continue
+            inside = shape.below(i) & ~(1 << i)
+            weight = shape.count(types[-1], inside & ~held)
+            if types[-1] in graph.consumable:
+                pools = shape.type_mask.get(types[-1], 0) & inside & ~held
+                weight -= sum(
+                    state.units_used(v, now, now + 1) + graph.foreign.get(v, 0)
+                    for v in (block.base + p for p in iterate_bits(pools))
+                )
+            if weight or touched & inside & tracked:
+                found.append((i, weight))
+        if not (graph.consumable or block.base == 0):
+            if len(self._inside) >= MAX_COMPILED:
+                self._inside.clear()
+            self._inside[key] = found
+        return found

@@ -1,0 +1,186 @@
+"""One matcher: the same verbs over nodes, a cluster's graph and a Flux graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec, Unsatisfiable
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import Taint
+from fluxqueue.graph.formats.node_document import node_document
+from fluxqueue.graph.formats.writers import write
+from fluxqueue.graph.ledger.placement import UNKNOWN_END
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.by_vertices import ByVertices
+from fluxqueue.graph.match.matcher import Matcher, Verb
+from fluxqueue.graph.model.from_nodes import graph_from_nodes
+from fluxqueue.jobspec import Count, Jobspec, Resource
+
+RACK = "topology.kubernetes.io/rack"
+LATER = Verb.ALLOCATE_ORELSE_RESERVE
+
+
+def facts(count: int = 4) -> list[NodeFact]:
+    """Two racks, nodes of two cores."""
+    return [NodeFact(f"n{i}", "", {"cpu": 2000}, {RACK: f"r{i // 2}"}) for i in range(count)]
+
+
+def nodes() -> Matcher:
+    """As the scheduling cycle makes it."""
+    matcher = Matcher(ShareLedger(), "lonode")
+    for fact in facts():
+        matcher.set_node(fact, {})
+    return matcher
+
+
+def cluster_graph() -> Matcher:
+    """As ``resource-query --from-cluster --shares`` makes it."""
+    return Matcher(graph_from_nodes(facts(), takes_shares=True), "lonode")
+
+
+def flux_graph() -> Matcher:
+    """As ``resource-query -L`` makes it: a vertex per core."""
+    return Matcher(graph_from_nodes(facts()), "lonode")
+
+
+GRAPHS = [(nodes, "cpu", 1000), (cluster_graph, "cpu", 1000), (flux_graph, "core", 1)]
+each_graph = pytest.mark.parametrize(("make", "kind", "unit"), GRAPHS)
+Make = Callable[[], Matcher]
+
+
+def slots(count: int, kind: str, units: int, duration_s: float = 100.0) -> Jobspec:
+    parts = (Resource(kind, Count(units, units)),)
+    return Jobspec(1, (Resource("slot", Count(count, count), parts, label="s"),), (), duration_s)
+
+
+def below(kind: str, count: int, asked: Jobspec, **more: bool) -> Jobspec:
+    top = Resource(kind, Count(count, count), asked.resources, **more)
+    return Jobspec(1, (top,), (), asked.duration_s)
+
+
+@each_graph
+def test_the_verbs(make: Make, kind: str, unit: int) -> None:
+    """Now, later, ever; allocate, reserve, extend, shrink, cancel: one way on every graph."""
+    matcher = make()
+    all_of_it = slots(8, kind, unit)
+    first = matcher.match_now(all_of_it, 0)
+    assert sorted(set(first.nodes)) == ["n0", "n1", "n2", "n3"]
+    matcher.allocate(1, first)
+    with pytest.raises(InsufficientResources):
+        matcher.match_now(slots(1, kind, unit), 0)
+    promised = matcher.match_later(slots(2, kind, unit), 0)
+    assert promised.starts_at == 100
+    matcher.reserve(promised, 0)
+    assert matcher.match_later(all_of_it, 0).starts_at == 200
+    matcher.unreserve(promised)
+    assert matcher.match_later(all_of_it, 0).starts_at == 100
+    matcher.reserve(promised, 0)
+    matcher.clear_plan()
+    assert matcher.match_later(all_of_it, 0).starts_at == 100
+    assert matcher.is_satisfiable(all_of_it)
+    assert not matcher.is_satisfiable(slots(9, kind, unit))
+    assert matcher.cancel(1)
+    one, more = (
+        matcher.match_now(slots(1, kind, unit), 0),
+        matcher.match_now(slots(2, kind, unit), 0),
+    )
+    matcher.shrink(1, more)
+    assert matcher.match_now(slots(6, kind, unit), 0)
+    matcher.shrink(1, one)
+    matcher.extend(1, matcher.match_now(slots(6, kind, unit), 0))
+    assert matcher.match_now(slots(1, kind, unit), 0)
+    with pytest.raises(InsufficientResources):
+        matcher.match_now(slots(2, kind, unit), 0)
+
+
+@each_graph
+def test_a_level_and_nodes_below_it(make: Make, kind: str, unit: int) -> None:
+    """``rack -> node[2] -> slot[2]`` lies in one rack."""
+    asked = below("rack", 1, below("node", 2, slots(2, kind, unit)))
+    assert set(make().match_now(asked, 0).nodes) == {"n0", "n1"}
+
+
+def test_a_clusters_graph_answers_as_the_cycle() -> None:
+    """Levels are passed, full racks go first, taints repel: what the walk of a Flux graph would not
+    do. R lists the vertices."""
+    tainted = [*facts()[:3], NodeFact("n3", "", {"cpu": 2000}, {RACK: "r1"},
+                                      taints=(Taint("gpu", "", "NoSchedule"),))]  # fmt: skip
+    matcher = Matcher(graph_from_nodes(tainted, takes_shares=True), "lonode")
+    found = matcher.match(below("node", 3, slots(1, "cpu", 500)), 1)
+    assert found is not None
+    assert found.nodes() == ["n0", "n1", "n2"]
+    assert "cpu0[500:x]" in write(found, "simple")
+    with pytest.raises(Unsatisfiable):
+        matcher.match(below("node", 4, slots(1, "cpu", 500)), 2, verb=LATER)
+
+
+def test_the_walk_answers_what_the_table_does_not() -> None:
+    """A moldable count and an exclusive rack on a cluster's graph; what it books counts for the
+    table, and the reverse."""
+    matcher = cluster_graph()
+    some = Jobspec(
+        1, (Resource("slot", Count(1, 5), (Resource("cpu", Count(1000, 1000)),)),), (), 9
+    )
+    assert matcher.match(some, 1) is not None
+    with pytest.raises(InsufficientResources):
+        matcher.match(slots(4, "cpu", 1000), 2)
+    assert matcher.match(slots(3, "cpu", 1000), 2) is not None
+    matcher.cancel(1)
+    matcher.cancel(2)
+    whole = below("rack", 1, below("node", 1, slots(1, "cpu", 1)), is_exclusive=True)
+    rack = matcher.match(whole, 3)
+    assert rack is not None
+    assert rack.nodes() == ["n0", "n1"]
+    assert matcher.match_now(slots(4, "cpu", 1000), 0).nodes == ("n2", "n3")
+    with pytest.raises(InsufficientResources):
+        matcher.match(slots(5, "cpu", 1000), 4)
+
+
+def test_the_table_follows_the_graph() -> None:
+    """Nodes that join, leave, go down, shrink, or are used by others; documents and parts of R."""
+    matcher = cluster_graph()
+    one = slots(1, "cpu", 2000)
+    graph = matcher.graph
+    (n0,) = graph.find_path("/cluster0/r0/n0")
+    matcher.set_status(n0, is_up=False)
+    assert matcher.match_now(one, 0).nodes == ("n1",)
+    matcher.set_status(n0, is_up=True)
+    matcher.set_foreign(n0 + 1, 1)
+    assert matcher.match_now(one, 0).nodes == ("n1",)
+    matcher.set_foreign(n0 + 1, 0)
+    matcher.resize(n0 + 1, 1999)
+    assert matcher.match_now(one, 0).nodes == ("n1",)
+    late = NodeFact("n4", "", {"cpu": 9000}, {RACK: "r1"})
+    matcher.attach(node_document(graph, late, takes_shares=True))
+    assert matcher.match_now(slots(1, "cpu", 9000), 0).nodes == ("n4",)
+    found = matcher.match(slots(2, "cpu", 2000), 1)
+    assert found is not None
+    assert found.nodes() == ["n1", "n2"]
+    matcher.remove_subtree(matcher.graph.find_path("/cluster0/r0/n1")[0])
+    assert matcher.match_now(slots(4, "cpu", 2000), 0).nodes == ("n3", "n4")
+    matcher.cancel(1)
+    assert matcher.match_now(one, 0).nodes == ("n2",)
+
+
+def test_without_an_end() -> None:
+    """Work without a duration ends with the graph, where there is one; on nodes after all else."""
+    endless = slots(8, "cpu", 1000, 0.0)
+    on_nodes, on_graph = nodes(), cluster_graph()
+    on_nodes.allocate(1, on_nodes.match_now(endless, 0))
+    assert on_graph.match(endless, 1) is not None
+    assert on_nodes.match_later(slots(1, "cpu", 1000), 0).starts_at == UNKNOWN_END
+    with pytest.raises(InsufficientResources, match="until the graph ends"):
+        on_graph.match(slots(1, "cpu", 1000), 2, verb=LATER)
+
+
+def test_a_question_to_the_other_kind_of_graph() -> None:
+    """Documents are for vertices, nodes for nodes: refused, not ignored."""
+    with pytest.raises(InvalidInput, match="not vertices"):
+        nodes().find("status=up")
+    with pytest.raises(InvalidInput, match="not shares"):
+        flux_graph().set_node(facts()[0], {})
+    assert isinstance(flux_graph().by_vertices, ByVertices)
+    with pytest.raises(InvalidJobspec, match="no resource of type"):
+        cluster_graph().match(slots(1, "fpga", 1), 1)
