@@ -22,9 +22,10 @@ from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.request import Request
 from fluxqueue.graph.match.search import PLAN_END, Search, Verb
 from fluxqueue.graph.match.vertices.tables import FastSelector
+from fluxqueue.graph.match.weights import Weights
 from fluxqueue.graph.model.builder import MAX_SIZE
 from fluxqueue.graph.model.pruning import PruningFilters
-from fluxqueue.graph.model.store import Block, ResourceGraph, iterate_bits
+from fluxqueue.graph.model.store import ResourceGraph, iterate_bits
 from fluxqueue.jobspec.model import Jobspec
 
 MAX_COMPILED = 256
@@ -67,8 +68,9 @@ class ByVertices:
         self.order = ChildOrder(graph)
         self.fast = FastSelector(self.state, self.order)
         self.nodes_up = self._nodes_up_below(0)
-        self._weighed_at = 0
-        self._inside: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        self.weights = Weights(
+            self.state, self.order, self._unweighed, answers_as_fluxion=self.answers_as_fluxion
+        )
         self._compiled: dict[int, tuple[Jobspec, Request]] = {}
 
     # -- matching ---------------------------------------------------------------------------
@@ -89,8 +91,8 @@ class ByVertices:
         chosen = policy or self.policy
         if verb.commits and job in self.state.bookings:
             raise InvalidInput("the job holds resources already", where="jobid", value=job)
-        if chosen.stops_early and self._unweighed:
-            self._weigh_the_rest(now)
+        if chosen.stops_early and self.weights.unweighed:
+            self.weights.weigh_the_rest(now)
         search = Search(self, request, chosen, now, verb)
         if verb is Verb.SATISFIABILITY:
             search.check_satisfiability()
@@ -104,9 +106,9 @@ class ByVertices:
         """Book what ``policy`` has chosen."""
         self.state.book(booking)
         if policy.stops_early:
-            self._update_weights(booking, now)
+            self.weights.update(booking, now)
         else:
-            self._unweighed.add(booking.job)
+            self.weights.unweighed.add(booking.job)
 
     def compile(self, jobspec: Jobspec) -> Request:
         """The request for this graph; cached as long as the jobspec object is in use."""
@@ -130,8 +132,8 @@ class ByVertices:
         if job not in self.state.bookings:
             raise InvalidInput("holds nothing", where="jobid", value=job)
         booking = self.state.cancel(job)
-        self._unweighed.discard(job)
-        self._follow_weights(booking)
+        self.weights.unweighed.discard(job)
+        self.weights.follow(booking)
         return booking
 
     # -- given resource sets ------------------------------------------------------------------
@@ -156,9 +158,9 @@ class ByVertices:
             one.job, one.at, one.end, one.is_reservation = job, at, at + duration_s, at != now
         self.state.book(booking)
         if self.policy.stops_early:
-            self._update_weights(given.shown, now)
+            self.weights.update(given.shown, now)
         else:
-            self._unweighed.add(job)
+            self.weights.unweighed.add(job)
         return ResourceSet(self.graph, given.shown)
 
     def read_given(self, document: JgfDocument | Rv1) -> GivenJgf | GivenRv1:
@@ -193,8 +195,8 @@ class ByVertices:
         if is_some_left:
             self.state.book(left)
         else:
-            self._unweighed.discard(job)
-        self._follow_weights(booking)
+            self.weights.unweighed.discard(job)
+        self.weights.follow(booking)
         return not is_some_left
 
     def _held_on_ranks(self, booking: Booking, ranks: set[int]) -> list[int]:
@@ -288,7 +290,7 @@ class ByVertices:
         graph.size[v] = size
         self.state.reshape_block(graph.block_of[v], shape)
         graph.version += 1
-        self._follow_block(graph.block_of[v], 1)
+        self.weights.follow_block(graph.block_of[v], 1)
 
     def set_foreign(self, v: int, units: int) -> None:
         """Others than our jobs use ``units`` of a consumable pool now; raises as ``resize``."""
@@ -299,7 +301,7 @@ class ByVertices:
             self.graph.foreign.pop(v, None)
         number = self.graph.block_of[v]
         self.state.log.append(number)
-        self._follow_block(number, 1)
+        self.weights.follow_block(number, 1)
 
     def _check_pool(self, v: int, units: int) -> None:
         graph = self.graph
@@ -373,100 +375,3 @@ class ByVertices:
             )
 
         return is_allowed
-
-    # -- weights of the first policies --------------------------------------------------------
-
-    def _update_weights(self, booking: Booking, now: int) -> None:
-        """What is free below the vertices of a new booking."""
-        graph, state = self.graph, self.state
-        self._weighed_at = now
-        self._weigh_tops(booking, now)
-        for number, (_, touched) in booking.blocks.items():
-            block = graph.blocks[number]
-            held = state.held_at(number, now)
-            for i, weight in self._weights_inside(block, touched, held, now):
-                self.order.set_weight(block.base + i, weight)
-
-    def _weigh_the_rest(self, now: int) -> None:
-        """Jobs that other policies have placed since the last request for ``first``."""
-        for job in self._unweighed:
-            booking = self.state.bookings.get(job)
-            if booking is not None:
-                self._update_weights(booking, now)
-        self._unweighed.clear()
-
-    def _follow_weights(self, booking: Booking) -> None:
-        """What was given back is free again, and untouched if nobody else is there."""
-        order, blocks = self.order, self.graph.blocks
-        if self.answers_as_fluxion or not order.weights:
-            return
-        self._weigh_tops(booking, self._weighed_at)
-        for number, (_, touched) in booking.blocks.items():
-            block = blocks[number]
-            if self.state.block_spans[number] or block.shape.inner:
-                self._follow_block(number, touched)
-            else:
-                order.forget_weight(block.base)
-
-    def _weigh_tops(self, booking: Booking, now: int) -> None:
-        state = self.state
-        for v in booking.tops:
-            planner = state.planners.get(v)
-            if v and planner is not None:
-                if not planner.spans and not self.answers_as_fluxion:
-                    self.order.forget_weight(v)
-                    continue
-                last = len(planner.types) - 1
-                weight = planner.totals[last] - planner.used_at(now, last)
-                if weight or planner.spans:
-                    self.order.set_weight(v, weight)
-
-    def _follow_block(self, number: int, touched: int) -> None:
-        """The weights in a block, ``touched`` as it was, by what is booked there now."""
-        block, weights = self.graph.blocks[number], self.order.weights
-        if self.answers_as_fluxion or block.base not in weights:
-            return
-        spans = self.state.block_spans[number].values()
-        still = 0
-        for span in spans:
-            still |= span[3]
-        for i in (0, *block.shape.inner):
-            if touched >> i & 1 and not still >> i & 1:
-                self.order.forget_weight(block.base + i)
-        if still:
-            now = self._weighed_at
-            held = self.state.held_at(number, now)
-            for i, weight in self._weights_inside(block, still, held, now):
-                self.order.set_weight(block.base + i, weight)
-
-    def _weights_inside(
-        self, block: Block, touched: int, held: int, now: int
-    ) -> list[tuple[int, int]]:
-        """Units free below the root of a block and below its inner vertices, as far as touched."""
-        graph, state, shape = self.graph, self.state, block.shape
-        # Blocks of one shape that hold the same have the same left, unless shares are taken.
-        key = (shape.number, touched, held)
-        known = self._inside.get(key)
-        if known is not None:
-            return known
-        tracked = state.tracked_mask(shape)
-        found: list[tuple[int, int]] = []
-        for i in (0, *shape.inner):
-            types = state.filters.types_at(shape.types[i])
-            if not types or not touched >> i & 1 or block.base + i == 0:
-                continue
-            inside = shape.below(i) & ~(1 << i)
-            weight = shape.count(types[-1], inside & ~held)
-            if types[-1] in graph.consumable:
-                pools = shape.type_mask.get(types[-1], 0) & inside & ~held
-                weight -= sum(
-                    state.units_used(v, now, now + 1) + graph.foreign.get(v, 0)
-                    for v in (block.base + p for p in iterate_bits(pools))
-                )
-            if weight or touched & inside & tracked:
-                found.append((i, weight))
-        if not (graph.consumable or block.base == 0):
-            if len(self._inside) >= MAX_COMPILED:
-                self._inside.clear()
-            self._inside[key] = found
-        return found

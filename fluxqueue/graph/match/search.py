@@ -19,7 +19,8 @@ from fluxqueue.graph.match.collect import Collector
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.request import Request
 from fluxqueue.graph.match.vertices.tables import FastSelector
-from fluxqueue.graph.match.walk import Walk, Window
+from fluxqueue.graph.match.walk.looking import Window
+from fluxqueue.graph.match.walk.traversal import Walk
 from fluxqueue.graph.model.store import ResourceGraph
 
 GRAPH_END = 3_153_600_000

@@ -17,7 +17,8 @@ from fluxqueue.graph.ledger.state import Booking, GraphState, Masks
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import NODE_FACTOR
 from fluxqueue.graph.match.vertices.block_walk import BlockOffer, BlockPlan
-from fluxqueue.graph.match.walk import TIES, Window
+from fluxqueue.graph.match.walk.looking import Window
+from fluxqueue.graph.match.walk.scoring import TIES
 from fluxqueue.graph.model.store import Block
 
 NOTHING: Masks = (0, 0, 0)

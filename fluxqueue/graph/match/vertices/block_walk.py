@@ -10,15 +10,10 @@ from fluxqueue.graph.ledger.state import GraphState, Masks
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.request import Need, Request
-from fluxqueue.graph.match.walk import (
-    FACTOR_SHIFT,
-    Candidate,
-    Candidates,
-    Found,
-    Share,
-    Walk,
-    Window,
-)
+from fluxqueue.graph.match.walk.candidates import Candidate, Candidates, Found, Share
+from fluxqueue.graph.match.walk.looking import Window
+from fluxqueue.graph.match.walk.scoring import FACTOR_SHIFT
+from fluxqueue.graph.match.walk.traversal import Walk
 from fluxqueue.graph.model.store import BlockClass, ResourceGraph
 
 MAX_OFFERS = 2048

@@ -23,7 +23,7 @@ from fluxqueue.graph.match.request import Need, Request
 from fluxqueue.graph.match.vertices.block_levels import LevelChoice, LevelMap, levels_of
 from fluxqueue.graph.match.vertices.block_table import BlockTable
 from fluxqueue.graph.match.vertices.block_walk import BlockPlan
-from fluxqueue.graph.match.walk import Window
+from fluxqueue.graph.match.walk.looking import Window
 from fluxqueue.graph.model.store import MAX_SCORE
 
 MAX_PLANS = 32

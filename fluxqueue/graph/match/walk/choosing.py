@@ -1,0 +1,119 @@
+"""Choices of a walk: the best candidates for each need, and the marks that they leave.
+
+A vertex whose named children suffice chooses among them, the root among all that came up. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluxqueue.graph.match.request import Need
+from fluxqueue.graph.match.walk.candidates import Candidate, Candidates, Found, score_of, units_of
+from fluxqueue.graph.match.walk.scoring import Scoring
+
+
+class Choosing(Scoring):
+    """Chooses and marks."""
+
+    def _choose(self, needs: Sequence[Need], found: Found) -> bool:
+        """Choose the best for every need; False if one cannot be met."""
+        for need in needs:
+            candidates = found.get(need.kind)
+            count = need.count.largest_within(candidates.total if candidates else 0)
+            if not count or candidates is None:
+                return False
+            if self.policy.occupancy and need.kind != self._node:
+                self._choose_by_occupancy(candidates, count)
+            else:
+                candidates.choose(count, self.policy.is_high)
+        return True
+
+    def _choose_by_occupancy(self, candidates: Candidates, wanted: int) -> None:
+        """Slots, or what else lies in nodes, node by node. ``pack``: the fullest node that holds
+        the rest, else the roomiest one; ``spread``: one to each node, the emptiest first, in
+        rounds."""
+        block_of = self.graph.block_of
+        places = [{block_of[v] for v, _ in one.edges} for one in candidates.members]
+        if any(len(blocks) != 1 or -1 in blocks for blocks in places):
+            candidates.choose(wanted, self.policy.is_high)  # racks, or slots of several nodes
+            return
+        by_block: dict[int, list[Candidate]] = {}
+        for member in candidates.members:
+            by_block.setdefault(block_of[member.edges[0][0]], []).append(member)
+        left = sorted(
+            (sorted(members, key=score_of) for members in by_block.values()),
+            key=lambda members: self._emptiness_after(members[0].edges[0][0], members[:1]),
+        )
+        chosen: list[Candidate] = []
+        rest = wanted
+        if self.policy.occupancy < 0:
+            rounds = max(map(len, left))
+            in_turn = [one[i] for i in range(rounds) for one in left if i < len(one)]
+            left = [in_turn]
+        while rest > 0:
+            fitting = next((one for one in left if units_of(one) >= rest), None)
+            # max keeps the first of equals: the fullest among the roomiest.
+            members = max(left, key=units_of) if fitting is None else fitting
+            left.remove(members)
+            for member in members:
+                if rest > 0:
+                    chosen.append(member)
+                    rest -= member.count
+        taken = set(map(id, chosen))
+        rest_of_them = [one for one in candidates.members if id(one) not in taken]
+        candidates.members = [*chosen, *rest_of_them]
+        candidates.wanted, candidates.chosen = wanted, len(chosen)
+
+    def _mark(self, chooser: int, found: Found) -> None:
+        parent = self.graph.parent
+        for kind in sorted(found):
+            candidates = found[kind]
+            self._take_shares(kind, candidates)
+            for candidate in candidates.members[: candidates.chosen]:
+                for v, is_exclusive in candidate.edges:
+                    self.marks[v] = is_exclusive and kind not in self._pools
+                    # A slot may lie one unnamed level lower (node -> slot -> core on a graph with
+                    # sockets). Fluxion finds it there and then cannot book it; here it is shared.
+                    above = parent[v]
+                    while above != chooser:
+                        self.marks.setdefault(above, False)
+                        above = parent[above]
+
+    def _take_shares(self, kind: int, candidates: Candidates) -> None:
+        """Note what the chosen candidates take of consumable pools."""
+        if not self._pools:
+            return
+        left = candidates.wanted
+        for candidate in candidates.members[: candidates.chosen]:
+            for v, units in candidate.shares:
+                self.shares[v] = self.shares.get(v, 0) + units
+            if kind in self._pools:
+                v, is_exclusive = candidate.edges[0]
+                if is_exclusive:
+                    self.shares[v] = self.shares.get(v, 0) + min(left, candidate.count)
+                left -= candidate.count
+
+    def _choose_at_top(self, found: Found, root_count: int) -> bool:
+        needs = self.request.needs
+        if not self._choose(needs, found):
+            return False
+        kinds, parent = self.graph.type_of, self.graph.parent
+        for need in needs:
+            if need.kind == kinds[0] and not need.count.largest_within(root_count):
+                return False
+        # Levels that the request passed through are shared, up to the root.
+        for kind in sorted(found):
+            candidates = found[kind]
+            self._take_shares(kind, candidates)
+            for candidate in candidates.members[: candidates.chosen]:
+                if candidate.is_root:
+                    continue
+                for v, is_exclusive in candidate.edges:
+                    self.marks[v] = is_exclusive and kind not in self._pools
+                    above = parent[v]
+                    while above > 0 and above not in self.marks:
+                        same = found.get(kinds[above])
+                        if same is not None and not same.chosen:
+                            self.marks[above] = False
+                        above = parent[above]
+        return True

@@ -1,0 +1,87 @@
+"""Scores of a walk: which of several vertices a policy prefers.
+
+Low is better, or high where the policy says so; ``pack`` and ``spread`` compare how empty nodes are
+with the request on them, a cluster's graph how empty its places are. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluxqueue.graph.match.policy import NODE_FACTOR
+from fluxqueue.graph.match.request import Need
+from fluxqueue.graph.match.walk.candidates import Candidate, Found
+from fluxqueue.graph.match.walk.looking import Looking
+from fluxqueue.graph.model.store import BlockClass
+
+FACTOR_SHIFT = 44
+"""A node's factor stands as 2^44 where it must not matter which node it is."""
+TIES = 1 << 32
+"""So many ids are told apart among equally full nodes."""
+
+
+class Scoring(Looking):
+    """The scores of what has been found; ``marks`` are the vertices chosen so far."""
+
+    def _score_of(self, v: int, needs: Sequence[Need], found: Found) -> int:
+        """The vertex among its like: low is better, or high where the policy says so."""
+        if self.is_cluster and v and self.graph.block_of[v] < 0:
+            return self._place_score(v)
+        if self.policy.occupancy and self.graph.type_of[v] == self._node:
+            taken = [
+                member
+                for need in needs
+                if need.kind == self._node
+                for child in need.children
+                if child.kind in found
+                for member in found[child.kind].members[: found[child.kind].chosen]
+            ]
+            return self._emptiness_after(v, taken)
+        return self._score + self.graph.id[v] + 2
+
+    def _place_score(self, v: int) -> int:
+        """On a cluster: the fullest places first (``spread``: the emptiest), then by number."""
+        graph, window = self.graph, self.window
+        free = 0
+        for number in {graph.block_of[u] for u in graph.subtree(v)} - {-1}:
+            base = graph.blocks[number].base
+            if window.ignores_status or base not in graph.down:
+                booked = self.state.block_masks(number, window.start, window.end)[0]
+                free += self.state.free_share(number, booked, window.start, window.end)
+        score = (-free if self.policy.occupancy < 0 else free) * TIES + graph.id[v]
+        return -score if self.policy.is_high else score
+
+    def _emptiness_after(self, v: int, taken: Sequence[Candidate]) -> int:
+        """How empty the block of ``v`` is with these candidates in it, of equally empty ones the
+        lower id first: what ``pack`` and ``spread`` sort nodes by."""
+        graph, window = self.graph, self.window
+        number = graph.block_of[v]
+        if number < 0:
+            return 0
+        block = graph.blocks[number]
+        booked = self.state.block_masks(number, window.start, window.end)[0]
+        shares: list[tuple[int, int]] = []
+        for candidate in taken:
+            for u, is_exclusive in candidate.edges:
+                if is_exclusive and graph.type_of[u] not in self._pools:
+                    booked |= self._held_bits(u, block.base, block.shape)
+            shares += [(u - block.base, units) for u, units in candidate.shares]
+        free = self.state.free_share(number, booked, window.start, window.end, shares)
+        return self.policy.occupancy * free * TIES + min(max(graph.id[block.base], 0), TIES - 1)
+
+    def _factor(self, v: int) -> int:
+        """What a node adds to the scores below it (``score_factor_t::calc_factor``)."""
+        if self.policy.occupancy:
+            return 1 << FACTOR_SHIFT  # which node it is, is chosen by its emptiness
+        tie = abs(self.graph.uniq_id[v] % NODE_FACTOR - 1)
+        return (self.graph.id[v] + 2) * NODE_FACTOR + tie
+
+    def _held_bits(self, u: int, base: int, shape: BlockClass, *, is_own: bool = True) -> int:
+        """What taking ``u`` holds: itself and what was chosen below, or all if its type is."""
+        if self.graph.type_of[u] in self.request.exclusive_kinds:
+            return shape.below(u - base)
+        bits = 1 << (u - base) if is_own else 0
+        for child in self.graph.children.get(u, ()):
+            if child in self.marks:
+                bits |= self._held_bits(child, base, shape, is_own=self.marks[child])
+        return bits
