@@ -20,6 +20,7 @@ from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.graph.tell.busy import why_not_now
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec import Jobspec, document, parse_document
 from fluxqueue.jobspec.shape import describe, takes_whole_nodes
@@ -92,7 +93,9 @@ def ask(matcher: Matcher, jobspec: Jobspec, now: int) -> Answer:
     when = "when it is not known"
     if later.starts_at < UNKNOWN_END:
         when = f"at {datetime.fromtimestamp(later.starts_at, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
-    return Answer(LATER, f"later, {when}: {describe(jobspec)}, on {_nodes(later.nodes)}")
+    short = why_not_now(matcher.by_shares, jobspec)
+    text = f"later, {when}: {describe(jobspec)}, on {_nodes(later.nodes)}"
+    return Answer(LATER, text if short is None else f"{text}; {short}")
 
 
 def _nodes(names: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.graph.tell.busy import why_not_now
 from fluxqueue.graph.tell.waiting import (
     Holder,
     describe_holders,
@@ -212,6 +213,13 @@ class _Plan:
             return self._behind(line, job)
         if line.place >= EXPLAINED:
             return self._behind(line, job)
+        reason = self._what_for(line, job, placement)
+        if self._level(job) is not None:
+            return reason  # names the one place that it waits for
+        short = why_not_now(self.matcher.by_shares, job.request)
+        return reason if short is None else f"{short}; {reason}"
+
+    def _what_for(self, line: _Line, job: PendingJob, placement: Placement) -> str:
         way = in_the_way(self.matcher.by_shares, placement)
         if placement.starts_at >= UNKNOWN_END:
             return self._why_unknown(line, job, placement, way.holders)

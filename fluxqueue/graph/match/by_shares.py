@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from fluxqueue.graph.match.shares.filling import fill
 from fluxqueue.graph.match.shares.later import Steps, Wanted, first_possible
 from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
 from fluxqueue.jobspec.model import Jobspec
+from fluxqueue.jobspec.shape import describe as describe_request
 
 NOT_USABLE = "the nodes it needs are down, cordoned or used by others"
 
@@ -67,7 +69,7 @@ class ByShares:
         patch = self.ledger.patch_now(now, until) if len(self.ledger.plan.rows) else None
         found = self._choose(ask, self.ledger.now, self._scores, patch)
         if found is None:
-            raise InsufficientResources(why_busy(ask))
+            raise InsufficientResources(why_busy(request))
         return self._placement(ask, *found, now, until)
 
     def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
@@ -155,7 +157,7 @@ class ByShares:
         elsewhere[avoided] = False
         rows = np.flatnonzero(elsewhere if elsewhere.any() else allowed)
         if not len(rows):
-            raise InsufficientResources(why_busy(ask))
+            raise InsufficientResources(why_busy(request))
         chosen = fill(view, 1, self.policy_of(ask), is_distinct=False, rows=rows)
         return self._placement(ask, [(one, chosen)], set(), now, until)
 
@@ -187,10 +189,19 @@ class ByShares:
                 held.update(np.flatnonzero(is_in & self.ledger.masks.present()).tolist())
         return tuple(self.ledger.names[row] for row in sorted(held))
 
-    def places_with(self, ask: Ask, group: Group) -> tuple[int, int]:
-        """How many places of a level hold what each must on the empty cluster, of how many."""
-        choice = self._choice(ask, self.ledger.empty, self._scores_when_empty, None)
+    def places_with(self, ask: Ask, group: Group, *, now: bool = False) -> tuple[int, int]:
+        """How many places of a level hold what each must, of how many: on the empty cluster, or
+        ``now``."""
+        if now:
+            choice = self._choice(ask, self.ledger.now, self._scores, None)
+        else:
+            choice = self._choice(ask, self.ledger.empty, self._scores_when_empty, None)
         return choice.count_good(group)
+
+    def room_now(self, ask: Ask, leaf: Leaf) -> int:
+        """How many units of ``leaf`` are free in all: nodes, or slots where they may share them."""
+        offer = self._offer(self.ledger.now, leaf, ask)
+        return offer.nodes if leaf.is_distinct else offer.total
 
     def fits(self, leaf: Leaf, free: Matrix, usable: Mask, ask: Ask) -> np.ndarray:
         """How many units of ``leaf`` each node has room for, with ``free`` on it."""
@@ -339,14 +350,14 @@ def end_of(ask: Ask, at: int) -> int:
     return FOREVER if ask.duration_s is None else at + ask.duration_s
 
 
-def why_busy(ask: Ask) -> str:
+@lru_cache(maxsize=1024)
+def why_busy(request: Jobspec) -> str:
     """Say in words what a request waits for.
 
     The sentence depends on the request alone, so that a long queue is not rewritten row by row
-    whenever something starts or ends.
+    whenever something starts or ends. What is short now, ``tell.busy`` says for the first of them.
     """
-    what = ask.problem or describe_ask(ask)
-    return f"waits for {what}".replace(" 1 slots", " 1 slot")
+    return f"waits for {describe_request(request)}"
 
 
 def describe_ask(ask: Ask) -> str:

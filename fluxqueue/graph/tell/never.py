@@ -14,7 +14,7 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import Operator, describe, describe_amount
 from fluxqueue.graph.match.by_shares import ByShares, describe_ask
 from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, groups
-from fluxqueue.graph.tell.words import contents, only_level, several
+from fluxqueue.graph.tell.words import contents, only_level, too_few_places
 from fluxqueue.jobspec.constraint import Constraint
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import Jobspec
@@ -81,11 +81,7 @@ def _level(table: ByShares, ask: Ask, group: Group) -> str | None:
     good, there = table.places_with(ask, group)
     if good >= group.count:
         return None
-    have = "has" if good == 1 else "have"
-    return (
-        f"{several(group.level, good)} of {there} {have} {contents(group.below)};"
-        f" {group.count} {'is' if group.count == 1 else 'are'} needed"
-    )
+    return too_few_places(group, good, there)
 
 
 def _inside(ask: Ask) -> tuple[Leaf | Group, ...]:

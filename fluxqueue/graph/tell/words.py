@@ -13,12 +13,12 @@ from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, Part
 LEVEL_LABEL_SEPARATOR = "/"
 
 
-def units(leaf: Leaf, count: int) -> str:
-    """``4 nodes with 8 cpu``, ``4 slots of 8 cpu``."""
-    what = describe(dict(leaf.needs))
+def units(leaf: Leaf, count: int, *, free: bool = False) -> str:
+    """``4 nodes with 8 cpu``, ``4 slots of 8 cpu``; ``4 free nodes with 8 cpu``."""
+    what, word = describe(dict(leaf.needs)), "free " if free else ""
     if leaf.is_distinct:
-        return f"{count} {'node' if count == 1 else 'nodes'} with {what}"
-    return f"{count} slots of {what}"
+        return f"{count} {word}{'node' if count == 1 else 'nodes'} with {what}"
+    return f"{count} {word}{'slot' if count == 1 else 'slots'} of {what}"
 
 
 def level_word(level: str) -> str:
@@ -32,14 +32,26 @@ def several(level: str, count: int) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def contents(parts: Sequence[Part]) -> str:
+def contents(parts: Sequence[Part], *, free: bool = False) -> str:
     """What one vertex must hold: ``4 nodes with 8 cpu``, ``2 racks with 4 nodes with 8 cpu``."""
     return " and ".join(
-        units(part, part.count)
+        units(part, part.count, free=free)
         if isinstance(part, Leaf)
-        else f"{several(part.level, part.count)} with {contents(part.below)}"
+        else f"{several(part.level, part.count)} with {contents(part.below, free=free)}"
         for part in parts
     )
+
+
+def too_few_places(group: Group, good: int, there: int, *, free: bool = False) -> str:
+    """``2 racks of 8 have 4 free nodes with 8 cpu; 3 are needed``."""
+    what = contents(group.below, free=free)
+    if not there:
+        return f"no node says in which {level_word(group.level)} it stands"
+    if not good:
+        head = f"none of {several(group.level, there)} has {what}"
+        return head if group.count == 1 else f"{head}; {group.count} are needed"
+    have = "has" if good == 1 else "have"
+    return f"{several(group.level, good)} of {there} {have} {what}; {group.count} are needed"
 
 
 def only_level(ask: Ask) -> str | None:

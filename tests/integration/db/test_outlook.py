@@ -9,8 +9,9 @@ from typing import cast
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.reading.snapshot import PromiseRow, read_rows
-from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.jobspec import Count, Jobspec, Resource
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, workload
 
@@ -70,6 +71,24 @@ async def test_everybody_who_waits_is_told_when_and_why(rows: Rows) -> None:
         "c": ("priority 0 behind 1 job; waits for n0 behind job 2", now + 3 * HOUR_S),
         "d": ("priority 0 behind 2 jobs; waits for n[0-1] behind job 3, job 2", now + 4 * HOUR_S),
     }
+
+
+async def test_the_level_that_is_short_is_named(rows: Rows) -> None:
+    """Two nodes in each of three racks are asked for, and one rack has one left."""
+    now = start_of_hour(rows)
+    for number in range(9):
+        labels = {"rack": f"r{number // 3}"}
+        await rows.add_nodes(NodeFact(f"n{number}", f"uid-{number}", {CPU: 8000}, labels))
+    slot = Resource("slot", Count(1, 1), (Resource(CPU, Count(8000, 8000)),), label="task")
+    nodes = Resource("node", Count(2, 2), (slot,))
+    racks = Resource("rack", Count(3, 3), (nodes,))
+    await rows.see(workload("a", Jobspec(9999, (nodes,), duration_s=HOUR_S)))
+    await rows.match()
+    await rows.see(workload("b", Jobspec(9999, (racks,), duration_s=HOUR_S)))
+    await rows.match()
+    short = "2 racks of 3 have 2 free nodes with 8 cpu; 3 are needed"
+    held = f"waits for n[0-1] held by job 1 until {hh_mm(now + HOUR_S)}"
+    assert await told(rows) == {"b": (f"has a reservation; {short}; {held}", now + HOUR_S)}
 
 
 async def test_nothing_is_told_twice(rows: Rows) -> None:

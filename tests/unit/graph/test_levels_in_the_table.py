@@ -9,9 +9,10 @@ import pytest
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.graph.ledger.placement import PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.graph.tell.busy import why_not_now
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec.model import Count, Jobspec, Resource
 
@@ -166,12 +167,39 @@ def test_a_rack_is_promised_when_it_gets_free() -> None:
     ("asked", "expected"),
     [
         (
+            job(some("rack", 3, some("node", 2, slot(1, 3000)))),
+            "2 racks of 4 have 2 free nodes with 3 cpu; 3 are needed",
+        ),
+        (
+            job(some("rack", 2, some("node", 4, slot(4)))),
+            "none of 4 racks has 4 free nodes with 4 cpu; 2 are needed",
+        ),
+        (
+            job(some("zone", 2, some("rack", 2, some("node", 2, slot(1, 2000))))),
+            "1 zone of 2 has 2 racks with 2 free nodes with 2 cpu; 2 are needed",
+        ),
+        (job(some("node", 9, slot(4))), "8 free nodes have 4 cpu; 9 are needed"),
+        (job(slot(30)), None),
+    ],
+)
+def test_why_not_now_says_it_level_by_level(asked: Jobspec, expected: str | None) -> None:
+    """What is free now, the lowest level that is short first; slots anywhere name no level."""
+    matcher = cluster()
+    for name, cpu in (("a-r1-0", 4000), ("a-r1-1", 2500), ("a-r2-0", 4000), ("a-r2-1", 2500)):
+        matcher.allocate(name, Placement((PlacedSlot(name, ((CPU, cpu),)),), 0, 60))
+    assert why_not_now(matcher.by_shares, asked) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (
             job(some("rack", 5, slot(2))),
             "4 racks of 4 have 2 slots of 1 cpu; 5 are needed",
         ),
         (
             job(some("rack", 2, some("node", 4, slot(1)))),
-            "0 racks of 4 have 4 nodes with 1 cpu; 2 are needed",
+            "none of 4 racks has 4 nodes with 1 cpu; 2 are needed",
         ),
         (job(some("rack", 1, some("node", 4, slot(1)))), "within one rack; none is so large"),
         (job(some("node", 4, slot(5))), "needs 5 cpu on one node; the largest has 4"),

@@ -1,0 +1,29 @@
+"""Which level is short now: ``2 racks of 8 have 4 free nodes with 8 cpu; 3 are needed``.
+
+Called by the forecast for FluxJobs near the head of a queue, and for what-if questions. Counts what
+is free at this moment, promises to others left aside. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from fluxqueue.graph.match.by_shares import ByShares
+from fluxqueue.graph.match.shares.ask import groups
+from fluxqueue.graph.tell.words import too_few_places, units
+from fluxqueue.jobspec.model import Jobspec
+
+
+def why_not_now(table: ByShares, request: Jobspec) -> str | None:
+    """Say which level lacks what, the lowest first; None where each has enough by itself, so that
+    promises to others stand in the way, or where the request names neither levels nor nodes."""
+    ask = table.ask(request)
+    for times, leaf in ask.leaves():
+        room = table.room_now(ask, leaf)
+        if leaf.is_distinct and room < times * leaf.count:
+            have = "has" if room == 1 else "have"
+            nodes = units(leaf, room, free=True).partition(" with ")
+            return f"{nodes[0]} {have} {nodes[2]}; {times * leaf.count} are needed"
+    for group in groups(ask.parts):
+        good, there = table.places_with(ask, group, now=True)
+        if good < group.count:
+            return too_few_places(group, good, there, free=True)
+    return None
