@@ -73,7 +73,7 @@ def _read_placement(fluxjob: dict[str, Any]) -> Placement | None:
         return None
     slots = tuple(PlacedSlot(node, tuple(sorted(r.items()))) for node, r in given.slots)
     until = FOREVER if given.until is None else given.until
-    return Placement(slots, given.starts_at, until, takes_whole_nodes(jobspec))
+    return Placement(slots, given.starts_at, until, takes_whole_nodes(jobspec), given.held)
 
 
 def ask(matcher: Matcher, jobspec: Jobspec, now: int) -> Answer:

@@ -3,6 +3,8 @@
 fluxqueue grants shares of a node (millicores, bytes), which RV1 has no word for. So R lists the
 nodes and, for tools that read only R_lite, as many core ids as the share rounds up to; the exact
 grant of each slot stands under ``attributes.fluxqueue.slots``, from which rows can be rebuilt.
+Nodes of a rack that is held whole are listed with all their cores, as Fluxion lists what is below
+an exclusive vertex, whether or not a slot lies on them; ``attributes.fluxqueue.held`` names them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.hostlist import compress, expand
 from fluxqueue.fluxjob.request import CPU
 
 MILLICORES = 1000
@@ -23,7 +25,11 @@ AMOUNT_MAX = 2**62
 
 
 def to_resource_set(
-    slots: Sequence[tuple[str, Mapping[str, int]]], *, starts_at: int, until: int | None
+    slots: Sequence[tuple[str, Mapping[str, int]]],
+    *,
+    starts_at: int,
+    until: int | None,
+    held: Sequence[tuple[str, Mapping[str, int]]] = (),
 ) -> dict[str, Any]:
     """Render R.
 
@@ -31,11 +37,14 @@ def to_resource_set(
     ----------
     slots : node and resources (base units) of each slot, in slot order.
     starts_at, until : epoch seconds; ``until`` None is unlimited and written as 0, as Flux does.
+    held : nodes held whole, with all that each has.
     """
-    nodes = list(dict.fromkeys(node for node, _ in slots))
+    whole = {node for node, _ in held}
+    taken = [*(one for one in slots if one[0] not in whole), *held]
+    nodes = list(dict.fromkeys(node for node, _ in (*slots, *held)))
     cores = dict.fromkeys(nodes, 0)
     gpus = dict.fromkeys(nodes, 0)
-    for node, resources in slots:
+    for node, resources in taken:
         cores[node] += resources.get(CPU, 0)
         gpus[node] += sum(amount for name, amount in resources.items() if name.endswith("/gpu"))
     return {
@@ -54,7 +63,10 @@ def to_resource_set(
         },
         "attributes": {
             "fluxqueue": {
-                "slots": [{"node": node, "resources": dict(resources)} for node, resources in slots]
+                "slots": [
+                    {"node": node, "resources": dict(resources)} for node, resources in slots
+                ],
+                **({"held": [compress(node for node, _ in held)]} if held else {}),
             }
         },
     }
@@ -69,11 +81,15 @@ def _children(cores: int, gpus: int) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class GivenSlots:
-    """What an R says: node and resources of each slot in slot order; times in epoch seconds."""
+    """What an R says: node and resources of each slot in slot order; times in epoch seconds.
+
+    ``held`` are nodes held whole, with or without a slot.
+    """
 
     slots: tuple[tuple[str, Mapping[str, int]], ...]
     starts_at: int
     until: int | None
+    held: tuple[str, ...] = ()
 
 
 def read_resource_set(resource_set: object) -> GivenSlots:
@@ -101,7 +117,17 @@ def read_resource_set(resource_set: object) -> GivenSlots:
     if not isinstance(slots, list) or not 0 < len(slots) <= SLOTS_MAX:
         raise _refused(where, type(slots).__name__, f"must be a list of 1 to {SLOTS_MAX} slots")
     read = tuple(_slot(slot, f"{where}[{number}]") for number, slot in enumerate(slots))
-    return GivenSlots(read, starts_at, until or None)
+    return GivenSlots(read, starts_at, until or None, _held(ours.get("held", [])))
+
+
+def _held(lists: object) -> tuple[str, ...]:
+    where = "R.attributes.fluxqueue.held"
+    if not isinstance(lists, list) or not all(isinstance(one, str) for one in lists):
+        raise _refused(where, type(lists).__name__, "must be a list of hostlists")
+    found = tuple(name for one in lists for name in expand(one))
+    if len(found) > SLOTS_MAX or not all(0 < len(name) <= NAME_MAX for name in found):
+        raise _refused(where, len(found), f"must be at most {SLOTS_MAX} names of nodes")
+    return found
 
 
 def _slot(slot: object, where: str) -> tuple[str, Mapping[str, int]]:

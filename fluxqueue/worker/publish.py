@@ -101,9 +101,10 @@ async def _is_owed(context: WorkerContext, row: PublishedRow) -> bool:
 
 def _render(row: PublishedRow) -> dict[str, Any]:
     slots = [(slot["node"], slot["resources"]) for slot in row.slots]
+    held = [(node["node"], node["resources"]) for node in row.held]
     started, ended = _epoch(row.started_at), _epoch(row.ended_at)
     resource_set = (
-        to_resource_set(slots, starts_at=row.starts_at, until=row.until)
+        to_resource_set(slots, starts_at=row.starts_at, until=row.until, held=held)
         if row.starts_at is not None
         else None
     )

@@ -39,6 +39,7 @@ class PublishedRow:
     starts_at: int | None
     until: int | None
     slots: Sequence[Mapping[str, Any]]
+    held: Sequence[Mapping[str, Any]] = ()
     held_by: str | None = None
     author_hold: str | None = None
     vacate_by: str | None = None
@@ -59,12 +60,17 @@ f.accepted_by, f.set_priority, f.set_queue, f.queue, f.priority, f.priority_part
 a.starts_at, a.until,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources)
                            ORDER BY s.number)
-          FROM allocation_slots s WHERE s.allocation_id = a.id), '[]'::jsonb) AS slots
+          FROM allocation_slots s WHERE s.allocation_id = a.id), '[]'::jsonb) AS slots,
+coalesce((SELECT jsonb_agg(jsonb_build_object('node', h.node, 'resources',
+                                              coalesce(n.fact -> 'capacity', '{}'::jsonb))
+                           ORDER BY h.number)
+          FROM unnest(a.held) WITH ORDINALITY AS h (node, number)
+          LEFT JOIN nodes n ON n.name = h.node), '[]'::jsonb) AS held
 """
 
 _FROM = """
 FROM fluxjobs f LEFT JOIN LATERAL (
-    SELECT id, starts_at, until FROM allocations a WHERE a.uid = f.uid
+    SELECT id, starts_at, until, held FROM allocations a WHERE a.uid = f.uid
     ORDER BY id DESC LIMIT 1) a ON f.allocated_at IS NOT NULL
 """
 

@@ -260,14 +260,14 @@ async def _store_allocations(tx: Transaction, cases: Sequence[_Case]) -> dict[st
         rows = await tx.fetch(
             """
             INSERT INTO allocations
-                (uid, term, starts_at, until, is_exclusive, is_live, ended_at)
+                (uid, term, starts_at, until, is_exclusive, held, is_live, ended_at)
             SELECT r.uid, coalesce((SELECT term FROM leadership WHERE role = 'matcher'), 0),
                    coalesce(r.starts_at, extract(epoch FROM now())::bigint), r.until,
-                   r.is_exclusive, r.is_live,
+                   r.is_exclusive, r.held, r.is_live,
                    CASE WHEN NOT r.is_live THEN coalesce(to_timestamp(r.ended_at), now()) END
             FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-                uid text, starts_at bigint, until bigint, is_exclusive bool, is_live bool,
-                ended_at bigint)
+                uid text, starts_at bigint, until bigint, is_exclusive bool, held text[],
+                is_live bool, ended_at bigint)
             RETURNING id, uid
             """,
             rows=_json([_terms(case) for case in chunk]),
@@ -286,6 +286,7 @@ def _terms(case: _Case) -> dict[str, Any]:
         "ended_at": record.ended_at_s if record else None,
         "is_live": case.runs,
         "is_exclusive": takes_whole_nodes(read_stored(case.found.seen.request)),
+        "held": list(given.held) if given else [],
     }
 
 

@@ -16,6 +16,8 @@ from fluxqueue.db.life.published import read_published
 from fluxqueue.db.life.queues import QueueSeen, save_queues
 from fluxqueue.db.life.rebuild import Found, take_over
 from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import Record, read_record
@@ -201,4 +203,31 @@ async def test_a_cancel_that_was_not_carried_out_is(rows: Rows) -> None:
         {"uid": uid, "state": "Cancelled", "reason": f"cancelled by {ALICE}"} for uid in ("a", "w")
     ]
     assert (await _records(rows, "a"))["a"].cancel_by is None, "nothing is left to be done"
+    await rows.check()
+
+
+async def test_a_rack_that_is_held_whole_is_so_again(rows: Rows) -> None:
+    """One pod in an exclusive rack of three nodes: R says what else it holds, and with all rows
+    lost nobody is sent there."""
+    for number in range(3):
+        labels = {"topology.kubernetes.io/rack": "r0"}
+        await rows.add_nodes(NodeFact(f"n{number}", f"uid-{number}", {"cpu": 4000}, labels))
+    slot = Resource("slot", Count(1, 1), (Resource("cpu", Count(1000, 1000)),), label="task")
+    rack = Resource("rack", Count(1, 1), (slot,), is_exclusive=True)
+    whole, other = workload("a", Jobspec(9999, (rack,))), workload("b", request(1, cpu=1))
+    await rows.see(whole, other)
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated", "b": "Pending"}
+    records = await _records(rows, "a", "b")
+    assert records["a"].given is not None
+    assert records["a"].given.held == ("n0", "n1", "n2")
+    (published,) = (await read_published(rows.database, ["a"])).values()
+    lite = publish._render(published)["R"]["execution"]["R_lite"]
+    assert [one["children"] for one in lite] == [{"core": "0-3"}] * 3
+
+    await _lose_all(rows)
+    await _take(rows, Found(whole, records["a"]), Found(other, records["b"]))
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated", "b": "Pending"}
+    assert await rows.value("SELECT held FROM allocations WHERE is_live") == ["n0", "n1", "n2"]
     await rows.check()

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.scheduler.record import read_record
-from fluxqueue.scheduler.resource_set import to_resource_set
+from fluxqueue.scheduler.resource_set import read_resource_set, to_resource_set
 from fluxqueue.workload.fluxjob_object import render_status
 
 SLOTS = [("n1", {"cpu": 2000, "pods": 1}), ("n2", {"cpu": 2000, "pods": 1})]
@@ -33,6 +34,27 @@ def _fluxjob(**status: Any) -> dict[str, Any]:
 
 def _with_slots(*slots: dict[str, Any]) -> dict[str, Any]:
     return {**R, "attributes": {"fluxqueue": {"slots": list(slots)}}}
+
+
+def test_r_lists_what_is_held_whole() -> None:
+    """The nodes of an exclusive rack with all their cores, those without a slot too; read back."""
+    held = [(name, {"cpu": 8000, "nvidia.com/gpu": 2}) for name in ("n1", "n2", "n3")]
+    resource_set = to_resource_set(SLOTS, starts_at=1, until=None, held=held)
+    lite = resource_set["execution"]["R_lite"]
+    assert resource_set["execution"]["nodelist"] == ["n[1-3]"]
+    assert lite == [
+        {"rank": str(rank), "children": {"core": "0-7", "gpu": "0-1"}} for rank in range(3)
+    ]
+    given = read_resource_set(resource_set)
+    assert (given.slots, given.held) == (tuple(SLOTS), ("n1", "n2", "n3"))
+
+
+@pytest.mark.parametrize("held", ["n1", [1], ["n[1-999999]"], ["n["], [["n1"]]])
+def test_held_nodes_that_are_none_are_refused(held: object) -> None:
+    """Whoever may write the status cannot make up a cluster."""
+    bad = {**R, "attributes": {"fluxqueue": {**R["attributes"]["fluxqueue"], "held": held}}}
+    with pytest.raises(InvalidInput):
+        read_resource_set(bad)
 
 
 def test_what_was_published_is_read_back() -> None:
