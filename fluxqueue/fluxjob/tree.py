@@ -5,8 +5,10 @@ For whoever shows a cluster's levels (``fluxqueue graph``, the FluxQueues' statu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from fluxqueue.fluxjob.levels import Level, path_of
 from fluxqueue.fluxjob.node import NodeFact
@@ -34,11 +36,22 @@ class LevelCount:
         }
 
 
+Path: TypeAlias = tuple[str | None, ...]
+"""A place in each level, top first; None where it is not known."""
+
+
 def count_levels(levels: Sequence[Level], nodes: Sequence[NodeFact]) -> list[LevelCount]:
     """Count, for every configured level, top first."""
-    paths = [path_of(levels, node.labels) for node in nodes]
+    return count_paths(levels, Counter(path_of(levels, node.labels) for node in nodes))
+
+
+def count_paths(levels: Sequence[Level], nodes: Mapping[Path, int]) -> list[LevelCount]:
+    """The same of the number of nodes at each path."""
+    total = sum(nodes.values())
     found = []
     for depth, level in enumerate(levels):
-        known = [path[: depth + 1] for path in paths if path[depth] is not None]
-        found.append(LevelCount(level, len(set(known)), len(known), len(nodes) - len(known)))
+        known = {path: count for path, count in nodes.items() if path[depth] is not None}
+        places = {path[: depth + 1] for path in known}
+        there = sum(known.values())
+        found.append(LevelCount(level, len(places), there, total - there))
     return found

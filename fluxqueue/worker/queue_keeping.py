@@ -15,6 +15,7 @@ from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.leadership import check_term
 from fluxqueue.db.life.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
 from fluxqueue.db.life.queues import QueueFigures, last_transition, read_figures, read_rules
+from fluxqueue.db.reading.places import read_paths
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -22,6 +23,8 @@ from fluxqueue.errors import (
     LostLeadership,
     NotFound,
 )
+from fluxqueue.fluxjob.levels import parse_levels
+from fluxqueue.fluxjob.tree import LevelCount, count_paths
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXQUEUES
 from fluxqueue.policy.fair_share import decay, decayed_use, factors, to_points
@@ -33,6 +36,9 @@ logger = logging.getLogger(__name__)
 STATUS_S = 2.0
 """The counts of a queue are written at most this often."""
 
+LEVELS_S = 60.0
+"""The places of each level are counted this often."""
+
 
 class QueueKeeper:
     """Keeps shares and counts up to date while its term lasts."""
@@ -42,6 +48,9 @@ class QueueKeeper:
         self._shares_at_s = float("-inf")
         self._seen: tuple[int, list[QueueFigures]] | None = None
         self._written: dict[str, dict[str, Any]] = {}
+        self._levels = parse_levels(context.settings.levels)
+        self._counts: list[LevelCount] = []
+        self._counted_at_s = float("-inf")
 
     async def run(self) -> None:
         """Run until cancelled, or until the term is over."""
@@ -100,11 +109,19 @@ class QueueKeeper:
         figures = await read_figures(self._context.database, with_counts=self._must_count(last))
         if self._seen is not None and not self._must_count(last):
             figures = _with_counts(figures, self._seen[1])
+        await self._count_levels()
         written = 0
         for one in figures:
             written += await self._show_one(one)
         self._seen = (last, figures)
         return written
+
+    async def _count_levels(self) -> None:
+        now_s = self._context.clock.monotonic_s()
+        if now_s - self._counted_at_s >= LEVELS_S:
+            self._counted_at_s = now_s
+            paths = await read_paths(self._context.database, self._levels)
+            self._counts = count_paths(self._levels, paths)
 
     def _must_count(self, last: int) -> bool:
         return self._seen is None or self._seen[0] != last
@@ -118,7 +135,8 @@ class QueueKeeper:
             except NotFound:
                 return 0
             before = found.get("status") or {}
-        status = render_status(figures, before, at_s=self._context.clock.now_s())
+        now_s = self._context.clock.now_s()
+        status = render_status(figures, before, at_s=now_s, levels=self._counts)
         if status == before:
             self._written[key] = status
             return 0
@@ -164,7 +182,13 @@ def _with_counts(
     return [one.counted_as(before[one.name]) if one.name in before else one for one in figures]
 
 
-def render_status(figures: QueueFigures, before: Mapping[str, Any], *, at_s: int) -> dict[str, Any]:
+def render_status(
+    figures: QueueFigures,
+    before: Mapping[str, Any],
+    *,
+    at_s: int,
+    levels: Sequence[LevelCount],
+) -> dict[str, Any]:
     """Render a whole status; conditions that stay as they are keep their time."""
     spec = figures.spec
     is_enabled, is_started = spec.get("enabled", True), spec.get("started", True)
@@ -184,6 +208,7 @@ def render_status(figures: QueueFigures, before: Mapping[str, Any], *, at_s: int
         "running": figures.running,
         "held": figures.held,
         "unsatisfiable": figures.unsatisfiable,
+        "levels": [one.to_json() for one in levels],
         "observedGeneration": figures.generation,
         "conditions": [
             _condition(old.get(name), name, holds, reason, message, at_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -13,8 +13,11 @@ from fluxqueue.clock import ManualClock
 from fluxqueue.controller.queues import QueueWatch, is_selected
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import seize
-from fluxqueue.db.life.observations import save_workloads
+from fluxqueue.db.life.observations import save_nodes, save_workloads
 from fluxqueue.db.life.queues import QueueSeen, save_queues
+from fluxqueue.fluxjob.levels import parse_levels
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.tree import count_levels
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXQUEUES, NAMESPACES
@@ -186,6 +189,41 @@ async def test_counts_are_shown_once_and_when_they_change(
         assert again["conditions"] == status["conditions"]
         other = QueueKeeper(context, "matcher", 1)
         assert await other.show() == 0, "after a restart it is read, not written again"
+
+
+async def test_the_levels_of_the_cluster_are_shown(admin: KubeClient, database_url: str) -> None:
+    """Places, nodes and those that do not say where they stand; counted again after a minute, by
+    the same rule as ``fluxqueue graph --levels``."""
+    made = await admin.create(FLUXQUEUES, None, body("q"))
+    settings = replace(settings_for(database_url), levels="zone,rack=my.org/rack|rack2")
+    zone, rack = "topology.kubernetes.io/zone", "my.org/rack"
+    nodes = [
+        NodeFact("n0", "0", {}, {zone: "a", rack: "r1"}),
+        NodeFact("n1", "1", {}, {zone: "b", rack: "", "rack2": "r1"}),
+        NodeFact("n2", "2", {}, {zone: "b", "rack": "r1"}),
+        NodeFact("n3", "3", {}, {}),
+    ]
+    clock = ManualClock()
+    async with Database(settings, role="test") as database:
+        async with database.begin() as tx:
+            rules, uid = read_rules("q", made["spec"]), made["metadata"]["uid"]
+            await save_queues(tx, [QueueSeen("q", uid, 1, made["spec"], None, rules)], [])
+            await save_nodes(tx, nodes, ())
+        context = WorkerContext(database, admin, settings, clock, "test")
+        keeper = QueueKeeper(context, "matcher", await seize(database, "matcher", "test"))
+        assert await keeper.show() == 1
+        shown = (await admin.get(FLUXQUEUES, None, "q"))["status"]["levels"]
+        expected = count_levels(parse_levels(settings.levels), nodes)
+        assert shown == [one.to_json() for one in expected]
+        assert [(one["name"], one["places"], one["unknownNodes"]) for one in shown] == [
+            ("zone", 2, 1),
+            ("rack", 2, 1),
+        ]
+        async with database.begin() as tx:
+            await save_nodes(tx, [replace(nodes[3], labels={zone: "c"})], ())
+        assert await keeper.show() == 0
+        clock.advance(61)
+        assert await keeper.show() == 1
 
 
 @pytest.mark.parametrize(
