@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.errors import InvalidSettings, NotFound
+from fluxqueue.errors import ApiError, InvalidSettings, NotFound
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_config
-from fluxqueue.kube.resources import FLUXJOBS, NODES, PODS
+from fluxqueue.kube.resources import FLUXJOBS, NODE_TOPOLOGIES, NODES, PODS
 from fluxqueue.workload.nodes import foreign_pod, node_fact
 from fluxqueue.workload.pods import controller_owner
 
@@ -55,7 +55,11 @@ async def read_cluster(kubeconfig: Path | None) -> ClusterView:
     """
     config = load_config(str(kubeconfig) if kubeconfig else None)
     async with KubeClient(config) as client:
-        nodes = [node_fact(node) for node in (await client.list(NODES)).items]
+        zones = await _topologies(client)
+        nodes = [
+            node_fact(node, zones.get(node["metadata"]["name"]))
+            for node in (await client.list(NODES)).items
+        ]
         pods: list[dict[str, Any]] = (await client.list(PODS)).items
         fluxjobs = await _running_fluxjobs(client)
     if not nodes:
@@ -64,6 +68,19 @@ async def read_cluster(kubeconfig: Path | None) -> ClusterView:
     others = [pod for pod in pods if not ours & _uids(pod)]
     nodes.sort(key=lambda node: (len(node.name), node.name))
     return ClusterView(nodes, _use(pods), _use(others), fluxjobs)
+
+
+async def _topologies(client: KubeClient) -> dict[str, dict[str, Any]]:
+    """NodeResourceTopology objects by node; none where the cluster serves none, or hides them."""
+    for resource in NODE_TOPOLOGIES:
+        try:
+            found = (await client.list(resource)).items
+        except ApiError as error:
+            if error.code not in {403, 404}:
+                raise
+        else:
+            return {one["metadata"]["name"]: one for one in found}
+    return {}
 
 
 async def _running_fluxjobs(client: KubeClient) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from fluxqueue.controller.observe import (
 )
 from fluxqueue.controller.queues import QueueWatch
 from fluxqueue.controller.wrapping import Wrapper
+from fluxqueue.controller.zones import ZoneWatch
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import check_term, confirm, doubt
 from fluxqueue.db.life.observations import (
@@ -118,6 +119,7 @@ class Observer:
         self._queues = QueueWatch(
             client, lambda name: self._marks.mark(Kind.QUEUE, name), clock, settings.queue_policy
         )
+        self._zones = ZoneWatch(client, lambda name: self._marks.mark(Kind.NODE, name))
         self._informers = {
             "queues": self._queues.queues,
             "namespaces": self._queues.namespaces,
@@ -266,6 +268,7 @@ class Observer:
             for informer in self._informers.values():
                 with suppress(asyncio.CancelledError):
                     await informer.stop()
+            await self._zones.stop()
 
     async def _write_for_ever(self) -> None:
         pause = RETRY_MIN_S
@@ -389,7 +392,11 @@ class Observer:
     def _nodes(self, names: Iterable[str]) -> tuple[list[Any], list[str]]:
         store = self._informers["nodes"]
         found = {name: store.get("", name) for name in names}
-        present = [node_fact(node) for node in found.values() if node is not None]
+        present = [
+            node_fact(node, self._zones.of(name))
+            for name, node in found.items()
+            if node is not None
+        ]
         return present, [name for name, node in found.items() if node is None]
 
     def _remember(
@@ -425,6 +432,7 @@ class Observer:
         self._foreign.know(known.foreign)
         for informer in self._informers.values():
             informer.start()
+        await self._zones.look()
         for informer in self._informers.values():
             await informer.synced.wait()
         pause = RETRY_MIN_S
@@ -455,6 +463,7 @@ class Observer:
             await self._clock.sleep(pause_s)
             try:
                 await asyncio.gather(*(one.relist() for one in self._informers.values()))
+                await self._zones.look()
                 await self._resync()
                 pause_s = self._settings.resync_interval_s
                 continue

@@ -27,7 +27,8 @@ class NodeFact:
     ``capacity`` is the node's *allocatable*, resource name -> base units (millicores, bytes,
     units). ``is_up`` is Ready and not being deleted; ``is_schedulable`` is not cordoned.
     ``numa_zones``: what each NUMA zone can hold, where the kubelet refuses a pod that does not fit
-    one (its policy is ``single-numa-node``); empty elsewhere.
+    one (its policy is ``single-numa-node``); empty elsewhere. ``is_numa_for_pods``: it wants the
+    whole pod in one zone, not each container.
     """
 
     name: str
@@ -38,6 +39,7 @@ class NodeFact:
     is_up: bool = True
     is_schedulable: bool = True
     numa_zones: tuple[Mapping[str, int], ...] = ()
+    is_numa_for_pods: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Give the stored form; ``from_json`` is its inverse."""
@@ -50,6 +52,7 @@ class NodeFact:
             "up": self.is_up,
             "schedulable": self.is_schedulable,
             **({"numa": [dict(zone) for zone in self.numa_zones]} if self.numa_zones else {}),
+            **({"numaForPods": True} if self.is_numa_for_pods else {}),
         }
 
     @classmethod
@@ -67,6 +70,7 @@ class NodeFact:
                 {name: int(amount) for name, amount in zone.items()}
                 for zone in data.get("numa", ())
             ),
+            is_numa_for_pods=bool(data.get("numaForPods", False)),
         )
 
 

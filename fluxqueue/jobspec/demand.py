@@ -7,7 +7,7 @@ demands must be equal keys. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fluxqueue.fluxjob.node import NodeFact
@@ -24,7 +24,8 @@ class NodeDemand:
 
     ``tolerations`` is part of Kubernetes' side: a taint that repels and is tolerated by none of
     them keeps the slot away, so a jobspec without any stays off tainted nodes. ``numa`` are
-    bundles each of which must fit one NUMA zone, where the node's kubelet insists on that.
+    bundles each of which (on some nodes: all together) must fit one NUMA zone, where the node's
+    kubelet insists on that.
     """
 
     constraint: Constraint | None = None
@@ -50,13 +51,35 @@ class NodeDemand:
             if taint.repels
         ):
             return False
+        return self.fits_zones(fact)
+
+    def anywhere_in_nodes(self) -> NodeDemand:
+        """The same of nodes that do not insist on zones."""
+        return replace(self, numa=())
+
+    def fits_zones(self, fact: NodeFact) -> bool:
+        """Tell whether the node's NUMA zones, if it insists on them, are large enough."""
         return not fact.numa_zones or all(
-            any(_fits(bundle, zone) for zone in fact.numa_zones) for bundle in self.numa
+            any(_fits(bundle, zone) for zone in fact.numa_zones)
+            for bundle in self.bundles_for(fact)
         )
+
+    def bundles_for(self, fact: NodeFact) -> tuple[Bundle, ...]:
+        """What has to fit one zone of this node: each container, or the pod."""
+        return (_together(self.numa),) if fact.is_numa_for_pods else self.numa
 
 
 ANYWHERE = NodeDemand()
 """Any node without a taint that repels."""
+
+
+def _together(bundles: tuple[Bundle, ...]) -> Bundle:
+    if len(bundles) == 1:
+        return bundles[0]
+    total: dict[str, int] = {}
+    for name, amount in (pair for bundle in bundles for pair in bundle):
+        total[name] = total.get(name, 0) + amount
+    return tuple(sorted(total.items()))
 
 
 def _fits(bundle: Bundle, zone: Mapping[str, int]) -> bool:

@@ -75,6 +75,13 @@ CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "Controller
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
 NEW_EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)
+NODE_TOPOLOGIES = tuple(
+    Resource(
+        "topology.node.k8s.io", version, "noderesourcetopologies", "NodeResourceTopology", False
+    )
+    for version in ("v1alpha2", "v1alpha1")
+)
+"""Where the zones of nodes stand, the best version first; few clusters serve any."""
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
 )

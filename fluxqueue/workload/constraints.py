@@ -14,6 +14,7 @@ from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.fluxjob.request import NodeRequirement, Operator, Toleration
 from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS, Constraint, all_of
 from fluxqueue.jobspec.demand import NodeDemand
+from fluxqueue.workload.numa import read_bundles
 
 _NOTHING = (NodeRequirement(NAME_KEY, Operator.IN, ()),)
 """A term that no node meets: what Kubernetes makes of a selector without any expression."""
@@ -25,7 +26,8 @@ def read_demand(spec: Mapping[str, Any], *, where: str = "spec") -> NodeDemand:
     Raises
     ------
     InvalidInput
-        A node affinity expression has an operator that Kubernetes does not know.
+        A node affinity expression has an operator that Kubernetes does not know, or a quantity
+        cannot be read.
     """
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -48,6 +50,7 @@ def read_demand(spec: Mapping[str, Any], *, where: str = "spec") -> NodeDemand:
             )
             for item in spec.get("tolerations") or ()
         ),
+        numa=read_bundles(spec, where=where),
     )
 
 

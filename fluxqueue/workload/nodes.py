@@ -10,6 +10,7 @@ from typing import Any
 
 from fluxqueue.fluxjob.node import NAME_KEY, ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import Taint
+from fluxqueue.workload.numa import NodeZones, read_zones
 from fluxqueue.workload.pods import controller_owner
 from fluxqueue.workload.quantity import to_base_units
 from fluxqueue.workload.resources import raw_request
@@ -25,8 +26,8 @@ _READINESS_TAINTS = frozenset(
 would make a node that is cordoned for an hour one that never fits."""
 
 
-def node_fact(node: Mapping[str, Any]) -> NodeFact:
-    """Read a Node object.
+def node_fact(node: Mapping[str, Any], topology: Mapping[str, Any] | None = None) -> NodeFact:
+    """Read a Node object, and its NodeResourceTopology where the cluster has such.
 
     What pods may use is ``status.allocatable``; a node that has not reported it yet offers
     nothing, whatever its capacity says.
@@ -38,6 +39,7 @@ def node_fact(node: Mapping[str, Any]) -> NodeFact:
     """
     meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     allocatable = status.get("allocatable") or {}
+    zones = NodeZones() if topology is None else read_zones(topology)
     return NodeFact(
         name=meta["name"],
         uid=meta["uid"],
@@ -53,6 +55,8 @@ def node_fact(node: Mapping[str, Any]) -> NodeFact:
         ),
         is_up=_is_ready(status) and not meta.get("deletionTimestamp"),
         is_schedulable=not spec.get("unschedulable", False),
+        numa_zones=zones.zones,
+        is_numa_for_pods=zones.is_for_pods,
     )
 
 

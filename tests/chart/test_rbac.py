@@ -53,6 +53,7 @@ CONTROLLER: set[Rule] = {
     ("", "namespaces", (), SEES),
     ("batch", "jobs", (), SEES),
     ("scheduling.k8s.io", "priorityclasses", (), SEES),
+    ("topology.node.k8s.io", "noderesourcetopologies", (), SEES),
     (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "watch")),
     (FLUX, "fluxqueues", (), ("create", "list", "watch")),
     ("", "events", (), ("create",)),

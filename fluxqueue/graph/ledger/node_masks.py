@@ -29,6 +29,7 @@ class NodeMasks:
         self._usable: Mask = np.zeros(0, dtype=np.bool_)
         self._present: Mask = np.zeros(0, dtype=np.bool_)
         self._matching: OrderedDict[NodeDemand, Mask] = OrderedDict()
+        self._zoned: set[int] = set()
 
     def grow(self, size: int) -> None:
         """Make room for rows up to ``size``; new rows are absent until ``set``."""
@@ -43,6 +44,7 @@ class NodeMasks:
         """Take in the node of ``row`` as it is now."""
         old = self.facts[row]
         self.facts[row] = fact
+        (self._zoned.add if fact.numa_zones else self._zoned.discard)(row)
         self._present[row] = True
         self._usable[row] = fact.is_up and fact.is_schedulable
         if old is None or _what_is_asked(old) != _what_is_asked(fact):
@@ -52,6 +54,7 @@ class NodeMasks:
     def clear(self, row: int) -> None:
         """The node of ``row`` is gone."""
         self.facts[row] = None
+        self._zoned.discard(row)
         self._present[row] = self._usable[row] = False
         for mask in self._matching.values():
             mask[row] = False
@@ -66,11 +69,11 @@ class NodeMasks:
 
     def matching(self, demand: NodeDemand) -> Mask:
         """Nodes that ``demand`` admits."""
+        if demand.numa and not self._zoned:
+            demand = demand.anywhere_in_nodes()
         mask = self._matching.get(demand)
         if mask is None:
-            mask = np.array(
-                [fact is not None and demand.admits(fact) for fact in self.facts], dtype=np.bool_
-            )
+            mask = self._evaluate(demand)
             self._matching[demand] = mask
             if len(self._matching) > MASKS_MAX:
                 self._matching.popitem(last=False)
@@ -78,7 +81,18 @@ class NodeMasks:
             self._matching.move_to_end(demand)
         return mask
 
+    def _evaluate(self, demand: NodeDemand) -> Mask:
+        if not demand.numa:
+            admitted = [fact is not None and demand.admits(fact) for fact in self.facts]
+            return np.array(admitted, dtype=np.bool_)
+        # Each shape of pod has its own bundles: only nodes that have zones are asked about them.
+        mask = self.matching(demand.anywhere_in_nodes()).copy()
+        for row in self._zoned:
+            fact = self.facts[row]
+            mask[row] = mask[row] and fact is not None and demand.fits_zones(fact)
+        return mask
+
 
 def _what_is_asked(fact: NodeFact) -> tuple[object, ...]:
     """What demands look at."""
-    return fact.name, fact.labels, fact.taints, fact.numa_zones
+    return fact.name, fact.labels, fact.taints, fact.numa_zones, fact.is_numa_for_pods

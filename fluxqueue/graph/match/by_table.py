@@ -158,6 +158,7 @@ class ByTable:
             taints=known.taints,
             is_up=graph.is_up(v),
             numa_zones=known.numa_zones,
+            is_numa_for_pods=known.is_numa_for_pods,
         )
         foreign = {kind: graph.foreign[u] for kind, u in pools.items() if u in graph.foreign}
         self.ledger.set_node(fact, foreign)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import Operator, describe, describe_amount
 from fluxqueue.graph.match.by_shares import ByShares, describe_ask
 from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, groups
@@ -39,7 +40,7 @@ def _one_unit(table: ByShares, leaf: Leaf) -> str | None:
     """The first resource that no admissible node has enough of, or the constraint itself."""
     allowed = table.ledger.masks.matching(leaf.where) & table.ledger.masks.present()
     if not allowed.any():
-        return f"no node is allowed by {_constraint(leaf.where)}"
+        return _no_zone(table, leaf) or f"no node is allowed by {_constraint(leaf.where)}"
     for name, need in leaf.needs:
         column = table.ledger.columns.get(name)
         largest = int(table.ledger.capacity[allowed, column].max()) if column is not None else 0
@@ -55,6 +56,31 @@ def _one_unit(table: ByShares, leaf: Leaf) -> str | None:
     if not has_all[allowed].any():
         return f"no single node has {describe(dict(leaf.needs))} together"
     return None
+
+
+def _no_zone(table: ByShares, leaf: Leaf) -> str | None:
+    """Nodes would be allowed, and their kubelets would refuse it: no NUMA zone is large enough."""
+    masks = table.ledger.masks
+    elsewhere = masks.matching(leaf.where.anywhere_in_nodes()) & masks.present()
+    facts = [masks.facts[row] for row in np.flatnonzero(elsewhere)]
+    if not leaf.where.numa or not facts:
+        return None
+    for name in sorted({name for bundle in leaf.where.numa for name, _ in bundle}):
+        rooms = [_zone_room(leaf.where, fact, name) for fact in facts if fact is not None]
+        need, largest = min(rooms, key=lambda room: room[0] - room[1])
+        if need > largest:
+            return (
+                f"needs {describe_amount(name, need)} in one NUMA zone, as every node that may be"
+                f" used insists; the largest zone has {_bare(name, largest)}"
+            )
+    return "fits no single NUMA zone of a node, as every node that may be used insists"
+
+
+def _zone_room(where: NodeDemand, fact: NodeFact, name: str) -> tuple[int, int]:
+    """The most of a resource that has to fit one zone of a node, and the most that one has."""
+    need = max(dict(bundle).get(name, 0) for bundle in where.bundles_for(fact))
+    # What zones are not divided by, they are not asked for.
+    return need, max(zone.get(name, need) for zone in fact.numa_zones)
 
 
 def _all_units(table: ByShares, ask: Ask) -> str:
