@@ -11,6 +11,10 @@ STAMP  := $(VENV)/.installed
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
+# Where the environment forbids bytecode (images do), each of the many processes of a test run or of
+# the demo would compile all that it imports: half the processor time of its start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Versions and hashes come from lock files; both houses are installed as links to here. What the demo
 # needs comes first, without the tools of development, which are a third of the download.
 PIP  := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -43,9 +47,10 @@ sim: $(STAMP) ## The queue on virtual time: SEED= JOBS= NODES= POLICY= SWF=file 
 	$(BIN)/fluxqueue sim --seed $(SEED) --jobs $(JOBS) --nodes $(NODES) --policy $(POLICY) \
 	    $(if $(SWF),--swf "$(SWF)") $(if $(OUT),--out "$(OUT)") $(ARGS)
 
-# Four processes for two cores: most tests wait. tests/support/order.py says which run together.
+# More processes than cores: most tests wait, those of localcluster nine tenths of their time.
+# tests/support/order.py says which of the product's run together.
 PYTEST         = $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
-PYTEST_CLUSTER = cd localcluster && $(HERE)/python -m pytest -n 4 --dist load
+PYTEST_CLUSTER = cd localcluster && $(HERE)/python -m pytest -n 8 --dist worksteal
 
 test: test-cluster $(STAMP) ## The tests of both houses, but for the long ones
 	$(PYTEST) -m "not long"

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import helm_python
-import jsonschema
 import pytest
 import yaml
 
@@ -40,7 +39,10 @@ def test_documented_settings_are_in_step() -> None:
     assert text == with_settings(text)
 
 
+@pytest.mark.xdist_group("jsonschema")
 def test_schema_is_a_schema_and_takes_the_defaults() -> None:
+    import jsonschema  # with it comes a grammar that is compiled at each import
+
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     jsonschema.Draft7Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(VALUES.read_text(encoding="utf-8")), schema)

@@ -1,13 +1,18 @@
 """A Kubernetes API with controllers, a scheduler and simulated nodes, in one Python process.
 
-These six names are the interface; everything below is free to change.
+These six names are the interface; everything below is free to change. Each is imported when it is
+first used: pytest loads our plugin in every run of an environment that has this package.
 """
 
-from localcluster.client.access import Access
-from localcluster.cluster import LocalCluster, LocalClusterConfig
-from localcluster.loops.options import ControllerOptions
-from localcluster.nodes.shape import NodeShape
-from localcluster.nodes.simulated import SimulatedNodes
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from localcluster.client.access import Access
+    from localcluster.cluster import LocalCluster, LocalClusterConfig
+    from localcluster.loops.options import ControllerOptions
+    from localcluster.nodes.shape import NodeShape
+    from localcluster.nodes.simulated import SimulatedNodes
 
 __all__ = [
     "Access",
@@ -17,3 +22,19 @@ __all__ = [
     "NodeShape",
     "SimulatedNodes",
 ]
+
+_MODULES = {
+    "Access": "client.access",
+    "ControllerOptions": "loops.options",
+    "LocalCluster": "cluster",
+    "LocalClusterConfig": "cluster",
+    "NodeShape": "nodes.shape",
+    "SimulatedNodes": "nodes.simulated",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """One of the six names (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

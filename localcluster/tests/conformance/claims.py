@@ -108,10 +108,7 @@ _EXACT_BY_OBJECT = (
 
 LONG: dict[str, str] = {
     "job-pod-replacement-policy": "Kubernetes' own waiting times: the back-off of a Job",
-    "job-tracking-finalizer": "Kubernetes' own waiting times: the back-off of a Job",
-    "node-create-and-cordon": "Kubernetes' own waiting times: 40 s until a node counts as lost",
     "node-not-ready": "Kubernetes' own waiting times: 40 s until a node counts as lost, 40 s more",
-    "watch-selectors": "watches that are kept open for as long as on record",
 }
 """Scenarios of more than 20 s, and why; they run in ``make test-long``."""
 

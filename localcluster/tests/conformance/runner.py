@@ -24,7 +24,8 @@ from tests.conformance.matching import TOKEN, Bindings, Comparison, is_reduced
 from tests.conformance.waiting import Waiter, condition_for
 from tests.conformance.watching import ReplayedWatch
 
-WAIT_TIMEOUT_S = 30.0
+WAIT_TIMEOUT_S = 60.0
+"""Above what Kubernetes waits itself: 40 s until a silent node counts as lost."""
 SETTLE_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 6.0
 """How long a read is repeated where controllers work: the recording waited in between, too."""
@@ -327,7 +328,8 @@ class Replay:
     # -- watches and webhooks ----------------------------------------------------------------------
 
     async def _open_watch(self, index: int, step: Any) -> None:
-        watch = ReplayedWatch(index, step)
+        acts = [at for at, one in enumerate(self.scenario["steps"]) if "request" in one]
+        watch = ReplayedWatch(index, step, acts)
         recorded = step["watch"]
         await self._resolve({"method": "GET", "path": recorded["path"]})
         headers = {"authorization": f"Bearer {self.server.token}"}

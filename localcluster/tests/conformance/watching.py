@@ -20,10 +20,11 @@ QUIET_S = 0.15
 
 @dataclass
 class ReplayedWatch:
-    """One watch step; ``index`` is its place in the scenario."""
+    """One watch step; ``index`` is its place in the scenario, ``acts`` those of its requests."""
 
     index: int
     step: Any
+    acts: list[int] = field(default_factory=list)
     lines: list[Any] = field(default_factory=list)
     code: int = 0
     body: Any = None
@@ -59,12 +60,14 @@ class ReplayedWatch:
     async def catch_up(self, index: int, *, is_read: bool) -> None:
         """Wait for the events that had been seen before step ``index``.
 
-        An event noted after step n was caused by step n + 1 at the latest.  Before a read, those
-        noted after the step before it are waited for, too, but not long.
+        An event noted after step n was caused by the next request at the latest (notes in between
+        cause nothing).  Before a read, those noted after the step before it are waited for, too,
+        but not long.
         """
         seen = self.step.get("seen_after_step") or ()
         if not self.is_late:
-            self.is_late = not await self._has(sum(1 for s in seen if s < index - 1), CATCH_UP_S)
+            last = max((act for act in self.acts if act < index), default=0)
+            self.is_late = not await self._has(sum(1 for s in seen if s < last), CATCH_UP_S)
         if not self.is_late and (is_read or self._comes_by_itself(index)):
             await self._has(sum(1 for s in seen if s < index), SOFT_CATCH_UP_S)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+import localcluster
 
 SUITE = """
 import asyncio, ssl, urllib.request
@@ -45,3 +49,24 @@ def test_one_cluster_for_the_session_and_a_namespace_for_each_test(
     assert Path.cwd() == pytester.path
     done = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-o", "asyncio_mode=auto")
     done.assert_outcomes(passed=3)
+
+
+def test_who_uses_no_fixture_does_not_pay_for_the_cluster() -> None:
+    """pytest loads the plugin in every run of an environment that has this package."""
+    script = "import sys, localcluster.pytest_plugin; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "localcluster.pytest_plugin" in loaded
+    assert not loaded & {"aiohttp", "cryptography", "yaml", "localcluster.cluster"}
+
+
+def test_the_six_names() -> None:
+    """Each is there, though none is imported before it is used."""
+    assert {name: getattr(localcluster, name).__name__ for name in localcluster.__all__} == {
+        name: name for name in localcluster.__all__
+    }
+    assert len(localcluster.__all__) == 6
+    with pytest.raises(AttributeError, match="no attribute 'Cluster'"):
+        _ = localcluster.Cluster

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -14,7 +13,16 @@ from fluxqueue.workload import batch, pods
 from fluxqueue.workload import fluxjob_object as fo
 from tests.support.workloads import bare_pod, batch_job
 
+pytestmark = pytest.mark.xdist_group("jsonschema")
+
 CRD_PATH = Path(__file__).parents[3] / "chart" / "crds" / "fluxjobs.yaml"
+
+
+def validate(fluxjob: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Imported where it is used: with jsonschema comes a grammar that is compiled each time."""
+    import jsonschema
+
+    jsonschema.validate(fluxjob, schema)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +70,7 @@ def test_builds_the_fluxjob_of_a_batch_job(schema: dict[str, Any]) -> None:
         "fast",
     )
     assert spec["jobspec"]["resources"][0]["count"] == 4
-    jsonschema.validate({**fluxjob, "metadata": {}}, schema)
+    validate({**fluxjob, "metadata": {}}, schema)
     assert fo.is_fluxjob_of(fluxjob, job)
     assert not fo.is_fluxjob_of(fluxjob, batch_job("pi", meta={"uid": "later"}))
 
@@ -73,7 +81,7 @@ def test_builds_the_fluxjob_of_a_pod_from_a_list_without_kind(schema: dict[str, 
     assert fluxjob["metadata"]["name"] == "solo-pod"
     assert fluxjob["spec"]["workload"]["apiVersion"] == "v1"
     assert "durationSeconds" not in fluxjob["spec"]
-    jsonschema.validate({**fluxjob, "metadata": {}}, schema)
+    validate({**fluxjob, "metadata": {}}, schema)
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:
@@ -102,7 +110,7 @@ def test_every_state_fits_the_definition(schema: dict[str, Any], state: FluxJobS
     )
     fluxjob = {"spec": {"workload": dict.fromkeys(["apiVersion", "kind", "name", "uid"], "x")}}
     fluxjob["spec"]["size"] = 1
-    jsonschema.validate({**fluxjob, "status": status}, schema)
+    validate({**fluxjob, "status": status}, schema)
     assert status["nodes"] == "n[1-2]"
 
 
