@@ -64,8 +64,11 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def database_url(postgres: PostgresServer) -> Iterator[str]:
-    """A database of the test's own, migrated to head, dropped afterwards."""
+def database_url(request: pytest.FixtureRequest, postgres: PostgresServer) -> Iterator[str]:
+    """A database at head with nothing in it; one that no other test has had where so marked."""
+    if request.node.get_closest_marker("own_database") is None:
+        yield postgres.wiped()
+        return
     url = postgres.create()
     yield url
     postgres.drop(url)

@@ -1,4 +1,4 @@
-"""Real Postgres for tests: one server per session, one fresh migrated database per test.
+"""Real Postgres for tests: one server and one migrated database per process, wiped between tests.
 
 Used by the fixtures in ``tests/conftest.py``. The server is the embedded one without fsync, or the
 one that ``TEST_DATABASE_URL`` names (its user must be allowed to create databases; nothing but
@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from fluxqueue.db import migrate
 from fluxqueue.localpg import LocalPostgres, PostgresBinaries
@@ -30,6 +32,53 @@ def with_database(url: str, name: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
+class WipedDatabase:
+    """A migrated database, used over and over: making one anew takes longer than most tests.
+
+    Only rows and sequences are put back, in milliseconds. Tests that change more (tables, settings,
+    what the planner knows) are marked ``own_database``.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        with psycopg.connect(url, autocommit=True) as connection:
+            tables = connection.execute(_TABLES).fetchall()
+            tables = [sql.Identifier(*name) for name in connection.execute(_TABLES)]
+            self._seeds = [(table, _rows(connection, table)) for table in tables]
+
+    def wipe(self) -> None:
+        """Make it as it was; whoever is still connected to it is cut off."""
+        with psycopg.connect(self.url) as connection:
+            connection.execute(_CUT_OFF)
+            # Neither triggers nor foreign keys: no row is to have consequences.
+            connection.execute("SET LOCAL session_replication_role = replica")
+            for table, seeds in self._seeds:
+                connection.execute(sql.SQL("DELETE FROM {}").format(table))
+                if seeds:
+                    fill = "INSERT INTO {0} SELECT * FROM jsonb_populate_recordset(NULL::{0}, %s)"
+                    connection.execute(sql.SQL(fill).format(table), [Jsonb(seeds)])
+            connection.execute(_RESTART)
+
+
+_TABLES = """
+SELECT schemaname, tablename FROM pg_tables
+WHERE schemaname NOT IN ('pg_catalog', 'information_schema')
+"""
+_CUT_OFF = """
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+_RESTART = """
+SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
+FROM pg_sequences
+"""
+
+
+def _rows(connection: psycopg.Connection[Any], table: sql.Identifier) -> list[Any]:
+    found = connection.execute(sql.SQL("SELECT to_jsonb(one) FROM {} AS one").format(table))
+    return [row for (row,) in found]
+
+
 @dataclass
 class PostgresServer:
     """A running server on which databases may be made and dropped."""
@@ -37,6 +86,7 @@ class PostgresServer:
     admin_url: str
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _template: str | None = None
+    _wiped: WipedDatabase | None = None
 
     def _execute(self, statement: sql.Composable) -> None:
         with psycopg.connect(self.admin_url, autocommit=True) as connection:
@@ -47,7 +97,7 @@ class PostgresServer:
         template = self._template_name() if migrated else "template0"
         name = f"fluxqueue_test_{os.getpid()}_{next(self._numbers)}"
         self._execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
                 sql.Identifier(name), sql.Identifier(template)
             )
         )
@@ -60,6 +110,14 @@ class PostgresServer:
             sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
         )
 
+    def wiped(self) -> str:
+        """The URL of the database that tests share, with no more in it than after the migration."""
+        if self._wiped is None:
+            self._wiped = WipedDatabase(self.create())
+        else:
+            self._wiped.wipe()
+        return self._wiped.url
+
     def _template_name(self) -> str:
         if self._template is None:
             url = self.create(migrated=False)
@@ -69,6 +127,8 @@ class PostgresServer:
 
     def close(self) -> None:
         """Drop what outlives a test."""
+        if self._wiped is not None:
+            self.drop(self._wiped.url)
         if self._template is not None:
             self.drop(with_database(self.admin_url, self._template))
 

@@ -85,6 +85,7 @@ async def test_capacity_is_not_repaired_but_told(
     assert len([s for s in await rows.slots("a") if s[3]]) == 2
 
 
+@pytest.mark.own_database
 async def test_a_table_without_statistics_gets_them_once(rows: Rows) -> None:
     """As after a restore: a planner that knows nothing of 50,000 rows reads them all."""
     await rows.see(*(workload(f"j{n}") for n in range(retention.ANALYZE_FROM)))

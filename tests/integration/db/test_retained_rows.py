@@ -18,6 +18,8 @@ from tests.support import retained
 from tests.support.readers import DAY_S, READERS, populate
 from tests.support.rows import Rows, settings_for
 
+pytestmark = pytest.mark.own_database
+
 ENDED = 20_000
 ROWS_MAX = 1_000
 """A step of retention reads a hundred rows and all they have; everybody else less."""
