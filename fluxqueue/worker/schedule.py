@@ -140,9 +140,8 @@ class CycleRunner:
         if locked.has_new:
             new = await take_in(tx, matcher, self._rules, self._answers, limit=EXAMINED_MAX)
         # Nodes may have gone since these were examined, further back in the queue.
-        queue, never = split_unsatisfiable(
-            matcher, await queue_head(tx, view, self._rules), self._answers
-        )
+        head = await queue_head(tx, view, self._rules) if locked.has_waiting else []
+        queue, never = split_unsatisfiable(matcher, head, self._answers)
         if never:
             await mark_examined(tx, [], never)
         promised = self._plans.promised(matcher, queue)

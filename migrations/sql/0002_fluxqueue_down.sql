@@ -28,6 +28,7 @@ DROP FUNCTION fluxjob_transition_allowed;
 DROP FUNCTION fluxjobs_defer;
 DROP FUNCTION fluxjobs_defer_new;
 DROP FUNCTION graph_changes_wake;
+DROP FUNCTION fluxqueue_anybody_waits;
 DROP FUNCTION fluxqueue_sweep;
 DROP FUNCTION fluxqueue_wake_matcher;
 DROP FUNCTION fluxqueue_defer;

@@ -114,6 +114,7 @@ class Locked:
     has_new: bool = True
     has_lacking: bool = True
     has_plan: bool = True
+    has_waiting: bool = True
 
 
 async def lock_queue(tx: Transaction, view: View) -> Locked:
@@ -149,11 +150,11 @@ async def lock_queue(tx: Transaction, view: View) -> Locked:
         **_head_values(view),
         **values,
     )
+    # What could not run, or was held by its queue, may be looked at anew in this very cycle.
+    is_new_possible = view.have_nodes_changed or bool(view.changed_queues)
     return Locked(
-        # What could not run, or was held by its queue, may be looked at anew in this very cycle.
-        has_new=any(row["is_new"] for row in rows)
-        or view.have_nodes_changed
-        or bool(view.changed_queues),
+        has_new=is_new_possible or any(row["is_new"] for row in rows),
+        has_waiting=is_new_possible or bool(rows),
         has_lacking=any(row["lacks"] for row in rows),
         has_plan=any(row["is_planned"] for row in rows),
     )

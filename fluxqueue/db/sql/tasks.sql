@@ -64,9 +64,20 @@ BEGIN
 END
 $$;
 
+-- Whether anybody would gain by room or by a place in the queue; each answer is in an index of its own.
+CREATE FUNCTION fluxqueue_anybody_waits() RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL)
+        OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
+        OR EXISTS (SELECT FROM fluxjobs WHERE lacking > 0)
+$$;
+
+-- What was given back while nobody waits is taken in by the cycle of who comes next, who wakes it
+-- himself. Who comes at this very moment, and is looked at before this commits, is found by the sweep.
 CREATE FUNCTION graph_changes_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM new_rows) THEN
+    IF EXISTS (SELECT FROM new_rows WHERE kind NOT IN ('allocation', 'fluxjob'))
+       OR (EXISTS (SELECT FROM new_rows) AND fluxqueue_anybody_waits())
+    THEN
         PERFORM fluxqueue_wake_matcher();
     END IF;
     RETURN NULL;
