@@ -424,8 +424,9 @@ class ShareLedger:
 
     def compile(self, placement: Placement) -> Hold:
         """A placement as arrays."""
-        for slot in placement.slots:
-            self.vector(slot.resources)  # new resources make columns before anything is counted
+        kinds = {id(slot.resources): slot.resources for slot in placement.slots}
+        for needs in kinds.values():
+            self.vector(needs)  # new resources make columns before anything is counted
         if len(placement.slots) == 1 and not placement.held:
             (one,) = placement.slots
             row = self._row(one.node)
@@ -434,7 +435,19 @@ class ShareLedger:
                 takes = takes.copy()
                 takes[0, 0] = SHARES_TOTAL
             return Hold(np.array((row,)), takes, placement.starts_at, placement.until)
+        if len(kinds) == 1 and not placement.held:
+            return self._compile_equal(placement)
         return self._compile_many(placement)
+
+    def _compile_equal(self, placement: Placement) -> Hold:
+        """The same for slots that are all alike."""
+        nodes = [slot.node for slot in placement.slots]
+        self.add_rows(nodes)
+        index, counts = np.unique([self.rows[node] for node in nodes], return_counts=True)
+        takes = counts[:, None] * self.vector(placement.slots[0].resources)
+        if placement.is_exclusive:
+            takes[:, 0] = SHARES_TOTAL
+        return Hold(index, takes, placement.starts_at, placement.until)
 
     def _compile_many(self, placement: Placement) -> Hold:
         counts: dict[int, dict[Needs, int]] = {}

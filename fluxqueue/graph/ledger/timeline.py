@@ -60,7 +60,6 @@ class Ends:
         self.deltas: Matrix = np.zeros((columns, 0), dtype=np.int64)
         self._order: Vector | None = None
         self._sums: Matrix | None = None
-        self._starts: Vector | None = None
 
     def add(self, hold: Hold) -> int:
         """A live allocation; gives the number to take it out by."""
@@ -141,7 +140,7 @@ class Ends:
 
     def _forget(self) -> None:
         self.version += 1
-        self._order = self._sums = self._starts = None
+        self._order = self._sums = None
 
     def order(self) -> Vector:
         """Indexes of the ends by time."""
@@ -151,12 +150,16 @@ class Ends:
 
     def after(self, free: Matrix) -> Matrix:
         """What is free on its row after each end (columns x ends), ``free`` being so now."""
+        return self._running() + free.T[:, self.rows]
+
+    def _running(self) -> Matrix:
+        """What all ends of a row up to each give back (columns x ends)."""
         if self._sums is None:
             sums = np.cumsum(self.deltas, axis=1)
             starts = np.searchsorted(self.rows, self.rows)
             sums -= (sums - self.deltas)[:, starts]
-            self._sums, self._starts = sums, starts
-        return self._sums + free.T[:, self.rows]
+            self._sums = sums
+        return self._sums
 
     def is_first(self) -> npt.NDArray[np.bool_]:
         """Which ends are the first on their row."""
@@ -176,8 +179,8 @@ class Ends:
         found = np.zeros((len(rows), self._columns), dtype=np.int64)
         low = np.searchsorted(self._keys, rows << TIME_BITS)
         high = np.searchsorted(self._keys, (rows << TIME_BITS) + min(at, LAST_TIME), side="right")
-        for index in np.flatnonzero(high > low).tolist():
-            found[index] = self.deltas[:, low[index] : high[index]].sum(axis=1)
+        some = np.flatnonzero(high > low)
+        found[some] = self._running()[:, high[some] - 1].T
         return found
 
 
@@ -193,12 +196,14 @@ def sort_keys(rows: Vector, times: Vector) -> Vector:
 
 class Plan:
     """Reservations, row by row: ``rows``, ``starts``, ``untils``, ``takes``, and ``dips``: what is
-    left on the row at the start, this reservation and all others taken off."""
+    left on the row at the start, this reservation and all others taken off. ``removed`` counts what
+    was taken out again: without, entries are only added."""
 
-    __slots__ = ("dips", "owners", "placements", "rows", "starts", "takes", "untils")
+    __slots__ = ("dips", "owners", "placements", "removed", "rows", "starts", "takes", "untils")
 
     def __init__(self, columns: int) -> None:
         self.placements: list[Placement] = []
+        self.removed = 0
         self.owners: Vector = np.zeros(0, dtype=np.int64)
         self.rows: Vector = np.zeros(0, dtype=np.int64)
         self.starts: Vector = np.zeros(0, dtype=np.int64)
@@ -234,6 +239,7 @@ class Plan:
         """Take a reservation, the very object, out again."""
         index = next(i for i, one in enumerate(self.placements) if one is placement)
         del self.placements[index]
+        self.removed += 1
         keep = self.owners != id(placement)
         for name in ("owners", "rows", "starts", "untils", "takes", "dips"):
             setattr(self, name, getattr(self, name)[keep])

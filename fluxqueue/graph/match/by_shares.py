@@ -51,6 +51,7 @@ class ByShares:
         self.ledger, self.policy = ledger, policy
         self._asks: dict[int, tuple[object, Ask]] = {}
         self._offers: OrderedDict[tuple[Table, Leaf, bool], Offer] = OrderedDict()
+        self._steps: Steps | None = None
         self._scores = PlaceScores(self.ledger.emptiness)
         self._scores_when_empty = PlaceScores(self.ledger.emptiness_when_empty)
 
@@ -90,7 +91,7 @@ class ByShares:
             Wanted(self._offer(self.ledger.now, leaf, ask), times * leaf.count, leaf.is_distinct)
             for times, leaf in ask.leaves()
         ]
-        times = Steps(self.ledger, now).candidates(wanted, ask.duration_s).tolist()
+        times = self._steps_at(now).candidates(wanted, ask.duration_s).tolist()
         found = self._first_exact(ask, [at for at in times if at >= not_before])
         if found is not None:
             return found
@@ -98,6 +99,12 @@ class ByShares:
         if is_promised and self._fits_at_last(ask):
             raise InsufficientResources("jobs promised a start before it have no known end")
         raise InsufficientResources(NOT_USABLE)
+
+    def _steps_at(self, now: int) -> Steps:
+        steps = self._steps
+        if steps is None or steps.now != now or not steps.follow():
+            steps = self._steps = Steps(self.ledger, now)
+        return steps
 
     def is_satisfiable(self, request: Jobspec) -> bool:
         """Tell whether the empty cluster could hold it: down and cordoned nodes count."""

@@ -36,66 +36,108 @@ class Wanted:
 
 class Steps:
     """Changes of what is free, over time: ends of rows without reservations, which are looked up,
-    and all changes of rows with them, which are simulated."""
+    and all changes of rows with them, which are simulated.
+
+    Kept while nothing starts or ends: a reservation more changes its own rows.
+    """
 
     def __init__(self, ledger: ShareLedger, now: int) -> None:
         self.ledger, self.now = ledger, now
-        ends, plan = ledger.ends, ledger.plan
-        is_reserved = np.zeros(len(ledger.names), dtype=np.bool_)
-        is_reserved[plan.rows] = True
-        self._is_plain = ~is_reserved[ends.rows]
-        inside = np.flatnonzero(~self._is_plain)
-        finite = plan.untils < FOREVER
-        rows = np.concatenate([ends.rows[inside], plan.rows, plan.rows[finite]])
-        times = np.concatenate([ends.times[inside], plan.starts, plan.untils[finite]])
-        takes = plan.takes.T
-        deltas = np.concatenate([ends.deltas[:, inside], -takes, takes[:, finite]], axis=1)
+        ledger.look(now)
+        self._plan, self._key = ledger.plan, self._what_it_is_of()
+        self._reserved = 0
+        self._plain = ledger.ends.order()
+        self._rows: Vector = np.zeros(0, dtype=np.int64)
+        self._times: Vector = np.zeros(0, dtype=np.int64)
+        self._free: Matrix = np.zeros((0, len(ledger.columns)), dtype=np.int64)
+        self._is_release: Mask = np.zeros(0, dtype=np.bool_)
+        self._plain_changes: dict[tuple[int, bool], tuple[Offer, Vector]] = {}
+        self.times: Vector = self._times
+        self.has_release: Mask = self._is_release
+        self._take_in()
+
+    def _what_it_is_of(self) -> tuple[object, ...]:
+        ledger = self.ledger
+        return ledger.version, ledger.ends.version, ledger.plan.removed, len(ledger.columns)
+
+    def follow(self) -> bool:
+        """Take in what was reserved since; False where more than that has changed."""
+        if self._plan is not self.ledger.plan or self._key != self._what_it_is_of():
+            return False
+        if self._reserved < len(self.ledger.plan.rows):
+            self._take_in()
+        return True
+
+    def _take_in(self) -> None:
+        ends, plan = self.ledger.ends, self.ledger.plan
+        is_new = np.zeros(len(self.ledger.names), dtype=np.bool_)
+        is_new[plan.rows[self._reserved :]] = True
+        self._reserved = len(plan.rows)
+        kept = ~is_new[self._rows]
+        rows, times, free, is_release = self._simulate(is_new)
+        self._rows = np.concatenate([self._rows[kept], rows])
+        self._times = np.concatenate([self._times[kept], times])
+        self._free = np.concatenate([self._free[kept], free])
+        self._is_release = np.concatenate([self._is_release[kept], is_release])
+        self._plain = self._plain[~is_new[ends.rows[self._plain]]]
+        self._put_in_order()
+
+    def _simulate(self, is_new: Mask) -> tuple[Vector, Vector, Matrix, Mask]:
+        """All changes of some rows, row by row in the order of time; what is free after each."""
+        ends, plan = self.ledger.ends, self.ledger.plan
+        inside = np.flatnonzero(is_new[ends.rows])
+        starts = np.flatnonzero(is_new[plan.rows])
+        finite = starts[plan.untils[starts] < FOREVER]
+        rows = np.concatenate([ends.rows[inside], plan.rows[starts], plan.rows[finite]])
+        times = np.concatenate([ends.times[inside], plan.starts[starts], plan.untils[finite]])
+        takes = plan.takes
+        deltas = np.concatenate([ends.deltas[:, inside].T, -takes[starts], takes[finite]])
+        is_release = np.ones(len(rows), dtype=np.bool_)
+        is_release[len(inside) : len(inside) + len(starts)] = False
         order = np.argsort(sort_keys(rows, times), kind="stable")
-        self._rows, self._times = rows[order], times[order]
-        deltas = deltas[:, order]
-        sums = np.cumsum(deltas, axis=1)
-        starts = first_of_each(self._rows)
+        rows, times, deltas = rows[order], times[order], deltas[order]
+        sums = np.cumsum(deltas, axis=0)
+        first = first_of_each(rows)
         # Sums from the first change of a row on: what others summed up before is taken off.
-        before = (sums - deltas)[:, starts]
-        sizes = np.diff(np.append(starts, len(self._rows)))
-        before -= ledger.now.free[self._rows[starts]].T
-        self._free: Matrix = (sums - np.repeat(before, sizes, axis=1)).T
-        by_time = ends.order()
-        self._plain = by_time[self._is_plain[by_time]]
-        releases = np.ones(len(rows), dtype=np.bool_)
-        releases[len(inside) : len(inside) + len(plan.rows)] = False
-        both = np.concatenate([ends.times[self._plain], self._times])
+        before = sums[first] - deltas[first] - self.ledger.now.free[rows[first]]
+        sizes = np.diff(np.append(first, len(rows)))
+        return rows, times, sums - np.repeat(before, sizes, axis=0), is_release[order]
+
+    def _put_in_order(self) -> None:
+        """All changes by time; of those at one time the last tells what is free then."""
+        both = np.concatenate([self.ledger.ends.times[self._plain], self._times])
         self._merge = np.argsort(both, kind="stable")
-        sorted_times = both[self._merge]
-        is_release = np.concatenate([np.ones(len(self._plain), dtype=np.bool_), releases[order]])[
-            self._merge
-        ]
-        # Of changes at one time the last tells what is free then.
-        self._last = np.flatnonzero(np.append(sorted_times[1:] != sorted_times[:-1], True))
-        if not len(sorted_times):
-            self._last = self._last[:0]
-        self.times: Vector = sorted_times[self._last]
-        firsts = np.append(0, self._last[:-1] + 1) if len(self._last) else self._last
-        self.has_release: Mask = (
-            np.logical_or.reduceat(is_release, firsts) if len(firsts) else firsts.astype(np.bool_)
-        )
+        times = both[self._merge]
+        is_plain = np.ones(len(self._plain), dtype=np.bool_)
+        is_release = np.concatenate([is_plain, self._is_release])[self._merge]
+        if not len(times):
+            self._last, self.times, self.has_release = times, times, is_release
+            return
+        self._last = np.flatnonzero(np.append(times[1:] != times[:-1], True))
+        self.times = times[self._last]
+        firsts = np.append(0, self._last[:-1] + 1)
+        self.has_release = np.logical_or.reduceat(is_release, firsts)
 
     def totals(self, wanted: Wanted) -> Vector:
         """Units over the cluster after each of ``times``."""
-        ledger, offer = self.ledger, wanted.offer
+        offer = wanted.offer
         allowed = offer.allowed()
         now = np.minimum(offer.fit, 1) if wanted.is_distinct else offer.fit
-        plain = self._changes(wanted, ledger.ends.rows, ledger.ends_after().T, now, allowed)[
-            self._plain
-        ]
+        key = id(offer), wanted.is_distinct
+        known = self._plain_changes.get(key)
+        if known is None:
+            ledger = self.ledger
+            plain = self._changes(wanted, ledger.ends.rows, ledger.ends_after().T, now, allowed)
+            known = self._plain_changes[key] = offer, plain
         inside = self._changes(wanted, self._rows, self._free, now, allowed)
-        changes = np.concatenate([plain, inside])[self._merge]
-        return int(now.sum()) + np.cumsum(changes)[self._last]
+        changes = np.concatenate([known[1][self._plain], inside])[self._merge]
+        found: Vector = int(now.sum()) + np.cumsum(changes)[self._last]
+        return found
 
     def _changes(
         self, wanted: Wanted, rows: Vector, free: Matrix, now: Vector, allowed: Mask
     ) -> Vector:
-        """By how much the units of its row change at each step; sorted by row, then time."""
+        """By how much the units of its row change at each step; row by row in the order of time."""
         units = wanted.offer.fits(free, allowed[rows])
         if wanted.is_distinct:
             units = np.minimum(units, 1)
@@ -120,7 +162,7 @@ class Steps:
 
 
 def first_of_each(rows: Vector) -> Vector:
-    """Where each row begins, in rows that are sorted."""
+    """Where each row begins, in rows that stand together."""
     return np.flatnonzero(np.append(True, rows[1:] != rows[:-1])[: len(rows)])
 
 
