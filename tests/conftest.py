@@ -35,10 +35,21 @@ hypothesis.settings.load_profile("fluxqueue")
 pytest_plugins = ["tests.support.long"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In each of several processes the order and the groups are the same."""
+    """In each of several processes the order and the groups are the same.
+
+    First of all, since pytest-xdist reads the groups in the same hook.
+    """
     if hasattr(config, "workerinput"):
         order.arrange(items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Groups that are not kept cost a world in each process and are noticed by nobody."""
+    is_grouping = hasattr(session.config, "workerinput") and session.config.option.loadgroup
+    if is_grouping and (stray := order.strays(session.items)):
+        raise pytest.UsageError(f"pytest-xdist does not know the group of {stray[0].nodeid}")
 
 
 @pytest.fixture(scope="session", autouse=True)

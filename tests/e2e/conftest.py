@@ -30,6 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All our tests share one event loop, because they share one world in each process."""
     for item in items:
         if HERE in item.path.parents:
+            if item.get_closest_marker("real_cluster") and (reason := missing_reason()):
+                # Not in the fixture: a change of its parameter ends the world of the other kind.
+                item.add_marker(pytest.mark.skip(reason))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(TIMEOUT_S))
             if is_async_test(item):
@@ -43,8 +46,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def cluster_kind(request: pytest.FixtureRequest) -> str:
     """The cluster the suite runs against; both must answer alike."""
     kind: str = request.param
-    if kind == "real" and (reason := missing_reason()):
-        pytest.skip(reason)
     return kind
 
 

@@ -83,6 +83,7 @@ VICTIMS: dict[str, Callable[[World], Awaitable[None]]] = {
 }
 
 
+@pytest.mark.long("each part in turn dies under ten Jobs of its own")
 async def test_fifty_jobs_survive_the_death_of_every_part(space: Space) -> None:
     """kill -9 of each part in turn while ten Jobs of its own run: every Job completes."""
     names: list[str] = []

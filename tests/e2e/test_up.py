@@ -178,7 +178,8 @@ async def _until_state(client: KubeClient, name: str, *states: str) -> dict[str,
 async def test_a_second_up_goes_on_where_the_first_stopped(data_dir: Path) -> None:
     """Ctrl-C ends it clean within seconds; a queued Job is still queued at the next start.
 
-    Before that the cluster is killed: it is started again where all its clients look for it.
+    A rival is refused meanwhile. Then the cluster is killed: it is started again where all its
+    clients look for it. In the end all is killed: nobody stays behind.
     """
     arguments = ("--data-dir", data_dir, "--nodes", "1")
     async with running_up(*arguments) as first:
@@ -189,6 +190,7 @@ async def test_a_second_up_goes_on_where_the_first_stopped(data_dir: Path) -> No
             await client.create(JOBS, "default", job("queued", cpu="16"))
             before = await _until_state(client, "queued", "Pending", "Reserved")
             await _until_on_disk(data_dir, before)
+            await _assert_refused(data_dir, arguments)
             await _kill_cluster(data_dir)
             await _until_state(client, "queued", "Pending", "Reserved")
         assert len(_family(data_dir)) > 4, "cluster, webhook, controller, worker, Postgres"
@@ -201,35 +203,27 @@ async def test_a_second_up_goes_on_where_the_first_stopped(data_dir: Path) -> No
             assert after["status"]["jobid"] == before["status"]["jobid"]
             await client.delete(JOBS, "default", "blocker", propagation="Background")
             await _until_state(client, "queued", "Completed")
-        assert await second.end(signal.SIGTERM) == 0
-        assert not _family(data_dir)
-
-
-@pytest.mark.slow
-async def test_a_folder_in_use_is_refused_and_a_killed_up_leaves_nobody_behind(
-    data_dir: Path,
-) -> None:
-    """kill -9 of ``up``: its children end too, and the folder can be used again."""
-    arguments = ("--data-dir", data_dir, "--nodes", "1")
-    async with running_up(*arguments) as first:
-        await first.until_printed(READY)
-        # Twice: a session of Postgres shows its parent's command line until it has its own title.
-        family = _family(data_dir) & _family(data_dir)
-        async with running_up(*arguments) as rival:
-            assert await asyncio.wait_for(rival.process.wait(), 150) == 2
-            await rival.end()
-            said = "\n".join(rival.lines)
-            assert str(data_dir) in said
-            assert "in use" in said
-            assert "Traceback" not in said
-        assert family <= _family(data_dir), "the rival must not disturb the first"
-        first.process.kill()
-        await first.process.wait()
+        second.process.kill()
+        await second.process.wait()
     await _until_no_family(data_dir)
 
 
+async def _assert_refused(data_dir: Path, arguments: tuple[str | Path, ...]) -> None:
+    """A second ``up`` in the same folder says so and does not disturb the first."""
+    # Twice: a session of Postgres shows its parent's command line until it has its own title.
+    family = _family(data_dir) & _family(data_dir)
+    async with running_up(*arguments) as rival:
+        assert await asyncio.wait_for(rival.process.wait(), 150) == 2
+        await rival.end()
+        said = "\n".join(rival.lines)
+        assert str(data_dir) in said
+        assert "in use" in said
+        assert "Traceback" not in said
+    assert family <= _family(data_dir), "the rival must not disturb the first"
+
+
 async def test_an_unreachable_database_is_waited_for_and_named(data_dir: Path) -> None:
-    """It says what it waits for, does not crash, and Ctrl-C still ends it."""
+    """It says what it waits for, does not crash, and SIGTERM still ends it clean."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -240,7 +234,7 @@ async def test_an_unreachable_database_is_waited_for_and_named(data_dir: Path) -
             assert str(port) in said
             assert "secret" not in said
             assert "Traceback" not in said
-            await up.end(signal.SIGINT)
+            assert await up.end(signal.SIGTERM) == 0
     await _until_no_family(data_dir)
 
 
