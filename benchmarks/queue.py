@@ -77,6 +77,8 @@ def seen(number: int, asked: Jobspec, priority: int) -> WorkloadSeen:
         namespace="default",
         name=f"job-{number}-job",
         workload_kind="Job",
+        is_suspendable=True,
+        replaces_pods=True,
         workload_name=f"job-{number}",
         flux_uid=None,
         user_name="",

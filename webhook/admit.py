@@ -15,15 +15,14 @@ import orjson
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
-from fluxqueue.workload import batch, labels, pods
+from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.constraints import ignored
-from fluxqueue.workload.gates import admission_patch
-from fluxqueue.workload.managed import JOB, NEVER_MANAGED, POD, kind_of, why_untouched
+from fluxqueue.workload.kinds import find_kind, kind_of
+from fluxqueue.workload.managed import NEVER_MANAGED, why_untouched
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
 
-_KINDS = {("batch", JOB), ("", POD)}
 _MAX_WARNING = 240
 
 
@@ -95,7 +94,7 @@ def _why_not_asked(request: Mapping[str, Any], workload: object) -> str | None:
     kind = request.get("kind") or {}
     if request.get("operation") != "CREATE" or request.get("subResource"):
         return "only creation is looked at"
-    if (kind.get("group", ""), kind.get("kind")) not in _KINDS:
+    if find_kind(kind.get("group", ""), kind.get("kind", "")) is None:
         return f"a {kind.get('kind')} is not managed"
     return None if isinstance(workload, dict) else "the request has no object"
 
@@ -107,10 +106,10 @@ def _take_in(workload: Mapping[str, Any], uid: str, user: str, levels: Levels) -
         check_levels(wishes, levels)
         if wishes.has_shape:
             # Whether wishes and pods go together can only be said of the whole.
-            (batch if kind == JOB else pods).to_request(workload, site=Site(levels=levels))
+            kind.to_request(workload, site=Site(levels=levels))
     except InvalidInput as error:
-        return Answer(_refuse(uid, workload, error), "refused", kind, str(error))
-    patch = admission_patch(workload, wishes, user=user)
+        return Answer(_refuse(uid, workload, error), "refused", kind.name, str(error))
+    patch = kind.hold_patch(workload, wishes, user)
     review = _respond(uid, allowed=True)
     if patch:
         review["response"]["patchType"] = "JSONPatch"
@@ -118,12 +117,10 @@ def _take_in(workload: Mapping[str, Any], uid: str, user: str, levels: Levels) -
     warnings = _warnings(workload, wishes)
     if warnings:
         review["response"]["warnings"] = warnings
-    return Answer(review, "taken", kind)
+    return Answer(review, "taken", kind.name)
 
 
 def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:
-    is_job = kind_of(workload) == JOB
-    spec = batch.pod_spec(workload) if is_job else workload["spec"]
     found = []
     deadline_s = workload["spec"].get("activeDeadlineSeconds")
     if wishes.duration_s is not None and deadline_s not in {None, wishes.duration_s}:
@@ -131,7 +128,7 @@ def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:
             f"{labels.DURATION} ({wishes.duration_s} s) is not used: "
             f"spec.activeDeadlineSeconds ({deadline_s}) wins"
         )
-    left_out = ignored(spec)
+    left_out = ignored(kind_of(workload).pod_spec(workload))
     if left_out:
         found.append(f"not considered when nodes are chosen: {', '.join(left_out)}")
     return [f"fluxqueue: {text}"[:_MAX_WARNING] for text in found]
@@ -140,8 +137,8 @@ def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:
 def _describe(workload: Mapping[str, Any]) -> dict[str, str]:
     meta, kind = workload.get("metadata") or {}, kind_of(workload)
     return {
-        "group": "batch" if kind == JOB else "",
-        "kind": kind,
+        "group": kind.group,
+        "kind": kind.name,
         "name": meta.get("name") or meta.get("generateName") or "",
     }
 

@@ -16,8 +16,11 @@ from fluxqueue.db.reading.snapshot import FluxJobRow, Rows, SlotRow
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS
-from fluxqueue.workload.managed import JOB, POD, is_managed
-from fluxqueue.workload.pods import controller_owner, gate_index
+from fluxqueue.workload.kinds import workload_uid
+from fluxqueue.workload.kinds.bare_pod import BARE_POD
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.pods import gate_index
 
 Object = Mapping[str, Any]
 
@@ -76,13 +79,13 @@ class View:
     def __post_init__(self) -> None:
         """Build the indexes."""
         self.row_of = {row.uid: row for row in self.rows.fluxjobs}
-        self.workloads = {uid_of(job): {"kind": JOB, **job} for job in self.cluster.jobs}
+        self.workloads = {uid_of(job): {"kind": BATCH_JOB.name, **job} for job in self.cluster.jobs}
         pods_of: dict[str, list[Object]] = defaultdict(list)
         for pod in self.cluster.pods:
             owner = workload_uid(pod)
             pods_of[owner].append(pod)
             if owner == uid_of(pod):
-                self.workloads[owner] = {"kind": POD, **pod}
+                self.workloads[owner] = {"kind": BARE_POD.name, **pod}
         self.pods_of = dict(pods_of)
         slots_of: dict[str, list[SlotRow]] = defaultdict(list)
         for slot in self.rows.slots:
@@ -116,13 +119,6 @@ def uid_of(obj: Object) -> str:
 def subject_of(obj: Object, kind: str) -> str:
     """The object, as people name it."""
     return f"{kind} {obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
-
-
-def workload_uid(pod: Object) -> str:
-    """UID of the workload a pod belongs to: the Job that controls it, else the pod itself."""
-    owner = controller_owner(pod)
-    is_of_job = owner is not None and owner.get("kind") == JOB
-    return str(owner["uid"]) if owner is not None and is_of_job else uid_of(pod)
 
 
 def is_terminal(pod: Object) -> bool:

@@ -9,10 +9,10 @@ from fluxqueue.checking.findings import Finding
 from fluxqueue.checking.view import Object, View, is_gated, subject_of, uid_of
 from fluxqueue.clock import from_rfc3339
 from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow
-from fluxqueue.fluxjob.follow import WorkloadFact
+from fluxqueue.fluxjob.follow import GONE, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.workload import batch, pods
-from fluxqueue.workload.managed import JOB, NEVER_MANAGED, is_managed, kind_of
+from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.managed import NEVER_MANAGED, is_managed
 
 RELEASE_S = 30
 """An allocated Job that is still suspended after this long was not released (seconds)."""
@@ -75,7 +75,7 @@ def releases(view: View) -> Iterator[Finding]:
         waited_s = view.rows.now_s - row.allocated_at_s
         if waited_s < RELEASE_S:
             continue
-        if kind_of(workload) == JOB and batch.is_suspended(workload):
+        if kind_of(workload).is_suspended(workload):
             detail = f"job {row.jobid} was allocated {waited_s} s ago and its Job is suspended"
             yield Finding("allocated workload not released", row.subject, detail)
         elif any(uid_of(p) in view.slot_of_pod and is_gated(p) for p in view.live_pods(row.uid)):
@@ -111,10 +111,8 @@ def _status(row: FluxJobRow, fluxjob: Object) -> Iterator[Finding]:
 
 def _fact(view: View, uid: str) -> WorkloadFact:
     workload = view.workloads.get(uid)
-    if workload is None or kind_of(workload) == JOB:
-        return batch.workload_fact(workload)
-    return pods.workload_fact(workload)
+    return GONE if workload is None else kind_of(workload).fact(workload)
 
 
 def _name(workload: Object) -> str:
-    return subject_of(workload, kind_of(workload))
+    return subject_of(workload, kind_of(workload).name)

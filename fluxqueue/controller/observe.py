@@ -12,19 +12,16 @@ from typing import Any
 from fluxqueue.db.life.holders import AUTHOR
 from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.fluxjob.follow import PodFact
-from fluxqueue.fluxjob.indexes import NO_INDEXES, as_multirange
+from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.jobspec import render
-from fluxqueue.workload import batch, labels, pods
+from fluxqueue.workload import labels, pods
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
-from fluxqueue.workload.managed import JOB, is_author_suspended, kind_of
-from fluxqueue.workload.pinning import (
-    has_required_affinity,
-    is_pinnable,
-    pinned_node,
-    without_pin,
-)
+from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.bare_pod import BARE_POD
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.pinning import has_required_affinity
 from fluxqueue.workload.site import Site
 
 Object = Mapping[str, Any]
@@ -67,7 +64,7 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
         resized = _resized(status.get(key) or (), spec.get(containers) or ())
         if resized:
             told[key] = resized
-    return {"kind": "Pod", "metadata": kept, "spec": asked, "status": told}
+    return {"kind": BARE_POD.name, "metadata": kept, "spec": asked, "status": told}
 
 
 def _trim_container(container: dict[str, Any]) -> dict[str, Any]:
@@ -91,15 +88,7 @@ def _resized(statuses: Sequence[Object], containers: Sequence[Object]) -> list[d
 def trim_job(job: dict[str, Any]) -> dict[str, Any]:
     """Name the kind, which lists leave out, and drop what the API server keeps for itself."""
     meta = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
-    return {**job, "kind": "Job", "metadata": meta}
-
-
-def workload_of(pod: Mapping[str, Any]) -> str:
-    """UID of the workload a pod belongs to: its controlling BatchJob, else the pod itself."""
-    owner = pods.controller_owner(pod)
-    return str(
-        owner["uid"] if owner is not None and owner["kind"] == JOB else pod["metadata"]["uid"]
-    )
+    return {**job, "kind": BATCH_JOB.name, "metadata": meta}
 
 
 def age(workload: Object) -> tuple[str, int]:
@@ -130,19 +119,18 @@ _PROGRESS = tuple(one.name for one in fields(Progress))
 
 def see_progress(workload: Object, its_pods: Sequence[Object]) -> Progress:
     """Tell how far a workload is, without reading what it asks for."""
-    is_job = kind_of(workload) == JOB
-    pinned_to = pinned_node(workload) if is_job else None
-    if pinned_to is not None:
-        workload = without_pin(workload)
-    fact = batch.workload_fact(workload) if is_job else pods.workload_fact(workload)
+    kind = kind_of(workload)
+    pinned_to = kind.pinned_node(workload)
+    workload = kind.as_written(workload)
     facts = _pod_facts(workload, its_pods)
+    fact = kind.fact(workload, facts)
     return Progress(
-        wanted=_wanted(workload, facts) if fact.wanted and is_job else fact.wanted,
+        wanted=fact.wanted,
         result=str(fact.result) if fact.result else None,
         is_deleting=fact.is_deleting,
-        is_suspended=is_job and batch.is_suspended(workload),
+        is_suspended=kind.is_suspended(workload),
         generation=int(workload["metadata"].get("generation") or 0),
-        ended_indexes=_ended_indexes(workload, facts),
+        ended_indexes=as_multirange(kind.ended_indexes(workload, facts)),
         pods=tuple(one for one in facts if not one.is_terminal or one.is_refused),
         pinned_to=pinned_to,
     )
@@ -163,24 +151,24 @@ def see_workload(
     InvalidInput
         The object cannot be turned into a request (admission was passed by).
     """
-    words = batch if kind_of(workload) == JOB else pods
-    meta = workload["metadata"]
+    kind, meta = kind_of(workload), workload["metadata"]
     progress = see_progress(workload, its_pods)
-    if progress.pinned_to is not None:
-        workload = without_pin(workload)
+    workload = kind.as_written(workload)
     wishes = read_wishes(workload)
-    request = words.to_request(workload, site=site)
-    spec = workload["spec"] if words is pods else batch.pod_spec(workload)
+    request = kind.to_request(workload, site=site)
+    spec = kind.pod_spec(workload)
     return WorkloadSeen(
         uid=meta["uid"],
         namespace=meta["namespace"],
         name=fluxjob_name(workload),
-        workload_kind=kind_of(workload),
+        workload_kind=kind.name,
+        is_suspendable=kind.can_be_suspended,
+        replaces_pods=kind.replaces_pods,
         workload_name=meta["name"],
         flux_uid=flux_uid,
         user_name=submitter(workload),
         queue=wishes.queue or "default",
-        priority=words.priority(workload, class_values=class_values),
+        priority=kind.priority(workload, class_values=class_values),
         held_by=_held_by(workload, has_hold=wishes.is_held),
         request=render(request),
         size=request.size,
@@ -191,7 +179,7 @@ def see_workload(
         is_gone=False,
         has_hold=wishes.is_held,
         has_affinity=has_required_affinity(spec),
-        is_pinnable=words is batch and is_pinnable(workload),
+        is_pinnable=kind.is_pinnable(workload),
         **_as_fields(progress),
     )
 
@@ -267,9 +255,10 @@ def _asks(workload: Object, class_values: Mapping[str, int]) -> tuple[Any, ...]:
     return meta.get("annotations"), meta.get("labels"), spec, class_values
 
 
-def is_job_news(old: Object, new: Object) -> bool:
-    """Whether a change of a BatchJob says anything that the rows keep."""
-    return _job_facts(old) != _job_facts(new)
+def is_news(old: Object, new: Object) -> bool:
+    """Whether a change of a workload says anything that the rows keep."""
+    kind = kind_of(new)
+    return kind.news(old) != kind.news(new)
 
 
 def is_pod_news(old: Object, new: Object) -> bool:
@@ -277,49 +266,15 @@ def is_pod_news(old: Object, new: Object) -> bool:
     return pods.pod_fact(old) != pods.pod_fact(new)
 
 
-def _job_facts(job: Object) -> tuple[Any, ...]:
-    meta, status = job["metadata"], job.get("status") or {}
-    conditions = status.get("conditions") or ()
-    uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
-    is_work_queue = job["spec"].get("completions") is None
-    return (
-        meta.get("generation"),
-        meta.get("deletionTimestamp"),
-        meta.get("annotations"),
-        meta.get("labels"),
-        {one["type"] for one in conditions if one["status"] == "True"},
-        (status.get("succeeded") or 0) + len(uncounted),
-        status.get("completedIndexes"),
-        status.get("failedIndexes"),
-        status.get("active") if is_work_queue else None,
-    )
-
-
 def _held_by(workload: Object, *, has_hold: bool) -> str | None:
     """How its author holds it, if at all."""
-    is_suspended = kind_of(workload) == JOB and is_author_suspended(workload)
+    is_suspended = kind_of(workload).is_author_suspended(workload)
     return AUTHOR if is_suspended or has_hold else None
 
 
 def _pod_facts(workload: Object, its_pods: Sequence[Object]) -> tuple[PodFact, ...]:
     """Pods as rows store them; only an Indexed BatchJob has indexes, whatever a template says."""
     facts = sorted((pods.pod_fact(pod) for pod in its_pods), key=lambda one: one.uid)
-    if _is_indexed(workload):
+    if kind_of(workload).has_indexes(workload):
         return tuple(facts)
     return tuple(replace(fact, index=None) for fact in facts)
-
-
-def _is_indexed(workload: Mapping[str, Any]) -> bool:
-    return kind_of(workload) == JOB and batch.is_indexed(workload)
-
-
-def _wanted(job: Mapping[str, Any], facts: Sequence[PodFact]) -> int:
-    """Bound by the pods seen to have succeeded, too: status counts them a little later."""
-    return batch.wanted(job, [fact.index for fact in facts if fact.phase == "Succeeded"])
-
-
-def _ended_indexes(workload: Mapping[str, Any], facts: Sequence[PodFact]) -> str:
-    if not _is_indexed(workload):
-        return NO_INDEXES
-    succeeded = (fact.index for fact in facts if fact.phase == "Succeeded")
-    return as_multirange(batch.ended_indexes(workload, (i for i in succeeded if i is not None)))

@@ -20,12 +20,11 @@ from fluxqueue.controller.marks import Batch, Kind, Marks
 from fluxqueue.controller.observe import (
     Reader,
     age,
-    is_job_news,
+    is_news,
     is_pod_news,
     see_facts,
     trim_job,
     trim_pod,
-    workload_of,
 )
 from fluxqueue.controller.queues import QueueWatch
 from fluxqueue.controller.wrapping import Wrapper
@@ -56,6 +55,7 @@ from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
 from fluxqueue.settings import Settings
 from fluxqueue.workload import labels
+from fluxqueue.workload.kinds import workload_uid
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.nodes import node_fact
 from fluxqueue.workload.pods import pod_fact
@@ -150,7 +150,7 @@ class Observer:
         job = new or old
         assert job is not None, "an informer tells of an object, old or new"
         self._keep(job["metadata"]["uid"], new)
-        if old is None or new is None or is_job_news(old, new):
+        if old is None or new is None or is_news(old, new):
             self._mark_workload(job["metadata"]["uid"])
 
     def _keep(self, uid: str, obj: Object | None) -> None:
@@ -192,8 +192,8 @@ class Observer:
     def _on_pod(self, old: Object | None, new: Object | None) -> None:
         pod = new or old
         assert pod is not None, "an informer tells of an object, old or new"
-        uid, workload = pod["metadata"]["uid"], workload_of(pod)
-        before = workload if old is None else workload_of(old)
+        uid, workload = pod["metadata"]["uid"], workload_uid(pod)
+        before = workload if old is None else workload_uid(old)
         if new is None or before != workload:
             self._forget_pod(uid, before)
         if new is not None:
@@ -212,7 +212,7 @@ class Observer:
 
     def _on_bare_pod(self, uid: str, old: Object | None, new: Object | None) -> None:
         self._keep(uid, new)
-        if old is None or new is None or is_pod_news(old, new) or _notes(old) != _notes(new):
+        if old is None or new is None or is_news(old, new):
             self._mark_workload(uid)
 
     def _on_pod_of_ours(self, workload: str, old: Object | None, new: Object | None) -> None:
@@ -233,7 +233,7 @@ class Observer:
     def _find_foreign(self, uid: str) -> Object | None:
         """A pod that is there and not ours."""
         pod = self._pods_by_uid.get(uid)
-        return None if pod is None or workload_of(pod) in self._flux_uids else pod
+        return None if pod is None or workload_uid(pod) in self._flux_uids else pod
 
     def _mark_foreign(self, uid: str) -> None:
         within_s = max(0.0, self._foreign_at_s + FOREIGN_EVERY_S - self._clock.monotonic_s())
@@ -577,10 +577,6 @@ def _is_workload(pod: Object, ours: Container[str]) -> bool:
     """Whether a pod without a BatchJob may be a workload of its own."""
     meta = pod["metadata"]
     return not meta.get("ownerReferences") or meta["uid"] in ours
-
-
-def _notes(pod: Object) -> tuple[Any, Any]:
-    return pod["metadata"].get("annotations"), pod["metadata"].get("labels")
 
 
 def _pages(keys: Sequence[str], size: int) -> list[Sequence[str]]:

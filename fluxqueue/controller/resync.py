@@ -44,9 +44,9 @@ from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import FIELDS, Record, read_record
 from fluxqueue.workload import labels
-from fluxqueue.workload.batch import ended_indexes, is_indexed
 from fluxqueue.workload.fluxjob_object import fluxjob_name
-from fluxqueue.workload.managed import POD, is_managed, kind_of
+from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.resources import effective_request
 
@@ -303,9 +303,9 @@ def judge(sight: Sight, present: Present, uid: str) -> Verdict:
         return Verdict.GONE if is_news else Verdict.NOTHING
     fluxjob = _fluxjob_of(sight, uid)
     if row is None:
-        # A Pod's gate is its only mark: let go before it has a FluxJob, and the rows lost then,
+        # Where a gate is the only mark: let go before it has a FluxJob, and the rows lost then,
         # nobody would know it any more. Its FluxJob is made first, as for one just seen.
-        is_early = fluxjob is None and kind_of(sight.objects[uid]) == POD
+        is_early = fluxjob is None and kind_of(sight.objects[uid]).is_known_by_gate_alone
         is_taken = _is_ours(sight, uid) and not is_early
         return Verdict.FOUND if is_taken else Verdict.NOTHING
     verdict = Verdict.NOTHING
@@ -394,14 +394,15 @@ def placed_pods(sight: Sight, uid: str) -> tuple[PlacedPod, ...]:
 def _last_nodes(sight: Sight, uid: str) -> dict[int, str]:
     """Where the last pod of a completion index was, if another is to come and may be there."""
     workload = sight.objects[uid]
-    if kind_of(workload) == POD or not is_indexed(workload):
+    kind = kind_of(workload)
+    if not kind.has_indexes(workload):
         return {}
     last: dict[int, Object] = {}
     for pod in sight.pods_of.get(uid, {}).values():
         fact = pod_fact(pod)
         if fact.index is not None and not fact.is_gated:
             last[fact.index] = max(pod, last.get(fact.index, pod), key=age)
-    ended = ended_indexes(workload) if last else []
+    ended = kind.ended_indexes(workload) if last else []
     facts = {index: pod_fact(pod) for index, pod in last.items() if not is_in(index, ended)}
     return {
         index: fact.node

@@ -33,8 +33,7 @@ from fluxqueue.kube.resources import (
 )
 from fluxqueue.workload import labels
 from fluxqueue.workload.gates import Patch, free_patch, let_go_patch
-from fluxqueue.workload.managed import pod_template_spec
-from fluxqueue.workload.pods import gate_index
+from fluxqueue.workload.pods import gate_index, template_spec
 
 logger = logging.getLogger(__name__)
 
@@ -209,7 +208,7 @@ def _is_gated_job(job: Object) -> bool:
         one["type"] in {"Complete", "Failed"} and one["status"] == "True" for one in conditions
     )
     is_going = job["metadata"].get("deletionTimestamp")
-    return not is_over and not is_going and gate_index(pod_template_spec(job["spec"])) is not None
+    return not is_over and not is_going and gate_index(template_spec(job["spec"])) is not None
 
 
 def _is_gated_pod(pod: Object) -> bool:

@@ -20,10 +20,9 @@ from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.workload import batch, pods
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.fluxjob_object import build, fluxjob_name, is_fluxjob_of
-from fluxqueue.workload.managed import JOB, kind_of
+from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
@@ -143,12 +142,12 @@ class Wrapper:
 
 
 def _build(workload: Object, class_values: Mapping[str, int], site: Site) -> dict[str, Any]:
-    words = batch if kind_of(workload) == JOB else pods
+    kind = kind_of(workload)
     wishes = read_wishes(workload)
     return build(
         workload,
-        words.to_request(workload, site=site),
-        priority=words.priority(workload, class_values=class_values),
+        kind.to_request(workload, site=site),
+        priority=kind.priority(workload, class_values=class_values),
         queue=wishes.queue or "default",
         wishes=wishes,
     )
@@ -178,7 +177,7 @@ async def report_invalid(
     uid = workload["metadata"]["uid"]
     logger.warning("invalid workload", extra={"uid": uid, "error": str(error)})
     event = build_event(
-        Involved.of(workload, api_version="batch/v1" if kind == JOB else "v1", kind=kind),
+        Involved.of(workload, api_version=kind.api_version, kind=kind.name),
         key=f"invalid/{error}",
         reason="InvalidRequest",
         message=f"is not queued: {error}",

@@ -112,6 +112,10 @@ class WorkloadFact:
         return self.result is not None or self.is_deleting
 
 
+GONE = WorkloadFact(wanted=0, is_deleting=True)
+"""A workload that no longer exists."""
+
+
 @dataclass(frozen=True, slots=True)
 class FollowDecision:
     """What must change: slots by number, pods by uid, and perhaps the state.

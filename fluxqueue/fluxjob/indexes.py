@@ -1,6 +1,6 @@
 """Completion indexes: the lists of a Job's status (``1,3-5``), and the same as Postgres ranges.
 
-Called by ``workload.batch`` and the controller. Pure; a list of any length costs as much as it has
+Called by ``workload.kinds`` and the controller. Pure; a list of any length costs as much as it has
 parts, never as much as it has members.
 """
 

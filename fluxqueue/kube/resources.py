@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from fluxqueue.workload.kinds import kind_named
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -53,6 +55,18 @@ class Resource:
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
+
+
+def resource_of(kind: str) -> Resource:
+    """The resource of a kind of workloads, as rows name it.
+
+    Raises
+    ------
+    InvalidInput
+        There is no such kind.
+    """
+    found = kind_named(kind)
+    return Resource(found.group, found.version, found.plural, found.name, True)
 
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)

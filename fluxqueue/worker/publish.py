@@ -30,7 +30,7 @@ from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude
 from fluxqueue.workload.fluxjob_object import render_conditions, render_status, status_patch
-from fluxqueue.workload.managed import JOB
+from fluxqueue.workload.kinds import kind_named
 
 S = FluxJobState
 
@@ -175,7 +175,7 @@ async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
     is_by_queue = row.held_by == BY_QUEUE
     event = build_event(
         Involved(
-            "batch/v1" if row.workload_kind == JOB else "v1",
+            kind_named(row.workload_kind).api_version,
             row.workload_kind,
             row.namespace,
             row.workload_name,

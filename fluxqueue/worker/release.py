@@ -24,7 +24,7 @@ from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import JOBS, PODS
+from fluxqueue.kube.resources import resource_of
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude
 from fluxqueue.worker.publish import tell, write_status
@@ -35,7 +35,7 @@ from fluxqueue.workload.gates import (
     stop_patch,
     unpin_patch,
 )
-from fluxqueue.workload.managed import JOB, is_managed
+from fluxqueue.workload.managed import is_managed
 
 
 async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
@@ -92,8 +92,8 @@ async def _release(context: WorkerContext, owed: OwedRelease, row: PublishedRow 
 
 async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None) -> dict[str, Any]:
     client, at = context.client, (wanted.namespace, wanted.name)
+    resource = resource_of(wanted.kind)
     if wanted.is_deleted:
-        resource = JOBS if wanted.kind == JOB else PODS
         return await client.delete(resource, *at, uid=wanted.uid, propagation="Background")
     if wanted.is_suspended:
         return await _suspend(context, wanted)
@@ -108,7 +108,7 @@ async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None
         )
     else:
         patch = release_patch(wanted.uid, is_pinned=wanted.is_pinned)
-    return await client.patch(JOBS, *at, patch, kind=PatchKind.STRATEGIC)
+    return await client.patch(resource, *at, patch, kind=PatchKind.STRATEGIC)
 
 
 async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:
@@ -117,23 +117,23 @@ async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:
     Where its template names the node of its last release, that goes and our gate comes back, as
     soon as the API server lets a template be changed: when its BatchJob has been suspended.
     """
-    at = (wanted.namespace, wanted.name)
-    job = await context.client.get(JOBS, *at)
+    client, at = context.client, (resource_of(wanted.kind), wanted.namespace, wanted.name)
+    job = await client.get(*at)
     if job["metadata"]["uid"] != wanted.uid:
         return job
     if wanted.is_pinned and not is_managed(job):
         patch = unpin_patch(wanted.uid) if job["spec"].get("suspend") else stop_patch(wanted.uid)
-        return await context.client.patch(JOBS, *at, patch, kind=PatchKind.STRATEGIC)
+        return await client.patch(*at, patch, kind=PatchKind.STRATEGIC)
     if job["spec"].get("suspend") or not is_managed(job):
         return job
-    return await context.client.patch(JOBS, *at, resuspend_patch(job), kind=PatchKind.JSON)
+    return await client.patch(*at, resuspend_patch(job), kind=PatchKind.JSON)
 
 
 async def _is_same(context: WorkerContext, wanted: Wanted) -> bool:
     """Tell a write that was refused from one that met another object of the same name."""
-    resource = JOBS if wanted.kind == JOB else PODS
+    at = (resource_of(wanted.kind), wanted.namespace, wanted.name)
     try:
-        found = await context.client.get(resource, wanted.namespace, wanted.name)
+        found = await context.client.get(*at)
     except NotFound:
         return False
     return bool(found["metadata"]["uid"] == wanted.uid)

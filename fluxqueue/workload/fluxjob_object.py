@@ -16,7 +16,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
-from fluxqueue.workload.managed import kind_of
+from fluxqueue.workload.kinds import kind_of
 
 GROUP = "jobs.converged-computing.org"
 VERSION = "v1alpha1"
@@ -43,7 +43,6 @@ _OPTIONAL_STATUS = (
     "operator",
     "R",
 )
-_API_VERSIONS = {"Job": "batch/v1", "Pod": "v1"}
 
 
 def fluxjob_name(workload: Mapping[str, Any]) -> str:
@@ -51,7 +50,7 @@ def fluxjob_name(workload: Mapping[str, Any]) -> str:
 
     A name that would pass Kubernetes' 253 characters is cut and told apart by a hash of the whole.
     """
-    name, suffix = workload["metadata"]["name"], f"-{kind_of(workload).lower()}"
+    name, suffix = workload["metadata"]["name"], f"-{kind_of(workload).name.lower()}"
     if len(name) + len(suffix) <= _MAX_NAME:
         return f"{name}{suffix}"
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
@@ -74,8 +73,8 @@ def build(
     """
     meta, kind = workload["metadata"], kind_of(workload)
     reference = {
-        "apiVersion": _API_VERSIONS[kind],
-        "kind": kind,
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
         "name": meta["name"],
         "uid": meta["uid"],
     }

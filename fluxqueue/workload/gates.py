@@ -1,10 +1,10 @@
 """The patches that take a workload in and let it go again.
 
-``admission_patch`` is the webhook's answer; ``release_patch``, ``pin_patch`` and ``ungate_patch``
-with their opposites are sent by the worker, ``let_go_patch`` and ``free_patch`` by the
-uninstallation. What a suspended BatchJob and a
-gated Pod let us change: nodeSelector keys may be added, node affinity terms may gain expressions,
-one's own gate may go (``docs/state-machine.md``).
+``hold_job`` and ``hold_pod`` are the webhook's answers; ``release_patch``, ``pin_patch`` and
+``ungate_patch`` with their opposites are sent by the worker, ``let_go_patch`` and ``free_patch`` by
+the uninstallation. What a suspended BatchJob and a gated Pod let us change: nodeSelector keys may
+be added, node affinity terms may gain expressions, one's own gate may go
+(``docs/state-machine.md``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
-from fluxqueue.workload.managed import JOB, kind_of
 from fluxqueue.workload.pods import gate_index
 
 Patch = list[dict[str, Any]]
@@ -36,22 +35,21 @@ _UNPINNED = {
 }
 
 
-def admission_patch(workload: Mapping[str, Any], wishes: Wishes, *, user: str = "") -> Patch:
-    """Take a BatchJob or a bare Pod in: suspended and gated, labelled, with its deadline.
+def hold_pod(pod: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
+    """Take a Pod in at admission: gated, labelled, with its deadline.
 
     ``user`` is who asks, by the API server's word; it is written over what the manifest says.
 
-    Idempotent: what the patch makes gets an empty patch, so reinvocation changes nothing.
+    Idempotent, as ``hold_job``: what the patch makes gets an empty patch, so reinvocation changes
+    nothing.
     """
-    if kind_of(workload) == JOB:
-        return _take_in_job(workload, wishes, user)
-    spec = workload.get("spec") or {}
+    spec = pod.get("spec") or {}
     return [
         *_add_gate(spec, "/spec"),
         *_replace_former_scheduler(spec, "/spec"),
-        *_set(workload, ("metadata", "labels"), labels.MANAGED, "true"),
+        *_set(pod, ("metadata", "labels"), labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
-        *_stamp(workload, user),
+        *_stamp(pod, user),
     ]
 
 
@@ -69,7 +67,8 @@ def _stamp(workload: Mapping[str, Any], user: str, *, is_map_made: bool = False)
     return _set(workload, ("metadata", "annotations"), labels.USER, user)
 
 
-def _take_in_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
+def hold_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
+    """Take a BatchJob in at admission: suspended, its pods gated, labelled, with its deadline."""
     spec = job.get("spec") or {}
     template = spec.get("template") or {}
     pod_spec = template.get("spec") or {}

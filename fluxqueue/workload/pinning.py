@@ -11,8 +11,7 @@ from typing import Any
 
 from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.workload import labels
-from fluxqueue.workload.managed import pod_template_spec
-from fluxqueue.workload.pods import gate_index
+from fluxqueue.workload.pods import gate_index, template_spec
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -29,7 +28,7 @@ def is_pinnable(job: Mapping[str, Any]) -> bool:
     that nobody could hold back. And only where what we write into its template can be taken out
     again without a word of its author's.
     """
-    spec, pod_spec = job["spec"], pod_template_spec(job["spec"])
+    spec, pod_spec = job["spec"], template_spec(job["spec"])
     completions = spec.get("completions")
     return (
         spec.get("completionMode") != "Indexed"
@@ -42,7 +41,7 @@ def is_pinnable(job: Mapping[str, Any]) -> bool:
 
 def pinned_node(job: Mapping[str, Any]) -> str | None:
     """The node that the template of a managed ``job`` names in place of our gate; None mostly."""
-    pod_spec = pod_template_spec(job["spec"])
+    pod_spec = template_spec(job["spec"])
     if gate_index(pod_spec) is not None:
         return None
     for term in _terms(pod_spec):
@@ -61,7 +60,7 @@ def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:
     if pinned_node(job) is None:
         return job
     spec = job["spec"]
-    pod_spec = dict(pod_template_spec(spec))
+    pod_spec = dict(template_spec(spec))
     selector = dict(pod_spec.get("nodeSelector") or {})
     selector.pop(labels.HOSTNAME, None)
     affinity = dict(pod_spec.get("affinity") or {})

@@ -1,6 +1,6 @@
-"""Pod objects as data: a bare Pod as a workload of one, and any pod of ours as a ``PodFact``.
+"""Pod objects as data, whosever they are: facts, gates, owners, templates.
 
-Called by the controller when it wraps a bare Pod and by the worker when it follows pods.
+Called by the kinds of workloads and by whoever follows pods.
 """
 
 from __future__ import annotations
@@ -8,72 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
+from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import DIGITS_MAX, INDEX_MAX
-from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import read_wishes
-from fluxqueue.workload.shape import DEFAULT_PRIORITY, build_request, choose_priority
-from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 _REFUSALS = frozenset(
     {"NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "NodePorts"}
 )
 """``status.reason`` of a pod that its node's kubelet refused, beside ``OutOf<resource>``."""
-
-_RESULTS = {"Succeeded": FluxJobState.COMPLETED, "Failed": FluxJobState.FAILED}
-
-
-def to_request(pod: Mapping[str, Any], *, site: Site = DEFAULT_SITE) -> Jobspec:
-    """Describe what a bare ``pod`` needs: one slot.
-
-    Raises
-    ------
-    InvalidInput
-        An annotation, a quantity or an affinity term cannot be read.
-    """
-    spec = pod["spec"]
-    return build_request(
-        spec,
-        read_wishes(pod),
-        count=1,
-        deadline_s=spec.get("activeDeadlineSeconds"),
-        where="spec",
-        site=site,
-    )
-
-
-def priority(
-    pod: Mapping[str, Any],
-    *,
-    class_values: Mapping[str, int] | None = None,
-    default: int = DEFAULT_PRIORITY,
-) -> int:
-    """Choose the priority of ``pod``: its annotation, else what admission gave it.
-
-    Raises
-    ------
-    InvalidInput
-        An annotation cannot be read.
-    """
-    return choose_priority(pod["spec"], read_wishes(pod), class_values or {}, default)
-
-
-def workload_fact(pod: Mapping[str, Any] | None) -> WorkloadFact:
-    """Tell how far a bare ``pod`` is as a workload; None is one that no longer exists.
-
-    The phase decides, whatever its restart policy: containers that are restarted in place keep
-    the pod, and its slot, running.
-    """
-    if pod is None:
-        return WorkloadFact(wanted=0, is_deleting=True)
-    result = _RESULTS.get((pod.get("status") or {}).get("phase", ""))
-    return WorkloadFact(
-        wanted=0 if result else 1,
-        result=result,
-        is_deleting=bool(pod["metadata"].get("deletionTimestamp")),
-    )
 
 
 def pod_fact(pod: Mapping[str, Any]) -> PodFact:
@@ -103,6 +45,12 @@ def gate_index(spec: Mapping[str, Any]) -> int | None:
         if gate.get("name") == labels.GATE:
             return number
     return None
+
+
+def template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the pod spec in the template of a workload's ``spec``, empty where it has none."""
+    found: Mapping[str, Any] = (spec.get("template") or {}).get("spec") or {}
+    return found
 
 
 def controller_owner(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:

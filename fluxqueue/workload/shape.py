@@ -1,6 +1,6 @@
 """From a pod spec and the author's wishes to a jobspec: one slot per pod.
 
-Called by ``workload.batch`` and ``workload.pods``, which know how many pods there are. The
+Called by ``workload.kinds``, which know how many pods there are. The
 annotations ``within``, ``spread``, ``exclusive``, ``cores`` and ``prefer-within`` are spellings of
 the jobspec's own words, on the plain request as on an author's own (docs/jobspec.md has the table).
 """

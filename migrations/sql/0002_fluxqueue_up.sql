@@ -40,6 +40,8 @@ CREATE TABLE fluxjobs (
     let_go_at BIGINT,
     has_affinity BOOLEAN DEFAULT false NOT NULL,
     is_pinnable BOOLEAN DEFAULT false NOT NULL,
+    is_suspendable BOOLEAN DEFAULT false NOT NULL,
+    replaces_pods BOOLEAN DEFAULT false NOT NULL,
     pinned_to TEXT,
     ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
     wanted INTEGER DEFAULT '0' NOT NULL,
@@ -133,6 +135,10 @@ COMMENT ON COLUMN fluxjobs.let_go_at IS 'generation of the BatchJob that our rel
 COMMENT ON COLUMN fluxjobs.has_affinity IS 'its pods require node affinity of their own';
 
 COMMENT ON COLUMN fluxjobs.is_pinnable IS 'its pod template may name the one node of all its slots';
+
+COMMENT ON COLUMN fluxjobs.is_suspendable IS 'its kind is held by being suspended';
+
+COMMENT ON COLUMN fluxjobs.replaces_pods IS 'another pod is made for one that is deleted';
 
 COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
 

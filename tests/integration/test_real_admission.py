@@ -34,7 +34,7 @@ from fluxqueue.kube.resources import (
     PODS,
     SERVICE_ACCOUNTS,
 )
-from fluxqueue.workload import batch, labels
+from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import build
 from fluxqueue.workload.gates import (
     narrow_patch,
@@ -45,6 +45,7 @@ from fluxqueue.workload.gates import (
     ungate_patch,
     unpin_patch,
 )
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pinning import has_required_affinity, pinned_node
 from fluxqueue.workload.site import DEFAULT_SITE
@@ -322,7 +323,7 @@ async def test_a_fluxjob_fits_its_definition_and_goes_with_its_batchjob(
 ) -> None:
     """Nothing is pruned or refused, and garbage collection takes it with its owner."""
     job = await client.create(JOBS, namespace, _batch_job("owned"))
-    body = build(job, batch.to_request(job), priority=3)
+    body = build(job, BATCH_JOB.to_request(job), priority=3)
     path = FLUXJOBS.path(namespace)
     made = await client.request("POST", path, query={"fieldValidation": "Strict"}, body=body)
     assert made["spec"] == body["spec"]

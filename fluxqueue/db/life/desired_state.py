@@ -18,7 +18,6 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.life.holders import AUTHOR, SUSPENDED
 from fluxqueue.db.life.published import Written
-from fluxqueue.workload.managed import JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A workload object and what it is to be; ``kind`` is Job or Pod.
+    """A workload object and what it is to be; ``kind`` is its name in ``workload.kinds``.
 
     ``pin``: the one node of all its slots, which its pod template is to name, without our gate.
     ``is_pinned``: its template may name a node and lack our gate, since it was released before.
@@ -62,7 +61,8 @@ class OwedRelease:
 
 _READ = """
 SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
-       f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspended, f.pinned_to,
+       f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspendable, f.is_suspended,
+       f.pinned_to,
        CASE WHEN f.started_at IS NULL
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
        -- Of a BatchJob that is not suspended nobody may change the template any more.
@@ -101,7 +101,7 @@ def _desired(row: Mapping[str, Any]) -> Wanted | None:
     name = (row["uid"], row["workload_kind"], row["namespace"], row["workload_name"])
     if row["cancel_by"] is not None:
         return Wanted(*name, is_deleted=True)
-    if row["workload_kind"] != JOB or row["is_deleting"]:
+    if not row["is_suspendable"] or row["is_deleting"]:
         return None
     is_pinned = row["pinned_to"] is not None
     if row["state"] in {"Allocated", "Running"}:

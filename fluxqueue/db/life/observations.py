@@ -29,7 +29,8 @@ class WorkloadSeen:
     ``has_hold``: it is held by annotation. ``generation``: of its object, which tells a suspension
     by its author from the one before our release. ``ended_indexes``: completion indexes for which
     no pod will be made any more, as an ``int4multirange``. ``has_affinity``: its pods require node
-    affinity of their own. ``is_pinnable``: its pod template may name the node of all its slots;
+    affinity of their own. ``is_suspendable``, ``replaces_pods``: of its kind (``workload.kinds``).
+    ``is_pinnable``: its pod template may name the node of all its slots;
     ``pinned_to``: the node that it names, since our gate is not in it.
     """
 
@@ -37,6 +38,8 @@ class WorkloadSeen:
     namespace: str
     name: str
     workload_kind: str
+    is_suspendable: bool
+    replaces_pods: bool
     workload_name: str
     flux_uid: str | None
     user_name: str
@@ -71,7 +74,8 @@ WITH seen AS (
         size int, duration_s int, begin_at_s bigint, depends_on jsonb, ignored jsonb,
         wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool, position int,
         jobid bigint, has_hold bool, generation bigint, ended_indexes int4multirange,
-        has_affinity bool, is_pinnable bool, pinned_to text, needs_look bool)
+        has_affinity bool, is_suspendable bool, replaces_pods bool, is_pinnable bool,
+        pinned_to text, needs_look bool)
 )
 """
 
@@ -80,18 +84,19 @@ _INSERT = """
 INSERT INTO fluxjobs (
     uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     asked_priority, held_by, author_hold, request, size, duration_s, begin_at, depends_on, ignored,
-    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes, has_affinity, is_pinnable,
-    pinned_to, state, reason, settle_at, release_at)
+    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes, has_affinity,
+    is_suspendable, replaces_pods, is_pinnable, pinned_to, state, reason, settle_at, release_at)
 SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     priority, held_by, CASE WHEN has_hold THEN 'annotation' ELSE held_by END, request, size,
     duration_s, to_timestamp(begin_at_s), depends_on, ignored,
-    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes, has_affinity, is_pinnable,
-    pinned_to, CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
+    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes, has_affinity,
+    is_suspendable, replaces_pods, is_pinnable, pinned_to,
+    CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
     CASE WHEN held_by = 'author'
          THEN fluxjob_author_reason(CASE WHEN has_hold THEN 'annotation' END) ELSE '' END,
     CASE WHEN result IS NOT NULL OR is_deleting THEN now() END,
     -- Its author has let it go: it is suspended again until its turn comes.
-    CASE WHEN workload_kind = 'Job' AND NOT is_suspended AND result IS NULL AND NOT is_deleting
+    CASE WHEN is_suspendable AND NOT is_suspended AND result IS NULL AND NOT is_deleting
          THEN now() END
 FROM seen ORDER BY position
 """
@@ -126,7 +131,8 @@ UPDATE fluxjobs f SET
     wanted = seen.wanted, result = seen.result,
     is_deleting = seen.is_deleting OR f.cancel_by IS NOT NULL, is_gone = seen.is_gone,
     is_suspended = seen.is_suspended, ended_indexes = seen.ended_indexes,
-    has_affinity = seen.has_affinity, is_pinnable = seen.is_pinnable,
+    has_affinity = seen.has_affinity, is_suspendable = seen.is_suspendable,
+    replaces_pods = seen.replaces_pods, is_pinnable = seen.is_pinnable,
     pinned_to = CASE WHEN seen.generation >= coalesce(f.let_go_at, 0) THEN seen.pinned_to
                      ELSE f.pinned_to END,
     settle_at = CASE
@@ -136,7 +142,7 @@ UPDATE fluxjobs f SET
         ELSE f.settle_at END,
     -- Its author has let it go: it is suspended again until its turn comes.
     release_at = CASE
-        WHEN f.workload_kind = 'Job' AND NOT seen.is_suspended AND seen.result IS NULL
+        WHEN seen.is_suspendable AND NOT seen.is_suspended AND seen.result IS NULL
              AND NOT seen.is_deleting
              AND f.state IN ('Pending', 'Reserved', 'Held', 'Unsatisfiable') THEN now()
         ELSE f.release_at END,

@@ -28,7 +28,6 @@ from fluxqueue.fluxjob.follow import (
 )
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.workload.managed import JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ UNDER_WAY = "interval '10 s'"
 view ``owed`` says, too."""
 
 _ROWS = f"""
-SELECT f.uid, f.jobid, f.state, f.wanted, f.lacking, f.result, f.is_deleting, f.workload_kind,
+SELECT f.uid, f.jobid, f.state, f.wanted, f.lacking, f.result, f.is_deleting, f.replaces_pods,
        f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by, f.blocked_reason,
        f.begin_at, f.settle_at, f.has_affinity, f.pinned_to,
        f.depends_on <> '[]' AS has_edges, coalesce(f.begin_at > now(), false) AS is_early,
@@ -250,7 +249,7 @@ def _note_effects(row: Mapping[str, Any], decision: FollowDecision, settled: Set
     pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
     namespaces = {pod[0]: pod[7] for pod in row["pods"]}
     before = len(settled.evictions) + len(settled.ungates)
-    if row["workload_kind"] == JOB:
+    if row["replaces_pods"]:
         settled.evictions += [
             Evict(uid, pod, namespaces[pod], pods[pod].name) for pod in decision.evict
         ]

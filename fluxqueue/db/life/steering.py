@@ -17,7 +17,6 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.life.holders import ANNOTATION, AUTHOR, BY_DEPENDENCY, BY_QUEUE, LOST_NODE
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.workload.managed import JOB
 
 RESERVED_ACTORS = frozenset({AUTHOR, BY_QUEUE, BY_DEPENDENCY, LOST_NODE})
 """Words that ``held_by`` uses for itself."""
@@ -45,7 +44,8 @@ Row = Mapping[str, Any]
 Verb = Callable[[Transaction, Row, str], Awaitable[str]]
 
 _COLUMNS = (
-    "uid, jobid, namespace, workload_name AS name, workload_kind AS kind, state, reason, held_by,"
+    "uid, jobid, namespace, workload_name AS name, workload_kind AS kind, is_suspendable, state,"
+    " reason, held_by,"
     " author_hold, vacate_by, cancel_by, is_deleting, result, queue, set_priority"
 )
 
@@ -224,8 +224,9 @@ async def _requeue(tx: Transaction, row: Row, actor: str) -> str:
     _refuse_if_over(row, "submit it again")
     if _state(row).is_waiting:
         return f"is {row['state']}: it waits already"
-    if row["kind"] != JOB:
-        raise _Refused("is a bare Pod, which cannot be suspended; cancel it and submit it again")
+    if not row["is_suspendable"]:
+        why = f"is a {row['kind']}, which cannot be suspended"
+        raise _Refused(f"{why}; cancel it and submit it again")
     if row["vacate_by"] is not None:
         return f"is being requeued by {row['vacate_by']} already"
     await _note(tx, row, actor, "requeue")

@@ -191,9 +191,9 @@ async def test_a_requeued_one_that_ends_first_has_ended(rows: Rows) -> None:
 
 async def test_a_bare_pod_is_not_requeued(rows: Rows) -> None:
     """It cannot be suspended."""
-    await run(rows, workload_kind="Pod")
+    await run(rows, workload_kind="Pod", is_suspendable=False)
     (message,) = await act(steering.requeue, rows, "a")
-    assert message.startswith("no: is a bare Pod")
+    assert message.startswith("no: is a Pod")
 
 
 async def test_an_author_who_suspends_a_running_job_gets_it_held(rows: Rows) -> None:

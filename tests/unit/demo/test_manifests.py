@@ -15,7 +15,7 @@ from fluxqueue.demo.manifests import (
     retry_scene,
 )
 from fluxqueue.jobspec.shape import slot_kinds
-from fluxqueue.workload import batch
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 
 SCENES = [pi_scene(), retry_scene(), batch_scene(200, 2026)]
 
@@ -25,7 +25,7 @@ def test_every_manifest_can_be_taken_in(scene: Scene) -> None:
     """Each Job becomes a request of one slot for each of its pods: every Job is a gang."""
     for one in scene.submissions:
         spec = one.manifest["spec"]
-        request = batch.to_request(dict(one.manifest))
+        request = BATCH_JOB.to_request(dict(one.manifest))
         assert request.size == spec["parallelism"] == spec["completions"]
 
 
@@ -42,7 +42,7 @@ def test_the_batch_has_its_number_of_jobs_and_one_impossible(jobs: int) -> None:
     assert len({one.name for one in submissions}) == len(submissions) == jobs
     assert [one.at_s for one in submissions] == sorted(one.at_s for one in submissions)
     cores = [
-        dict(slot_kinds(batch.to_request(dict(one.manifest)))[0].needs)["cpu"] / 1000
+        dict(slot_kinds(BATCH_JOB.to_request(dict(one.manifest)))[0].needs)["cpu"] / 1000
         for one in submissions
     ]
     assert cores[0] == IMPOSSIBLE_CORES > BATCH_CORES

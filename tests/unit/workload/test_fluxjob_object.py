@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.workload import batch, pods
 from fluxqueue.workload import fluxjob_object as fo
+from fluxqueue.workload.kinds.bare_pod import BARE_POD
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from tests.support.workloads import bare_pod, batch_job
 
 pytestmark = pytest.mark.xdist_group("jsonschema")
@@ -50,7 +51,7 @@ def _closed(schema: dict[str, Any]) -> dict[str, Any]:
 
 def test_builds_the_fluxjob_of_a_batch_job(schema: dict[str, Any]) -> None:
     job = batch_job("pi", parallelism=4, completions=9, activeDeadlineSeconds=60)
-    fluxjob = fo.build(job, batch.to_request(job), priority=5, queue="fast")
+    fluxjob = fo.build(job, BATCH_JOB.to_request(job), priority=5, queue="fast")
     assert fluxjob["metadata"]["name"] == "pi-job"
     assert fluxjob["metadata"]["ownerReferences"] == [
         {
@@ -77,7 +78,7 @@ def test_builds_the_fluxjob_of_a_batch_job(schema: dict[str, Any]) -> None:
 
 def test_builds_the_fluxjob_of_a_pod_from_a_list_without_kind(schema: dict[str, Any]) -> None:
     pod = {key: value for key, value in bare_pod().items() if key not in {"kind", "apiVersion"}}
-    fluxjob = fo.build(pod, pods.to_request(pod), priority=0)
+    fluxjob = fo.build(pod, BARE_POD.to_request(pod), priority=0)
     assert fluxjob["metadata"]["name"] == "solo-pod"
     assert fluxjob["spec"]["workload"]["apiVersion"] == "v1"
     assert "durationSeconds" not in fluxjob["spec"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.workload import gates
 from fluxqueue.workload.annotations import Wishes, read_wishes
+from fluxqueue.workload.kinds import kind_of
 from tests.support.workloads import bare_pod, batch_job
 
 OURS = {"name": "fluxqueue"}
@@ -30,7 +31,7 @@ BY_NAME = {
 
 
 def _admit(workload: dict[str, Any]) -> dict[str, Any]:
-    patch = gates.admission_patch(workload, read_wishes(workload))
+    patch = kind_of(workload).hold_patch(workload, read_wishes(workload), "")
     result: dict[str, Any] = jsonpatch.apply_patch(workload, patch)
     return result
 
@@ -93,7 +94,7 @@ def test_our_own_suspension_is_not_taken_for_the_authors() -> None:
     """Reinvocation and exported manifests show us what we once made."""
     once = _admit(batch_job())
     assert "annotations" not in once["metadata"]
-    assert gates.admission_patch(once, read_wishes(once)) == []
+    assert kind_of(once).hold_patch(once, read_wishes(once), "") == []
 
 
 @pytest.mark.parametrize("make", [batch_job, bare_pod])
@@ -136,8 +137,8 @@ def test_admission_is_idempotent(
     )
     for workload in (job, bare_pod(meta={"labels": top}, schedulingGates=gated)):
         wishes = Wishes(duration_s=wish)
-        once = jsonpatch.apply_patch(workload, gates.admission_patch(workload, wishes))
-        assert gates.admission_patch(once, wishes) == []
+        once = jsonpatch.apply_patch(workload, kind_of(workload).hold_patch(workload, wishes, ""))
+        assert kind_of(once).hold_patch(once, wishes, "") == []
 
 
 def test_release_unsuspends_this_very_batch_job() -> None:

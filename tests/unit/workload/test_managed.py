@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.workload import managed
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from tests.support.workloads import bare_pod, batch_job, owner
 
 GATED = {"schedulingGates": [{"name": "fluxqueue"}]}
@@ -91,6 +92,6 @@ def test_removing_our_label_does_not_strand_a_gated_object() -> None:
 
 def test_author_suspension_holds_until_the_author_lifts_it() -> None:
     meta = {"annotations": {"fluxqueue/author-suspended": "true"}}
-    assert managed.is_author_suspended(batch_job(meta=meta, suspend=True))
-    assert not managed.is_author_suspended(batch_job(meta=meta, suspend=False))
-    assert not managed.is_author_suspended(batch_job(suspend=True))
+    assert BATCH_JOB.is_author_suspended(batch_job(meta=meta, suspend=True))
+    assert not BATCH_JOB.is_author_suspended(batch_job(meta=meta, suspend=False))
+    assert not BATCH_JOB.is_author_suspended(batch_job(suspend=True))

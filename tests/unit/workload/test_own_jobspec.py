@@ -12,8 +12,8 @@ from fluxqueue.fluxjob.levels import DEFAULT_LEVELS
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.jobspec import Jobspec, parse_document, render
 from fluxqueue.jobspec.shape import slot_needs
-from fluxqueue.workload import batch
 from fluxqueue.workload.annotations import read_wishes
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.shape import check_levels
 from tests.support.jobspecs import draw
 from tests.support.workloads import admission_review, batch_job, container
@@ -42,7 +42,7 @@ def _job(jobspec: Any, **requests: str) -> dict[str, Any]:
 
 
 def _request(resource: Any, **requests: str) -> Jobspec:
-    return batch.to_request(_job([resource], **requests))
+    return BATCH_JOB.to_request(_job([resource], **requests))
 
 
 def test_widens_each_pod_and_never_narrows_it() -> None:
@@ -91,7 +91,7 @@ def test_racks_of_nodes_of_slots() -> None:
     tree = _above("rack", 2, _above("node", 4, _slot(2)))
     job = _job([tree])
     job["spec"] |= {"parallelism": 16, "completions": 16}
-    request = batch.to_request(job)
+    request = BATCH_JOB.to_request(job)
     assert draw(request) == f"rack[2] > node[4] > default[2]{POOLS}"
     assert request.size == 16
 
@@ -102,7 +102,7 @@ def test_launcher_and_workers() -> None:
     tree = _above("rack", 1, big, _slot(3), exclusive=True)
     job = _job([tree])
     job["spec"] |= {"parallelism": 4, "completions": 4}
-    request = batch.to_request(job)
+    request = BATCH_JOB.to_request(job)
     assert draw(request) == (
         "rack[1]! > (launcher[1]{cpu=8000 pods=1} & default[3]{cpu=4000 pods=1})"
     )
@@ -118,7 +118,7 @@ def test_the_stored_form_is_a_jobspec_that_an_author_may_give() -> None:
         parallelism=2,
         completions=2,
     )
-    assert batch.to_request(job) == first
+    assert BATCH_JOB.to_request(job) == first
 
 
 def test_a_whole_jobspec_in_yaml_with_duration_queue_and_hosts() -> None:
@@ -138,7 +138,7 @@ attributes:
     fluxqueue: {match-policy: pack, exclusive: true, prefer-within: rack}
 """
     job = _job(text)
-    wishes, request = read_wishes(job), batch.to_request(job)
+    wishes, request = read_wishes(job), BATCH_JOB.to_request(job)
     assert (wishes.duration_s, wishes.queue, request.duration_s) == (91, "batch", 91)
     assert request.queue == "batch"
     assert [_admits(request, name) for name in ("n1", "n2", "n3")] == [True, True, False]
@@ -163,7 +163,7 @@ def test_constraints_narrow_what_the_pod_says() -> None:
     constraints = {"and": [{"hostlist": ["n1"]}, {"properties": ["^slow"]}]}
     job = _job({"resources": [_slot()], "attributes": {"system": {"constraints": constraints}}})
     job["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": required}
-    request = batch.to_request(job)
+    request = BATCH_JOB.to_request(job)
     assert _admits(request, "n1", a="1")
     assert _admits(request, "n1", b="1")
     assert not _admits(request, "n1")
@@ -178,7 +178,7 @@ def test_constraints_of_one_kind_of_slots() -> None:
     system = {"constraints": {"properties": ["^slow"]}, "fluxqueue": {"slots": slots}}
     job = _job({"resources": [launcher, _slot(1)], "attributes": {"system": system}})
     job["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
-    request = batch.to_request(job)
+    request = BATCH_JOB.to_request(job)
     plain, login = NodeFact("n", "u", {}, {"disk": "ssd"}), {"disk": "ssd", "login": ""}
     assert request.where_of("default").admits(plain)
     assert not request.where_of("launcher").admits(plain)
@@ -194,7 +194,7 @@ def test_an_annotation_of_its_own_wins_over_the_jobspec() -> None:
 
 def _admit(job: dict[str, Any]) -> None:
     check_levels(read_wishes(job), DEFAULT_LEVELS)
-    batch.to_request(job)
+    BATCH_JOB.to_request(job)
 
 
 def _system(**system: Any) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, parse_levels
 from fluxqueue.jobspec import Jobspec, parse_document, render
-from fluxqueue.workload import batch
 from fluxqueue.workload.annotations import read_wishes
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
 from tests.support.jobspecs import draw
@@ -44,7 +44,7 @@ def _job(**wishes: Any) -> dict[str, Any]:
 
 
 def _request(**wishes: Any) -> Jobspec:
-    request = batch.to_request(_job(**wishes))
+    request = BATCH_JOB.to_request(_job(**wishes))
     assert parse_document(render(request)) == request
     return request
 
@@ -109,18 +109,20 @@ def test_a_level_by_the_name_that_an_administrator_gave() -> None:
     for word in ("row", "my.org/aisle"):
         job = _job(within=word)
         check_levels(read_wishes(job), levels)
-        drawn = draw(batch.to_request(job, site=Site(levels=levels)))
+        drawn = draw(BATCH_JOB.to_request(job, site=Site(levels=levels)))
         assert drawn == f"row[1] > task[4]{POOLS}"
 
 
 def test_levels_that_were_taken_away_later_stay_in_the_request() -> None:
     """What was admitted is a request still; the matcher says that there is no such level."""
-    assert draw(batch.to_request(_job(within="row"), site=Site(levels=()))).startswith("row[1] > ")
+    assert draw(BATCH_JOB.to_request(_job(within="row"), site=Site(levels=()))).startswith(
+        "row[1] > "
+    )
 
 
 def _admit(job: dict[str, Any]) -> None:
     check_levels(read_wishes(job), DEFAULT_LEVELS)
-    batch.to_request(job)
+    BATCH_JOB.to_request(job)
 
 
 @pytest.mark.parametrize(

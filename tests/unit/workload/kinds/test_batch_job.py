@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxjob.follow import WorkloadFact
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import parse_document, render
-from fluxqueue.workload import batch
+from fluxqueue.workload.kinds import batch_job as batch
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.site import Site
 from tests.support.jobspecs import draw
 from tests.support.workloads import batch_job, container
@@ -35,13 +35,13 @@ def test_size_is_what_runs_at_once(
 ) -> None:
     job = batch_job(parallelism=parallelism, completions=completions)
     assert batch.size(job) == expected
-    assert batch.to_request(job).size == expected
+    assert BATCH_JOB.to_request(job).size == expected
 
 
 def test_a_request_has_one_slot_per_pod() -> None:
     pod = {"containers": [container(requests={"cpu": "2"})], "nodeSelector": {"a": "b"}}
     job = batch_job(parallelism=3, completions=9, pod=pod, activeDeadlineSeconds=60)
-    request = batch.to_request(job)
+    request = BATCH_JOB.to_request(job)
     assert draw(request) == "task[3]{cpu=2000 pods=1}"
     assert request.constraint is not None
     assert [one.values for one in request.constraint.requirements] == [("b",)]
@@ -50,7 +50,7 @@ def test_a_request_has_one_slot_per_pod() -> None:
 
 
 def test_a_batch_job_of_size_zero_asks_for_nothing() -> None:
-    request = batch.to_request(batch_job(parallelism=0))
+    request = BATCH_JOB.to_request(batch_job(parallelism=0))
     assert request.size == 0
     assert draw(request) == "task[0]{cpu=1000 pods=1}", "what it takes if it is scaled up"
 
@@ -64,11 +64,11 @@ def test_the_deadline_wins_over_the_wished_duration(
 ) -> None:
     meta = {"annotations": {"fluxqueue/duration": wish}} if wish else {}
     job = batch_job(meta=meta, activeDeadlineSeconds=deadline)
-    assert batch.to_request(job).duration_s == expected
+    assert BATCH_JOB.to_request(job).duration_s == expected
 
 
 def test_the_default_core_can_be_chosen() -> None:
-    assert draw(batch.to_request(batch_job(), site=Site(100))) == "task[1]{cpu=100 pods=1}"
+    assert draw(BATCH_JOB.to_request(batch_job(), site=Site(100))) == "task[1]{cpu=100 pods=1}"
 
 
 def test_priority_annotation_then_class_then_default() -> None:
@@ -77,10 +77,10 @@ def test_priority_annotation_then_class_then_default() -> None:
     )
     classed = batch_job(pod={"priorityClassName": "high"})
     values = {"high": 1000}
-    assert batch.priority(wished, class_values=values) == 5
-    assert batch.priority(classed, class_values=values) == 1000
-    assert batch.priority(classed, default=3) == 3
-    assert batch.priority(batch_job(), class_values=values) == 0
+    assert BATCH_JOB.priority(wished, class_values=values) == 5
+    assert BATCH_JOB.priority(classed, class_values=values) == 1000
+    assert BATCH_JOB.priority(classed, default=3) == 3
+    assert BATCH_JOB.priority(batch_job(), class_values=values) == 0
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_priority_annotation_then_class_then_default() -> None:
 def test_wanted_is_bounded_by_what_is_left(
     spec: dict[str, Any], status: dict[str, Any], wanted: int
 ) -> None:
-    assert batch.workload_fact(_with_status(batch_job(**spec), **status)).wanted == wanted
+    assert BATCH_JOB.fact(_with_status(batch_job(**spec), **status)).wanted == wanted
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_only_complete_and_failed_end_it(
     conditions: list[dict[str, str]], result: FluxJobState | None
 ) -> None:
     """FailureTarget comes while pods still terminate: ending on it would free too early."""
-    fact = batch.workload_fact(_with_status(batch_job(), conditions=conditions))
+    fact = BATCH_JOB.fact(_with_status(batch_job(), conditions=conditions))
     assert fact.result is result
 
 
@@ -135,15 +135,14 @@ def test_only_complete_and_failed_end_it(
 def test_no_pod_is_wanted_of_one_that_is_ending(kind: str) -> None:
     """Spare slots go back while its pods still terminate."""
     job = batch_job(parallelism=4, completions=8)
-    assert batch.workload_fact(_with_status(job, conditions=[_condition(kind)])).wanted == 0
+    assert BATCH_JOB.fact(_with_status(job, conditions=[_condition(kind)])).wanted == 0
     unmet = _with_status(job, conditions=[_condition(kind, "False")])
-    assert batch.workload_fact(unmet).wanted == 4
+    assert BATCH_JOB.fact(unmet).wanted == 4
 
 
 def test_a_deleted_or_absent_batch_job_is_over() -> None:
     going = batch_job(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-    assert batch.workload_fact(going).is_over
-    assert batch.workload_fact(None) == WorkloadFact(wanted=0, is_deleting=True)
+    assert BATCH_JOB.fact(going).is_over
 
 
 def test_what_pods_say_and_what_status_says_is_counted_once() -> None:

@@ -1,0 +1,67 @@
+"""The table of kinds: what makes pods that one FluxJob stands for. Adding a kind is an entry here.
+
+``Kind`` (``kind.py``) is the one interface: what is it, whose are its pods, what does it ask for,
+how is it held, how is it released, how does it end. Each entry is a module of its own. Nobody else
+compares kinds by name: the webhook, the controller and the check ask the entry; rows hold what
+SQL must know of one as columns that the entry fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.workload.kinds.bare_pod import BARE_POD
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.kind import Kind
+
+__all__ = ["KINDS", "Kind", "find_kind", "kind_named", "kind_of", "workload_uid"]
+
+KINDS: tuple[Kind, ...] = (BATCH_JOB, BARE_POD)
+"""In the order in which they are asked whose a pod is; a bare Pod is what nobody else claims."""
+
+_BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+def kind_named(name: str) -> Kind:
+    """Give the entry of a kind as rows and FluxJobs name it.
+
+    Raises
+    ------
+    InvalidInput
+        There is no such entry: the row is of a later version.
+    """
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        known = ", ".join(sorted(_BY_NAME))
+        raise InvalidInput(
+            "is no kind of workload known here", where="kind", value=name, hint=f"known: {known}"
+        ) from None
+
+
+def find_kind(group: str, name: str) -> Kind | None:
+    """Give the entry of an API group and kind; None where it is not managed."""
+    kind = _BY_NAME.get(name)
+    return kind if kind is not None and kind.group == group else None
+
+
+def kind_of(workload: Mapping[str, Any]) -> Kind:
+    """Give the entry of an object, also where a list left ``kind`` out.
+
+    Raises
+    ------
+    InvalidInput
+        It names a kind that has no entry.
+    """
+    name = workload.get("kind")
+    if name:
+        return kind_named(name)
+    return next(kind for kind in KINDS if kind.looks_like(workload))
+
+
+def workload_uid(pod: Mapping[str, Any]) -> str:
+    """UID of the workload that a pod belongs to: of whoever makes it, else its own."""
+    claims = (kind.claim(pod) for kind in KINDS)
+    return next(uid for uid in claims if uid is not None)

@@ -1,0 +1,77 @@
+"""The entry of bare Pods: a workload of one, held and released by its gate alone.
+
+Asked through the table (``workload.kinds``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload import labels
+from fluxqueue.workload.annotations import Wishes
+from fluxqueue.workload.gates import Patch, hold_pod
+from fluxqueue.workload.kinds.kind import Kind, Object
+from fluxqueue.workload.pods import pod_fact
+
+_RESULTS = {"Succeeded": FluxJobState.COMPLETED, "Failed": FluxJobState.FAILED}
+
+
+class BarePodKind(Kind):
+    """See ``Kind`` for the questions."""
+
+    name, group, version, plural = "Pod", "", "v1", "pods"
+    pod_spec_path = "spec"
+
+    def looks_like(self, workload: Object) -> bool:
+        return "template" not in (workload.get("spec") or {})
+
+    def claim(self, pod: Object) -> str | None:
+        """Whatever nobody else has claimed counts as a workload of its own, ours or not."""
+        return str(pod["metadata"]["uid"])
+
+    def pod_spec(self, workload: Object) -> Object:
+        found: Object = workload.get("spec") or {}
+        return found
+
+    def size(self, workload: Object) -> int:
+        return 1
+
+    def why_not(self, workload: Object) -> str | None:
+        meta, spec = workload.get("metadata") or {}, workload["spec"]
+        owners = meta.get("ownerReferences") or ()
+        if owners:
+            # DaemonSet and node-owned mirror pods are among these, and pods of workloads.
+            return f"it belongs to {owners[0].get('kind')} {owners[0].get('name')}"
+        if labels.MIRROR in (meta.get("annotations") or {}):
+            return "it is a mirror pod"
+        if spec.get("nodeName"):
+            return f"it is bound to {spec['nodeName']}"
+        return None
+
+    def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+        return hold_pod(workload, wishes, user)
+
+    def is_held(self, workload: Object) -> bool:
+        is_owned = (workload.get("metadata") or {}).get("ownerReferences")
+        return not is_owned and super().is_held(workload)
+
+    def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
+        """The phase decides, whatever its restart policy: containers that are restarted in place
+        keep the pod, and its slot, running.
+        """
+        result = _RESULTS.get((workload.get("status") or {}).get("phase", ""))
+        return WorkloadFact(
+            wanted=0 if result else 1,
+            result=result,
+            is_deleting=bool(workload["metadata"].get("deletionTimestamp")),
+        )
+
+    def news(self, workload: Object) -> tuple[Any, ...]:
+        meta = workload["metadata"]
+        return pod_fact(workload), meta.get("annotations"), meta.get("labels")
+
+
+BARE_POD = BarePodKind()

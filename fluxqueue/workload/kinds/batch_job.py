@@ -1,0 +1,196 @@
+"""The entry of BatchJobs (batch/v1 Job): suspended while they wait, released whole.
+
+Asked through the table (``workload.kinds``). How far a BatchJob is stands in its spec and status;
+the functions here read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
+from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload import labels, pinning
+from fluxqueue.workload.annotations import Wishes
+from fluxqueue.workload.gates import Patch, hold_job
+from fluxqueue.workload.kinds.kind import Kind, Object
+from fluxqueue.workload.pods import controller_owner, template_spec
+
+OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"
+_ENDING = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
+
+
+class BatchJobKind(Kind):
+    """See ``Kind`` for the questions."""
+
+    name, group, version, plural = "Job", "batch", "v1", "jobs"
+    pod_spec_path = "spec.template.spec"
+    can_be_suspended = True
+    replaces_pods = True
+    is_known_by_gate_alone = False
+
+    def looks_like(self, workload: Object) -> bool:
+        return "template" in (workload.get("spec") or {})
+
+    def claim(self, pod: Object) -> str | None:
+        owner = controller_owner(pod)
+        # Others have kinds of that name, too.
+        is_its = owner is not None and (owner["apiVersion"], owner["kind"]) == (
+            self.api_version,
+            self.name,
+        )
+        return str(owner["uid"]) if owner is not None and is_its else None
+
+    def pod_spec(self, workload: Object) -> Object:
+        return template_spec(workload.get("spec") or {})
+
+    def size(self, workload: Object) -> int:
+        return size(workload)
+
+    def why_not(self, workload: Object) -> str | None:
+        spec = workload["spec"]
+        managed_by = spec.get("managedBy")
+        if managed_by and managed_by != OWN_JOB_CONTROLLER:
+            return f"spec.managedBy is {managed_by}"
+        template = (spec.get("template") or {}).get("metadata") or {}
+        if (template.get("labels") or {}).get(labels.MANAGED) == "false":
+            return f'label {labels.MANAGED} of the pod template is "false"'
+        if self.pod_spec(workload).get("nodeName"):
+            return "the pod template names its node"
+        return None
+
+    def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+        return hold_job(workload, wishes, user)
+
+    def is_suspended(self, workload: Object) -> bool:
+        return bool(workload["spec"].get("suspend", False))
+
+    def is_author_suspended(self, workload: Object) -> bool:
+        annotations = (workload.get("metadata") or {}).get("annotations") or {}
+        is_suspended = bool((workload.get("spec") or {}).get("suspend"))
+        return is_suspended and annotations.get(labels.AUTHOR_SUSPENDED) == "true"
+
+    def is_pinnable(self, workload: Object) -> bool:
+        return pinning.is_pinnable(workload)
+
+    def pinned_node(self, workload: Object) -> str | None:
+        return pinning.pinned_node(workload)
+
+    def as_written(self, workload: Object) -> Object:
+        return pinning.without_pin(workload)
+
+    def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
+        """Only ``Complete`` and ``Failed`` end it.
+
+        ``SuccessCriteriaMet`` and ``FailureTarget`` come earlier, while its pods may still be
+        terminating; no pod is started any more then. Being suspended does not lower ``wanted``: a
+        BatchJob is suspended before its release; whose it is, the rows know.
+        """
+        succeeded = [pod.index for pod in pods if pod.phase == "Succeeded"]
+        conditions = _conditions(workload)
+        return WorkloadFact(
+            wanted=0 if conditions & _ENDING else wanted(workload, succeeded),
+            result=_result(conditions),
+            is_deleting=bool(workload["metadata"].get("deletionTimestamp")),
+        )
+
+    def has_indexes(self, workload: Object) -> bool:
+        return is_indexed(workload)
+
+    def ended_indexes(self, workload: Object, pods: Sequence[PodFact] = ()) -> list[Range]:
+        succeeded = (pod.index for pod in pods if pod.phase == "Succeeded")
+        return ended_indexes(workload, (index for index in succeeded if index is not None))
+
+    def news(self, workload: Object) -> tuple[Any, ...]:
+        meta, status = workload["metadata"], workload.get("status") or {}
+        uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
+        is_work_queue = workload["spec"].get("completions") is None
+        return (
+            meta.get("generation"),
+            meta.get("deletionTimestamp"),
+            meta.get("annotations"),
+            meta.get("labels"),
+            _conditions(workload),
+            (status.get("succeeded") or 0) + len(uncounted),
+            status.get("completedIndexes"),
+            status.get("failedIndexes"),
+            status.get("active") if is_work_queue else None,
+        )
+
+
+BATCH_JOB = BatchJobKind()
+
+
+def size(job: Mapping[str, Any]) -> int:
+    """Count the pods of ``job`` that run at once: parallelism, but no more than completions."""
+    spec = job["spec"]
+    parallelism = _number(spec, "parallelism", 1)
+    completions = spec.get("completions")
+    return parallelism if completions is None else min(parallelism, int(completions))
+
+
+def _result(conditions: set[str]) -> FluxJobState | None:
+    if "Complete" in conditions:
+        return FluxJobState.COMPLETED
+    return FluxJobState.FAILED if "Failed" in conditions else None
+
+
+def _conditions(job: Mapping[str, Any]) -> set[str]:
+    """Types of the conditions that hold."""
+    found = (job.get("status") or {}).get("conditions") or ()
+    return {one.get("type", "") for one in found if one.get("status") == "True"}
+
+
+def is_indexed(job: Mapping[str, Any]) -> bool:
+    """Whether each pod has a completion index."""
+    return bool(job["spec"].get("completionMode") == "Indexed")
+
+
+def ended_indexes(job: Mapping[str, Any], succeeded: Iterable[int] = ()) -> list[Range]:
+    """Completion indexes for which no pod will be made any more; none where there are no indexes.
+
+    Parameters
+    ----------
+    succeeded : indexes of pods seen to have succeeded; status tells of them a little later.
+    """
+    if not is_indexed(job):
+        return []
+    status = job.get("status") or {}
+    # Of an Indexed BatchJob that was made smaller, the indexes beyond its completions are over.
+    return [
+        *read_indexes(status.get("completedIndexes") or ""),
+        *read_indexes(status.get("failedIndexes") or ""),
+        *((index, index + 1) for index in succeeded),
+        (_number(job["spec"], "completions", 0), None),
+    ]
+
+
+def wanted(job: Mapping[str, Any], succeeded: Iterable[int | None] = ()) -> int:
+    """Tell how many pods it may still run at once, if it has not ended.
+
+    Parameters
+    ----------
+    succeeded : one item for each pod seen to have succeeded, its completion index; status counts
+        them a little later.
+    """
+    spec, status = job["spec"], job.get("status") or {}
+    parallelism = _number(spec, "parallelism", 1)
+    seen = list(succeeded)
+    completions = spec.get("completions")
+    if is_indexed(job) and completions is not None:
+        ended = ended_indexes(job, (index for index in seen if index is not None))
+        return min(parallelism, int(completions) - count_below(ended, int(completions)))
+    # The controller moves a pod from the uncounted list to the count in one write.
+    uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
+    counted = _number(status, "succeeded", 0) + len(uncounted)
+    if completions is None:
+        # A work queue: after the first success no pod is started any more.
+        return min(parallelism, _number(status, "active", 0)) if counted else parallelism
+    return max(0, min(parallelism, int(completions) - max(counted, len(seen))))
+
+
+def _number(fields: Mapping[str, Any], name: str, default: int) -> int:
+    value = fields.get(name)
+    return default if value is None else int(value)

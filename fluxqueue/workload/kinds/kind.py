@@ -1,0 +1,164 @@
+"""``Kind``: all that the rest of fluxqueue asks about a sort of workload. Pure.
+
+One entry for each sort, in the table of ``fluxqueue.workload.kinds``. What the defaults say is true
+of a workload that is held by the gates of its pods alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
+from fluxqueue.fluxjob.indexes import Range
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.workload.annotations import Wishes, read_wishes
+from fluxqueue.workload.gates import Patch
+from fluxqueue.workload.pods import gate_index
+from fluxqueue.workload.shape import DEFAULT_PRIORITY, build_request, choose_priority
+from fluxqueue.workload.site import DEFAULT_SITE, Site
+
+Object = Mapping[str, Any]
+
+
+class Kind(ABC):
+    """A sort of workload."""
+
+    # --- what is it ---------------------------------------------------------------------------
+
+    name: ClassVar[str]
+    """As objects, rows and FluxJobs name it."""
+    group: ClassVar[str]
+    version: ClassVar[str]
+    plural: ClassVar[str]
+    pod_spec_path: ClassVar[str]
+    """Where the spec of its pods stands, for errors."""
+
+    can_be_suspended: ClassVar[bool] = False
+    """Whether it has ``spec.suspend``: held by that, so that it makes no pods while it waits."""
+    replaces_pods: ClassVar[bool] = False
+    """Whether it makes another pod for one that is deleted."""
+    is_known_by_gate_alone: ClassVar[bool] = True
+    """Whether nothing but its FluxJob tells that it is ours once it was let go."""
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``batch/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @abstractmethod
+    def looks_like(self, workload: Object) -> bool:
+        """Whether an object that does not name its kind is of this one."""
+
+    # --- whose are its pods -------------------------------------------------------------------
+
+    @abstractmethod
+    def claim(self, pod: Object) -> str | None:
+        """UID of the workload of this kind that ``pod`` belongs to, if it does."""
+
+    # --- what does it ask for -----------------------------------------------------------------
+
+    @abstractmethod
+    def pod_spec(self, workload: Object) -> Object:
+        """The spec of its pods; empty where it has none."""
+
+    @abstractmethod
+    def size(self, workload: Object) -> int:
+        """How many pods it runs at once."""
+
+    def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
+        """Describe what it needs while it runs: one slot for each of its ``size`` pods.
+
+        A workload of size 0 asks for nothing and has no slots.
+
+        Raises
+        ------
+        InvalidInput
+            An annotation, a quantity or an affinity term cannot be read.
+        """
+        return build_request(
+            self.pod_spec(workload),
+            read_wishes(workload),
+            count=self.size(workload),
+            deadline_s=workload["spec"].get("activeDeadlineSeconds"),
+            where=self.pod_spec_path,
+            site=site,
+        )
+
+    def priority(
+        self,
+        workload: Object,
+        *,
+        class_values: Mapping[str, int] | None = None,
+        default: int = DEFAULT_PRIORITY,
+    ) -> int:
+        """Choose its priority; see ``shape.choose_priority``.
+
+        Raises
+        ------
+        InvalidInput
+            An annotation cannot be read.
+        """
+        wishes = read_wishes(workload)
+        return choose_priority(self.pod_spec(workload), wishes, class_values or {}, default)
+
+    # --- how is it held -----------------------------------------------------------------------
+
+    @abstractmethod
+    def why_not(self, workload: Object) -> str | None:
+        """Say why one that nothing else speaks against is not to be taken in."""
+
+    @abstractmethod
+    def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+        """Take it in at admission: held, labelled, with its deadline and its submitter.
+
+        Idempotent: what the patch makes gets an empty one.
+        """
+
+    def is_held(self, workload: Object) -> bool:
+        """Whether a stored object waits for us: our gate is on its pods."""
+        return gate_index(self.pod_spec(workload)) is not None
+
+    def is_suspended(self, workload: Object) -> bool:
+        """Whether it may not start pods now."""
+        return False
+
+    def is_author_suspended(self, workload: Object) -> bool:
+        """Whether its author made it suspended and has not let it go yet."""
+        return False
+
+    # --- how is it released -------------------------------------------------------------------
+
+    def is_pinnable(self, workload: Object) -> bool:
+        """Whether its pod template may name the node of all its slots (``pinning``)."""
+        return False
+
+    def pinned_node(self, workload: Object) -> str | None:
+        """The node that its pod template names since its release."""
+        return None
+
+    def as_written(self, workload: Object) -> Object:
+        """The object as its author wrote it, where its release has changed what it asks for."""
+        return workload
+
+    # --- how does it end ----------------------------------------------------------------------
+
+    @abstractmethod
+    def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
+        """Tell how far it is.
+
+        ``pods`` are its own as last seen: its status counts those that succeeded a little later.
+        """
+
+    def has_indexes(self, workload: Object) -> bool:
+        """Whether each pod has a completion index."""
+        return False
+
+    def ended_indexes(self, workload: Object, pods: Sequence[PodFact] = ()) -> list[Range]:
+        """Completion indexes for which no pod will be made any more."""
+        return []
+
+    @abstractmethod
+    def news(self, workload: Object) -> tuple[Any, ...]:
+        """What of it the rows keep: an equal answer means that nothing is to be written."""
