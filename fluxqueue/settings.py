@@ -214,6 +214,13 @@ class Settings:
     default_cpu_m: int = _setting(
         1000, "FLUXQUEUE_DEFAULT_CPU_M", "millicores of a pod that asks for none", low=0, high=10**6
     )
+    gather_timeout_s: int = _setting(
+        600,
+        "FLUXQUEUE_GATHER_TIMEOUT_S",
+        "pods of a group that have not come after this are said to be overdue; it waits on",
+        low=1,
+        high=30 * 86400,
+    )
     queue_policy: str = _setting(
         "easy",
         "FLUXQUEUE_QUEUE_POLICY",

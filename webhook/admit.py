@@ -107,9 +107,9 @@ def _take_in(workload: Mapping[str, Any], uid: str, user: str, levels: Levels) -
         if wishes.has_shape:
             # Whether wishes and pods go together can only be said of the whole.
             kind.to_request(workload, site=Site(levels=levels))
+        patch = kind.hold_patch(workload, wishes, user)
     except InvalidInput as error:
         return Answer(_refuse(uid, workload, error), "refused", kind.name, str(error))
-    patch = kind.hold_patch(workload, wishes, user)
     review = _respond(uid, allowed=True)
     if patch:
         review["response"]["patchType"] = "JSONPatch"

@@ -136,10 +136,21 @@ def _not_opted_out() -> dict[str, Any]:
 
 
 def _bare_pods() -> list[dict[str, str]]:
-    """Keep pods of controllers and of nodes away: by far the most pods of a cluster."""
+    """Keep pods of controllers and of nodes away, by far the most pods of a cluster, unless they
+    say that they are of a group. Those of Jobs were marked in their template.
+    """
+    keys = ", ".join(f'"{key}"' for key in labels.group_keys())
+    in_labels = "has(object.metadata.labels) && k in object.metadata.labels"
+    in_annotations = "has(object.metadata.annotations) && k in object.metadata.annotations"
+    is_member = f"[{keys}].exists(k, ({in_labels}) || ({in_annotations}))"
+    is_of_job = 'object.metadata.ownerReferences.exists(o, o.kind == "Job")'
+    no_owner = "!has(object.metadata.ownerReferences)"
     mirror = f'"{labels.MIRROR}" in object.metadata.annotations'
     return [
-        {"name": "no-owner", "expression": "!has(object.metadata.ownerReferences)"},
+        {
+            "name": "no-owner-or-of-a-group",
+            "expression": f"{no_owner} || (!{is_of_job} && {is_member})",
+        },
         {
             "name": "no-mirror-pod",
             "expression": f"!(has(object.metadata.annotations) && {mirror})",

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.db.reading.snapshot import FluxJobRow, Rows, SlotRow
+from fluxqueue.db.reading.snapshot import FluxJobRow, MemberRow, Rows, SlotRow
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS
 from fluxqueue.workload.kinds import workload_uid
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.pod_group import assemble
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pods import gate_index
 
@@ -69,6 +70,8 @@ class View:
     unseen_s: int
     default_cpu_m: int
     row_of: dict[str, FluxJobRow] = field(init=False)
+    group_of: dict[str, MemberRow] = field(init=False)
+    """Of pods of groups, by their UIDs."""
     workloads: dict[str, Object] = field(init=False)
     """Jobs and ownerless Pods by UID, ours or not."""
     pods_of: dict[str, list[Object]] = field(init=False)
@@ -79,14 +82,16 @@ class View:
     def __post_init__(self) -> None:
         """Build the indexes."""
         self.row_of = {row.uid: row for row in self.rows.fluxjobs}
+        self.group_of = {row.pod_uid: row for row in self.rows.members}
         self.workloads = {uid_of(job): {"kind": BATCH_JOB.name, **job} for job in self.cluster.jobs}
         pods_of: dict[str, list[Object]] = defaultdict(list)
         for pod in self.cluster.pods:
-            owner = workload_uid(pod)
+            owner = self.workload_of(pod)
             pods_of[owner].append(pod)
             if owner == uid_of(pod):
                 self.workloads[owner] = {"kind": BARE_POD.name, **pod}
         self.pods_of = dict(pods_of)
+        self.workloads |= self._groups()
         slots_of: dict[str, list[SlotRow]] = defaultdict(list)
         for slot in self.rows.slots:
             if slot.state != SlotState.RETURNED:
@@ -94,9 +99,34 @@ class View:
         self.slots_of = dict(slots_of)
         self.slot_of_pod = {slot.pod_uid: slot for slot in self.rows.slots if slot.pod_uid}
 
+    def workload_of(self, pod: Object) -> str:
+        """UID of the workload that a pod belongs to; of a group only its rows know that."""
+        row = self.group_of.get(uid_of(pod))
+        return workload_uid(pod) if row is None else row.uid
+
+    def _groups(self) -> dict[str, Object]:
+        """What stands for each group of which pods are there."""
+        found: dict[str, Object] = {}
+        for row in self.rows.fluxjobs:
+            pods = [pod for pod in self.pods_of.get(row.uid, ()) if uid_of(pod) in self.group_of]
+            if pods:
+                found[row.uid] = assemble(
+                    uid=row.uid,
+                    name=row.workload_name,
+                    fluxjob=row.name,
+                    namespace=row.namespace,
+                    user="",
+                    created=min(pod["metadata"].get("creationTimestamp", "") for pod in pods),
+                    spec={"minimum": row.size, "maximum": None},
+                    members={uid_of(pod): pod for pod in pods},
+                    slot_kinds={uid_of(pod): self.group_of[uid_of(pod)].slot_kind for pod in pods},
+                    jobs={},
+                )
+        return found
+
     def is_ours(self, pod: Object) -> bool:
         """Whether a row knows the pod's workload, or our gate stands in the Job it came from."""
-        uid = workload_uid(pod)
+        uid = self.workload_of(pod)
         if uid in self.row_of:
             return True
         workload = self.workloads.get(uid)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 from fluxqueue import metrics
 from fluxqueue.certs import service_names
@@ -23,11 +24,18 @@ from fluxqueue.controller.operator import build_registry, run_operator
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
 from fluxqueue.endpoint import Heartbeats
-from fluxqueue.errors import Conflict, DatabaseUnavailable, LostLeadership, NotFound
+from fluxqueue.errors import (
+    Conflict,
+    DatabaseUnavailable,
+    InvalidInput,
+    LostLeadership,
+    NotFound,
+)
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.lease import LeaseElector
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.settings import Settings
+from fluxqueue.workload.kinds import kind_named
 
 logger = logging.getLogger(__name__)
 
@@ -158,10 +166,18 @@ class Controller:
         if self._observer is not None:
             self._observer.on_fluxjob_deleted(workload_uid)
 
-    async def _on_fluxjob_let_go(self, namespace: str, name: str, uid: str) -> None:
+    async def _on_fluxjob_let_go(self, fluxjob: Mapping[str, Any]) -> None:
         """Delete it; where its workload still exists, the leader makes it again with its owner."""
+        meta, workload = fluxjob["metadata"], fluxjob["spec"]["workload"]
         try:
-            await self._client.delete(FLUXJOBS, namespace, name, uid=uid)
+            has_object = kind_named(workload["kind"]).has_object
+        except InvalidInput:
+            return  # of a later version, which knows what to do with it
+        observer = self._observer
+        if not has_object and (observer is None or observer.stands(workload["uid"])):
+            return  # the observer takes it away with the last of its pods
+        try:
+            await self._client.delete(FLUXJOBS, meta["namespace"], meta["name"], uid=meta["uid"])
         except (NotFound, Conflict):
             return  # it is gone, or another of its name is there
 

@@ -15,12 +15,13 @@ from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.jobspec import render
 from fluxqueue.workload import labels, pods
-from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
+from fluxqueue.workload.groups import read_mark
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.kind import Gathering
 from fluxqueue.workload.pinning import has_required_affinity
 from fluxqueue.workload.site import Site
 
@@ -48,7 +49,7 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
     """
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     kept = {key: meta[key] for key in _META if key in meta}
-    if meta.get("ownerReferences"):
+    if meta.get("ownerReferences") and read_mark(pod) is None:
         index = (meta.get("annotations") or {}).get(labels.COMPLETION_INDEX)
         if index is not None:
             kept["annotations"] = {labels.COMPLETION_INDEX: index}
@@ -112,18 +113,25 @@ class Progress:
     ended_indexes: str
     pods: tuple[PodFact, ...]
     pinned_to: str | None = None
+    missing: int = 0
+    gather_reason: str = ""
+    gather_s: int = 0
 
 
 _PROGRESS = tuple(one.name for one in fields(Progress))
 
 
-def see_progress(workload: Object, its_pods: Sequence[Object]) -> Progress:
-    """Tell how far a workload is, without reading what it asks for."""
+def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: int = 0) -> Progress:
+    """Tell how far a workload is, without reading what it asks for.
+
+    ``patience_s``: for how long the pods of a group may come, where the group does not say.
+    """
     kind = kind_of(workload)
     pinned_to = kind.pinned_node(workload)
     workload = kind.as_written(workload)
-    facts = _pod_facts(workload, its_pods)
+    facts = kind.facts(workload, its_pods)
     fact = kind.fact(workload, facts)
+    gathering = kind.gathering(workload) or Gathering(0, "")
     return Progress(
         wanted=fact.wanted,
         result=str(fact.result) if fact.result else None,
@@ -133,6 +141,9 @@ def see_progress(workload: Object, its_pods: Sequence[Object]) -> Progress:
         ended_indexes=as_multirange(kind.ended_indexes(workload, facts)),
         pods=tuple(one for one in facts if not one.is_terminal or one.is_refused),
         pinned_to=pinned_to,
+        missing=gathering.missing,
+        gather_reason=gathering.reason,
+        gather_s=patience_s if gathering.patience_s is None else gathering.patience_s,
     )
 
 
@@ -152,11 +163,12 @@ def see_workload(
         The object cannot be turned into a request (admission was passed by).
     """
     kind, meta = kind_of(workload), workload["metadata"]
-    progress = see_progress(workload, its_pods)
+    progress = see_progress(workload, its_pods, patience_s=site.gather_s)
     workload = kind.as_written(workload)
-    wishes = read_wishes(workload)
+    wishes = kind.wishes(workload)
     request = kind.to_request(workload, site=site)
-    spec = kind.pod_spec(workload)
+    further = kind.further(workload, site=site)
+    specs = kind.pod_specs(workload)
     return WorkloadSeen(
         uid=meta["uid"],
         namespace=meta["namespace"],
@@ -171,15 +183,18 @@ def see_workload(
         priority=kind.priority(workload, class_values=class_values),
         held_by=_held_by(workload, has_hold=wishes.is_held),
         request=render(request),
-        size=request.size,
+        size=request.size + progress.missing,
         duration_s=int(request.duration_s) or None,
         begin_at_s=begin_time(workload, wishes),
         depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
-        ignored=ignored(spec),
+        ignored=list(dict.fromkeys(one for spec in specs for one in ignored(spec))),
         is_gone=False,
         has_hold=wishes.is_held,
-        has_affinity=has_required_affinity(spec),
+        has_affinity=any(map(has_required_affinity, specs)),
         is_pinnable=kind.is_pinnable(workload),
+        is_gathered=not kind.has_object,
+        further=None if further is None else render(further),
+        made_by=kind.made_by(workload),
         **_as_fields(progress),
     )
 
@@ -196,9 +211,8 @@ def see_facts(
     Also for one whose wishes can no longer be read: an annotation that was spoilt by a later edit
     must not keep what runs from being followed.
     """
-    return replace(
-        old, flux_uid=flux_uid or old.flux_uid, **_as_fields(see_progress(workload, its_pods))
-    )
+    seen = see_progress(workload, its_pods, patience_s=old.gather_s)
+    return replace(old, flux_uid=flux_uid or old.flux_uid, **_as_fields(seen))
 
 
 def _as_fields(progress: Progress) -> dict[str, Any]:
@@ -226,13 +240,16 @@ class Reader:
         InvalidInput
             The object cannot be turned into a request.
         """
-        uid, asks = workload["metadata"]["uid"], _asks(workload, class_values)
+        uid = workload["metadata"]["uid"]
+        asks = (kind_of(workload).asks(workload), dict(class_values))
         known = self._asked.get(uid)
         if known is not None and known[0] == asks:
             old = known[1]
             held_by = _held_by(workload, has_hold=old.has_hold)
-            progress = _as_fields(see_progress(workload, its_pods))
-            return replace(old, flux_uid=flux_uid, held_by=held_by, **progress)
+            now = see_progress(workload, its_pods, patience_s=self._site.gather_s)
+            progress = _as_fields(now)
+            size = old.size - old.missing + progress["missing"]
+            return replace(old, flux_uid=flux_uid, held_by=held_by, size=size, **progress)
         seen = see_workload(
             workload,
             its_pods,
@@ -248,13 +265,6 @@ class Reader:
         self._asked.pop(uid, None)
 
 
-def _asks(workload: Object, class_values: Mapping[str, int]) -> tuple[Any, ...]:
-    """All that a request, its wishes and its priority are read from."""
-    meta, spec = workload["metadata"], dict(workload["spec"])
-    spec.pop("suspend", None)
-    return meta.get("annotations"), meta.get("labels"), spec, class_values
-
-
 def is_news(old: Object, new: Object) -> bool:
     """Whether a change of a workload says anything that the rows keep."""
     kind = kind_of(new)
@@ -263,18 +273,13 @@ def is_news(old: Object, new: Object) -> bool:
 
 def is_pod_news(old: Object, new: Object) -> bool:
     """Whether a change of a pod of ours says anything that the rows keep."""
-    return pods.pod_fact(old) != pods.pod_fact(new)
+    if pods.pod_fact(old) != pods.pod_fact(new):
+        return True
+    # A member of a group speaks for it.
+    return read_mark(new) is not None and BARE_POD.news(old) != BARE_POD.news(new)
 
 
 def _held_by(workload: Object, *, has_hold: bool) -> str | None:
     """How its author holds it, if at all."""
     is_suspended = kind_of(workload).is_author_suspended(workload)
     return AUTHOR if is_suspended or has_hold else None
-
-
-def _pod_facts(workload: Object, its_pods: Sequence[Object]) -> tuple[PodFact, ...]:
-    """Pods as rows store them; only an Indexed BatchJob has indexes, whatever a template says."""
-    facts = sorted((pods.pod_fact(pod) for pod in its_pods), key=lambda one: one.uid)
-    if kind_of(workload).has_indexes(workload):
-        return tuple(facts)
-    return tuple(replace(fact, index=None) for fact in facts)

@@ -16,6 +16,7 @@ from typing import Any
 from fluxqueue.clock import Clock, Pace
 from fluxqueue.controller import resync
 from fluxqueue.controller.foreign import Change, ForeignPods
+from fluxqueue.controller.groups import Groups, list_groups
 from fluxqueue.controller.marks import Batch, Kind, Marks
 from fluxqueue.controller.observe import (
     Reader,
@@ -26,6 +27,7 @@ from fluxqueue.controller.observe import (
     trim_job,
     trim_pod,
 )
+from fluxqueue.controller.pod_groups import PodGroups
 from fluxqueue.controller.queues import QueueWatch
 from fluxqueue.controller.wrapping import Wrapper
 from fluxqueue.controller.zones import ZoneWatch
@@ -33,6 +35,7 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import check_term, confirm, doubt
 from fluxqueue.db.life.observations import (
     Known,
+    KnownGroup,
     WorkloadSeen,
     read_known,
     save_foreign,
@@ -92,13 +95,17 @@ class Observer:
     ) -> None:
         self._database, self._client, self._settings = database, client, settings
         self._clock, self._term = clock, term
-        self._site = Site(settings.default_cpu_m, parse_levels(settings.levels))
+        self._site = Site(
+            settings.default_cpu_m, parse_levels(settings.levels), settings.gather_timeout_s
+        )
         self._objects: dict[str, Object] = {}
         self._pods_by_uid: dict[str, Object] = {}
         self._pods_of: dict[str, dict[str, Object]] = {}
         self._flux_uids: dict[str, str | None] = {}
         self._news_of_fluxjobs: set[str] = set()
         self._written: dict[str, WorkloadSeen] = {}
+        self._pod_groups = PodGroups(client, clock, self._on_pod_group)
+        self._groups = Groups(self._objects.get, self._pod_groups.find)
         self._marks = Marks(clock)
         self._writing = asyncio.Lock()
         self._lost: LostLeadership | None = None
@@ -113,6 +120,7 @@ class Observer:
             clock,
             self._site,
             find=self._find_unwrapped,
+            stands=self.stands,
             class_values=self._class_values,
             on_made=self._on_made,
         )
@@ -152,6 +160,8 @@ class Observer:
         self._keep(job["metadata"]["uid"], new)
         if old is None or new is None or is_news(old, new):
             self._mark_workload(job["metadata"]["uid"])
+            for group in self._groups.of_job(job["metadata"]["uid"]):
+                self._see_group(group)
 
     def _keep(self, uid: str, obj: Object | None) -> None:
         if obj is None:
@@ -192,8 +202,8 @@ class Observer:
     def _on_pod(self, old: Object | None, new: Object | None) -> None:
         pod = new or old
         assert pod is not None, "an informer tells of an object, old or new"
-        uid, workload = pod["metadata"]["uid"], workload_uid(pod)
-        before = workload if old is None else workload_uid(old)
+        uid, workload = pod["metadata"]["uid"], self._workload_uid(pod)
+        before = workload if old is None else self._workload_uid(old)
         if new is None or before != workload:
             self._forget_pod(uid, before)
         if new is not None:
@@ -203,12 +213,40 @@ class Observer:
             # Its BatchJob was deleted and left it behind: it is nobody's now, and runs on.
             self._mark_workload(before)
             self._mark_foreign(uid)
-        if uid == workload and _is_workload(pod, self._flux_uids):
+        if workload in self._groups:
+            self._on_member(uid, workload, old, new)
+        elif uid == workload and _is_workload(pod, self._flux_uids):
             self._on_bare_pod(uid, old if before == workload else None, new)
         elif workload in self._flux_uids:
             self._on_pod_of_ours(workload, old, new)
         if workload not in self._flux_uids and self._foreign.is_news(old, new, uid):
             self._mark_foreign(uid)
+
+    def _workload_uid(self, pod: Object) -> str:
+        return self._groups.place(pod) or workload_uid(pod)
+
+    def _on_member(self, uid: str, group: str, old: Object | None, new: Object | None) -> None:
+        if new is None:
+            self._groups.forget(uid)
+        else:
+            self._groups.keep(group, new)
+        if old is None or new is None or is_pod_news(old, new):
+            self._see_group(
+                group, is_urgent=old is None or new is None or pod_fact(new).is_terminal
+            )
+
+    def _see_group(self, uid: str, *, is_urgent: bool = True) -> None:
+        """Put together anew what stands for a group, and have it written."""
+        self._keep(uid, self._groups.object(uid))
+        self._mark_workload(uid, within_s=0.0 if is_urgent else LATER_S)
+
+    def _on_pod_group(self, namespace: str, name: str) -> None:
+        for uid in self._groups.named(namespace, name):
+            self._see_group(uid)
+
+    def stands(self, uid: str) -> bool:
+        """Whether a workload that no object stands for goes on, or that is not yet known."""
+        return not self._is_begun or uid in self._objects
 
     def _on_bare_pod(self, uid: str, old: Object | None, new: Object | None) -> None:
         self._keep(uid, new)
@@ -233,7 +271,7 @@ class Observer:
     def _find_foreign(self, uid: str) -> Object | None:
         """A pod that is there and not ours."""
         pod = self._pods_by_uid.get(uid)
-        return None if pod is None or workload_uid(pod) in self._flux_uids else pod
+        return None if pod is None or self._workload_uid(pod) in self._flux_uids else pod
 
     def _mark_foreign(self, uid: str) -> None:
         within_s = max(0.0, self._foreign_at_s + FOREIGN_EVERY_S - self._clock.monotonic_s())
@@ -258,6 +296,7 @@ class Observer:
         beside: list[asyncio.Task[None]] = []
         try:
             beside.append(asyncio.create_task(self._wrapper.run(), name="wrapper"))
+            beside.append(asyncio.create_task(self._pod_groups.run(), name="pod groups"))
             await self._begin()
             loops = (self._confirm_for_ever(), self._resync_for_ever())
             beside.extend(asyncio.create_task(loop) for loop in loops)
@@ -361,6 +400,9 @@ class Observer:
             if any(foreign):
                 await save_foreign(tx, *foreign)
         self._remember(seen, gone, foreign)
+        for one in seen:
+            if one.is_gathered and one.pods and all(pod.is_gated for pod in one.pods):
+                self._wrapper.amend(one)
         await self._queues.tell_faults(queues[0])
 
     def _see(self, uids: Iterable[str]) -> list[WorkloadSeen]:
@@ -407,7 +449,9 @@ class Observer:
     ) -> None:
         self._written.update({one.uid: one for one in seen})
         for uid, (_, left) in gone.items():
-            self._written.pop(uid, None)
+            was = self._written.pop(uid, None)
+            if was is not None and was.is_gathered and was.flux_uid is not None:
+                self._wrapper.unwrap(was)
             self._reader.forget(uid)
             self._wrapper.forget(uid)
             # Also what was written counts: a pod that went meanwhile has yet to be written down.
@@ -429,12 +473,15 @@ class Observer:
         """Read the rows, then the cluster; bring the two together before anything is decided."""
         known = await self._read_known()
         self._flux_uids = dict(known.flux_uids)
+        self._groups.know(known.groups)
+        self._groups.know(await self._published_groups())
         self._foreign.know(known.foreign)
         for informer in self._informers.values():
             informer.start()
         await self._zones.look()
         for informer in self._informers.values():
             await informer.synced.wait()
+        self._groups.listed()
         pause = RETRY_MIN_S
         while True:
             try:
@@ -455,6 +502,17 @@ class Observer:
             except DatabaseUnavailable as error:
                 logger.warning("database away", extra={"action": "begin", "error": str(error)})
                 await self._clock.sleep(RETRY_MAX_S / 5)
+
+    async def _published_groups(self) -> list[KnownGroup]:
+        """What FluxJobs tell of groups, where the rows were lost."""
+        pause = RETRY_MIN_S
+        while True:
+            try:
+                return await list_groups(self._client)
+            except (ApiUnavailable, ApiError) as error:
+                logger.warning("FluxJobs not read", extra={"action": "begin", "error": str(error)})
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, RETRY_MAX_S)
 
     async def _resync_for_ever(self) -> None:
         """Now and then read the cluster anew and compare everything, while writing goes on."""

@@ -24,7 +24,7 @@ def build_registry(
     config: ClusterConfig,
     *,
     on_fluxjob_deleted: Callable[[str], None],
-    on_fluxjob_let_go: Callable[[str, str, str], Awaitable[None]],
+    on_fluxjob_let_go: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> kopf.OperatorRegistry:
     """Build the handlers of one operator.
 
@@ -34,8 +34,8 @@ def build_registry(
     Parameters
     ----------
     on_fluxjob_deleted : told the UID of the workload whose FluxJob is gone.
-    on_fluxjob_let_go : told namespace, name and UID of a FluxJob without an owner: its workload was
-        deleted with the wish to leave behind what it owns, so no garbage collector will take it.
+    on_fluxjob_let_go : told of a FluxJob without an owner: no object stands for its workload, or
+        that was deleted with the wish to leave behind what it owns. No garbage collector takes it.
     """
     registry = kopf.OperatorRegistry()
 
@@ -60,7 +60,7 @@ def build_registry(
         if event.get("type") == "DELETED":
             on_fluxjob_deleted(body["spec"]["workload"]["uid"])
         elif not meta.get("ownerReferences") and not meta.get("deletionTimestamp"):
-            await on_fluxjob_let_go(meta["namespace"], meta["name"], meta["uid"])
+            await on_fluxjob_let_go(body)
 
     return registry
 

@@ -338,8 +338,8 @@ def _is_gone_news(sight: Sight, row: RowSeen) -> bool:
 
 def differs(row: RowSeen, seen: Progress, flux_uid: str | None) -> bool:
     """Whether a row says something else than was seen, or the pods beside it do."""
-    said = (row.wanted, row.ended_indexes, row.result, row.is_deleting, row.is_suspended)
-    now = (seen.wanted, seen.ended_indexes, seen.result, seen.is_deleting, seen.is_suspended)
+    names = ("wanted", "missing", "ended_indexes", "result", "is_deleting", "is_suspended")
+    said, now = ([getattr(one, name) for name in names] for one in (row, seen))
     is_other = flux_uid is not None and flux_uid != row.flux_uid
     return row.is_gone or said != now or is_other or _pods(seen.pods) != dict(row.pods)
 

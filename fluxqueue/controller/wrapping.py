@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observe import age
-from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, InvalidInput, NotFound
+from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
 from fluxqueue.kube.backoff import Backoff
-from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.fluxjob_object import build, fluxjob_name, is_fluxjob_of
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.site import Site
@@ -41,6 +41,7 @@ class Wrapper:
 
     Parameters
     ----------
+    stands : tells whether a workload that no object stands for is still there.
     find : gives a workload by its UID as long as it lacks its FluxJob, else None.
     class_values : the values of PriorityClasses by name, as they are now.
     on_made : told the UID of a workload and that of the FluxJob that it has now.
@@ -53,11 +54,16 @@ class Wrapper:
         site: Site,
         *,
         find: Callable[[str], Object | None],
+        stands: Callable[[str], bool],
         class_values: Callable[[], Mapping[str, int]],
         on_made: Callable[[str, str], None],
     ) -> None:
         self._client, self._clock, self._site = client, clock, site
         self._find, self._class_values, self._on_made = find, class_values, on_made
+        self._stands = stands
+        self._shown: dict[str, Mapping[str, Any]] = {}
+        self._amends: dict[str, WorkloadSeen] = {}
+        self._beside: set[asyncio.Task[None]] = set()
         self._wanted: dict[str, None] = {}
         self._more = asyncio.Event()
         self._trying: dict[str, asyncio.Task[None]] = {}
@@ -72,6 +78,60 @@ class Wrapper:
     def forget(self, uid: str) -> None:
         """A workload is gone."""
         self._told.pop(uid, None)
+        self._shown.pop(uid, None)
+        self._amends.pop(uid, None)
+
+    def amend(self, seen: WorkloadSeen) -> None:
+        """Have the FluxJob of a group that gathers say what it asks for by now."""
+        if self._shown.get(seen.uid) == _shown(seen):
+            return
+        is_under_way = seen.uid in self._amends
+        self._amends[seen.uid] = seen
+        if not is_under_way:
+            self._do_beside(self._amend(seen.uid), f"amend {seen.uid}")
+
+    def unwrap(self, seen: WorkloadSeen) -> None:
+        """Take away the FluxJob of a group of which no pod is left: nobody owns it."""
+        self._do_beside(self._unwrap(seen), f"unwrap {seen.uid}")
+
+    def _do_beside(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def _amend(self, uid: str) -> None:
+        backoff = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
+        while (seen := self._amends.get(uid)) is not None:
+            body = {"metadata": {"uid": seen.flux_uid}, "spec": _shown(seen)}
+            try:
+                await self._client.patch(
+                    FLUXJOBS, seen.namespace, seen.name, body, kind=PatchKind.MERGE
+                )
+            except (NotFound, Conflict, Invalid):
+                del self._amends[uid]  # another is made in its place, and says it from the start
+                return
+            except (ApiUnavailable, ApiError) as error:
+                extra = {"action": "amend", "uid": uid, "error": str(error)}
+                logger.warning("FluxJob not amended; tried again", extra=extra)
+                await self._clock.sleep(backoff.next_delay_s())
+                continue
+            self._shown[uid] = _shown(seen)
+            if self._amends.get(uid) is seen:
+                del self._amends[uid]
+
+    async def _unwrap(self, seen: WorkloadSeen) -> None:
+        backoff = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
+        while True:
+            try:
+                await self._client.delete(FLUXJOBS, seen.namespace, seen.name, uid=seen.flux_uid)
+            except (NotFound, Conflict):
+                return
+            except (ApiUnavailable, ApiError) as error:
+                extra = {"action": "unwrap", "uid": seen.uid, "error": str(error)}
+                logger.warning("FluxJob not deleted; tried again", extra=extra)
+                await self._clock.sleep(backoff.next_delay_s())
+                continue
+            return
 
     async def run(self) -> None:
         """Wrap until cancelled."""
@@ -87,7 +147,7 @@ class Wrapper:
                 if batch_:
                     await asyncio.wait([self._start(uid) for uid in batch_], timeout=PATIENCE_S)
         finally:
-            for task in self._trying.values():
+            for task in (*self._trying.values(), *self._beside):
                 task.cancel()
 
     def _start(self, uid: str) -> asyncio.Future[None]:
@@ -115,7 +175,7 @@ class Wrapper:
         """Try once; tell whether it is settled, for the object as it is now."""
         try:
             body = _build(workload, self._class_values(), self._site)
-            flux_uid = await _create(self._client, workload, body)
+            flux_uid = await self._create(workload, body)
         except InvalidInput as error:
             await self._refuse(uid, workload, error)
             return True
@@ -134,6 +194,24 @@ class Wrapper:
         self._on_made(uid, flux_uid)
         return True
 
+    async def _create(self, workload: Object, body: dict[str, Any]) -> str | None:
+        """Create, or find the one that is there; its UID, None where another's is in the way."""
+        client, namespace = self._client, workload["metadata"]["namespace"]
+        try:
+            return str((await client.create(FLUXJOBS, namespace, body))["metadata"]["uid"])
+        except Conflict:
+            pass
+        try:
+            found = await client.get(FLUXJOBS, namespace, fluxjob_name(workload))
+        except NotFound:
+            return None
+        meta, its = found["metadata"], found["spec"]["workload"]["uid"]
+        if not is_fluxjob_of(found, workload) or meta.get("deletionTimestamp"):
+            if not meta.get("ownerReferences") and not self._stands(its):
+                await client.delete(FLUXJOBS, namespace, meta["name"], uid=meta["uid"])
+            return None
+        return str(meta["uid"])
+
     async def _refuse(self, uid: str, workload: Object, error: InvalidInput) -> None:
         """Tell on the workload, once for each fault, why it is not queued."""
         if self._told.get(uid) != str(error):
@@ -143,30 +221,27 @@ class Wrapper:
 
 def _build(workload: Object, class_values: Mapping[str, int], site: Site) -> dict[str, Any]:
     kind = kind_of(workload)
-    wishes = read_wishes(workload)
+    wishes = kind.wishes(workload)
+    gathering = kind.gathering(workload)
     return build(
         workload,
         kind.to_request(workload, site=site),
+        missing=0 if gathering is None else gathering.missing,
         priority=kind.priority(workload, class_values=class_values),
         queue=wishes.queue or "default",
         wishes=wishes,
     )
 
 
-async def _create(client: KubeClient, workload: Object, body: dict[str, Any]) -> str | None:
-    """Create, or find the one that is there; its UID, None where another's stands in the way."""
-    namespace = workload["metadata"]["namespace"]
-    try:
-        return str((await client.create(FLUXJOBS, namespace, body))["metadata"]["uid"])
-    except Conflict:
-        pass
-    try:
-        found = await client.get(FLUXJOBS, namespace, fluxjob_name(workload))
-    except NotFound:
-        return None
-    if not is_fluxjob_of(found, workload) or found["metadata"].get("deletionTimestamp"):
-        return None
-    return str(found["metadata"]["uid"])
+def _shown(seen: WorkloadSeen) -> dict[str, Any]:
+    """What of a FluxJob's spec changes while a group gathers."""
+    return {
+        "size": seen.size,
+        "priority": seen.priority,
+        "queue": seen.queue,
+        "jobspec": seen.request,
+        "durationSeconds": seen.duration_s,
+    }
 
 
 async def report_invalid(

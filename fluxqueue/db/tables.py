@@ -126,6 +126,21 @@ fluxjobs = Table(
     Column(
         "blocked_reason", Text, nullable=False, server_default="", comment="the same, at length"
     ),
+    Column(
+        "is_gathered",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="no object stands for it: it is made by its pods",
+    ),
+    Column("made_by", Text, comment="who makes its pods, where they cannot be deleted one by one"),
+    Column("missing", Integer, nullable=False, server_default="0", comment="pods yet to come"),
+    Column("gather_reason", Text, nullable=False, server_default="", comment="the same, in words"),
+    Column(
+        "gather_s", Integer, nullable=False, server_default="0", comment="they may take so long"
+    ),
+    Column("gather_until", DateTime(timezone=True), comment="when they are overdue"),
+    Column("further", JSONB, comment="kinds of slots that further pods may need; null: as request"),
     Column("author_hold", Text, comment="how its author holds it, whoever else does"),
     Column("vacate_by", Text, comment="who wants its pods gone and it back in the queue"),
     Column("cancel_by", Text, comment="who wants its workload deleted"),
@@ -186,6 +201,7 @@ fluxjobs = Table(
     CheckConstraint("size >= 0", name="size"),
     CheckConstraint("blocked_by IN ('dependency', 'begin-time')", name="blocked_by"),
     CheckConstraint("lacking >= 0", name="lacking"),
+    CheckConstraint("missing >= 0", name="missing"),
     CheckConstraint("duration_s IS NULL OR duration_s > 0", name="duration"),
 )
 Index(
@@ -270,6 +286,7 @@ allocation_slots = Table(
     Column("returned_at", DateTime(timezone=True)),
     Column("refused_at", DateTime(timezone=True), comment="when its node refused a pod"),
     Column("completion_index", Integer, comment="whose slot it is, once a pod of it has held it"),
+    Column("kind", Text, nullable=False, server_default="", comment="label in the request"),
     CheckConstraint(f"state IN ({_quoted(SlotState)})", name="state"),
     CheckConstraint(f"(state = '{SlotState.HELD}') = (pod_uid IS NOT NULL)", name="held"),
 )
@@ -313,6 +330,9 @@ pods = Table(
     Column("completion_index", Integer),
     # When it was last sent to be let go; what is under way is not sent again.
     Column("sent_at", DateTime(timezone=True)),
+    Column(
+        "slot_kind", Text, nullable=False, server_default="", comment="kind of slot that it needs"
+    ),
 )
 Index("ix_pods_workload_uid", pods.c.workload_uid)
 Index("ix_pods_sent_at", pods.c.sent_at, postgresql_where=text("is_gated AND sent_at IS NOT NULL"))

@@ -26,6 +26,7 @@ The rules (design: life of a batch workload, steps 6 to 8):
   BatchJob makes another. A pod that may run is never touched.
 - Pods of a workload that was released in its template come without a gate and take their slots as
   they come. If their node is lost and none of them has got there, all of it has to be placed anew.
+- Where pods are unequal (a group), a pod gets a slot of its own kind and no other.
 - A workload that is to vacate (requeued, or suspended by its author) gives each slot back as its
   pod ends and gets none; when none is held it goes back to the queue.
 """
@@ -54,7 +55,7 @@ class Slot:
     ``is_lost``: its node is gone, down or cordoned, so no pod can start there; ``is_gone``: it no
     longer exists. ``is_refused``: it would not take the pod that held this slot. ``index``: the
     completion index whose slot it is, since a pod of it has held it; ``is_spent``: no pod of that
-    index will be made any more.
+    index will be made any more. ``kind``: label of its kind of slots in the request.
     """
 
     number: int
@@ -66,13 +67,15 @@ class Slot:
     is_refused: bool = False
     index: int | None = None
     is_spent: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PodFact:
     """One pod of ours as last seen. ``index`` is the completion index of an Indexed BatchJob;
 
-    ``is_refused``: it has failed because its node would not take it.
+    ``is_refused``: it has failed because its node would not take it; ``kind``: label of the kind
+    of slots that it needs, empty where all its workload's are equal.
     """
 
     uid: str
@@ -83,6 +86,7 @@ class PodFact:
     node: str | None = None
     index: int | None = None
     is_refused: bool = False
+    kind: str = ""
 
     @property
     def is_terminal(self) -> bool:
@@ -194,10 +198,11 @@ def _go_on(
     # Whoever is of an index that has its slot waits until that slot is there; it needs no other.
     bound = {live[uid].index for uid in holders if uid not in leaving} - {None}
     shared = _share([s for s in unheld if s.number not in useless], bound)
+    kinds = {slot.number: slot.kind for slot in unheld}
     waiting = [] if workload.is_over else _waiting(live, holders, bound, workload)
     wanted = 0 if workload.is_over else workload.wanted
     active = {uid for uid, pod in live.items() if not pod.is_terminating} - leaving
-    assign = _assign(waiting, shared, len(slots), is_more_to_come=len(active) < wanted)
+    assign = _assign(waiting, shared, kinds, len(slots), is_more_to_come=len(active) < wanted)
     taken = {number for number, _ in assign}
     uses = {*holders, *[uid for _, uid in assign if live[uid].index not in ended]} - leaving
     room = wanted - len(uses)
@@ -297,6 +302,7 @@ def _waiting(
 def _assign(
     waiting: Sequence[PodFact],
     shared: Mapping[int, int | None],
+    kinds: Mapping[int, str],
     width: int,
     *,
     is_more_to_come: bool,
@@ -311,9 +317,12 @@ def _assign(
     reserved = {number for number, _ in chosen} | set(own.values() if is_more_to_come else ())
     left = sorted(number for number in shared if number not in reserved)
     served = {uid for _, uid in chosen}
-    for pod in [pod for pod in waiting if pod.uid not in served][: len(left)]:
+    for pod in (pod for pod in waiting if pod.uid not in served):
+        fitting = left if not pod.kind else [one for one in left if kinds[one] == pod.kind]
+        if not fitting:
+            continue
         first = pod.index % width if pod.index is not None else -1
-        number = first if first in left else left[0]
+        number = first if first in fitting else fitting[0]
         left.remove(number)
         chosen.append((number, pod.uid))
     return chosen

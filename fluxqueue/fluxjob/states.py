@@ -17,6 +17,7 @@ from fluxqueue.errors import IllegalTransition
 class FluxJobState(StrEnum):
     """Where a FluxJob is in its life; the values are what users read in ``kubectl get``."""
 
+    GATHERING = "Gathering"
     PENDING = "Pending"
     RESERVED = "Reserved"
     HELD = "Held"
@@ -40,19 +41,25 @@ class FluxJobState(StrEnum):
 
 _S = FluxJobState
 FINAL = frozenset({_S.COMPLETED, _S.FAILED, _S.CANCELLED})
-WAITING = frozenset({_S.PENDING, _S.RESERVED, _S.HELD, _S.UNSATISFIABLE})
+WAITING = frozenset({_S.GATHERING, _S.PENDING, _S.RESERVED, _S.HELD, _S.UNSATISFIABLE})
 
 # A waiting workload can end without us: its author deletes it, or its deadline strikes while its
 # pods are gated. An allocation returns to the queue when it was lost before anything ran, or when
-# it is requeued and its pods are gone; beside the queue where its author holds it by then.
+# it is requeued and its pods are gone; beside the queue where its author holds it by then. Wherever
+# it could go to the queue, a group that is not complete gathers instead.
 TRANSITIONS: Mapping[FluxJobState, frozenset[FluxJobState]] = MappingProxyType(
     {
-        _S.PENDING: frozenset({_S.RESERVED, _S.HELD, _S.UNSATISFIABLE, _S.ALLOCATED, *FINAL}),
-        _S.RESERVED: frozenset({_S.PENDING, _S.HELD, _S.UNSATISFIABLE, _S.ALLOCATED, *FINAL}),
-        _S.HELD: frozenset({_S.PENDING, *FINAL}),
-        _S.UNSATISFIABLE: frozenset({_S.PENDING, _S.HELD, *FINAL}),
-        _S.ALLOCATED: frozenset({_S.RUNNING, _S.PENDING, _S.HELD, *FINAL}),
-        _S.RUNNING: frozenset({_S.PENDING, _S.HELD, *FINAL}),
+        _S.GATHERING: frozenset({_S.PENDING, _S.HELD, *FINAL}),
+        _S.PENDING: frozenset(
+            {_S.GATHERING, _S.RESERVED, _S.HELD, _S.UNSATISFIABLE, _S.ALLOCATED, *FINAL}
+        ),
+        _S.RESERVED: frozenset(
+            {_S.GATHERING, _S.PENDING, _S.HELD, _S.UNSATISFIABLE, _S.ALLOCATED, *FINAL}
+        ),
+        _S.HELD: frozenset({_S.GATHERING, _S.PENDING, *FINAL}),
+        _S.UNSATISFIABLE: frozenset({_S.GATHERING, _S.PENDING, _S.HELD, *FINAL}),
+        _S.ALLOCATED: frozenset({_S.RUNNING, _S.GATHERING, _S.PENDING, _S.HELD, *FINAL}),
+        _S.RUNNING: frozenset({_S.GATHERING, _S.PENDING, _S.HELD, *FINAL}),
         _S.COMPLETED: frozenset(),
         _S.FAILED: frozenset(),
         _S.CANCELLED: frozenset(),

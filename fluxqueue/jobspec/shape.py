@@ -203,3 +203,19 @@ def _describe(kind: SlotKind) -> str:
 
 def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+@lru_cache(maxsize=4096)
+def only(jobspec: Jobspec, label: str) -> Jobspec:
+    """The same with the slots of one label alone, and what stands above them."""
+    return replace(jobspec, resources=_only(jobspec.resources, label))
+
+
+def _only(resources: Sequence[Resource], label: str) -> tuple[Resource, ...]:
+    found: list[Resource] = []
+    for one in resources:
+        if one.is_slot:
+            found += [one] if one.label == label else []
+        elif below := _only(one.with_, label):
+            found.append(replace(one, with_=below))
+    return tuple(found)

@@ -16,6 +16,7 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import only
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Lack:
     """A running workload whose pods wait for ``count`` slots more.
 
     ``nodes`` are those of the slots it has; ``until`` is its allocation's end (epoch seconds);
-    ``refused`` are nodes that would not take a pod of it: only if there is no other.
+    ``refused`` are nodes that would not take a pod of it: only if there is no other. ``kinds`` are
+    the labels of the slots that are needed, one a pod, where the pods are unequal.
     """
 
     uid: str
@@ -32,6 +34,7 @@ class Lack:
     nodes: tuple[str, ...]
     until: int | None
     refused: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
 
 
 def top_up(matcher: Matcher, lacks: Sequence[Lack], now: int) -> list[tuple[Lack, list[Placement]]]:
@@ -43,10 +46,14 @@ def top_up(matcher: Matcher, lacks: Sequence[Lack], now: int) -> list[tuple[Lack
     for lack in lacks:
         placed: list[Placement] = []
         nodes = list(lack.nodes)
-        for _ in range(lack.count):
-            found = _match(matcher, lack, nodes, now)
+        full: set[str] = set()
+        for kind in lack.kinds[: lack.count] or ("",) * lack.count:
+            if kind in full:
+                continue
+            found = _match(matcher, lack, kind, nodes, now)
             if found is None:
-                break
+                full.add(kind)
+                continue
             one = replace(found, until=FOREVER if lack.until is None else lack.until)
             matcher.extend(lack.uid, one)
             placed.append(one)
@@ -56,9 +63,12 @@ def top_up(matcher: Matcher, lacks: Sequence[Lack], now: int) -> list[tuple[Lack
     return given
 
 
-def _match(matcher: Matcher, lack: Lack, nodes: Sequence[str], now: int) -> Placement | None:
+def _match(
+    matcher: Matcher, lack: Lack, kind: str, nodes: Sequence[str], now: int
+) -> Placement | None:
     """One more slot: elsewhere than where a pod was refused, else there."""
     until = FOREVER if lack.until is None else max(now + 1, lack.until)
+    request = only(lack.request, kind) if kind else lack.request
     with suppress(InsufficientResources):
-        return matcher.match_more(lack.request, nodes, now, until, avoid=lack.refused)
+        return matcher.match_more(request, nodes, now, until, avoid=lack.refused)
     return None

@@ -34,7 +34,11 @@ from fluxqueue.workload.kinds import kind_named
 
 S = FluxJobState
 
+OVERDUE = "Overdue"
+"""What is told of a group beside its state: pods of it have not come in time."""
+
 _EVENTS = {
+    S.GATHERING: ("Gathering", "{reason}"),
     S.PENDING: ("Queued", "waits in the queue as job {jobid}"),
     S.RESERVED: ("Reserved", "has a reservation as job {jobid}"),
     S.HELD: ("Held", "is held"),
@@ -156,7 +160,8 @@ async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
     Events are best effort: one that is refused is not told, and nothing is tried again.
     """
     state = S(row.state)
-    if _SAME.get(state, state) == row.told:
+    topic = OVERDUE if row.is_overdue else str(_SAME.get(state, state))
+    if topic == row.told:
         return None
     if state not in _EVENTS or (state is S.CANCELLED and row.cancel_by is None):
         return str(state)
@@ -174,18 +179,20 @@ async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
         message = f"{message}: {row.reason}"
     is_by_queue = row.held_by == BY_QUEUE
     event = build_event(
-        Involved(
-            kind_named(row.workload_kind).api_version,
-            row.workload_kind,
-            row.namespace,
-            row.workload_name,
-            row.uid,
-        ),
+        _involved(row),
         key=f"{row.version}",
-        reason="HeldByQueue" if is_by_queue else reason,
+        reason="HeldByQueue" if is_by_queue else topic if row.is_overdue else reason,
         message=message,
         at_s=context.clock.now_s(),
-        is_warning=is_by_queue or state in _WARNINGS,
+        is_warning=is_by_queue or row.is_overdue or state in _WARNINGS,
     )
     await tell_event(context.client, event)
-    return str(_SAME.get(state, state))
+    return topic
+
+
+def _involved(row: PublishedRow) -> Involved:
+    """The user's own object; the FluxJob where none stands for the workload."""
+    kind, at = kind_named(row.workload_kind), row.namespace
+    if kind.has_object:
+        return Involved(kind.api_version, kind.name, at, row.workload_name, row.uid)
+    return Involved(FLUXJOBS.api_version, FLUXJOBS.kind, at, row.name, row.flux_uid or "")

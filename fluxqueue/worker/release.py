@@ -24,7 +24,7 @@ from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import resource_of
+from fluxqueue.kube.resources import PODS, resource_of
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude
 from fluxqueue.worker.publish import tell, write_status
@@ -35,7 +35,10 @@ from fluxqueue.workload.gates import (
     stop_patch,
     unpin_patch,
 )
+from fluxqueue.workload.kinds import kind_named
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.pods import controller_owner
 
 
 async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
@@ -93,6 +96,9 @@ async def _release(context: WorkerContext, owed: OwedRelease, row: PublishedRow 
 async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None) -> dict[str, Any]:
     client, at = context.client, (wanted.namespace, wanted.name)
     resource = resource_of(wanted.kind)
+    if wanted.is_deleted and not kind_named(wanted.kind).has_object:
+        await _delete_members(context, wanted)
+        return {}
     if wanted.is_deleted:
         return await client.delete(resource, *at, uid=wanted.uid, propagation="Background")
     if wanted.is_suspended:
@@ -109,6 +115,26 @@ async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None
     else:
         patch = release_patch(wanted.uid, is_pinned=wanted.is_pinned)
     return await client.patch(resource, *at, patch, kind=PatchKind.STRATEGIC)
+
+
+async def _delete_members(context: WorkerContext, wanted: Wanted) -> None:
+    """Delete what a group is made of: BatchJobs, which would make their pods again, and Pods."""
+    client, at = context.client, wanted.namespace
+    for uid, name in wanted.members:
+        try:
+            pod = await client.get(PODS, at, name)
+            if pod["metadata"]["uid"] != uid:
+                continue
+            owner = controller_owner(pod)
+            if BATCH_JOB.claim(pod) is None or owner is None:
+                await client.delete(PODS, at, name, uid=uid)
+            else:
+                job = resource_of(BATCH_JOB.name)
+                await client.delete(
+                    job, at, owner["name"], uid=owner["uid"], propagation="Background"
+                )
+        except (NotFound, Conflict):
+            continue  # it is gone, or goes with the BatchJob
 
 
 async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:

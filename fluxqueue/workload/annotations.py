@@ -39,15 +39,16 @@ ANNOTATIONS = frozenset(
         labels.DEPENDS_ON,
         labels.BEGIN_TIME,
         labels.HOLD,
+        labels.GROUP_USERS,
     }
 )
-"""What an author may set as an annotation; ``fluxqueue/queue`` counts in either place."""
+"""What an author may set as an annotation; what is in ``_BOTH`` counts in either place."""
 
-LABELS = frozenset({labels.QUEUE, labels.MANAGED})
+LABELS = frozenset({labels.QUEUE, labels.MANAGED, labels.POD_GROUP, labels.GROUP_SIZE})
 """What an author may set as a label."""
 
-_OURS = frozenset({labels.AUTHOR_SUSPENDED, labels.USER, labels.JOBID, labels.NODES})
-_BOTH = frozenset({labels.QUEUE})
+_OURS = frozenset({labels.AUTHOR_SUSPENDED, labels.USER, labels.GROUP, labels.JOBID, labels.NODES})
+_BOTH = frozenset({labels.QUEUE, labels.POD_GROUP, labels.GROUP_SIZE})
 
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _PLAIN_SECONDS = re.compile(r"[0-9]{1,10}")

@@ -50,7 +50,15 @@ def fluxjob_name(workload: Mapping[str, Any]) -> str:
 
     A name that would pass Kubernetes' 253 characters is cut and told apart by a hash of the whole.
     """
-    name, suffix = workload["metadata"]["name"], f"-{kind_of(workload).name.lower()}"
+    meta, kind = workload["metadata"], kind_of(workload)
+    if not kind.has_object:
+        return str(meta["fluxjob"])
+    return name_for(meta["name"], kind.suffix)
+
+
+def name_for(name: str, suffix: str) -> str:
+    """``<name>-<suffix>``, cut as ``fluxjob_name`` says."""
+    suffix = f"-{suffix}"
     if len(name) + len(suffix) <= _MAX_NAME:
         return f"{name}{suffix}"
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
@@ -65,8 +73,9 @@ def build(
     priority: int,
     queue: str = DEFAULT_QUEUE,
     wishes: Wishes | None = None,
+    missing: int = 0,
 ) -> dict[str, Any]:
-    """Build the FluxJob of a stored workload, without status.
+    """Build the FluxJob of a stored workload, without status; ``missing`` pods are yet to come.
 
     The owner reference makes it go with its workload, and does not hold the workload's deletion
     up.
@@ -78,9 +87,13 @@ def build(
         "name": meta["name"],
         "uid": meta["uid"],
     }
+    # Nobody owns that of a group: the controller takes it away with the last of its pods.
+    owner = {**reference, "controller": True, "blockOwnerDeletion": False}
+    owned = {"ownerReferences": [owner]} if kind.has_object else {}
+    marks = {} if kind.has_object else {labels.WITHOUT_OBJECT: "true"}
     spec: dict[str, Any] = {
         "workload": reference,
-        "size": request.size,
+        "size": request.size + missing,
         "priority": priority,
         "queue": queue,
         "jobspec": render(request),
@@ -96,8 +109,8 @@ def build(
         "metadata": {
             "name": fluxjob_name(workload),
             "namespace": meta["namespace"],
-            "labels": {labels.QUEUE: queue},
-            "ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": False}],
+            "labels": {labels.QUEUE: queue, **marks},
+            **owned,
         },
         "spec": spec,
     }

@@ -15,6 +15,7 @@ from typing import Any
 from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
+from fluxqueue.workload.groups import Membership
 from fluxqueue.workload.pods import gate_index
 
 Patch = list[dict[str, Any]]
@@ -35,8 +36,10 @@ _UNPINNED = {
 }
 
 
-def hold_pod(pod: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
-    """Take a Pod in at admission: gated, labelled, with its deadline.
+def hold_pod(
+    pod: Mapping[str, Any], wishes: Wishes, user: str, group: Membership | None = None
+) -> Patch:
+    """Take a Pod in at admission: gated, labelled, with its deadline, and the mark of its group.
 
     ``user`` is who asks, by the API server's word; it is written over what the manifest says.
 
@@ -49,22 +52,79 @@ def hold_pod(pod: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
         *_replace_former_scheduler(spec, "/spec"),
         *_set(pod, ("metadata", "labels"), labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
-        *_stamp(pod, user),
+        *_stamp(pod, {labels.USER: user, labels.GROUP: _mark(group)}),
     ]
 
 
-def _stamp(workload: Mapping[str, Any], user: str, *, is_map_made: bool = False) -> Patch:
-    """Write who submitted it, and no name that its manifest brought.
+def hold_members(job: Mapping[str, Any], wishes: Wishes, user: str, group: Membership) -> Patch:
+    """Take a BatchJob in whose pods start with those of others: they come, gated and marked.
 
-    ``is_map_made``: an earlier operation of the patch has made the map of annotations.
+    It is not suspended, or its pods could never be counted. What its pods need to know of it goes
+    into its template: wishes, who submitted it, and its deadline, which counts from a pod's start.
     """
-    annotations = (workload.get("metadata") or {}).get("annotations") or {}
-    here = _pointer("metadata", "annotations", labels.USER)
-    if not user:
-        return [_op("remove", here)] if labels.USER in annotations else []
-    if is_map_made and annotations.get(labels.USER) != user:
-        return [_op("add", here, value=user)]
-    return _set(workload, ("metadata", "annotations"), labels.USER, user)
+    template = (job.get("spec") or {}).get("template") or {}
+    pod_spec = template.get("spec") or {}
+    return [
+        *_add_gate(pod_spec, "/spec/template/spec"),
+        *_replace_former_scheduler(pod_spec, "/spec/template/spec"),
+        *_set(job, ("metadata", "labels"), labels.MANAGED, "true"),
+        *_stamp(job, {labels.USER: user}),
+        *_tell_members(job, template.get("metadata") or {}, {labels.USER: user}, group),
+        *_add_deadline(pod_spec, wishes, "/spec/template/spec"),
+    ]
+
+
+def _tell_members(
+    job: Mapping[str, Any],
+    inner: Mapping[str, Any],
+    stamps: Mapping[str, str],
+    group: Membership,
+) -> Patch:
+    """Make the metadata of the template, ``inner``, what the pods of ``job`` are to bear."""
+    meta = job.get("metadata") or {}
+    wished = {
+        key: value
+        for key, value in (meta.get("annotations") or {}).items()
+        if key.startswith(labels.PREFIX) and key not in {labels.AUTHOR_SUSPENDED, *stamps}
+    }
+    named = {k: v for k, v in (meta.get("labels") or {}).items() if k == labels.QUEUE}
+    kept = {k: v for k, v in (inner.get("annotations") or {}).items() if k not in stamps}
+    written = {key: value for key, value in stamps.items() if value}
+    told = {
+        **inner,
+        "annotations": kept | wished | written | {labels.GROUP: group.mark()},
+        "labels": (inner.get("labels") or {}) | named | {labels.MANAGED: "true"},
+    }
+    return [] if told == inner else [_op("add", "/spec/template/metadata", value=told)]
+
+
+def _mark(group: Membership | None) -> str:
+    return "" if group is None else group.mark()
+
+
+def _stamp(
+    obj: Mapping[str, Any], stamps: Mapping[str, str], *, is_map_made: bool = False
+) -> Patch:
+    """Write what admission knows, and nothing of that sort that the manifest brought.
+
+    ``stamps``: annotations; empty ones go. ``is_map_made``: an earlier operation of the patch has
+    made the map of annotations.
+    """
+    at = ("metadata", "annotations")
+    annotations = (obj.get("metadata") or {}).get("annotations") or {}
+    patch = [
+        _op("remove", _pointer(*at, key))
+        for key, value in stamps.items()
+        if not value and key in annotations
+    ]
+    for key, value in stamps.items():
+        if not value or annotations.get(key) == value:
+            continue
+        is_there = bool(annotations) or is_map_made
+        add = [_op("add", _pointer(*at, key), value=value)]
+        patch += add if is_there else _set(obj, at, key, value)
+        is_map_made = True
+    return patch
 
 
 def hold_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
@@ -75,7 +135,7 @@ def hold_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
     mark = _mark_author(job, is_gated=gate_index(pod_spec) is not None)
     return [
         *mark,
-        *_stamp(job, user, is_map_made=bool(mark)),
+        *_stamp(job, {labels.USER: user}, is_map_made=bool(mark)),
         *([] if spec.get("suspend") else [_op("add", "/spec/suspend", value=True)]),
         *_add_gate(pod_spec, "/spec/template/spec"),
         *_replace_former_scheduler(pod_spec, "/spec/template/spec"),
@@ -116,10 +176,10 @@ def _replace_former_scheduler(pod_spec: Mapping[str, Any], path: str) -> Patch:
     return [_op("replace", f"{path}/schedulerName", value=labels.DEFAULT_SCHEDULER)]
 
 
-def _add_deadline(spec: Mapping[str, Any], wishes: Wishes) -> Patch:
+def _add_deadline(spec: Mapping[str, Any], wishes: Wishes, path: str = "/spec") -> Patch:
     if wishes.duration_s is None or spec.get("activeDeadlineSeconds") is not None:
         return []
-    return [_op("add", "/spec/activeDeadlineSeconds", value=wishes.duration_s)]
+    return [_op("add", f"{path}/activeDeadlineSeconds", value=wishes.duration_s)]
 
 
 def release_patch(uid: str, *, is_pinned: bool = False) -> Merge:

@@ -54,6 +54,21 @@ BEGIN_TIME = "fluxqueue/begin-time"
 HOLD = "fluxqueue/hold"
 """Annotation ``"true"``: held until it is removed."""
 
+POD_GROUP = "fluxqueue/pod-group"
+"""Label or annotation: the group of pods that this one starts with; see ``workload.groups``."""
+
+GROUP_SIZE = "fluxqueue/group-size"
+"""Label or annotation: how many pods the group has, ``5``, or at least and at most, ``3-5``."""
+
+GROUP_USERS = "fluxqueue/group-users"
+"""Annotation: users beside the group's own whose pods may join it, ``bob,carol``."""
+
+GROUP = "fluxqueue/group"
+"""Annotation written at admission on pods of a group: its name and size, however spelt."""
+
+WITHOUT_OBJECT = "fluxqueue/without-object"
+"""Label ``"true"`` on FluxJobs of workloads that no object stands for."""
+
 USER = "fluxqueue/user"
 """Annotation written at admission, whatever stood there: the user who submitted the workload."""
 
@@ -69,6 +84,26 @@ CERTIFICATES, SELF_MADE = "fluxqueue/certificates", "self-made"
 FORMER_SCHEDULERS = frozenset({"fluence", "fluxnetes", "FluxionScheduler"})
 """``spec.schedulerName`` of our predecessors: who names one asks for what we do now. They were
 schedulers, we leave binding to the cluster's own."""
+
+FORMER_GROUPS = (
+    ("fluence.flux-framework.org/pod-group", "fluence.flux-framework.org/group-size"),
+    ("fluence.pod-group", "fluence.group-size"),
+    ("fluxnetes.group-name", "fluxnetes.group-size"),
+)
+"""Labels and annotations of our predecessors for a group and its size."""
+
+POD_GROUP_OBJECTS = (
+    "scheduling.x-k8s.io/pod-group",
+    "scheduling.sigs.k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io",
+)
+"""Labels and annotations that name a PodGroup object, whose ``minMember`` is the least size."""
+
+
+def group_keys() -> tuple[str, ...]:
+    """Every label or annotation that names a group."""
+    return (POD_GROUP, *(name for name, _ in FORMER_GROUPS), *POD_GROUP_OBJECTS)
+
 
 DEFAULT_SCHEDULER = "default-scheduler"
 HOSTNAME = "kubernetes.io/hostname"

@@ -8,7 +8,7 @@ the jobspec's own words, on the plain request as on an author's own (docs/jobspe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -71,6 +71,56 @@ def build_request(
     return jobspec if own is None else _narrowed(jobspec, own, site.levels)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Equal pods among unequal ones: the label of their slots, their spec, how many."""
+
+    label: str
+    spec: Mapping[str, Any]
+    count: int
+
+
+def build_parts(
+    parts: Sequence[Part], wishes: Wishes, *, deadline_s: int | None, site: Site
+) -> Jobspec:
+    """Describe unequal pods that start together: one kind of slots for each part.
+
+    Raises
+    ------
+    InvalidInput
+        As ``build_request``; an own jobspec, or ``spread`` of several parts, is refused.
+    """
+    if wishes.jobspec is not None:
+        hint = "the pods themselves say what each of them needs"
+        raise InvalidInput("is not for groups of pods", where=wishes.jobspec.where, hint=hint)
+    if wishes.is_spread and len(parts) > 1:
+        raise _contradiction(
+            wishes, labels.SPREAD, "one pod on each node, and the pods are unequal"
+        )
+    slots, demands = [], []
+    for part in parts:
+        needs = effective_request(part.spec, where="spec", default_cpu_m=site.default_cpu_m)
+        pools = tuple(_pool(name, amount) for name, amount in sorted(needs.items()))
+        slots.append(Resource(SLOT, Count(part.count, part.count), pools, label=part.label))
+        demands.append(read_demand(part.spec, where="spec"))
+    resources = _shaped(tuple(slots), wishes, site.levels)
+    is_one = len(set(demands)) == 1
+    labelled = zip((part.label for part in parts), demands, strict=True)
+    duration_s = wishes.duration_s if deadline_s is None else max(1, deadline_s)
+    return Jobspec(
+        version=RFC14,
+        resources=resources,
+        tasks=_tasks(resources),
+        duration_s=float(duration_s or 0),
+        queue=wishes.queue or "",
+        where=demands[0] if is_one else NodeDemand(),
+        slot_where=() if is_one else tuple(labelled),
+        match_policy=wishes.match_policy,
+        is_node_exclusive=_must_take_nodes(resources, wishes),
+        prefer_within=_level_name(wishes.prefer_within or "", site.levels),
+    )
+
+
 def _pool(name: str, amount: int) -> Resource:
     return Resource(name, Count(amount, amount), unit=unit_of(name))
 
@@ -84,6 +134,11 @@ def _resources(
     else:
         # Of a workload of no pods the slot stays, with a count of 0: it may be scaled up.
         found = (Resource(SLOT, Count(count, count), tuple(pools), label=LABEL),)
+    return _shaped(found, wishes, levels)
+
+
+def _shaped(found: tuple[Resource, ...], wishes: Wishes, levels: Levels) -> tuple[Resource, ...]:
+    """What the annotations make of the tree."""
     if wishes.has_whole_cores:
         found = tuple(map(_with_whole_cores, found))
     if wishes.is_spread:

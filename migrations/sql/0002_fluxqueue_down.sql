@@ -34,6 +34,7 @@ DROP FUNCTION fluxqueue_wake_matcher;
 DROP FUNCTION fluxqueue_defer;
 DROP FUNCTION fluxjobs_appraise;
 DROP FUNCTION fluxjob_priority_parts;
+DROP FUNCTION fluxjobs_gather;
 DROP FUNCTION fluxjobs_depend;
 DROP FUNCTION fluxjobs_block;
 DROP FUNCTION fluxjob_dependency_target;

@@ -33,6 +33,13 @@ CREATE TABLE fluxjobs (
     depends_on JSONB DEFAULT '[]'::jsonb NOT NULL,
     blocked_by TEXT,
     blocked_reason TEXT DEFAULT '' NOT NULL,
+    is_gathered BOOLEAN DEFAULT false NOT NULL,
+    made_by TEXT,
+    missing INTEGER DEFAULT '0' NOT NULL,
+    gather_reason TEXT DEFAULT '' NOT NULL,
+    gather_s INTEGER DEFAULT '0' NOT NULL,
+    gather_until TIMESTAMP WITH TIME ZONE,
+    further JSONB,
     author_hold TEXT,
     vacate_by TEXT,
     cancel_by TEXT,
@@ -59,11 +66,12 @@ CREATE TABLE fluxjobs (
     expected_start TIMESTAMP WITH TIME ZONE,
     version BIGINT DEFAULT '1' NOT NULL,
     CONSTRAINT pk_fluxjobs PRIMARY KEY (uid),
-    CONSTRAINT ck_fluxjobs_state CHECK (state IN ('Allocated', 'Cancelled', 'Completed', 'Failed', 'Held', 'Pending', 'Reserved', 'Running', 'Unsatisfiable')),
+    CONSTRAINT ck_fluxjobs_state CHECK (state IN ('Allocated', 'Cancelled', 'Completed', 'Failed', 'Gathering', 'Held', 'Pending', 'Reserved', 'Running', 'Unsatisfiable')),
     CONSTRAINT ck_fluxjobs_ended CHECK ((state IN ('Cancelled', 'Completed', 'Failed')) = (ended_at IS NOT NULL)),
     CONSTRAINT ck_fluxjobs_size CHECK (size >= 0),
     CONSTRAINT ck_fluxjobs_blocked_by CHECK (blocked_by IN ('dependency', 'begin-time')),
     CONSTRAINT ck_fluxjobs_lacking CHECK (lacking >= 0),
+    CONSTRAINT ck_fluxjobs_missing CHECK (missing >= 0),
     CONSTRAINT ck_fluxjobs_duration CHECK (duration_s IS NULL OR duration_s > 0),
     CONSTRAINT uq_fluxjobs_jobid UNIQUE (jobid)
 );
@@ -123,6 +131,20 @@ COMMENT ON COLUMN fluxjobs.begin_at IS 'not to start before';
 COMMENT ON COLUMN fluxjobs.blocked_by IS 'why no cycle considers it yet; null: one does';
 
 COMMENT ON COLUMN fluxjobs.blocked_reason IS 'the same, at length';
+
+COMMENT ON COLUMN fluxjobs.is_gathered IS 'no object stands for it: it is made by its pods';
+
+COMMENT ON COLUMN fluxjobs.made_by IS 'who makes its pods, where they cannot be deleted one by one';
+
+COMMENT ON COLUMN fluxjobs.missing IS 'pods yet to come';
+
+COMMENT ON COLUMN fluxjobs.gather_reason IS 'the same, in words';
+
+COMMENT ON COLUMN fluxjobs.gather_s IS 'they may take so long';
+
+COMMENT ON COLUMN fluxjobs.gather_until IS 'when they are overdue';
+
+COMMENT ON COLUMN fluxjobs.further IS 'kinds of slots that further pods may need; null: as request';
 
 COMMENT ON COLUMN fluxjobs.author_hold IS 'how its author holds it, whoever else does';
 
@@ -184,6 +206,7 @@ CREATE TABLE allocation_slots (
     returned_at TIMESTAMP WITH TIME ZONE,
     refused_at TIMESTAMP WITH TIME ZONE,
     completion_index INTEGER,
+    kind TEXT DEFAULT '' NOT NULL,
     CONSTRAINT pk_allocation_slots PRIMARY KEY (allocation_id, number),
     CONSTRAINT ck_allocation_slots_state CHECK (state IN ('free', 'held', 'returned')),
     CONSTRAINT ck_allocation_slots_held CHECK ((state = 'held') = (pod_uid IS NOT NULL)),
@@ -199,6 +222,8 @@ CREATE UNIQUE INDEX uq_allocation_slots_pod ON allocation_slots (pod_uid) WHERE 
 COMMENT ON COLUMN allocation_slots.refused_at IS 'when its node refused a pod';
 
 COMMENT ON COLUMN allocation_slots.completion_index IS 'whose slot it is, once a pod of it has held it';
+
+COMMENT ON COLUMN allocation_slots.kind IS 'label in the request';
 
 CREATE TABLE reservations (
     uid TEXT NOT NULL,
@@ -224,12 +249,15 @@ CREATE TABLE pods (
     node TEXT,
     completion_index INTEGER,
     sent_at TIMESTAMP WITH TIME ZONE,
+    slot_kind TEXT DEFAULT '' NOT NULL,
     CONSTRAINT pk_pods PRIMARY KEY (uid)
 );
 
 CREATE INDEX ix_pods_sent_at ON pods (sent_at) WHERE is_gated AND sent_at IS NOT NULL;
 
 CREATE INDEX ix_pods_workload_uid ON pods (workload_uid);
+
+COMMENT ON COLUMN pods.slot_kind IS 'kind of slot that it needs';
 
 CREATE TABLE nodes (
     name TEXT NOT NULL,
@@ -594,7 +622,7 @@ BEGIN
                 SELECT uid FROM behind));
         END IF;
         -- Whoever lets it go does not know what else is in its way.
-        IF NEW.state = 'Pending' AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
+        IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
             PERFORM fluxqueue_defer('settle', ARRAY[NEW.uid]);
         END IF;
     END IF;
@@ -613,6 +641,46 @@ CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
 -- Code whose newest revision is this one works on the schema, and so does all newer code. A revision
 -- of kind "post" raises it in its own transaction (migrations/README.md).
 INSERT INTO schema_floor (oldest_head) VALUES ('0002');
+
+-- gathering.sql
+-- Groups that are not complete: whatever puts one into the queue, it gathers instead, and joins the queue
+-- when its last pod has come. The observation says how many pods are missing (and why that is so, in
+-- words); a deadline says when they are overdue. Nobody but this trigger enters or leaves the state.
+CREATE FUNCTION fluxjobs_gather() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.missing > 0 AND NEW.state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Gathering') THEN
+        IF TG_OP = 'INSERT' OR NEW.gather_until IS NULL THEN
+            NEW.gather_until := now() + make_interval(secs => NEW.gather_s);
+        END IF;
+        NEW.state := 'Gathering';
+        NEW.expected_start := NULL;
+        NEW.reason := NEW.gather_reason;
+        IF NEW.gather_until <= now() THEN
+            NEW.reason := NEW.gather_reason || '; overdue: it has gathered for more than '
+                || NEW.gather_s || ' s';
+        ELSIF NEW.settle_at IS NULL OR NEW.settle_at > NEW.gather_until THEN
+            NEW.settle_at := NEW.gather_until;
+        END IF;
+    ELSE
+        IF NEW.state = 'Gathering' THEN
+            NEW.state := 'Pending';
+            NEW.is_examined := false;
+            NEW.reason := CASE WHEN NEW.blocked_by IS NULL THEN '' ELSE NEW.blocked_reason END;
+        END IF;
+        NEW.gather_until := NULL;
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+-- Named to come after fluxjobs_block, which gives what is blocked its reason, and before
+-- fluxjobs_guard, which looks at the state; triggers run in that order.
+CREATE TRIGGER fluxjobs_gather_new BEFORE INSERT ON fluxjobs FOR EACH ROW
+    WHEN (NEW.missing > 0) EXECUTE FUNCTION fluxjobs_gather();
+
+CREATE TRIGGER fluxjobs_gather BEFORE UPDATE ON fluxjobs FOR EACH ROW
+    WHEN (NEW.missing > 0 OR NEW.state = 'Gathering' OR NEW.gather_until IS NOT NULL)
+    EXECUTE FUNCTION fluxjobs_gather();
 
 -- queues.sql
 -- The effective priority, computed by the row itself, so no code path can forget a part of it:
@@ -839,7 +907,7 @@ BEGIN
     SELECT 'fluxjob', n.uid FROM new_rows n JOIN old_rows b USING (uid)
     WHERE n.lacking > b.lacking
        OR (b.state IN ('Pending', 'Reserved') AND b.is_examined AND b.blocked_by IS NULL
-           AND n.state IN ('Held', 'Completed', 'Failed', 'Cancelled'));
+           AND n.state IN ('Held', 'Gathering', 'Completed', 'Failed', 'Cancelled'));
     IF EXISTS (
         SELECT FROM new_rows n JOIN old_rows b USING (uid)
         WHERE NOT n.is_examined AND (n.state IN ('Pending', 'Reserved') OR n.held_by = 'queue')
@@ -862,12 +930,13 @@ CREATE TRIGGER fluxjobs_defer AFTER UPDATE ON fluxjobs
 CREATE FUNCTION fluxjob_transition_allowed(old_state text, new_state text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT old_state = new_state OR new_state = ANY (CASE old_state
-        WHEN 'Pending' THEN ARRAY['Reserved', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Reserved' THEN ARRAY['Pending', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Held' THEN ARRAY['Pending', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Unsatisfiable' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Allocated' THEN ARRAY['Running', 'Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Running' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Gathering' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Pending' THEN ARRAY['Gathering', 'Reserved', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Reserved' THEN ARRAY['Gathering', 'Pending', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Held' THEN ARRAY['Gathering', 'Pending', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Unsatisfiable' THEN ARRAY['Gathering', 'Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Allocated' THEN ARRAY['Running', 'Gathering', 'Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Running' THEN ARRAY['Gathering', 'Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
         ELSE ARRAY[]::text[]
     END)
 $$;
@@ -965,7 +1034,7 @@ SELECT CASE WHEN is_in_turn THEN row_number() OVER (PARTITION BY is_in_turn
        expected_start, date_trunc('second', now() - submitted_at) AS waiting, reason
 FROM fluxjobs,
      LATERAL (SELECT state IN ('Pending', 'Reserved') AND blocked_by IS NULL AS is_in_turn) AS turn
-WHERE state IN ('Pending', 'Reserved', 'Held', 'Unsatisfiable')
+WHERE state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
 ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, jobid;
 
 CREATE VIEW pending_queue AS

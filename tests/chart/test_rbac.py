@@ -54,7 +54,9 @@ CONTROLLER: set[Rule] = {
     ("batch", "jobs", (), SEES),
     ("scheduling.k8s.io", "priorityclasses", (), SEES),
     ("topology.node.k8s.io", "noderesourcetopologies", (), SEES),
-    (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "watch")),
+    ("scheduling.x-k8s.io", "podgroups", (), SEES),
+    ("scheduling.sigs.k8s.io", "podgroups", (), SEES),
+    (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "patch", "watch")),
     (FLUX, "fluxqueues", (), ("create", "list", "watch")),
     ("", "events", (), ("create",)),
 }

@@ -62,8 +62,8 @@ class Space:
     # -- looking ---------------------------------------------------------------------------------
 
     async def fluxjob(self, name: str) -> Obj | None:
-        """The FluxJob of the Job ``name``, if there is one; ``name`` may be a FluxJob's own."""
-        for candidate in (f"{name}-job", f"{name}-pod"):
+        """The FluxJob of the Job, Pod or group ``name``, if there is one."""
+        for candidate in (f"{name}-job", f"{name}-pod", f"{name}-group"):
             try:
                 return await self.client.get(FLUXJOBS, self.name, candidate)
             except NotFound:

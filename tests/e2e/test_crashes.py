@@ -50,7 +50,7 @@ def _assert_nothing_ran_twice(seen: Recording) -> None:
     assert not over
 
 
-async def _kill_part(world: World, name: str) -> None:
+async def kill_part(world: World, name: str) -> None:
     """kill -9 one part, and wait until the stack has started it again."""
     part = world.stack.parts[name]
     before = part.restarts
@@ -75,10 +75,10 @@ async def _kill_postgres(world: World) -> None:
 
 
 VICTIMS: dict[str, Callable[[World], Awaitable[None]]] = {
-    "controller": lambda world: _kill_part(world, "controller"),
-    "worker-0": lambda world: _kill_part(world, "worker-0"),
-    "worker-1": lambda world: _kill_part(world, "worker-1"),
-    "webhook": lambda world: _kill_part(world, "webhook"),
+    "controller": lambda world: kill_part(world, "controller"),
+    "worker-0": lambda world: kill_part(world, "worker-0"),
+    "worker-1": lambda world: kill_part(world, "worker-1"),
+    "webhook": lambda world: kill_part(world, "webhook"),
     "postgres": _kill_postgres,
 }
 

@@ -19,7 +19,8 @@ from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import Range, as_multirange
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec import Count, Jobspec, Resource, render
+from fluxqueue.jobspec.model import RFC14, SLOT
 from fluxqueue.jobspec.shape import slot_kinds
 from tests.support.pool_model import request
 from tests.support.rows import cpu_node, workload
@@ -49,11 +50,25 @@ class Job:
     ended: frozenset[int] = frozenset()
     pinned_to: str | None = None
     pods: dict[str, PodFact] = field(default_factory=dict)
+    to_come: tuple[str, ...] | None = None
+    """Of a group: the kinds of slots of the pods that have yet to come; None is a real Job."""
+    has_failed: bool = False
 
     @property
     def wanted(self) -> int:
         """Pods it may run at once."""
         return 0 if self.result else min(self.parallelism, self.left)
+
+    @property
+    def is_group(self) -> bool:
+        """Whether no object stands for it: its pods come by themselves, gated."""
+        return self.to_come is not None
+
+    def needs(self, pod: PodFact) -> int:
+        """Cpu of a pod."""
+        kinds = slot_kinds(self.asked)
+        kind = next((one for one in kinds if one.label == pod.kind), kinds[0])
+        return dict(kind.needs)[CPU]
 
     @property
     def is_pinnable(self) -> bool:
@@ -107,6 +122,51 @@ class World:
             depends_on=self._edges(),
         )
 
+    def gather(self) -> None:
+        """A new group of unequal pods, none of which has come; some of them never fit."""
+        self.made += 1
+        draw = self.random
+        small, large = draw.choice((1, 2)), draw.choice((3, 4))
+        counts = {"small": draw.choice((1, 2)), "large": draw.choice((0, 1, 1))}
+        cpus = {"small": small, "large": large}
+        asked = Jobspec(
+            RFC14,
+            tuple(
+                Resource(
+                    SLOT,
+                    Count(count, count),
+                    (Resource(CPU, Count(cpus[kind], cpus[kind])),),
+                    label=kind,
+                )
+                for kind, count in counts.items()
+            ),
+        )
+        uid = f"{draw.randrange(10**6):06}-{self.made}"
+        coming = [kind for kind, count in counts.items() for _ in range(count)]
+        draw.shuffle(coming)
+        self.jobs[uid] = Job(
+            uid,
+            asked,
+            draw.choice((0, 0, 5)),
+            left=len(coming),
+            parallelism=len(coming),
+            is_suspended=False,
+            depends_on=self._edges(),
+            to_come=tuple(coming),
+        )
+
+    def drop(self) -> None:
+        """Someone deletes a pod of a group; while it waits another comes in its place."""
+        if job := self._pick(lambda j: j.is_group and j.pods and not j.is_deleting):
+            pod = self.random.choice(sorted(job.pods.values(), key=lambda p: p.uid))
+            is_waiting = all(one.is_gated for one in job.pods.values())
+            if pod.node is None:
+                del job.pods[pod.uid]
+            else:
+                job.pods[pod.uid] = replace(pod, is_terminating=True)
+            if is_waiting and job.to_come is not None:
+                job.to_come += (pod.kind,)
+
     def _edges(self) -> tuple[tuple[str, str], ...]:
         """To Jobs that are there, gone, or never were."""
         draw = self.random
@@ -126,7 +186,9 @@ class World:
 
     def suspend(self) -> None:
         """An author suspends a Job that we have let go."""
-        if job := self._pick(lambda j: not j.is_suspended and not j.is_deleting and not j.result):
+        if job := self._pick(
+            lambda j: not (j.is_suspended or j.is_deleting or j.result or j.is_group)
+        ):
             self._set_suspend(job, True)
             self.stopped.add(job.uid)
             self.disturbed.add(job.uid)
@@ -153,7 +215,7 @@ class World:
 
     def scale(self) -> None:
         """Another parallelism."""
-        if job := self._pick(lambda j: not j.result and not j.is_deleting):
+        if job := self._pick(lambda j: not (j.result or j.is_deleting or j.is_group)):
             job.parallelism = self.random.choice((1, 2, 3))
             self.disturbed.add(job.uid)
 
@@ -201,6 +263,9 @@ class World:
     def run_controllers(self) -> None:
         """Job controller, scheduler and garbage collector, once around."""
         for job in list(self.jobs.values()):
+            if job.is_group:
+                self._run_group(job)
+                continue
             if job.is_suspended and not job.result:
                 # The Job controller ends the pods of a suspended Job.
                 for pod in list(job.pods.values()):
@@ -218,6 +283,27 @@ class World:
                 job.is_gone = True
             for pod in list(job.pods.values()):
                 self._bind(job, pod)
+
+    def _run_group(self, job: Job) -> None:
+        """Its next pod comes; with the last one that may run it is over, or gone with it."""
+        assert job.to_come is not None
+        if job.is_deleting:
+            job.pods = {u: p for u, p in job.pods.items() if p.node is not None}
+        elif job.to_come and self.random.random() < 0.7:
+            self.made += 1
+            kind, *rest = job.to_come
+            uid = f"p{self.made}"
+            job.pods[uid] = PodFact(uid, uid, "Pending", True, kind=kind)
+            job.to_come = tuple(rest)
+        live = [pod for pod in job.pods.values() if not pod.is_terminal]
+        if not job.to_come and not live and not job.is_deleting and not job.result:
+            has_ended = job.pods or self.ended[job.uid]
+            job.result = "Failed" if job.has_failed else "Completed" if has_ended else None
+            job.is_deleting |= not has_ended
+        if (job.is_deleting or job.result) and not job.pods:
+            job.is_gone = True
+        for pod in list(job.pods.values()):
+            self._bind(job, pod)
 
     def _make_pods(self, job: Job) -> None:
         active = [p for p in job.pods.values() if not p.is_terminal and not p.is_terminating]
@@ -244,7 +330,7 @@ class World:
         if pod.is_gated or pod.node or name not in self.nodes or pod.is_terminating:
             return
         fact = self.nodes[name]
-        need = dict(slot_kinds(job.asked)[0].needs)[CPU]
+        need = job.needs(pod)
         ours, others = self.used(name), self.foreign.get(name, 0)
         # The next pod of a pinned Job comes before the one in whose place it comes has gone.
         is_early = job.pinned_to and any(p.is_terminating for p in job.pods.values())
@@ -256,7 +342,7 @@ class World:
     def used(self, name: str) -> int:
         """Cpu of our pods that are bound to the node and not over."""
         return sum(
-            dict(slot_kinds(job.asked)[0].needs)[CPU]
+            job.needs(pod)
             for job in self.jobs.values()
             for pod in job.pods.values()
             if pod.node == name and not pod.is_terminal
@@ -274,6 +360,8 @@ class World:
                 elif pod.phase == "Running":
                     ok = self.random.random() < 0.7
                     job.pods[pod.uid] = replace(pod, phase="Succeeded" if ok else "Failed")
+                    job.has_failed |= not ok
+                    self.ended[job.uid] += 1
                     self._count(job, pod, is_success=ok)
 
     def _is_counted(self, job: Job, pod: PodFact) -> bool:
@@ -298,6 +386,12 @@ class World:
         """
         job = self.jobs.get(wanted.uid)
         if job is None or job.is_gone:
+            return None
+        if wanted.is_deleted and job.is_group:
+            for uid, _ in wanted.members:
+                if uid in job.pods:
+                    job.pods[uid] = replace(job.pods[uid], is_terminating=True)
+            job.is_deleting, job.to_come = True, ()
             return None
         if wanted.is_deleted:
             job.is_deleting = True
@@ -347,6 +441,9 @@ class World:
             if job.is_gone:
                 gone[uid] = ("default", list(pods))
                 continue
+            if job.is_group:
+                present += self._see_group(job, pods)
+                continue
             succeeded = sum(pod.phase == "Succeeded" for pod in pods)
             wanted = max(0, min(job.wanted, job.left + succeeded))
             if job.pinned_to is not None and not job.result:
@@ -381,6 +478,37 @@ class World:
             present.append(one)
         self.random.shuffle(present)
         return present, gone
+
+    def _see_group(self, job: Job, pods: Sequence[PodFact]) -> list[WorkloadSeen]:
+        """As ``kinds.pod_group`` tells of its pods; nobody sees a group without any."""
+        live = [pod for pod in pods if not pod.is_terminal]
+        staying = [pod for pod in live if not pod.is_terminating]
+        if not pods and not job.result:
+            return []
+        missing = max(0, job.parallelism - len(staying))
+        is_over = not live and job.result is not None
+        one = workload(
+            job.uid,
+            job.asked,
+            workload_kind="PodGroup",
+            is_suspendable=False,
+            replaces_pods=False,
+            is_gathered=True,
+            is_suspended=False,
+            priority=job.priority,
+            missing=missing,
+            gather_reason=f"missing {missing}",
+            gather_s=600,
+            further=render(job.asked),
+            wanted=len(staying),
+            result=job.result if is_over else None,
+            is_deleting=job.is_deleting,
+            held_by="author" if job.is_held else None,
+            has_hold=job.is_held,
+            depends_on=tuple({"type": kind, "job": name} for kind, name in job.depends_on),
+            pods=tuple(sorted(pods, key=lambda p: p.uid)),
+        )
+        return [one]
 
     def _pick(self, wish: object) -> Job | None:
         found = [job for job in self.jobs.values() if wish(job)]  # type: ignore[operator]

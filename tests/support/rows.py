@@ -201,7 +201,8 @@ class Rows:
 
     async def check(self) -> None:
         """All invariants of the rows that hold after every transaction."""
-        assert await self.drift() == []
+        drift = await self.drift()
+        assert drift == [], drift
         assert await self.fetch(_HIDDEN_DRIFT) == []
 
 

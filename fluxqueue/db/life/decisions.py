@@ -152,7 +152,12 @@ async def lacking(tx: Transaction) -> list[Lack]:
     """Running FluxJobs whose pods wait for further slots, first in queue order."""
     rows = await tx.fetch(
         """
-        SELECT f.uid, f.lacking, f.request, a.until,
+        SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request, a.until,
+               -- Of unequal pods each needs a slot of its own kind: those that wait say which.
+               (SELECT coalesce(array_agg(p.slot_kind ORDER BY p.name), '{}') FROM pods p
+                WHERE p.workload_uid = f.uid AND p.slot_kind <> '' AND p.is_gated
+                  AND NOT p.is_terminating AND NOT EXISTS (
+                    SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)) AS kinds,
                (SELECT coalesce(array_agg(s.node ORDER BY s.number), '{}')
                 FROM allocation_slots s
                 WHERE s.allocation_id = a.id AND s.state <> 'returned') AS nodes,
@@ -172,6 +177,7 @@ async def lacking(tx: Transaction) -> list[Lack]:
             tuple(row["nodes"]),
             row["until"],
             tuple(row["refused"]),
+            tuple(row["kinds"]),
         )
         for row in rows
     ]
@@ -180,7 +186,13 @@ async def lacking(tx: Transaction) -> list[Lack]:
 async def store_top_up(tx: Transaction, given: Sequence[tuple[Lack, Sequence[Placement]]]) -> None:
     """Add slots to live allocations; settling hands them to the pods that wait."""
     slots = [
-        {"uid": lack.uid, "n": number, "node": slot.node, "r": dict(slot.resources)}
+        {
+            "uid": lack.uid,
+            "n": number,
+            "node": slot.node,
+            "r": dict(slot.resources),
+            "kind": slot.kind,
+        }
         for lack, placements in given
         for number, slot in enumerate(slot for one in placements for slot in one.slots)
     ]
@@ -188,10 +200,11 @@ async def store_top_up(tx: Transaction, given: Sequence[tuple[Lack, Sequence[Pla
         return
     await tx.execute(
         """
-        INSERT INTO allocation_slots (allocation_id, number, node, resources)
+        INSERT INTO allocation_slots (allocation_id, number, node, resources, kind)
         SELECT a.id, r.n + 1 + coalesce((SELECT max(number) FROM allocation_slots o
-                                         WHERE o.allocation_id = a.id), -1), r.node, r.r
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, n int, node text, r jsonb)
+                                         WHERE o.allocation_id = a.id), -1), r.node, r.r, r.kind
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+            uid text, n int, node text, r jsonb, kind text)
         JOIN allocations a ON a.uid = r.uid AND a.is_live
         """,
         rows=orjson.dumps(slots).decode(),
@@ -273,15 +286,21 @@ async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], t
         rows=orjson.dumps(allocations).decode(),
     )
     slots = [
-        {"a": row["id"], "n": number, "node": slot.node, "r": dict(slot.resources)}
+        {
+            "a": row["id"],
+            "n": number,
+            "node": slot.node,
+            "r": dict(slot.resources),
+            "kind": slot.kind,
+        }
         for row in ids
         for number, slot in enumerate(stored[row["uid"]].slots)
     ]
     await tx.execute(
         """
-        INSERT INTO allocation_slots (allocation_id, number, node, resources)
-        SELECT a, n, node, r FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
-            a bigint, n int, node text, r jsonb)
+        INSERT INTO allocation_slots (allocation_id, number, node, resources, kind)
+        SELECT a, n, node, r, kind FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
+            a bigint, n int, node text, r jsonb, kind text)
         """,
         rows=orjson.dumps(slots).decode(),
     )

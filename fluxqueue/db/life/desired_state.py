@@ -18,6 +18,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.life.holders import AUTHOR, SUSPENDED
 from fluxqueue.db.life.published import Written
+from fluxqueue.fluxjob.states import FluxJobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Wanted:
     """A workload object and what it is to be; ``kind`` is its name in ``workload.kinds``.
 
     ``pin``: the one node of all its slots, which its pod template is to name, without our gate.
+    ``members``: UIDs and names of its pods, where these are to be deleted, as it has no object.
     ``is_pinned``: its template may name a node and lack our gate, since it was released before.
     """
 
@@ -44,6 +46,7 @@ class Wanted:
     is_deleted: bool = False
     pin: Pin | None = None
     is_pinned: bool = False
+    members: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,9 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
        f.pinned_to,
        CASE WHEN f.started_at IS NULL
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
+       CASE WHEN f.is_gathered AND f.cancel_by IS NOT NULL THEN (
+           SELECT jsonb_agg(jsonb_build_array(p.uid, p.name) ORDER BY p.uid)
+           FROM pods p WHERE p.workload_uid = f.uid) END AS members,
        -- Of a BatchJob that is not suspended nobody may change the template any more.
        CASE WHEN f.is_pinnable AND (f.is_suspended OR f.pinned_to IS NOT NULL)
                  AND f.state IN ('Allocated', 'Running') THEN (
@@ -100,7 +106,8 @@ def _desired(row: Mapping[str, Any]) -> Wanted | None:
         return None
     name = (row["uid"], row["workload_kind"], row["namespace"], row["workload_name"])
     if row["cancel_by"] is not None:
-        return Wanted(*name, is_deleted=True)
+        members = tuple((uid, pod) for uid, pod in row["members"] or ())
+        return Wanted(*name, is_deleted=True, members=members)
     if not row["is_suspendable"] or row["is_deleting"]:
         return None
     is_pinned = row["pinned_to"] is not None
@@ -112,7 +119,7 @@ def _desired(row: Mapping[str, Any]) -> Wanted | None:
         pin = Pin(*row["pin"]) if row["pin"] else None
         return Wanted(*name, pin=pin, is_pinned=is_pinned and row["is_suspended"])
     is_authors = row["author_hold"] in {AUTHOR, SUSPENDED}
-    is_waiting = row["state"] in {"Pending", "Reserved", "Unsatisfiable", "Held"}
+    is_waiting = FluxJobState(row["state"]).is_waiting
     if not is_waiting or (is_authors and not is_pinned):
         return None
     return Wanted(*name, is_suspended=True, is_pinned=is_pinned)

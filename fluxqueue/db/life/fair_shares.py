@@ -80,7 +80,7 @@ async def read_shares(tx: Transaction, queues: Collection[str]) -> SharesRead:
     waiting = await tx.fetch(
         "SELECT DISTINCT queue, user_name FROM fluxjobs"
         " WHERE queue = ANY(CAST(:queues AS text[]))"
-        " AND state IN ('Pending', 'Reserved', 'Held', 'Unsatisfiable')",
+        " AND state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')",
         queues=sorted(queues),
     )
     return SharesRead(
@@ -125,7 +125,7 @@ async def store_shares(
             SELECT uid FROM fluxjobs
             WHERE (queue, user_name) IN (SELECT * FROM unnest(
                 CAST(:queues AS text[]), CAST(:users AS text[])))
-              AND state IN ('Pending', 'Reserved', 'Held', 'Unsatisfiable')
+              AND state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
               AND priority_parts <>
                   fluxjob_priority_parts(queue, user_name, asked_priority, set_priority)
             ORDER BY uid FOR UPDATE)

@@ -30,6 +30,10 @@ class WorkloadSeen:
     by its author from the one before our release. ``ended_indexes``: completion indexes for which
     no pod will be made any more, as an ``int4multirange``. ``has_affinity``: its pods require node
     affinity of their own. ``is_suspendable``, ``replaces_pods``: of its kind (``workload.kinds``).
+    ``is_gathered``: no object stands for it, its pods make it; ``missing`` of them are yet to come,
+    as ``gather_reason`` says, and are overdue after ``gather_s`` seconds. ``further``: a jobspec of
+    every kind of slots that its pods need, where those that came later may need others than the
+    first; ``made_by``: who makes its pods, where it is not we who can delete it.
     ``is_pinnable``: its pod template may name the node of all its slots;
     ``pinned_to``: the node that it names, since our gate is not in it.
     """
@@ -64,6 +68,12 @@ class WorkloadSeen:
     has_affinity: bool = False
     is_pinnable: bool = False
     pinned_to: str | None = None
+    is_gathered: bool = False
+    missing: int = 0
+    gather_reason: str = ""
+    gather_s: int = 0
+    further: Mapping[str, Any] | None = None
+    made_by: str | None = None
 
 
 _SEEN = """
@@ -75,7 +85,8 @@ WITH seen AS (
         wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool, position int,
         jobid bigint, has_hold bool, generation bigint, ended_indexes int4multirange,
         has_affinity bool, is_suspendable bool, replaces_pods bool, is_pinnable bool,
-        pinned_to text, needs_look bool)
+        pinned_to text, needs_look bool, is_gathered bool, missing int, gather_reason text,
+        gather_s int, further jsonb, made_by text)
 )
 """
 
@@ -85,12 +96,14 @@ INSERT INTO fluxjobs (
     uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     asked_priority, held_by, author_hold, request, size, duration_s, begin_at, depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended, ended_indexes, has_affinity,
-    is_suspendable, replaces_pods, is_pinnable, pinned_to, state, reason, settle_at, release_at)
+    is_suspendable, replaces_pods, is_pinnable, pinned_to, is_gathered, missing, gather_reason,
+    gather_s, further, made_by, state, reason, settle_at, release_at)
 SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     priority, held_by, CASE WHEN has_hold THEN 'annotation' ELSE held_by END, request, size,
     duration_s, to_timestamp(begin_at_s), depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended, ended_indexes, has_affinity,
-    is_suspendable, replaces_pods, is_pinnable, pinned_to,
+    is_suspendable, replaces_pods, is_pinnable, pinned_to, is_gathered, missing, gather_reason,
+    gather_s, nullif(further, 'null'), made_by,
     CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
     CASE WHEN held_by = 'author'
          THEN fluxjob_author_reason(CASE WHEN has_hold THEN 'annotation' END) ELSE '' END,
@@ -132,6 +145,8 @@ UPDATE fluxjobs f SET
     is_deleting = seen.is_deleting OR f.cancel_by IS NOT NULL, is_gone = seen.is_gone,
     is_suspended = seen.is_suspended, ended_indexes = seen.ended_indexes,
     has_affinity = seen.has_affinity, is_suspendable = seen.is_suspendable,
+    missing = seen.missing, gather_reason = seen.gather_reason, gather_s = seen.gather_s,
+    further = nullif(seen.further, 'null'), made_by = seen.made_by,
     replaces_pods = seen.replaces_pods, is_pinnable = seen.is_pinnable,
     pinned_to = CASE WHEN seen.generation >= coalesce(f.let_go_at, 0) THEN seen.pinned_to
                      ELSE f.pinned_to END,
@@ -144,7 +159,7 @@ UPDATE fluxjobs f SET
     release_at = CASE
         WHEN seen.is_suspendable AND NOT seen.is_suspended AND seen.result IS NULL
              AND NOT seen.is_deleting
-             AND f.state IN ('Pending', 'Reserved', 'Held', 'Unsatisfiable') THEN now()
+             AND f.state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable') THEN now()
         ELSE f.release_at END,
     -- What was asked for may change only while nothing has been given for it.
     request = CASE WHEN f.allocated_at IS NULL THEN seen.request ELSE f.request END,
@@ -165,18 +180,21 @@ UPDATE fluxjobs f SET
                                          AND f.vacate_by IS NULL AND NOT seen.is_suspended)
                      THEN seen.generation ELSE f.let_go_at END,
     held_by = CASE
-        WHEN is_operators OR f.state NOT IN ('Pending', 'Reserved', 'Unsatisfiable', 'Held')
+        WHEN is_operators
+             OR f.state NOT IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')
             THEN f.held_by
         WHEN ruled.hold IS NOT NULL THEN 'author'
         ELSE nullif(f.held_by, 'author') END,
     state = CASE
-        WHEN f.state IN ('Pending', 'Reserved', 'Unsatisfiable') AND ruled.hold IS NOT NULL
+        WHEN f.state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable')
+             AND ruled.hold IS NOT NULL
             THEN 'Held'
         WHEN f.state = 'Held' AND f.held_by = 'author' AND ruled.hold IS NULL THEN 'Pending'
         WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN 'Pending'
         ELSE f.state END,
     reason = CASE
-        WHEN f.state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Held') AND NOT is_operators
+        WHEN f.state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')
+             AND NOT is_operators
              AND ruled.hold IS NOT NULL
             THEN fluxjob_author_reason(ruled.hold)
         WHEN f.state = 'Held' AND f.held_by = 'author' AND ruled.hold IS NULL THEN ''
@@ -191,11 +209,12 @@ FROM seen JOIN ruled USING (uid) WHERE f.uid = seen.uid
 # A gate never comes back, so nobody who saw the pod before it went puts it back.
 _PODS = """
 INSERT INTO pods AS p (uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node,
-                       completion_index)
-SELECT uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node, completion_index
+                       completion_index, slot_kind)
+SELECT uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node, completion_index,
+       slot_kind
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, workload_uid text, namespace text, name text, phase text, is_gated bool,
-    is_terminating bool, node text, completion_index int)
+    is_terminating bool, node text, completion_index int, slot_kind text)
 ON CONFLICT (uid) DO UPDATE SET
     phase = excluded.phase, is_gated = p.is_gated AND excluded.is_gated, node = excluded.node,
     is_terminating = excluded.is_terminating
@@ -353,6 +372,7 @@ def _pod_row(workload_uid: str, namespace: str, pod: PodFact) -> dict[str, Any]:
         "is_terminating": pod.is_terminating,
         "node": pod.node,
         "completion_index": pod.index,
+        "slot_kind": pod.kind,
     }
 
 
@@ -436,12 +456,26 @@ async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownGroup:
+    """A workload that no object stands for, and the UIDs of pods that are of it."""
+
+    uid: str
+    namespace: str
+    name: str
+    fluxjob: str
+    user: str
+    created: str
+    pods: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
-    """What the rows know of the cluster, for a controller that begins."""
+    """What the rows know of the cluster, for a controller that begins; ``groups`` oldest first."""
 
     flux_uids: Mapping[str, str | None]
     foreign: frozenset[str]
     nodes: frozenset[str]
+    groups: Sequence[KnownGroup] = ()
 
 
 async def read_known(tx: Transaction) -> Known:
@@ -453,10 +487,18 @@ async def read_known(tx: Transaction) -> Known:
     workloads = await tx.fetch(
         f"SELECT uid, flux_uid FROM fluxjobs WHERE NOT is_gone OR {LIVING}"  # noqa: S608 constant
     )
+    groups = await tx.fetch(
+        "SELECT uid, namespace, workload_name AS name, name AS fluxjob, user_name AS user,"  # noqa: S608 constant
+        " to_char(submitted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS created,"
+        " (SELECT coalesce(array_agg(p.uid), '{}') FROM pods p"
+        "  WHERE p.workload_uid = f.uid) AS pods"
+        f" FROM fluxjobs f WHERE is_gathered AND (NOT is_gone OR {LIVING}) ORDER BY jobid"
+    )
     foreign = await tx.fetch("SELECT pod_uid FROM foreign_usage")
     nodes = await tx.fetch("SELECT name FROM nodes")
     return Known(
         flux_uids={row["uid"]: row["flux_uid"] for row in workloads},
         foreign=frozenset(row["pod_uid"] for row in foreign),
         nodes=frozenset(row["name"] for row in nodes),
+        groups=[KnownGroup(**row | {"pods": frozenset(row["pods"])}) for row in groups],
     )

@@ -50,6 +50,7 @@ class PublishedRow:
     queue: str | None = None
     priority: int | None = None
     priority_parts: Mapping[str, int] | None = None
+    is_overdue: bool = False
 
 
 _COLUMNS = """
@@ -57,6 +58,7 @@ f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_ui
 f.reason, f.size, f.version, f.published, f.told, f.ignored, f.submitted_at, f.allocated_at,
 f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold, f.vacate_by, f.cancel_by,
 f.accepted_by, f.set_priority, f.set_queue, f.queue, f.priority, f.priority_parts,
+coalesce(f.gather_until <= now(), false) AS is_overdue,
 a.starts_at, a.until,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources)
                            ORDER BY s.number)

@@ -183,7 +183,8 @@ async def read_figures(database: Database, *, with_counts: bool = True) -> list[
                    coalesce(c.held, 0) AS held, coalesce(c.unsatisfiable, 0) AS unsatisfiable
             FROM fluxqueues q LEFT JOIN (
                 SELECT queue,
-                       count(*) FILTER (WHERE state IN ('Pending', 'Reserved')) AS pending,
+                       count(*) FILTER (WHERE state IN ('Gathering', 'Pending', 'Reserved'))
+                           AS pending,
                        count(*) FILTER (WHERE state IN ('Allocated', 'Running')) AS running,
                        count(*) FILTER (WHERE state = 'Held') AS held,
                        count(*) FILTER (WHERE state = 'Unsatisfiable') AS unsatisfiable

@@ -550,6 +550,7 @@ class RowSeen:
     pods: Mapping[str, tuple[str, bool, bool, str | None]]
     """UID -> (phase, is_gated, is_terminating, node)."""
     ended_indexes: str = NO_INDEXES
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,7 +574,7 @@ async def read_present(tx: Transaction, uids: Sequence[str]) -> Present:
     """Read what a resync compares with the cluster of some workloads."""
     rows = await tx.fetch(
         "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"  # noqa: S608 constant
-        " is_suspended, CAST(ended_indexes AS text) AS ended_indexes FROM fluxjobs"
+        " is_suspended, missing, CAST(ended_indexes AS text) AS ended_indexes FROM fluxjobs"
         f" WHERE {_KEPT} AND uid = ANY(CAST(:uids AS text[]))",
         uids=list(uids),
     )

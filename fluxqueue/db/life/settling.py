@@ -90,14 +90,14 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.lacking, f.result, f.is_deleting, f.
                       NOT coalesce((n.fact ->> 'up')::boolean
                                    AND (n.fact ->> 'schedulable')::boolean, false),
                       n.name IS NULL, s.refused_at IS NOT NULL, s.completion_index,
-                      coalesce(s.completion_index <@ f.ended_indexes, false),
+                      coalesce(s.completion_index <@ f.ended_indexes, false), s.kind,
                       n.fact -> 'labels' ->> 'kubernetes.io/hostname') ORDER BY s.number), '[]')
            FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
            WHERE s.allocation_id = a.id) END AS slots,
        CASE WHEN a.id IS NOT NULL THEN (
            SELECT coalesce(jsonb_agg(jsonb_build_array(
                       p.uid, p.name, p.phase, p.is_gated, p.is_terminating, p.node,
-                      p.completion_index, p.namespace,
+                      p.completion_index, p.slot_kind, p.namespace,
                       coalesce(p.sent_at > now() - {UNDER_WAY}, false))), '[]')
            FROM pods p WHERE p.workload_uid = f.uid) END AS pods
 FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
@@ -247,7 +247,7 @@ def _note_effects(row: Mapping[str, Any], decision: FollowDecision, settled: Set
     """Note what is to be done to its pods; tell whether there is anything."""
     uid, workload = row["uid"], _workload(row)
     pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
-    namespaces = {pod[0]: pod[7] for pod in row["pods"]}
+    namespaces = {pod[0]: pod[8] for pod in row["pods"]}
     before = len(settled.evictions) + len(settled.ungates)
     if row["replaces_pods"]:
         settled.evictions += [
@@ -263,7 +263,7 @@ def _note_effects(row: Mapping[str, Any], decision: FollowDecision, settled: Set
 
 
 def _slot(row: Sequence[Any]) -> Slot:
-    number, node, state, pod_uid, is_lost, is_gone, is_refused, index, is_spent, _ = row
+    number, node, state, pod_uid, is_lost, is_gone, is_refused, index, is_spent, kind, _ = row
     return Slot(
         number,
         node,
@@ -274,11 +274,12 @@ def _slot(row: Sequence[Any]) -> Slot:
         is_refused=is_refused,
         index=index,
         is_spent=is_spent,
+        kind=kind,
     )
 
 
 def _pod_fact(row: Sequence[Any]) -> PodFact:
-    uid, name, phase, is_gated, is_terminating, node, index, *_ = row
+    uid, name, phase, is_gated, is_terminating, node, index, kind, *_ = row
     return PodFact(
         uid=uid,
         name=name,
@@ -287,6 +288,7 @@ def _pod_fact(row: Sequence[Any]) -> PodFact:
         is_terminating=is_terminating,
         node=node,
         index=index,
+        kind=kind,
     )
 
 
@@ -344,12 +346,12 @@ def _ungates(
     node_of = {slot.number: slot.node for slot in slots}
     holders = {s.pod_uid: s.node for s in slots if s.pod_uid and s.number not in decision.free}
     holders |= {pod: node_of[number] for number, pod in decision.assign}
-    under_way = {pod[0] for pod in row["pods"] if pod[8]}
+    under_way = {pod[0] for pod in row["pods"] if pod[9]}
     gated = [uid for uid in holders if uid in pods and pods[uid].is_gated and uid not in under_way]
     if not gated:
         return []
     # The label may differ from the node's name.
-    hostnames = {slot[1]: slot[9] for slot in row["slots"]}
+    hostnames = {slot[1]: slot[10] for slot in row["slots"]}
     nodes = compress(sorted({slot.node for slot in slots}))
     return [
         Ungate(

@@ -44,8 +44,8 @@ Row = Mapping[str, Any]
 Verb = Callable[[Transaction, Row, str], Awaitable[str]]
 
 _COLUMNS = (
-    "uid, jobid, namespace, workload_name AS name, workload_kind AS kind, is_suspendable, state,"
-    " reason, held_by,"
+    "uid, jobid, namespace, workload_name AS name, workload_kind AS kind, is_suspendable, made_by,"
+    " state, reason, held_by,"
     " author_hold, vacate_by, cancel_by, is_deleting, result, queue, set_priority"
 )
 
@@ -202,6 +202,8 @@ async def _cancel(tx: Transaction, row: Row, actor: str) -> str:
         raise _Refused(f"is {row['state']}: nothing is left to cancel")
     if row["cancel_by"] is not None:
         return f"is being cancelled by {row['cancel_by']} already"
+    if row["made_by"] is not None:
+        raise _Refused(f"has pods that {row['made_by']} would make again; delete that")
     await _note(tx, row, actor, "cancel")
     await tx.execute(
         "UPDATE fluxjobs SET cancel_by = :actor, is_deleting = true, reason = :reason,"

@@ -30,7 +30,7 @@ _WAITS = "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NUL
 _UNEXAMINED = "NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')"
 _IN_QUEUES = (
     "queue = ANY(CAST(:queues AS text[]))"
-    " AND state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Held')"
+    " AND state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')"
 )
 
 

@@ -64,6 +64,15 @@ class SlotRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A pod of a workload that no object stands for, and the kind of slot that it needs."""
+
+    pod_uid: str
+    uid: str
+    slot_kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class UsageRow:
     """One line of the view ``node_usage``, in base units."""
 
@@ -125,6 +134,7 @@ class Rows:
 
     now_s: int
     fluxjobs: tuple[FluxJobRow, ...] = ()
+    members: tuple[MemberRow, ...] = ()
     allocations: tuple[AllocationRow, ...] = ()
     slots: tuple[SlotRow, ...] = ()
     usage: tuple[UsageRow, ...] = ()
@@ -145,6 +155,13 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
         FROM fluxjobs f
         WHERE NOT is_gone OR {LIVING} OR uid = ANY(CAST(:uids AS text[]))
         """,  # noqa: S608 constant
+    ),
+    "members": (
+        MemberRow,
+        """
+        SELECT p.uid AS pod_uid, p.workload_uid AS uid, p.slot_kind
+        FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid WHERE f.is_gathered
+        """,
     ),
     "allocations": (
         AllocationRow,

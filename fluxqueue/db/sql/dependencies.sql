@@ -136,7 +136,7 @@ BEGIN
                 SELECT uid FROM behind));
         END IF;
         -- Whoever lets it go does not know what else is in its way.
-        IF NEW.state = 'Pending' AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
+        IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
             PERFORM fluxqueue_defer('settle', ARRAY[NEW.uid]);
         END IF;
     END IF;

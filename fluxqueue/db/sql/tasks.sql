@@ -133,7 +133,7 @@ BEGIN
     SELECT 'fluxjob', n.uid FROM new_rows n JOIN old_rows b USING (uid)
     WHERE n.lacking > b.lacking
        OR (b.state IN ('Pending', 'Reserved') AND b.is_examined AND b.blocked_by IS NULL
-           AND n.state IN ('Held', 'Completed', 'Failed', 'Cancelled'));
+           AND n.state IN ('Held', 'Gathering', 'Completed', 'Failed', 'Cancelled'));
     IF EXISTS (
         SELECT FROM new_rows n JOIN old_rows b USING (uid)
         WHERE NOT n.is_examined AND (n.state IN ('Pending', 'Reserved') OR n.held_by = 'queue')

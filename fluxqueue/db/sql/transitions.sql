@@ -3,12 +3,13 @@
 CREATE FUNCTION fluxjob_transition_allowed(old_state text, new_state text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT old_state = new_state OR new_state = ANY (CASE old_state
-        WHEN 'Pending' THEN ARRAY['Reserved', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Reserved' THEN ARRAY['Pending', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Held' THEN ARRAY['Pending', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Unsatisfiable' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Allocated' THEN ARRAY['Running', 'Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
-        WHEN 'Running' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Gathering' THEN ARRAY['Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Pending' THEN ARRAY['Gathering', 'Reserved', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Reserved' THEN ARRAY['Gathering', 'Pending', 'Held', 'Unsatisfiable', 'Allocated', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Held' THEN ARRAY['Gathering', 'Pending', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Unsatisfiable' THEN ARRAY['Gathering', 'Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Allocated' THEN ARRAY['Running', 'Gathering', 'Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
+        WHEN 'Running' THEN ARRAY['Gathering', 'Pending', 'Held', 'Completed', 'Failed', 'Cancelled']
         ELSE ARRAY[]::text[]
     END)
 $$;

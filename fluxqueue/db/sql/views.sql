@@ -7,7 +7,7 @@ SELECT CASE WHEN is_in_turn THEN row_number() OVER (PARTITION BY is_in_turn
        expected_start, date_trunc('second', now() - submitted_at) AS waiting, reason
 FROM fluxjobs,
      LATERAL (SELECT state IN ('Pending', 'Reserved') AND blocked_by IS NULL AS is_in_turn) AS turn
-WHERE state IN ('Pending', 'Reserved', 'Held', 'Unsatisfiable')
+WHERE state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
 ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, jobid;
 
 CREATE VIEW pending_queue AS

@@ -29,10 +29,11 @@ OVERRUN_GRACE_S = 60
 
 @dataclass(frozen=True, slots=True)
 class PlacedSlot:
-    """One slot of a placement: its node and what it books there."""
+    """One slot of a placement: its node, what it books there, and its label in the request."""
 
     node: str
     resources: tuple[tuple[str, int], ...]
+    kind: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,7 +332,7 @@ class ByShares:
             for row in numbers:
                 name = names[row]
                 for kind in leaf.kinds:
-                    slot = PlacedSlot(name, kind.needs)
+                    slot = PlacedSlot(name, kind.needs, kind.label)
                     slots += [slot] * kind.count if kind.count > 1 else [slot]
         if not whole:
             return Placement(tuple(slots), at, until, is_exclusive)

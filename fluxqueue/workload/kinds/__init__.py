@@ -15,10 +15,11 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Kind
+from fluxqueue.workload.kinds.pod_group import POD_GROUP
 
 __all__ = ["KINDS", "Kind", "find_kind", "kind_named", "kind_of", "workload_uid"]
 
-KINDS: tuple[Kind, ...] = (BATCH_JOB, BARE_POD)
+KINDS: tuple[Kind, ...] = (POD_GROUP, BATCH_JOB, BARE_POD)
 """In the order in which they are asked whose a pod is; a bare Pod is what nobody else claims."""
 
 _BY_NAME = {kind.name: kind for kind in KINDS}
@@ -44,7 +45,8 @@ def kind_named(name: str) -> Kind:
 def find_kind(group: str, name: str) -> Kind | None:
     """Give the entry of an API group and kind; None where it is not managed."""
     kind = _BY_NAME.get(name)
-    return kind if kind is not None and kind.group == group else None
+    is_its = kind is not None and kind.has_object and kind.group == group
+    return kind if is_its else None
 
 
 def kind_of(workload: Mapping[str, Any]) -> Kind:

@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.gates import Patch, hold_pod
+from fluxqueue.workload.groups import read_mark, read_membership
 from fluxqueue.workload.kinds.kind import Kind, Object
 from fluxqueue.workload.pods import pod_fact
+
+_NEVER = frozenset({"DaemonSet", "Node", "Job"})
+"""Whose pods are in no group: each node has its own, or (of a Job) its template was marked."""
 
 _RESULTS = {"Succeeded": FluxJobState.COMPLETED, "Failed": FluxJobState.FAILED}
 
@@ -42,7 +47,7 @@ class BarePodKind(Kind):
     def why_not(self, workload: Object) -> str | None:
         meta, spec = workload.get("metadata") or {}, workload["spec"]
         owners = meta.get("ownerReferences") or ()
-        if owners:
+        if owners and (owners[0].get("kind") in _NEVER or read_membership(workload) is None):
             # DaemonSet and node-owned mirror pods are among these, and pods of workloads.
             return f"it belongs to {owners[0].get('kind')} {owners[0].get('name')}"
         if labels.MIRROR in (meta.get("annotations") or {}):
@@ -52,11 +57,18 @@ class BarePodKind(Kind):
         return None
 
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
-        return hold_pod(workload, wishes, user)
+        group = read_membership(workload)
+        if group is not None and group.minimum is None and not group.is_former:
+            hint = f'say how many pods it has: {labels.GROUP_SIZE}: "5"'
+            raise InvalidInput(
+                "is a group without a size", where=group.where, value=group.name, hint=hint
+            )
+        return hold_pod(workload, wishes, user, group)
 
     def is_held(self, workload: Object) -> bool:
         is_owned = (workload.get("metadata") or {}).get("ownerReferences")
-        return not is_owned and super().is_held(workload)
+        is_member = read_mark(workload) is not None
+        return not is_owned and not is_member and super().is_held(workload)
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
         """The phase decides, whatever its restart policy: containers that are restarted in place

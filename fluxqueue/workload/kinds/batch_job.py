@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import labels, pinning
 from fluxqueue.workload.annotations import Wishes
-from fluxqueue.workload.gates import Patch, hold_job
+from fluxqueue.workload.gates import Patch, hold_job, hold_members
+from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.kinds.kind import Kind, Object
 from fluxqueue.workload.pods import controller_owner, template_spec
 
@@ -62,7 +64,15 @@ class BatchJobKind(Kind):
         return None
 
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
-        return hold_job(workload, wishes, user)
+        group = _wider_group(workload)
+        if group is None:
+            return hold_job(workload, wishes, user)
+        return hold_members(workload, wishes, user, group)
+
+    def is_held(self, workload: Object) -> bool:
+        """Not where its pods are held for their group (``kinds.pod_group``)."""
+        template = (workload.get("spec") or {}).get("template") or {}
+        return read_mark(template) is None and super().is_held(workload)
 
     def is_suspended(self, workload: Object) -> bool:
         return bool(workload["spec"].get("suspend", False))
@@ -121,6 +131,35 @@ class BatchJobKind(Kind):
 
 
 BATCH_JOB = BatchJobKind()
+
+
+def _wider_group(job: Mapping[str, Any]) -> Membership | None:
+    """The group that its pods start with; None where that is the BatchJob itself.
+
+    A BatchJob starts as a whole in any case, so a group of its size needs nothing more. One that
+    is larger waits for pods of others, one that may grow starts with fewer. A smaller one cannot
+    be; our predecessors started so many at least, so of theirs all pods count.
+
+    Raises
+    ------
+    InvalidInput
+        The group is smaller than the BatchJob, or cannot be read.
+    """
+    group, own = read_membership(job), size(job)
+    if group is None or (group.minimum is None and not group.is_former):
+        return None
+    if group.minimum is None or group.minimum > own:
+        return group
+    if group.maximum is None or group.minimum < own <= group.maximum:
+        return group
+    if group.maximum is not None and group.maximum < own and not group.is_former:
+        raise InvalidInput(
+            f"is {group.size}, and the Job runs {own} pods at once",
+            where=group.where,
+            value=group.size,
+            hint=f"give the group {own} pods or more, or leave its size out",
+        )
+    return None
 
 
 def size(job: Mapping[str, Any]) -> int:

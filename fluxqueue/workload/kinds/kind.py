@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
@@ -15,11 +16,21 @@ from fluxqueue.fluxjob.indexes import Range
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.gates import Patch
-from fluxqueue.workload.pods import gate_index
+from fluxqueue.workload.pods import gate_index, pod_fact
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, build_request, choose_priority
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """A group: how many of its pods are ``missing``, as ``reason`` says in words; they are overdue
+    after ``patience_s`` seconds, None being the site's setting."""
+
+    missing: int
+    reason: str
+    patience_s: int | None = None
 
 
 class Kind(ABC):
@@ -41,11 +52,18 @@ class Kind(ABC):
     """Whether it makes another pod for one that is deleted."""
     is_known_by_gate_alone: ClassVar[bool] = True
     """Whether nothing but its FluxJob tells that it is ours once it was let go."""
+    has_object: ClassVar[bool] = True
+    """Whether an object stands for it, that owns its FluxJob; else its pods make it."""
 
     @property
     def api_version(self) -> str:
         """``v1`` or ``batch/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def suffix(self) -> str:
+        """What its FluxJob's name ends in."""
+        return self.name.lower()
 
     @abstractmethod
     def looks_like(self, workload: Object) -> bool:
@@ -63,6 +81,26 @@ class Kind(ABC):
     def pod_spec(self, workload: Object) -> Object:
         """The spec of its pods; empty where it has none."""
 
+    def pod_specs(self, workload: Object) -> Sequence[Object]:
+        """The specs of its pods, each kind of pods once."""
+        return (self.pod_spec(workload),)
+
+    def wishes(self, workload: Object) -> Wishes:
+        """What its author asked for beside its pods' resources.
+
+        Raises
+        ------
+        InvalidInput
+            An annotation cannot be read.
+        """
+        return read_wishes(workload)
+
+    def asks(self, workload: Object) -> tuple[Any, ...]:
+        """All that its request, its wishes and its priority are read from."""
+        meta, spec = workload["metadata"], dict(workload["spec"])
+        spec.pop("suspend", None)
+        return meta.get("annotations"), meta.get("labels"), spec
+
     @abstractmethod
     def size(self, workload: Object) -> int:
         """How many pods it runs at once."""
@@ -79,7 +117,7 @@ class Kind(ABC):
         """
         return build_request(
             self.pod_spec(workload),
-            read_wishes(workload),
+            self.wishes(workload),
             count=self.size(workload),
             deadline_s=workload["spec"].get("activeDeadlineSeconds"),
             where=self.pod_spec_path,
@@ -100,8 +138,18 @@ class Kind(ABC):
         InvalidInput
             An annotation cannot be read.
         """
-        wishes = read_wishes(workload)
-        return choose_priority(self.pod_spec(workload), wishes, class_values or {}, default)
+        specs, wishes = self.pod_specs(workload), self.wishes(workload)
+        return max(choose_priority(one, wishes, class_values or {}, default) for one in specs)
+
+    def further(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec | None:
+        """Every kind of slots that its pods need now, where they may come to need others than
+        those that it started with; None where all are equal.
+        """
+        return None
+
+    def gathering(self, workload: Object) -> Gathering | None:
+        """How far it is from being complete, where its pods come one by one before it starts."""
+        return None
 
     # --- how is it held -----------------------------------------------------------------------
 
@@ -128,6 +176,10 @@ class Kind(ABC):
         """Whether its author made it suspended and has not let it go yet."""
         return False
 
+    def made_by(self, workload: Object) -> str | None:
+        """Who makes its pods again, where whoever wants it away has to delete that; else None."""
+        return None
+
     # --- how is it released -------------------------------------------------------------------
 
     def is_pinnable(self, workload: Object) -> bool:
@@ -143,6 +195,16 @@ class Kind(ABC):
         return workload
 
     # --- how does it end ----------------------------------------------------------------------
+
+    def facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
+        """Its pods as rows store them, in the order of their UIDs.
+
+        Only where pods have indexes do they count, whatever a template says.
+        """
+        facts = sorted((pod_fact(pod) for pod in pods), key=lambda one: one.uid)
+        if self.has_indexes(workload):
+            return tuple(facts)
+        return tuple(replace(fact, index=None) for fact in facts)
 
     @abstractmethod
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:

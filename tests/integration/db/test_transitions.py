@@ -28,9 +28,16 @@ async def force(rows: Rows, state: FluxJobState) -> None:
     """A FluxJob in ``state``, however one gets there."""
     ended = "now()" if state.is_final else "NULL"
     async with rows.database.begin() as tx:
-        await tx.execute("ALTER TABLE fluxjobs DISABLE TRIGGER fluxjobs_guard")
-        await tx.execute(f"UPDATE fluxjobs SET state = :state, ended_at = {ended}", state=state)
-        await tx.execute("ALTER TABLE fluxjobs ENABLE TRIGGER fluxjobs_guard")
+        for trigger in ("fluxjobs_guard", "fluxjobs_gather"):
+            await tx.execute(f"ALTER TABLE fluxjobs DISABLE TRIGGER {trigger}")
+        await tx.execute(
+            f"UPDATE fluxjobs SET state = :state, ended_at = {ended},"
+            " reason = '', gather_reason = '', gather_s = 600,"
+            " missing = CAST(:state = 'Gathering' AS int)",
+            state=state,
+        )
+        for trigger in ("fluxjobs_guard", "fluxjobs_gather"):
+            await tx.execute(f"ALTER TABLE fluxjobs ENABLE TRIGGER {trigger}")
         await tx.execute("DELETE FROM procrastinate.procrastinate_jobs")
         await tx.execute("UPDATE fluxjobs SET published = version")
         await tx.execute("DELETE FROM history")
@@ -53,14 +60,18 @@ async def test_each_edge_is_taken_or_refused_by_the_trigger(rows: Rows) -> None:
 
 async def _try_edge(rows: Rows, old: FluxJobState, new: FluxJobState) -> None:
     ended = "now()" if new.is_final else "NULL"
+    # Nobody enters or leaves this state but by what is missing; see test_gathering.
+    missing = int(new is FluxJobState.GATHERING)
+    to = FluxJobState.PENDING if missing else new
     move = f"UPDATE fluxjobs SET state = :new, reason = 'why', ended_at = {ended}"
+    move += f", missing = {missing}, gather_reason = 'why'"
     if new not in TRANSITIONS[old]:
         with pytest.raises(DBAPIError, match="is not a transition"):
-            await rows.execute(move, new=str(new))
+            await rows.execute(move, new=str(to))
         assert await rows.states() == {"a": str(old)}
         assert await rows.fetch("SELECT 1 FROM history") == []
         return
-    await rows.execute(move, new=str(new))
+    await rows.execute(move, new=str(to))
     assert await rows.asked(TaskName.PUBLISH) == ["a"]
     assert await rows.value("SELECT published < version FROM fluxjobs")
     (line,) = await rows.fetch("SELECT uid, jobid, actor, event, detail FROM history")

@@ -295,3 +295,17 @@ def test_follow(
     """Each rule of the module's docstring, one case at least."""
     state, workload, pods, slots, expected = case
     assert follow(state, workload, pods, slots) == expected
+
+
+def test_unequal_pods_get_slots_of_their_own_kind_and_no_other() -> None:
+    """In whatever order; a pod whose kind is not there waits for one, and is lacked."""
+    pods = [gated("a"), gated("b"), gated("c")]
+    kinds = {"a": "large", "b": "small", "c": "huge"}
+    pods = [replace(pod, kind=kinds[pod.uid]) for pod in pods]
+    slots = [
+        replace(slot, kind=kind) for slot, kind in zip(free(0, 1), ("small", "large"), strict=True)
+    ]
+    decision = follow(ALLOCATED, WorkloadFact(wanted=3), pods, slots)
+    assert sorted(decision.assign) == [(0, "b"), (1, "a")]
+    assert decision.lacking == 1
+    assert decision.give_back == ()

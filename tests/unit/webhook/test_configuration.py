@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 import pytest
+from localcluster.types.cel import compile_expression
 
 from webhook.configuration import Endpoint, build_configuration
 
@@ -74,16 +75,43 @@ def test_objects_opt_out_by_label() -> None:
         assert not _selects(webhook["objectSelector"], {"fluxqueue/managed": "false"})
 
 
-def test_pods_of_controllers_and_nodes_never_reach_us() -> None:
+GROUP = {"fluxqueue/pod-group": "mpi"}
+
+
+@pytest.mark.parametrize(
+    ("meta", "is_asked"),
+    [
+        ({}, True),
+        ({"labels": {"a": "b"}}, True),
+        ({"annotations": {"kubernetes.io/config.mirror": "x"}}, False),
+        *(
+            ({"ownerReferences": [{"kind": kind}]}, False)
+            for kind in ("ReplicaSet", "DaemonSet", "Job", "Node")
+        ),
+        ({"ownerReferences": [{"kind": "ReplicaSet"}], "labels": GROUP}, True),
+        ({"ownerReferences": [{"kind": "ReplicaSet"}], "annotations": GROUP}, True),
+        (
+            {
+                "ownerReferences": [{"kind": "MPIJob"}],
+                "labels": {"pod-group.scheduling.sigs.k8s.io": "x"},
+            },
+            True,
+        ),
+        # Those of Jobs were marked in their template.
+        ({"ownerReferences": [{"kind": "Job"}], "labels": GROUP}, False),
+    ],
+)
+def test_pods_of_controllers_and_nodes_reach_us_only_for_their_group(
+    meta: dict[str, Any], is_asked: bool
+) -> None:
     jobs, pods = _build()
     assert "matchConditions" not in jobs
-    assert [condition["expression"] for condition in pods["matchConditions"]] == [
-        "!has(object.metadata.ownerReferences)",
-        (
-            "!(has(object.metadata.annotations) &&"
-            ' "kubernetes.io/config.mirror" in object.metadata.annotations)'
-        ),
+    env = {"object": {"metadata": meta}}
+    conditions = [
+        compile_expression(one["expression"], frozenset({"object"}))(env)
+        for one in pods["matchConditions"]
     ]
+    assert all(conditions) is is_asked
 
 
 def test_fails_closed_unless_told_otherwise() -> None:

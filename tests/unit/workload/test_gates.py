@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import gates
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.kinds import kind_of
@@ -270,3 +271,74 @@ def test_pinning_by_name_narrows_every_term() -> None:
         {"matchExpressions": [expression], "matchFields": [name]},
         {"matchFields": [other, name]},
     ]
+
+
+def _group(size: str, **more: Any) -> dict[str, Any]:
+    named = {"fluxqueue/pod-group": "mpi", "fluxqueue/group-size": size}
+    return {"labels": named | more.pop("labels", {}), **more}
+
+
+def test_a_pod_of_a_group_is_gated_and_marked() -> None:
+    result = _admit(bare_pod(meta=_group("3-5")))
+    assert result["spec"]["schedulingGates"] == [OURS]
+    assert result["metadata"]["annotations"] == {"fluxqueue/group": "mpi 3-5"}
+
+
+def test_a_mark_that_a_manifest_brings_is_taken_away() -> None:
+    forged = {"annotations": {"fluxqueue/group": "mpi 3-5", "a": "b"}}
+    assert _admit(bare_pod(meta=forged))["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_a_job_that_starts_with_others_is_not_suspended_and_tells_its_pods() -> None:
+    """Its pods must come to be counted: gated, with its wishes, its queue and its deadline."""
+    wishes = {"fluxqueue/duration": "10m", "fluxqueue/priority": "7"}
+    job = batch_job(meta=_group("5", labels={"fluxqueue/queue": "fast"}, annotations=wishes))
+    result = _admit(job)
+    template = result["spec"]["template"]
+    assert result["spec"]["suspend"] is False
+    assert "activeDeadlineSeconds" not in result["spec"]
+    assert template["spec"]["activeDeadlineSeconds"] == 600
+    assert template["spec"]["schedulingGates"] == [OURS]
+    assert template["metadata"]["labels"]["fluxqueue/queue"] == "fast"
+    assert template["metadata"]["annotations"] == wishes | {"fluxqueue/group": "mpi 5-5"}
+    assert not kind_of(result).is_held(result), "its pods are held, not it"
+
+
+@pytest.mark.parametrize("make", [batch_job, bare_pod])
+@pytest.mark.parametrize("inner", [{}, {"labels": {"a": "b"}}, {"annotations": {"c": "d"}}])
+def test_admission_to_a_group_is_idempotent(make: Any, inner: dict[str, Any]) -> None:
+    made = make(meta=_group("5", annotations={"fluxqueue/duration": "1h"}))
+    if "template" in made["spec"]:
+        made["spec"]["template"]["metadata"] = inner
+    kind, wishes = kind_of(made), read_wishes(made)
+    once = jsonpatch.apply_patch(made, kind.hold_patch(made, wishes, "alice"))
+    assert kind.hold_patch(once, read_wishes(once), "alice") == []
+    if "template" in once["spec"]:
+        template = once["spec"]["template"]["metadata"]
+        assert inner.get("labels", {}).items() <= template["labels"].items()
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "size", "is_the_group"), [(5, "5", True), (3, "5", False), (4, "3-5", False)]
+)
+def test_a_job_as_large_as_its_group_is_the_group(
+    parallelism: int, size: str, is_the_group: bool
+) -> None:
+    job = batch_job(meta=_group(size), parallelism=parallelism, completions=parallelism)
+    assert _admit(job)["spec"]["suspend"] is is_the_group
+
+
+def test_a_group_smaller_than_its_job_is_refused_unless_it_is_spelt_as_of_old() -> None:
+    """Fluence started with so many at least: there all pods of the Job count."""
+    job = batch_job(meta=_group("2"), parallelism=3, completions=3)
+    with pytest.raises(InvalidInput, match="runs 3 pods at once") as caught:
+        _admit(job)
+    assert caught.value.where == "metadata.labels[fluxqueue/group-size]"
+    old = {"fluence.pod-group": "mpi", "fluence.group-size": "2"}
+    former = batch_job(template_meta={"labels": old}, parallelism=3, completions=3)
+    assert _admit(former)["spec"]["suspend"] is True
+
+
+def test_a_pod_with_a_group_and_no_size_is_told() -> None:
+    with pytest.raises(InvalidInput, match="group without a size"):
+        _admit(bare_pod(meta={"labels": {"fluxqueue/pod-group": "mpi"}}))

@@ -1,0 +1,297 @@
+"""Groups of pods as the controller follows them: which pods are of which, and since when.
+
+Part of ``observer``. A group has no object: it begins with the first pod that admission marked as a
+member, is known by a UID made from that pod's, and ends with the last that may run; a name that is
+used again is another group. Who was a member when this process began, rows and FluxJobs tell
+(``know``). A group is its user's: pods of somebody else join it only if its own pods name him
+(``labels.GROUP_USERS``); else they are a group by themselves, of that name, and gain nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.db.life.observations import KnownGroup
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.workload import labels
+from fluxqueue.workload.fluxjob_object import name_for
+from fluxqueue.workload.groups import Membership, read_mark, read_users
+from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
+from fluxqueue.workload.pods import controller_owner, pod_fact
+
+Object = Mapping[str, Any]
+
+_NAMESPACE = uuid.UUID("6f2a3c9e-7b1d-4f0e-9a35-0c7f5f1e2b44")
+
+
+@dataclass(slots=True)
+class _Group:
+    """One group while it lasts. ``live``: members that have not ended; ``makers``: how many members
+    each of their controllers has made, by UID.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    user: str
+    fluxjob: str
+    created: str
+    members: dict[str, Object] = field(default_factory=dict)
+    slot_kinds: dict[str, str] = field(default_factory=dict)
+    users: frozenset[str] = frozenset()
+    minimum: int | None = None
+    maximum: int | None = None
+    live: set[str] = field(default_factory=set)
+    makers: Counter[str] = field(default_factory=Counter)
+
+    def take(self, membership: Membership) -> None:
+        """Count a further pod's word of its size: who disagree get the larger one."""
+        if membership.minimum is not None:
+            self.minimum = max(self.minimum or 0, membership.minimum)
+        is_first = not self.members
+        if is_first or (self.maximum is not None and membership.maximum is None):
+            self.maximum = membership.maximum
+        elif self.maximum is not None and membership.maximum is not None:
+            self.maximum = max(self.maximum, membership.maximum)
+
+
+class Groups:
+    """The groups that there are.
+
+    Parameters
+    ----------
+    find_job : gives a BatchJob by its UID, if it is there.
+    declared : least size and patience (s) of the PodGroup object of a namespace and name, if any.
+    """
+
+    def __init__(
+        self,
+        find_job: Callable[[str], Object | None],
+        declared: Callable[[str, str], tuple[int, int | None] | None],
+    ) -> None:
+        self._find_job, self._declared = find_job, declared
+        self._groups: dict[str, _Group] = {}
+        self._named: dict[tuple[str, str], list[str]] = {}
+        self._of_pod: dict[str, str] = {}
+        self._of_job: dict[str, set[str]] = {}
+
+    def know(self, known: Iterable[KnownGroup]) -> None:
+        """Take in groups of before this process, oldest first; of a name the last one counts."""
+        for one in known:
+            if one.uid in self._groups:
+                continue
+            found = _Group(one.uid, one.namespace, one.name, one.user, one.fluxjob, one.created)
+            self._add(found)
+            self._of_pod.update(dict.fromkeys(one.pods, one.uid))
+
+    def place(self, pod: Object) -> str | None:
+        """UID of the group that ``pod`` is of; None where admission marked it for none.
+
+        Founds a group, if there is none that it may join.
+        """
+        uid = pod["metadata"]["uid"]
+        if uid in self._of_pod:
+            return self._of_pod[uid]
+        membership = read_mark(pod)
+        if membership is None or _is_of_nobody(pod):
+            return None
+        group = self._find(pod, membership.name)
+        if group is None:
+            if pod_fact(pod).is_terminal:
+                return None  # of a group that nobody remembers
+            group = self._found(pod, membership.name)
+        self._of_pod[uid] = group.uid
+        return group.uid
+
+    def keep(self, uid: str, pod: Object) -> None:
+        """A pod of the group ``uid`` is as given."""
+        group, pod_uid = self._groups[uid], pod["metadata"]["uid"]
+        (group.live.discard if pod_fact(pod).is_terminal else group.live.add)(pod_uid)
+        if pod_uid not in group.members:
+            membership = read_mark(pod)
+            if membership is not None:
+                group.take(membership)
+            group.slot_kinds[pod_uid] = slot_kind(pod)
+            if _user(pod) == group.user:
+                group.users |= read_users(pod)
+            owner = controller_owner(pod)
+            if owner is not None:
+                group.makers[owner["uid"]] += 1
+                self._of_job.setdefault(owner["uid"], set()).add(uid)
+        group.members[pod_uid] = pod
+
+    def forget(self, pod_uid: str) -> None:
+        """A pod is gone; with its last pod a group is."""
+        uid = self._of_pod.pop(pod_uid, None)
+        group = self._groups.get(uid or "")
+        if group is None:
+            return
+        pod = group.members.pop(pod_uid, None)
+        group.slot_kinds.pop(pod_uid, None)
+        group.live.discard(pod_uid)
+        owner = None if pod is None else controller_owner(pod)
+        if owner is not None:
+            group.makers[owner["uid"]] -= 1
+        if pod is not None and not group.members:
+            self._drop(group)
+
+    def listed(self) -> None:
+        """All pods have been listed: what is known of others is of pods that went unseen."""
+        self._of_pod = {
+            pod: uid
+            for pod, uid in self._of_pod.items()
+            if uid in self._groups and pod in self._groups[uid].members
+        }
+        for group in [one for one in self._groups.values() if not one.members]:
+            self._drop(group)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._groups
+
+    def of_job(self, job_uid: str) -> list[str]:
+        """UIDs of the groups that pods of a BatchJob are of."""
+        return sorted(self._of_job.get(job_uid, ()))
+
+    def named(self, namespace: str, name: str) -> list[str]:
+        """UIDs of the groups of a name."""
+        return list(self._named.get((namespace, name), ()))
+
+    def object(self, uid: str) -> dict[str, Any] | None:
+        """What stands for a group now; None where no pod of it is left."""
+        group = self._groups.get(uid)
+        if group is None or not group.members:
+            return None
+        declared = self._declared(group.namespace, group.name)
+        spec = {
+            "minimum": group.minimum if declared is None or group.minimum else declared[0],
+            "maximum": group.maximum,
+            "patience_s": None if declared is None else declared[1],
+            "note": self._note(group),
+        }
+        makers = sorted(+group.makers)
+        jobs = {one: job for one in makers for job in [self._find_job(one)] if job is not None}
+        return assemble(
+            uid=uid,
+            name=group.name,
+            fluxjob=group.fluxjob,
+            namespace=group.namespace,
+            user=group.user,
+            created=group.created,
+            spec=spec,
+            members=group.members,
+            slot_kinds=group.slot_kinds,
+            jobs=jobs,
+        )
+
+    def _note(self, group: _Group) -> str:
+        """Whose else there are groups of this name: pods that were meant to join stay out."""
+        others = sorted(one.user or "nobody known" for one in self._others(group))
+        if not others:
+            return ""
+        allow = f"to join them, their pods must name this user in {labels.GROUP_USERS}"
+        return f"another group of this name is of {', '.join(others)} ({allow})"
+
+    def _others(self, group: _Group) -> Iterator[_Group]:
+        for uid in self._named.get((group.namespace, group.name), ()):
+            other = self._groups[uid]
+            if other.user != group.user and other.members and not _is_over(self, other):
+                yield other
+
+    def _find(self, pod: Object, name: str) -> _Group | None:
+        """The group that goes on and that a pod may join; one that has ended counts for its own
+        ended pods.
+        """
+        user = _user(pod)
+        for uid in reversed(self._named.get((pod["metadata"]["namespace"], name), [])):
+            group = self._groups[uid]
+            if group.user != user and user not in group.users:
+                continue
+            is_known = not group.members  # of before this process: its pods are still being listed
+            if is_known or pod_fact(pod).is_terminal or not _is_over(self, group):
+                return group
+        return None
+
+    def _found(self, pod: Object, name: str) -> _Group:
+        meta = pod["metadata"]
+        uid = str(uuid.uuid5(_NAMESPACE, f"{meta['namespace']}/{name}/{meta['uid']}"))
+        # Also one that has ended keeps its FluxJob as long as pods of it are there.
+        is_taken = self._named.get((meta["namespace"], name))
+        told_apart = f"{name}-{uid[:8]}" if is_taken else name
+        group = _Group(
+            uid=uid,
+            namespace=meta["namespace"],
+            name=name,
+            user=_user(pod),
+            fluxjob=name_for(told_apart, POD_GROUP.suffix),
+            created=meta.get("creationTimestamp") or "",
+        )
+        self._add(group)
+        return group
+
+    def _add(self, group: _Group) -> None:
+        self._groups[group.uid] = group
+        self._named.setdefault((group.namespace, group.name), []).append(group.uid)
+
+    def _drop(self, group: _Group) -> None:
+        del self._groups[group.uid]
+        self._named[group.namespace, group.name].remove(group.uid)
+        for job in [job for job, uids in self._of_job.items() if group.uid in uids]:
+            self._of_job[job].discard(group.uid)
+            if not self._of_job[job]:
+                del self._of_job[job]
+
+
+def _is_over(groups: Groups, group: _Group) -> bool:
+    if group.live:
+        return False
+    stands = groups.object(group.uid)
+    return stands is None or POD_GROUP.fact(stands).result is not None
+
+
+def _user(pod: Object) -> str:
+    """Who made a pod, as admission wrote it down."""
+    return str((pod["metadata"].get("annotations") or {}).get(labels.USER, ""))
+
+
+def _is_of_nobody(pod: Object) -> bool:
+    """Whether it was let go before it was known to us as a member: then nobody held it."""
+    fact = pod_fact(pod)
+    return (
+        not fact.is_gated
+        and not fact.is_terminal
+        and labels.JOBID not in (pod["metadata"].get("annotations") or {})
+    )
+
+
+async def list_groups(client: KubeClient) -> list[KnownGroup]:
+    """Groups as their FluxJobs tell of them, oldest first.
+
+    Raises
+    ------
+    ApiUnavailable, ApiError
+        They cannot be listed.
+    """
+    found, _ = await client.collect(
+        FLUXJOBS, keep=_published, label_selector=f"{labels.WITHOUT_OBJECT}=true"
+    )
+    return sorted((one for one in found if one is not None), key=lambda one: one.created)
+
+
+def _published(fluxjob: Object) -> KnownGroup | None:
+    meta, spec = fluxjob["metadata"], fluxjob.get("spec") or {}
+    workload = spec.get("workload") or {}
+    if not {"uid", "name"} <= workload.keys() or meta.get("deletionTimestamp"):
+        return None
+    return KnownGroup(
+        uid=str(workload["uid"]),
+        namespace=meta["namespace"],
+        name=str(workload["name"]),
+        fluxjob=meta["name"],
+        user=str(spec.get("user") or ""),
+        created=str(meta.get("creationTimestamp") or ""),
+    )

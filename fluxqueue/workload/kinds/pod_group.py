@@ -1,0 +1,277 @@
+"""The entry of groups of pods: made by their pods, wherever those come from, and started as one.
+
+Asked through the table (``workload.kinds``). No object stands for a group: ``controller.groups``
+puts one together (``assemble``) from the pods that admission marked as its members. The oldest pods
+up to the group's least size are its request; those beyond grow it, slot by slot, as room comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.workload import labels
+from fluxqueue.workload.annotations import Wishes, read_wishes
+from fluxqueue.workload.gates import Patch
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.kind import Gathering, Kind, Object
+from fluxqueue.workload.pods import controller_owner, pod_fact
+from fluxqueue.workload.shape import Part, build_parts
+from fluxqueue.workload.site import DEFAULT_SITE, Site
+
+_SHAPING = ("containers", "initContainers", "overhead", "nodeSelector", "affinity", "tolerations")
+
+
+class PodGroupKind(Kind):
+    """See ``Kind`` for the questions; a workload of this kind is what ``assemble`` gives."""
+
+    name, group, version, plural = "PodGroup", "jobs.converged-computing.org", "v1alpha1", ""
+    pod_spec_path = "spec"
+    replaces_pods = False
+    has_object = False
+
+    @property
+    def suffix(self) -> str:
+        return "group"
+
+    def looks_like(self, workload: Object) -> bool:
+        return "members" in workload
+
+    def claim(self, pod: Object) -> str | None:
+        """Which group it is of is not in the pod: names are used again (``controller.groups``)."""
+        return None
+
+    def pod_spec(self, workload: Object) -> Object:
+        specs = self.pod_specs(workload)
+        return specs[0] if specs else {}
+
+    def pod_specs(self, workload: Object) -> Sequence[Object]:
+        return [pod["spec"] for pod in _first_of_each_kind(workload)]
+
+    def wishes(self, workload: Object) -> Wishes:
+        """What its pods wish: of those that disagree the oldest counts."""
+        found = Wishes()
+        for pod in _first_of_each_kind(workload):
+            said = read_wishes(pod)
+            found = replace(
+                found,
+                **{
+                    one.name: getattr(said, one.name)
+                    for one in fields(Wishes)
+                    if getattr(found, one.name) == one.default
+                    or (one.name == "paths" and not found.paths)
+                },
+            )
+        return found
+
+    def asks(self, workload: Object) -> tuple[Any, ...]:
+        least, wanted = workload["spec"]["minimum"], _counted(workload)
+        kinds = workload["slotKinds"]
+        first = tuple(kinds[pod["metadata"]["uid"]] for pod in wanted[:least])
+        said = [pod["metadata"].get("annotations") for pod in _first_of_each_kind(workload)]
+        marks = [pod["metadata"].get("labels") for pod in _first_of_each_kind(workload)]
+        return first, frozenset(kinds.values()), said, marks
+
+    def size(self, workload: Object) -> int:
+        counted = len(_counted(workload))
+        return min(workload["spec"]["minimum"] or counted, counted)
+
+    def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
+        """One kind of slots for each kind of pods; those of which no pod is needed yet count 0."""
+        return self._request(workload, _first(workload), site)
+
+    def further(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec | None:
+        return self._request(workload, _first_of_each_kind(workload), site)
+
+    def _request(self, workload: Object, pods: Sequence[Object], site: Site) -> Jobspec:
+        kinds, parts = workload["slotKinds"], []
+        for pod in _first_of_each_kind(workload):
+            label = kinds[pod["metadata"]["uid"]]
+            count = sum(kinds[one["metadata"]["uid"]] == label for one in pods)
+            parts.append(Part(label, pod["spec"], count))
+        return build_parts(parts, self.wishes(workload), deadline_s=_deadline(workload), site=site)
+
+    def why_not(self, workload: Object) -> str | None:
+        return "a group has no object of its own"
+
+    def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+        raise InvalidInput("a group has no object of its own", where="kind", value=self.name)
+
+    def is_held(self, workload: Object) -> bool:
+        return any(pod_fact(pod).is_gated for pod in workload["members"].values())
+
+    def made_by(self, workload: Object) -> str | None:
+        """BatchJobs are deleted with their group; what else makes pods is its author's."""
+        for pod in workload["members"].values():
+            owner = controller_owner(pod)
+            if owner is not None and BATCH_JOB.claim(pod) is None:
+                return f"{owner['kind']} {owner['name']}"
+        return None
+
+    def gathering(self, workload: Object) -> Gathering | None:
+        spec, came = workload["spec"], len(_counted(workload))
+        patience_s = spec.get("patience_s")
+        if spec["minimum"] is None:
+            reason = f"{_pods(came)}; waits for PodGroup {workload['metadata']['name']}, whose"
+            return Gathering(1, f"{reason} minMember says how many there are to be", patience_s)
+        missing = max(0, spec["minimum"] - came)
+        reason = f"{came} of {_pods(spec['minimum'])}; missing {missing}" if missing else ""
+        if reason and spec.get("note"):
+            reason = f"{reason}; {spec['note']}"
+        return Gathering(missing, reason, patience_s)
+
+    def facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
+        kinds = workload["slotKinds"]
+        return tuple(
+            replace(fact, index=None, kind=kinds[fact.uid])
+            for fact in super().facts(workload, pods)
+        )
+
+    def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
+        """It is over when no pod of it is left that may run, and nobody makes another.
+
+        It has failed if a pod has that no other was made for: of a BatchJob's pods, if that has.
+        """
+        live = [pod for pod in workload["members"].values() if not pod_fact(pod).is_terminal]
+        jobs: Mapping[str, Object] = workload["jobs"]
+        results = {uid: BATCH_JOB.fact(job).result for uid, job in jobs.items()}
+        to_come = sum(_to_come(jobs[uid], live) for uid, result in results.items() if not result)
+        staying = sum(not pod_fact(pod).is_terminating for pod in live)
+        most = workload["spec"]["maximum"]
+        wanted = staying + to_come
+        is_over = not live and all(results.values()) and bool(workload["members"])
+        return WorkloadFact(
+            wanted=wanted if most is None else min(wanted, most),
+            result=_result(workload, results) if is_over else None,
+        )
+
+    def news(self, workload: Object) -> tuple[Any, ...]:
+        return ()
+
+
+POD_GROUP = PodGroupKind()
+
+
+def assemble(
+    *,
+    uid: str,
+    name: str,
+    fluxjob: str,
+    namespace: str,
+    user: str,
+    created: str,
+    spec: Mapping[str, Any],
+    members: Mapping[str, Object],
+    slot_kinds: Mapping[str, str],
+    jobs: Mapping[str, Object],
+) -> dict[str, Any]:
+    """Make the object that stands for a group.
+
+    Parameters
+    ----------
+    fluxjob : name of its FluxJob.
+    spec : ``minimum`` and ``maximum`` (pods; None as in ``groups.Membership``), and where they are
+        known ``patience_s`` and ``note``.
+    members : its pods by UID; may change later, as ``slot_kinds`` may: UID -> kind of slot.
+    jobs : BatchJobs that make some of them, by UID.
+    """
+    return {
+        "kind": POD_GROUP.name,
+        "metadata": {
+            "uid": uid,
+            "name": name,
+            "fluxjob": fluxjob,
+            "namespace": namespace,
+            "creationTimestamp": created,
+            "annotations": {labels.USER: user} if user else {},
+        },
+        "spec": dict(spec),
+        "members": members,
+        "slotKinds": slot_kinds,
+        "jobs": jobs,
+    }
+
+
+def slot_kind(pod: Object) -> str:
+    """The label of the slots that a pod like this one needs: equal for equal needs."""
+    spec = pod["spec"]
+    asked = {key: spec[key] for key in _SHAPING if spec.get(key)}
+    for key in ("containers", "initContainers"):
+        if key in asked:
+            asked[key] = [
+                {part: one[part] for part in ("resources", "restartPolicy") if one.get(part)}
+                for one in asked[key]
+            ]
+    return f"pod-{hashlib.sha256(_canonical(asked)).hexdigest()[:8]}"
+
+
+def _canonical(value: Any) -> bytes:
+    return repr(_sorted(value)).encode()
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return sorted((key, _sorted(inner)) for key, inner in value.items())
+    return [_sorted(one) for one in value] if isinstance(value, list) else value
+
+
+def _counted(workload: Object) -> list[Object]:
+    """The pods that are there to be started, oldest first."""
+    facts = ((pod, pod_fact(pod)) for pod in workload["members"].values())
+    found = [pod for pod, fact in facts if not fact.is_terminal and not fact.is_terminating]
+    return sorted(found, key=_age)
+
+
+def _first(workload: Object) -> list[Object]:
+    """Those that the group starts with."""
+    return _counted(workload)[: workload["spec"]["minimum"]]
+
+
+def _first_of_each_kind(workload: Object) -> list[Object]:
+    """Those that speak for others: of the pods that wait, as long as one does.
+
+    What was let go names its node, which nobody has asked for.
+    """
+    kinds, counted = workload["slotKinds"], _counted(workload)
+    waiting = [pod for pod in counted if pod_fact(pod).is_gated]
+    found: dict[str, Object] = {}
+    for pod in waiting or counted or sorted(workload["members"].values(), key=_age):
+        found.setdefault(kinds[pod["metadata"]["uid"]], pod)
+    return list(found.values())
+
+
+def _age(pod: Object) -> tuple[str, str]:
+    meta = pod["metadata"]
+    return meta.get("creationTimestamp") or "", meta["name"]
+
+
+def _deadline(workload: Object) -> int | None:
+    """How long all of it may run: as long as one of its pods may."""
+    specs = [pod["spec"] for pod in _first_of_each_kind(workload)]
+    found = [int(one["activeDeadlineSeconds"]) for one in specs if one.get("activeDeadlineSeconds")]
+    return max(found) if found and len(found) == len(specs) else None
+
+
+def _to_come(job: Object, live: Sequence[Object]) -> int:
+    """How many pods a BatchJob has yet to make for those that have ended."""
+    uid = job["metadata"]["uid"]
+    there = [pod for pod in live if (controller_owner(pod) or {}).get("uid") == uid]
+    return max(0, BATCH_JOB.fact(job).wanted - len(there))
+
+
+def _result(workload: Object, results: Mapping[str, FluxJobState | None]) -> FluxJobState:
+    has_failed = FluxJobState.FAILED in results.values()
+    for pod in workload["members"].values():
+        is_of_job = (controller_owner(pod) or {}).get("uid") in results
+        has_failed |= pod_fact(pod).phase == "Failed" and not is_of_job
+    return FluxJobState.FAILED if has_failed else FluxJobState.COMPLETED
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod" if count == 1 else f"{count} pods"

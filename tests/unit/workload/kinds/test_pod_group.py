@@ -1,0 +1,170 @@
+"""Groups of pods as workloads: what they ask for, how far they are, and when they are over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.jobspec.shape import slot_kinds
+from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
+from fluxqueue.workload.pods import pod_fact
+from tests.support.workloads import bare_pod, batch_job, container, owner
+
+GATE = {"schedulingGates": [{"name": "fluxqueue"}]}
+
+
+def member(name: str, cpu: str = "1", *, phase: str = "Pending", **more: Any) -> dict[str, Any]:
+    """A pod that waits, or one that was let go where its phase says so."""
+    meta = more.pop("meta", {}) | {"name": name, "uid": f"uid-{name}"}
+    spec = {"containers": [container(requests={"cpu": cpu})]} | (GATE if phase == "Pending" else {})
+    return bare_pod(meta=meta, **{**spec, **more}) | {"status": {"phase": phase}}
+
+
+def group(
+    *pods: dict[str, Any], least: int | None = 3, most: int | None = 3, **more: Any
+) -> dict[str, Any]:
+    """What stands for a group of ``pods``."""
+    return assemble(
+        uid="g",
+        name="mpi",
+        fluxjob="mpi-group",
+        namespace="default",
+        user="alice",
+        created="2026-01-01T00:00:00Z",
+        spec={"minimum": least, "maximum": most, **more.pop("spec", {})},
+        members={pod["metadata"]["uid"]: pod for pod in pods},
+        slot_kinds={pod["metadata"]["uid"]: slot_kind(pod) for pod in pods},
+        jobs=more.pop("jobs", {}),
+    )
+
+
+def _counts(made: dict[str, Any]) -> list[tuple[int, int]]:
+    kinds = slot_kinds(POD_GROUP.to_request(made))
+    return sorted((dict(kind.needs)["cpu"], kind.count) for kind in kinds)
+
+
+def test_unequal_pods_are_kinds_of_slots() -> None:
+    made = group(member("a", "2"), member("b", "8"), member("c", "8"))
+    assert kind_of(made) is POD_GROUP
+    assert _counts(made) == [(2000, 1), (8000, 2)]
+    assert POD_GROUP.gathering(made).missing == 0  # type: ignore[union-attr]
+
+
+def test_the_oldest_up_to_the_least_size_are_the_request() -> None:
+    """The rest grows it; a kind of which none is needed yet stands there with a count of 0."""
+    pods = [member(f"p{number}", "1") for number in range(3)] + [member("q", "4")]
+    made = group(*pods, most=9)
+    assert _counts(made) == [(1000, 3), (4000, 0)]
+    further = slot_kinds(POD_GROUP.further(made))  # type: ignore[arg-type]
+    assert sorted((dict(kind.needs)["cpu"], kind.count) for kind in further) == [
+        (1000, 1),
+        (4000, 1),
+    ]
+
+
+def test_pods_that_differ_in_where_they_may_go_are_different_kinds() -> None:
+    made = group(member("a"), member("b", nodeSelector={"disk": "ssd"}), least=2)
+    request = POD_GROUP.to_request(made)
+    assert len(request.slot_where) == 2
+    assert len({label for label, _ in request.slot_where}) == 2
+
+
+def test_a_pods_name_image_or_command_makes_no_kind() -> None:
+    one, other = member("a"), member("b")
+    other["spec"]["containers"][0] |= {"name": "x", "image": "y", "command": ["z"]}
+    assert slot_kind(one) == slot_kind(other)
+    assert slot_kind(member("a", "2")) != slot_kind(one)
+
+
+def test_what_was_let_go_asks_for_no_node_in_the_name_of_others() -> None:
+    gone = member("a", phase="Running", nodeSelector={"kubernetes.io/hostname": "n1"})
+    made = group(gone, member("b"), most=9)
+    assert "n1" not in str(POD_GROUP.further(made))
+
+
+@pytest.mark.parametrize(
+    ("pods", "missing", "words"),
+    [
+        ([], 3, "0 of 3 pods; missing 3"),
+        ([member("a"), member("b")], 1, "2 of 3 pods; missing 1"),
+        ([member("a"), member("b"), member("c")], 0, ""),
+        (
+            [member("a"), member("b"), member("c", meta={"deletionTimestamp": "now"})],
+            1,
+            "2 of 3 pods; missing 1",
+        ),
+    ],
+)
+def test_gathering(pods: list[dict[str, Any]], missing: int, words: str) -> None:
+    found = POD_GROUP.gathering(group(*pods))
+    assert found is not None
+    assert (found.missing, found.reason) == (missing, words)
+
+
+def test_a_size_that_its_podgroup_says_is_waited_for() -> None:
+    found = POD_GROUP.gathering(group(member("a"), least=None, most=None))
+    assert found is not None
+    assert found.missing == 1
+    assert "waits for PodGroup mpi" in found.reason
+
+
+def test_it_is_over_with_its_last_pod() -> None:
+    done = [member(name, phase="Succeeded") for name in "ab"]
+    assert POD_GROUP.fact(group(*done, member("c", phase="Running"))).result is None
+    assert POD_GROUP.fact(group(*done, member("c"))).wanted == 1
+    assert POD_GROUP.fact(group(*done)).result is FluxJobState.COMPLETED
+    failed = group(*done, member("c", phase="Failed"))
+    assert POD_GROUP.fact(failed).result is FluxJobState.FAILED
+
+
+def test_a_job_that_makes_another_pod_keeps_it_going() -> None:
+    """Its failed pod is not the group's failure; its own end is."""
+    made_by = {"ownerReferences": [owner("Job", "pi")]}
+    failed = member("a", phase="Failed", meta=made_by)
+    job = batch_job("pi", parallelism=2, completions=2)
+    going = POD_GROUP.fact(group(failed, jobs={"uid-pi": job}))
+    assert (going.wanted, going.result) == (2, None)
+    over = job | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    assert POD_GROUP.fact(group(failed, jobs={"uid-pi": over})).result is FluxJobState.COMPLETED
+
+
+def test_no_more_run_than_its_most() -> None:
+    pods = [member(f"p{number}") for number in range(5)]
+    assert POD_GROUP.fact(group(*pods, most=4)).wanted == 4
+
+
+def test_of_wishes_that_disagree_the_oldest_counts() -> None:
+    first = member("a", meta={"annotations": {"fluxqueue/within": "zone"}})
+    second = member("b", "2", meta={"annotations": {"fluxqueue/within": "rack"}})
+    second["metadata"]["annotations"]["fluxqueue/exclusive"] = "true"
+    wishes = POD_GROUP.wishes(group(first, second))
+    assert (wishes.within, wishes.is_exclusive) == ("zone", True)
+
+
+@pytest.mark.parametrize(("wish", "why"), [("spread", "unequal"), ("jobspec", "not for groups")])
+def test_what_cannot_be_of_unequal_pods_is_refused(wish: str, why: str) -> None:
+    value = {"spread": "node", "jobspec": "[{type: slot, count: 1, label: x, with: []}]"}[wish]
+    if wish == "jobspec":
+        value = "[{type: slot, count: 2, label: x, with: [{type: core, count: 1}]}]"
+    note = {"annotations": {f"fluxqueue/{wish}": value}}
+    with pytest.raises(InvalidInput, match=why):
+        POD_GROUP.to_request(group(member("a", meta=note), member("b", "2"), least=2))
+
+
+def test_facts_bear_the_kind_of_slot_and_no_index() -> None:
+    index = {"annotations": {"batch.kubernetes.io/job-completion-index": "3"}}
+    pod = member("a", meta=index)
+    assert pod_fact(pod).index == 3
+    (fact,) = POD_GROUP.facts(group(pod), [pod])
+    assert (fact.index, fact.kind) == (None, slot_kind(pod))
+
+
+def test_who_makes_its_pods_is_named_where_it_is_not_a_job() -> None:
+    alone, of_job = member("a"), member("b", meta={"ownerReferences": [owner("Job")]})
+    assert POD_GROUP.made_by(group(alone, of_job)) is None
+    of_set = member("c", meta={"ownerReferences": [owner("ReplicaSet", "web")]})
+    assert POD_GROUP.made_by(group(alone, of_set)) == "ReplicaSet web"

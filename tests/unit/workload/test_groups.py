@@ -1,0 +1,94 @@
+"""How pods say of which group they are: our spelling, those of before, admission's mark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.workload.groups import Membership, read_mark, read_membership, read_users
+from tests.support.workloads import bare_pod, batch_job
+
+OURS = {"fluxqueue/pod-group": "mpi", "fluxqueue/group-size": "5"}
+FIVE = Membership("mpi", 5, 5)
+
+
+@pytest.mark.parametrize("place", ["labels", "annotations"])
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, None),
+        (OURS, FIVE),
+        (OURS | {"fluxqueue/group-size": "3-5"}, Membership("mpi", 3, 5)),
+        (OURS | {"fluxqueue/group-size": "1-5"}, Membership("mpi", 1, 5)),
+        (OURS | {"fluxqueue/group-size": "1"}, None),
+        ({"fluxqueue/pod-group": "mpi"}, Membership("mpi", None, None)),
+        (
+            {
+                "fluence.flux-framework.org/pod-group": "mpi",
+                "fluence.flux-framework.org/group-size": "5",
+            },
+            FIVE,
+        ),
+        ({"fluence.pod-group": "mpi", "fluence.group-size": "5"}, FIVE),
+        ({"fluxnetes.group-name": "mpi", "fluxnetes.group-size": "5"}, FIVE),
+        ({"fluence.pod-group": "mpi"}, None),
+        ({"fluxqueue.pod-group": "mpi", "fluxqueue.group-size": "5"}, None),
+        ({"scheduling.x-k8s.io/pod-group": "mpi"}, Membership("mpi", None, None)),
+        ({"scheduling.sigs.k8s.io/pod-group": "mpi"}, Membership("mpi", None, None)),
+        ({"pod-group.scheduling.sigs.k8s.io": "mpi"}, Membership("mpi", None, None)),
+        (
+            {"scheduling.x-k8s.io/pod-group": "mpi", "fluence.group-size": "5"},
+            Membership("mpi", 5, None),
+        ),
+    ],
+)
+def test_reads_every_spelling(place: str, said: dict[str, str], expected: Any) -> None:
+    assert read_membership(bare_pod(meta={place: said})) == expected
+    assert read_membership(batch_job(template_meta={place: said})) == expected
+
+
+def test_a_jobs_own_word_wins_over_its_templates() -> None:
+    job = batch_job(meta={"annotations": OURS}, template_meta={"labels": {**OURS, "a": "b"}})
+    job["metadata"]["annotations"] = OURS | {"fluxqueue/group-size": "7"}
+    assert read_membership(job) == Membership("mpi", 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "hint"),
+    [
+        (OURS | {"fluxqueue/group-size": "0"}, "group-size", "3-5"),
+        (OURS | {"fluxqueue/group-size": "5-3"}, "group-size", "3-5"),
+        (OURS | {"fluxqueue/group-size": "many"}, "group-size", "3-5"),
+        (OURS | {"fluxqueue/pod-group": "No Name"}, "pod-group", "lower-case"),
+        ({"fluxqueue/group-size": "5"}, "group-size", "name the group"),
+        ({"fluence.pod-group": "x", "fluence.group-size": "x"}, "group-size", "3-5"),
+    ],
+)
+def test_says_what_is_wrong_and_where(said: dict[str, str], field: str, hint: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_membership(bare_pod(meta={"labels": said}))
+    assert caught.value.where.startswith("metadata.labels[")
+    assert field in caught.value.where
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "membership",
+    [FIVE, Membership("a.b", 3, 9), Membership("x", None, None), Membership("x", 5, None)],
+)
+def test_the_mark_is_read_back(membership: Membership) -> None:
+    pod = bare_pod(meta={"annotations": {"fluxqueue/group": membership.mark()}})
+    assert read_mark(pod) == membership
+
+
+@pytest.mark.parametrize("text", ["", "x", "x 5", "x 5-y", "X 5-5", "x 5-5 6", "x -5"])
+def test_a_mark_that_admission_cannot_have_written_is_none(text: str) -> None:
+    assert read_mark(bare_pod(meta={"annotations": {"fluxqueue/group": text}})) is None
+    assert read_mark(bare_pod()) is None
+
+
+def test_who_may_join() -> None:
+    pod = bare_pod(meta={"annotations": {"fluxqueue/group-users": "bob, carol,,"}})
+    assert read_users(pod) == {"bob", "carol"}
