@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 from fluxqueue.localpg import LocalPostgres
-from tests.support import order
+from tests.support import examples, order
 from tests.support.control_plane import ControlPlane, missing_reason
 from tests.support.once import made_once, shared_folder
 from tests.support.postgres import PostgresServer, make_migrated_template, running_server
@@ -41,6 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     First of all, since pytest-xdist reads the groups in the same hook.
     """
+    examples.draw_fewer(items)
     if hasattr(config, "workerinput"):
         order.arrange(items)
 
