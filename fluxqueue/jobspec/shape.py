@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice, product
 
 from fluxqueue.fluxjob.request import describe as describe_needs
 from fluxqueue.fluxjob.request import unit_of
@@ -128,6 +129,64 @@ def _is_whole(resource: Resource) -> bool:
     if resource.is_slot:
         return False
     return bool(resource.is_exclusive) or any(map(_is_whole, resource.with_))
+
+
+def moldable_counts(jobspec: Jobspec) -> tuple[Count, ...]:
+    """The counts of levels, nodes and slots that are not fixed, from the top down."""
+    return tuple(_moldable(jobspec.resources))
+
+
+def _moldable(resources: Sequence[Resource]) -> Iterator[Count]:
+    for resource in resources:
+        if not resource.count.is_fixed:
+            yield resource.count
+        if not resource.is_slot:
+            yield from _moldable(resource.with_)
+
+
+def with_counts(jobspec: Jobspec, counts: Sequence[int]) -> Jobspec:
+    """The same with these numbers in place of ``moldable_counts``."""
+    return replace(jobspec, resources=_with_counts(jobspec.resources, iter(counts)))
+
+
+def _with_counts(resources: Sequence[Resource], counts: Iterator[int]) -> tuple[Resource, ...]:
+    found = []
+    for resource in resources:
+        if not resource.count.is_fixed:
+            number = next(counts)
+            resource = replace(resource, count=Count(number, number))
+        if not resource.is_slot:
+            resource = replace(resource, with_=_with_counts(resource.with_, counts))
+        found.append(resource)
+    return tuple(found)
+
+
+TRIES_MAX = 100_000
+"""So many combinations of counts are tried for one size."""
+
+
+def of_size(jobspec: Jobspec, size: int) -> Jobspec | None:
+    """The same with exactly ``size`` slots, each count the largest for which that can be, from the
+    top down; None where no counts give that."""
+    counts = moldable_counts(jobspec)
+    if not counts:
+        return jobspec if jobspec.size == size else None
+    choices = product(*(members(count, size)[::-1] for count in counts))
+    for numbers in islice(choices, TRIES_MAX):
+        found = with_counts(jobspec, numbers)
+        if found.size == size:
+            return found
+    return None
+
+
+def members(count: Count, most: int) -> list[int]:
+    """What a count may be, up to ``most``, the largest last."""
+    found: list[int] = []
+    number = count.largest_within(most)
+    while number:
+        found.append(number)
+        number = count.largest_within(number - 1)
+    return found[::-1]
 
 
 def levels_named(jobspec: Jobspec) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from fluxqueue.fluxjob.request import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, unit
 from fluxqueue.jobspec import Constraint, Count, Jobspec, Resource, document, parse_document
 from fluxqueue.jobspec.extension import KEY
 from fluxqueue.jobspec.model import NODE
+from fluxqueue.jobspec.shape import moldable_counts, of_size
 from fluxqueue.workload.quantity import MAX_UNITS
 
 _CLUSTER, _CORE, _GPU = "cluster", "core", "gpu"
@@ -108,21 +109,28 @@ def apply_jobspec(
 ) -> tuple[Resource, ...]:
     """The tree of ``own`` for ``count`` pods that each ask for ``pools``.
 
-    Each pod needs room for its own request as well, so the larger amount of the two counts.
+    Each pod needs room for its own request as well, so the larger amount of the two counts. Counts
+    that are not fixed become the largest that give so many slots, from the top down.
 
     Raises
     ------
     InvalidJobspec
         The number of slots is not the number of pods that run at once.
     """
-    if own.jobspec.size != count:
+    fixed = of_size(own.jobspec, count)
+    if fixed is None:
         raise InvalidJobspec(
-            f"asks for {own.jobspec.size} slots and the workload runs {count} pods at once",
+            f"asks for {_slots_of(own.jobspec)} slots and the workload runs {count} pods at once",
             where=own.where,
             value=own.jobspec.size,
             hint="one slot is one pod",
         )
-    return tuple(_widen(resource, pools, levels) for resource in own.jobspec.resources)
+    return tuple(_widen(resource, pools, levels) for resource in fixed.resources)
+
+
+def _slots_of(jobspec: Jobspec) -> str:
+    """How many, or what at least where it leaves that open."""
+    return f"at least {jobspec.size}" if moldable_counts(jobspec) else str(jobspec.size)
 
 
 def to_canonical(jobspec: Jobspec, levels: Levels) -> Jobspec:
@@ -167,11 +175,11 @@ def _canonical(resources: Sequence[Resource], place: str) -> tuple[Resource, ...
     found: list[Resource] = []
     for number, resource in enumerate(resources):
         at = f"{place}[{number}]"
-        count = _fixed(resource, at)
+        _check_count(resource, at)
         if resource.is_slot:
             found.append(_slot(resource, at))
         elif resource.type == _CLUSTER:
-            if count != 1 or resource.is_exclusive:
+            if resource.count != Count(1, 1) or resource.is_exclusive:
                 _refuse("there is one cluster, and it is shared", at)
             found += _canonical(resource.with_, f"{at}.with")
         else:
@@ -296,10 +304,14 @@ def _refuse_ranks(constraint: Constraint, at: str) -> None:
 
 def _fixed(resource: Resource, at: str) -> int:
     if not resource.count.is_fixed:
-        _refuse("must be one number: the number of pods is fixed", f"{at}.count")
+        _refuse("must be one number: pods ask for fixed amounts", f"{at}.count")
+    _check_count(resource, at)
+    return resource.count.minimum
+
+
+def _check_count(resource: Resource, at: str) -> None:
     if resource.count.minimum < 1:
         _refuse("must be at least 1", f"{at}.count")
-    return resource.count.minimum
 
 
 def _refuse(message: str, where: str, hint: str = "") -> NoReturn:

@@ -151,7 +151,8 @@ def clusters(draw: st.DrawFn, *, flat: bool = False) -> Cluster:
 
 @st.composite
 def jobspecs(draw: st.DrawFn, *, flat: bool = False) -> Jobspec:
-    """Slots, perhaps on nodes of their own, whole or shared, below any of the levels."""
+    """Slots, perhaps on nodes of their own, whole or shared, below any of the levels; perhaps as
+    many as there are."""
     needs = {"cpu": draw(st.sampled_from([1, 700, 1000, 2000]))}
     if draw(st.booleans()):
         needs["memory"] = draw(st.integers(1, 1 << 33))
@@ -164,6 +165,9 @@ def jobspecs(draw: st.DrawFn, *, flat: bool = False) -> Jobspec:
     for name in () if flat else reversed(NAMES):
         if draw(st.integers(0, 2)) == 0:
             top = above(name, draw(st.integers(1, 2)), top)
+    if top.type in {"slot", "node"} and draw(st.integers(0, 3)) == 0:
+        least = top.count.minimum
+        top = replace(top, count=Count(least, least + draw(st.integers(1, 6))))
     return Jobspec(1, (top,), duration_s=draw(st.sampled_from([5.0, 10.0, 20.0])))
 
 

@@ -14,7 +14,7 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.busy import why_not_now
 from fluxqueue.graph.tell.never import why_never
-from fluxqueue.jobspec.model import Count, Jobspec, Resource
+from fluxqueue.jobspec.model import UNLIMITED, Count, Jobspec, Resource
 
 ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
 BLOCK = "topology.kubernetes.io/block"
@@ -152,6 +152,27 @@ def test_a_preferred_level_gives_way_upwards() -> None:
     assert racks(matcher.match_now(many, 0)) == {"a-r1": 3, "a-r2": 3, "b-r1": 1}
 
 
+def test_counts_that_are_not_fixed_become_as_many_as_fit() -> None:
+    """From the top down: first racks, then nodes in each, by the series of each count."""
+    matcher = cluster()
+    for rack in ("a-r1", "b-r2"):
+        whole = Placement((PlacedSlot(f"{rack}-0", ((CPU, 4000),)),), 0, 60)
+        matcher.allocate(rack, whole)
+    two_to_four = Resource("node", Count(2, 4), (slot(1, 3000),))
+    at_most_eight = job(Resource("rack", Count(1, 8), (two_to_four,)))
+    found = matcher.match_now(at_most_eight, 0)
+    assert racks(found) == {"a-r1": 2, "a-r2": 2, "b-r1": 2, "b-r2": 2}
+    in_one = job(some("rack", 1, two_to_four))
+    assert sorted(racks(matcher.match_now(in_one, 0)).values()) == [3]
+    doubled = job(Resource("slot", Count(1, 64, "*", 2), (some(CPU, 1000),), label="task"))
+    assert len(matcher.match_now(doubled, 0).nodes) == 32, "of 40"
+    unbounded = job(Resource("slot", Count(1, UNLIMITED), (some(CPU, 1000),), label="task"))
+    assert len(matcher.match_now(unbounded, 0).nodes) == 40
+    matcher.allocate("all", matcher.match_now(unbounded, 0))
+    later = matcher.match_later(in_one, 0)
+    assert (later.starts_at, len(later.nodes)) == (60, 3)
+
+
 def test_a_rack_is_promised_when_it_gets_free() -> None:
     """Room over the whole cluster is not room in one rack."""
     matcher = cluster()
@@ -206,8 +227,8 @@ def test_why_not_now_says_it_level_by_level(asked: Jobspec, expected: str | None
         (job(some("zone", 3, some("rack", 2, slot(1)))), "2 zones of 2 have"),
         (job(some("block", 1, slot(1))), "none is so large"),
         (
-            job(Resource("node", Count(1, 4), (slot(1),))),
-            "asks for a number of node that is not fixed, which cannot be placed",
+            job(Resource("node", Count(13, 20), (slot(1),))),
+            "needs 13 nodes with 1 cpu; the cluster has 12",
         ),
     ],
 )

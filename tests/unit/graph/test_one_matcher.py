@@ -117,8 +117,8 @@ def test_a_clusters_graph_answers_as_the_cycle() -> None:
 
 
 def test_the_walk_answers_what_the_table_does_not() -> None:
-    """A moldable count and an exclusive rack on a cluster's graph; what it books counts for the
-    table, and the reverse."""
+    """An exclusive rack on a cluster's graph, which R lists as a vertex; what it books counts for
+    the table, and the reverse."""
     matcher = cluster_graph()
     some = Jobspec(
         1, (Resource("slot", Count(1, 5), (Resource("cpu", Count(1000, 1000)),)),), (), 9

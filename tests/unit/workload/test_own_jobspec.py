@@ -52,6 +52,34 @@ def test_widens_each_pod_and_never_narrows_it() -> None:
     assert draw(_request(_slot(2, CORE), cpu="6")) == "default[2]{cpu=6000 pods=1}"
 
 
+SOME = {"min": 1, "max": 4, "operator": "+", "operand": 1}
+
+
+@pytest.mark.parametrize(
+    ("resource", "drawn"),
+    [
+        ({**_slot(1), "count": SOME}, "default[2]{cpu=4000 pods=1}"),
+        (
+            {**_above("node", 1, {**_slot(1), "count": SOME}), "count": SOME},
+            "node[2] > default[1]{cpu=4000 pods=1}",
+        ),
+        (
+            _above("rack", 1, _above("node", 1, {**_slot(1), "count": SOME})),
+            "rack[1] > node[1] > default[2]{cpu=4000 pods=1}",
+        ),
+    ],
+)
+def test_a_count_that_is_not_fixed_fits_the_pods(resource: dict[str, Any], drawn: str) -> None:
+    """The largest from the top down with which there are as many slots as pods."""
+    assert draw(_request(resource)) == drawn
+
+
+def test_counts_that_never_give_as_many_slots_are_refused() -> None:
+    """Two pods, and from three slots on."""
+    with pytest.raises(InvalidInput, match="asks for at least 3 slots and the workload runs 2"):
+        _request({**_slot(1), "count": {"min": 3}})
+
+
 @pytest.mark.parametrize(
     ("own", "expected"),
     [({}, "nvidia.com/gpu"), ({"amd.com/gpu": "1"}, "amd.com/gpu")],

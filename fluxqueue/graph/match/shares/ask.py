@@ -1,7 +1,7 @@
 """A jobspec as the table of shares reads it: levels, then nodes or slots, then what a slot takes.
 
-What the table has no answer for (counts that are not fixed, pools taken whole, vertices below a
-node) has a ``problem`` and never fits. Pure.
+Counts that are not fixed stand at their least; ``moldable`` are those that may grow. What the table
+has no answer for (pools taken whole, vertices below a node) has a ``problem`` and never fits. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 from fluxqueue.graph.match.policy import Policy, parse_policy
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import Count, Jobspec, Resource
-from fluxqueue.jobspec.shape import relaxations
+from fluxqueue.jobspec.shape import moldable_counts, relaxations, with_counts
 
 Needs: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -88,7 +88,8 @@ class Ask:
 
     ``preferred`` are narrower forms of it, to be tried first: all below one vertex of a level.
     ``grown`` is what it would be with a slot at least: how work of no slots grows. ``problem`` says
-    in words what the table has no answer for.
+    in words what the table has no answer for. ``moldable``: of counts that are not fixed, the least
+    stands in the parts, and the matcher takes the largest that fits; ``jobspec`` is theirs.
     """
 
     parts: tuple[Part, ...]
@@ -98,11 +99,13 @@ class Ask:
     preferred: tuple[tuple[Part, ...], ...] = ()
     grown: tuple[Part, ...] = ()
     problem: str = ""
+    moldable: tuple[Count, ...] = ()
+    jobspec: Jobspec | None = field(default=None, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         of = self.parts, self.duration_s, self.policy, self.is_exclusive, self.problem
-        object.__setattr__(self, "_hash", hash((*of, self.preferred)))
+        object.__setattr__(self, "_hash", hash((*of, self.preferred, self.moldable)))
 
     def __hash__(self) -> int:
         """Reckoned once: what is remembered goes by it in every match."""
@@ -111,7 +114,8 @@ class Ask:
     @property
     def is_flat(self) -> bool:
         """Whether it asks for one kind of unit anywhere: then totals over the cluster decide."""
-        return len(self.parts) == 1 and isinstance(self.parts[0], Leaf) and not self.preferred
+        is_one = len(self.parts) == 1 and isinstance(self.parts[0], Leaf)
+        return is_one and not self.preferred and not self.moldable
 
     @property
     def size(self) -> int:
@@ -154,6 +158,9 @@ def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
 
     """
     policy = None if jobspec.match_policy is None else parse_policy(str(jobspec.match_policy))
+    moldable, original = moldable_counts(jobspec), jobspec
+    if moldable:
+        jobspec = with_counts(jobspec, [count.minimum for count in moldable])
     try:
         *preferred, parts = (_parts(one.resources, one) for one in relaxations(jobspec, levels))
         grown = parts or _parts(tuple(map(_one_at_least, jobspec.resources)), jobspec)
@@ -166,6 +173,8 @@ def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
         is_exclusive=jobspec.is_node_exclusive,
         preferred=tuple(preferred),
         grown=grown,
+        moldable=moldable,
+        jobspec=original if moldable else None,
     )
 
 
