@@ -7,7 +7,8 @@ of pods. What of a jobspec means something for pods, in any order of depth:
 - levels (``rack[2] -> node[4] -> slot[2]``), each with a count, any of them exclusive;
 - several kinds of slots side by side (a launcher and its workers): the slots in the order of the
   document are the pods in the order of their indexes;
-- in a slot ``core``, ``memory``, ``gpu``, Kubernetes resources by their names, in units;
+- in a slot ``core``, ``memory``, ``gpu``, Kubernetes resources by their names, in units, or
+  ``exclusive``: all of it that the node has;
 - ``slot -> node -> core, ...``: each slot has a whole node of its own, as slots are exclusive;
 - ``attributes.system``: ``duration``, ``queue``, ``constraints`` (all but ``ranks``), and of
   ``fluxqueue`` what is not the pod's to say.
@@ -252,11 +253,11 @@ def _pool(resource: Resource, at: str) -> Resource:
     name, scale, unit = _name_and_scale(resource, at)
     if resource.with_:
         _refuse("must have nothing inside", f"{at}.with", "[level ->] [node ->] slot -> core, ...")
-    if resource.is_exclusive is not None:
-        hint = "leave it out, or take the whole node: exclusive: true on it"
-        _refuse("what is in a slot is its pod's alone, counted in units", f"{at}.exclusive", hint)
+    if resource.is_exclusive is False:
+        hint = "leave it out, or say true: all of it that the node has"
+        _refuse("what is in a slot is its pod's alone", f"{at}.exclusive", hint)
     amount = min(MAX_UNITS, _fixed(resource, at) * scale)
-    return Resource(name, Count(amount, amount), unit=unit)
+    return Resource(name, Count(amount, amount), unit=unit, is_exclusive=resource.is_exclusive)
 
 
 def _name_and_scale(resource: Resource, at: str) -> tuple[str, int, str]:

@@ -21,7 +21,16 @@ from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.shares import Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Emptiness, Mask, Matrix, Table
 from fluxqueue.graph.match.policy import Policy
-from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, Part, SlotKind, compile_ask, groups
+from fluxqueue.graph.match.shares.ask import (
+    Ask,
+    Group,
+    Leaf,
+    Needs,
+    Part,
+    SlotKind,
+    compile_ask,
+    groups,
+)
 from fluxqueue.graph.match.shares.choose import Choice, Chosen
 from fluxqueue.graph.match.shares.filling import fill
 from fluxqueue.graph.match.shares.later import Steps, Wanted, first_possible
@@ -155,7 +164,13 @@ class ByShares:
             raise InsufficientResources("asks for no slots")
         level, leaf = last_leaf(ask)
         kind = leaf.kinds[-1]
-        one = Leaf(1, (SlotKind(kind.label, 1, kind.needs),), leaf.where, is_whole=leaf.is_whole)
+        one = Leaf(
+            1,
+            (SlotKind(kind.label, 1, kind.needs),),
+            leaf.where,
+            is_whole=leaf.is_whole,
+            whole_pools=leaf.whole_pools,
+        )
         view = View(self._offer(self.ledger.now, one, ask), self.ledger.patch_now(now, until))
         allowed = view.fit > 0
         if leaf.is_distinct:
@@ -216,7 +231,8 @@ class ByShares:
     def fits(self, leaf: Leaf, free: Matrix, usable: Mask, ask: Ask) -> np.ndarray:
         """How many units of ``leaf`` each node has room for, with ``free`` on it."""
         offer = Offer(self.ledger, self.ledger.now, leaf, is_whole=self._is_whole(leaf, ask))
-        return offer.fits(free, usable & self.ledger.masks.matching(leaf.where))
+        allowed = usable & self.ledger.masks.matching(leaf.where)
+        return offer.fits(free, self.ledger.capacity, allowed)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -367,7 +383,7 @@ class ByShares:
             for row in numbers:
                 name = names[row]
                 for kind in leaf.kinds:
-                    slot = PlacedSlot(name, kind.needs, kind.label)
+                    slot = PlacedSlot(name, self._needs_on(row, kind, leaf), kind.label)
                     slots += [slot] * kind.count if kind.count > 1 else [slot]
         if not whole:
             return Placement(tuple(slots), at, until, is_exclusive)
@@ -376,6 +392,15 @@ class ByShares:
             return Placement(tuple(slots), at, until, True)
         present = [names[row] for row in sorted(whole) if self.ledger.masks.facts[row] is not None]
         return Placement(tuple(slots), at, until, is_exclusive, tuple(present))
+
+    def _needs_on(self, row: int, kind: SlotKind, leaf: Leaf) -> Needs:
+        """What a slot takes on one node: of pools taken whole, all that there is."""
+        if not leaf.whole_pools:
+            return kind.needs
+        found = dict(kind.needs)
+        for name in leaf.whole_pools:
+            found[name] = int(self.ledger.capacity[row, self.ledger.columns[name]])
+        return tuple(sorted(found.items()))
 
 
 def last_leaf(ask: Ask) -> tuple[str | None, Leaf]:

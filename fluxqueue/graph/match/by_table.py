@@ -59,7 +59,7 @@ class ByTable:
 
     def table_for(self, jobspec: Jobspec, policy: Policy) -> ByShares | None:
         """The table, if it says all that this request asks for: policies that choose by node, no
-        ranks, and no rack taken whole, which R lists as a vertex."""
+        ranks, and no rack or pool taken whole, which R lists as a vertex."""
         if not self._is_whole or not policy.is_node_centric:
             return None
         if any(where.constraint and _names_ranks(where.constraint) for where in _wheres(jobspec)):
@@ -69,6 +69,8 @@ class ByTable:
             table = self._by_policy[policy] = ByShares(self.ledger, policy)
         ask = table.ask(jobspec)
         if ask.problem or any(group.is_exclusive for group in groups(ask.parts)):
+            return None
+        if any(leaf.whole_pools for _, leaf in ask.leaves()):
             return None
         return table
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, MatchPolicy
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END
+from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.never import why_never
-from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec import Count, Jobspec, Resource
 from tests.support.asked import Slots, demand
 from tests.support.asked import asked as make
 from tests.support.pool_model import RACK, node, placement, request
@@ -256,3 +258,33 @@ def test_a_policy_that_takes_nodes_whole_shares_none() -> None:
     assert placement.nodes == ("n1",)
     with pytest.raises(InsufficientResources):
         pools.match_now(make((Slots(4, (("cpu", 1000),)),)), 0)
+
+
+@pytest.mark.parametrize("policy", ["lonode", "first", "pack", "spread"])
+def test_a_pool_taken_whole(policy: str) -> None:
+    """All gpus of a node, however many there are: one such slot on each, none where one is used."""
+    matcher = Matcher(ShareLedger(), policy)
+    for number, gpus in enumerate((4, 8, 2)):
+        fact = NodeFact(f"n{number}", "", {CPU: 8000, "example.com/gpu": gpus})
+        matcher.set_node(fact, {})
+    cpu = Resource(CPU, Count(1000, 1000))
+    gpu = Resource("example.com/gpu", Count(3, 3), is_exclusive=True)
+    all_gpus = Jobspec(1, (Resource("slot", Count(2, 2), (cpu, gpu), label="s"),), duration_s=10)
+    one = replace(gpu, count=Count(1, 1), is_exclusive=None)
+    some = Jobspec(1, (Resource("slot", Count(1, 1), (cpu, one), label="s"),), duration_s=10)
+    found = matcher.match_now(all_gpus, 0)
+    assert {slot.node: dict(slot.resources)["example.com/gpu"] for slot in found.slots} == {
+        "n0": 4,
+        "n1": 8,
+    }
+    assert not matcher.is_satisfiable(
+        replace(all_gpus, resources=(replace(all_gpus.resources[0], count=Count(3, 3)),))
+    )
+    matcher.allocate("all", found)
+    assert matcher.match_now(some, 0).nodes == ("n2",)
+    matcher.cancel("all")
+    on_n0 = Placement((PlacedSlot("n0", (("example.com/gpu", 1),)),), 0, 7)
+    matcher.allocate("one", on_n0)
+    with pytest.raises(InsufficientResources):
+        matcher.match_now(all_gpus, 0)
+    assert matcher.match_later(all_gpus, 0).starts_at == 7

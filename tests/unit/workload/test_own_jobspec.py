@@ -74,6 +74,14 @@ def test_a_count_that_is_not_fixed_fits_the_pods(resource: dict[str, Any], drawn
     assert draw(_request(resource)) == drawn
 
 
+def test_all_gpus_of_a_node() -> None:
+    """A pool may be taken whole; how much of it there must be stays said."""
+    gpu = {"type": "gpu", "count": 4, "exclusive": True}
+    (slot,) = _request(_slot(2, CORE, gpu)).resources
+    (pool,) = (one for one in slot.with_ if one.type == "nvidia.com/gpu")
+    assert (pool.count.minimum, pool.is_exclusive) == (4, True)
+
+
 def test_counts_that_never_give_as_many_slots_are_refused() -> None:
     """Two pods, and from three slots on."""
     with pytest.raises(InvalidInput, match="asks for at least 3 slots and the workload runs 2"):
@@ -252,7 +260,7 @@ def _system(**system: Any) -> dict[str, Any]:
         ([_slot(2, {"type": "core", "count": 0})], "with[0].count", "at least 1"),
         ([_slot(2, {**CORE, "with": [CORE]})], "with[0].with", "nothing inside"),
         ([_slot(2, CORE, CORE)], "with[1].type", "stands twice"),
-        ([_slot(2, {**CORE, "exclusive": True})], "with[0].exclusive", "its pod's alone"),
+        ([_slot(2, {**CORE, "exclusive": False})], "with[0].exclusive", "its pod's alone"),
         ([_slot(3)], "", "3 slots and the workload runs 2 pods"),
         (_system(constraints={"or": [{"ranks": ["0"]}]}), "constraints.or[0].ranks", "hostlist"),
         (_system(fluxqueue={"tolerations": [{"operator": "Exists"}]}), "tolerations", "the pod's"),

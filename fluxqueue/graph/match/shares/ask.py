@@ -1,7 +1,7 @@
 """A jobspec as the table of shares reads it: levels, then nodes or slots, then what a slot takes.
 
 Counts that are not fixed stand at their least; ``moldable`` are those that may grow. What the table
-has no answer for (pools taken whole, vertices below a node) has a ``problem`` and never fits. Pure.
+has no answer for (vertices below a node) has a ``problem`` and never fits. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class SlotKind:
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """The lowest part of a request: ``count`` slots that may share nodes, or (``is_distinct``) so
-    many nodes with the slots of ``kinds`` on each. ``is_whole``: its nodes are taken whole.
+    many nodes with the slots of ``kinds`` on each. ``is_whole``: its nodes are taken whole;
+    ``whole_pools``: of these resources a slot takes all that its node has.
     """
 
     count: int
@@ -42,10 +43,11 @@ class Leaf:
     where: NodeDemand
     is_distinct: bool = False
     is_whole: bool = False
+    whole_pools: tuple[str, ...] = ()
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        of = self.count, self.kinds, self.where, self.is_distinct, self.is_whole
+        of = self.count, self.kinds, self.where, self.is_distinct, self.is_whole, self.whole_pools
         object.__setattr__(self, "_hash", hash(of))
 
     def __hash__(self) -> int:
@@ -214,7 +216,8 @@ def _slots(slot: Resource, count: int, jobspec: Jobspec) -> Leaf:
         where = jobspec.where_of(slot.label)
         return Leaf(count, (kind,), where, is_distinct=True, is_whole=True)
     kind = SlotKind(slot.label, 1, _pools(slot.with_))
-    return Leaf(count, (kind,), jobspec.where_of(slot.label))
+    where, whole = jobspec.where_of(slot.label), _whole_pools(slot.with_)
+    return Leaf(count, (kind,), where, whole_pools=whole)
 
 
 def _nodes(node: Resource, count: int, jobspec: Jobspec) -> Leaf:
@@ -226,14 +229,22 @@ def _nodes(node: Resource, count: int, jobspec: Jobspec) -> Leaf:
     if len(demands) > 1:
         raise _Unanswerable("slots on one node with different constraints")
     where = demands.pop() if demands else jobspec.where
-    return Leaf(count, kinds, where, is_distinct=True, is_whole=node.is_exclusive is True)
+    whole = tuple(name for slot in slots for name in _whole_pools(slot.with_))
+    if whole and (len(kinds) > 1 or kinds[0].count > 1):
+        raise _Unanswerable(f"all {whole[0]} of a node in several slots")
+    is_whole = node.is_exclusive is True
+    return Leaf(count, kinds, where, is_distinct=True, is_whole=is_whole, whole_pools=whole)
+
+
+def _whole_pools(resources: Sequence[Resource]) -> tuple[str, ...]:
+    return tuple(sorted(one.type for one in resources if one.is_exclusive is True))
 
 
 def _pools(resources: Sequence[Resource]) -> Needs:
     total: dict[str, int] = {}
     for one in resources:
-        if one.with_ or one.is_slot or one.is_exclusive is True:
-            raise _Unanswerable(f"{one.type} in a slot that is taken whole or holds something")
+        if one.with_ or one.is_slot:
+            raise _Unanswerable(f"{one.type} in a slot that holds something")
         total[one.type] = total.get(one.type, 0) + _fixed(one)
     return tuple(sorted(total.items()))
 

@@ -203,8 +203,9 @@ class Choice:
 
     def _note(self, leaf: Leaf, rows: Vector) -> None:
         """Later parts of this request must not take the same again."""
-        take = self.offers(leaf).take
+        offer = self.offers(leaf)
         for row in rows.tolist():
+            take = offer.take_of(row)
             known = self._taken.get(row)
             self._taken[row] = take.copy() if known is None else known + take
         if leaf.is_distinct:

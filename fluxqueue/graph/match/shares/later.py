@@ -138,7 +138,7 @@ class Steps:
         self, wanted: Wanted, rows: Vector, free: Matrix, now: Vector, allowed: Mask
     ) -> Vector:
         """By how much the units of its row change at each step; row by row in the order of time."""
-        units = wanted.offer.fits(free, allowed[rows])
+        units = wanted.offer.fits(free, self.ledger.capacity[rows], allowed[rows])
         if wanted.is_distinct:
             units = np.minimum(units, 1)
         before = np.empty_like(units)

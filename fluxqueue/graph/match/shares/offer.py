@@ -38,7 +38,7 @@ class Offer(Follower):
     """Units of a leaf by row. ``total`` is their sum, ``nodes`` how many rows have one at all."""
 
     __slots__ = ("_keys", "_ledger", "_sums", "fit", "is_whole", "needs", "nodes", "take", "total",
-                 "where")  # fmt: skip
+                 "where", "whole")  # fmt: skip
 
     def __init__(self, ledger: ShareLedger, table: Table, leaf: Leaf, *, is_whole: bool) -> None:
         super().__init__(table)
@@ -51,6 +51,7 @@ class Offer(Follower):
             if need > 0 and self.needs is not None:
                 self.needs = None if column is None else [*self.needs, (column, need)]
         self.take: Vector = np.zeros(0, dtype=np.int64)
+        self.whole = [ledger.columns[name] for name in leaf.whole_pools if self.needs]
         if self.needs is not None:
             self.take = np.zeros(len(ledger.columns), dtype=np.int64)
             self.take[0] = max(1, leaf.per_unit)
@@ -65,8 +66,9 @@ class Offer(Follower):
 
     # --- counting ------------------------------------------------------------------------------
 
-    def fits(self, free: Matrix, allowed: Mask) -> Vector:
-        """Units by row of ``free``, of which only the ``allowed`` count."""
+    def fits(self, free: Matrix, capacity: Matrix, allowed: Mask) -> Vector:
+        """Units by row of ``free``, of which only the ``allowed`` count; ``capacity`` is what these
+        rows have in all."""
         if self.needs is None:
             return np.zeros(len(free), dtype=np.int64)
         if self.is_whole:
@@ -79,6 +81,8 @@ class Offer(Follower):
             fit = units if fit is None else np.minimum(fit, units, out=fit)
         assert fit is not None
         np.maximum(fit, 0, out=fit)
+        for column in self.whole:
+            np.minimum(fit, free[:, column] == capacity[:, column], out=fit)
         fit *= allowed
         return fit
 
@@ -91,7 +95,7 @@ class Offer(Follower):
         self._sums.clear()
         if self.needs is not None and len(self.take) < len(self._ledger.columns):
             self.take = np.pad(self.take, (0, len(self._ledger.columns) - len(self.take)))
-        self.fit = self.fits(self.table.free, self.allowed())
+        self.fit = self.fits(self.table.free, self.table.capacity, self.allowed())
         self.total = int(self.fit.sum())
         self.nodes = int(np.count_nonzero(self.fit))
 
@@ -122,13 +126,16 @@ class Offer(Follower):
         if free[0] != SHARES_TOTAL if self.is_whole else free[0] <= 0:
             return 0
         assert self.needs is not None
-        return int(max(0, min(free[column] // need for column, need in self.needs)))
+        if any(free[column] != self.table.capacity[row, column] for column in self.whole):
+            return 0
+        most = 1 if self.whole else free[0]
+        return int(max(0, min(most, *(free[column] // need for column, need in self.needs))))
 
     def _correct_many(self, rows: list[int]) -> None:
         index = np.array(rows, dtype=np.int64)
         free = self.table.free[index]
         allowed = self.table.usable[index] & self._ledger.masks.matching(self.where)[index]
-        new, old = self.fits(free, allowed), self.fit[index]
+        new, old = self.fits(free, self.table.capacity[index], allowed), self.fit[index]
         self.fit[index] = new
         self.total += int(new.sum() - old.sum())
         more = (new > 0).astype(np.int64) - (old > 0)
@@ -138,6 +145,14 @@ class Offer(Follower):
         for (places, is_distinct), (version, sums) in self._sums.items():
             if version == places.version:
                 places.add_at(sums, index, more if is_distinct else new - old)
+
+    def take_of(self, row: int) -> Vector:
+        """What one unit takes of a row."""
+        if not self.whole:
+            return self.take
+        take = self.take.copy()
+        take[self.whole] = self.table.capacity[row, self.whole]
+        return take
 
     # --- what is derived -------------------------------------------------------------------------
 
@@ -170,6 +185,7 @@ class Offer(Follower):
             after = (((1 << CPU_BITS) - cpu) << ROW_BITS) + TOUCHED
             return np.where(is_touched, after, 0) + (1 << ROW_BITS) - rows
         left = np.maximum(free - self.take, 0)
+        left[:, self.whole] = 0
         return order * emptiness(left, self.table.capacity[rows])
 
     def _key_of(self, order: int, row: int) -> int:
@@ -182,6 +198,8 @@ class Offer(Follower):
                 key += (((1 << CPU_BITS) - cpu) << ROW_BITS) + TOUCHED
             return int(key)
         capacity, take = self.table.capacity[row].tolist(), self.take.tolist()
+        for column in self.whole:
+            take[column] = free[column]
         return order * sum(
             int(max(free[i] - take[i], 0) / max(capacity[i], 1) * FULL_SHARE)
             for i in range(1, len(free))
@@ -201,7 +219,7 @@ class View:
             return
         rows, free = patch.rows, patch.free
         allowed = offer.table.usable[rows] & offer._ledger.masks.matching(offer.where)[rows]
-        new, old = offer.fits(free, allowed), offer.fit[rows]
+        new, old = offer.fits(free, offer.table.capacity[rows], allowed), offer.fit[rows]
         self._rows, self._free = rows, free
         self.fit = offer.fit.copy()
         self.fit[rows] = new
