@@ -18,7 +18,9 @@ from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.constraints import ignored
+from fluxqueue.workload.gates import Patch, relieve_pod
 from fluxqueue.workload.kinds import find_kind, kind_of
+from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.managed import NEVER_MANAGED, why_untouched
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
@@ -65,7 +67,10 @@ def admit(review: Mapping[str, Any], settings: AdmitSettings | None = None) -> A
             {**workload, "kind": kind}, namespace=namespace, never_managed=settings.never_managed
         )
     if why is not None:
-        return Answer(_respond(uid, allowed=True), "untouched", kind, why)
+        review = _respond(uid, allowed=True)
+        if find_kind(*_group_kind(request)) is BARE_POD and isinstance(workload, dict):
+            _add_patch(review, relieve_pod(workload))
+        return Answer(review, "untouched", kind, why)
     assert isinstance(workload, dict)
     return _take_in({**workload, "kind": kind}, uid, _user(request), settings.levels)
 
@@ -91,11 +96,11 @@ def _read_request(review: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _why_not_asked(request: Mapping[str, Any], workload: object) -> str | None:
-    kind = request.get("kind") or {}
     if request.get("operation") != "CREATE" or request.get("subResource"):
         return "only creation is looked at"
-    if find_kind(kind.get("group", ""), kind.get("kind", "")) is None:
-        return f"a {kind.get('kind')} is not managed"
+    group, kind = _group_kind(request)
+    if find_kind(group, kind) is None:
+        return f"a {kind} is not managed"
     return None if isinstance(workload, dict) else "the request has no object"
 
 
@@ -111,13 +116,22 @@ def _take_in(workload: Mapping[str, Any], uid: str, user: str, levels: Levels) -
     except InvalidInput as error:
         return Answer(_refuse(uid, workload, error), "refused", kind.name, str(error))
     review = _respond(uid, allowed=True)
-    if patch:
-        review["response"]["patchType"] = "JSONPatch"
-        review["response"]["patch"] = base64.b64encode(orjson.dumps(patch)).decode()
+    _add_patch(review, patch)
     warnings = _warnings(workload, wishes)
     if warnings:
         review["response"]["warnings"] = warnings
     return Answer(review, "taken", kind.name)
+
+
+def _add_patch(review: dict[str, Any], patch: Patch) -> None:
+    if patch:
+        review["response"]["patchType"] = "JSONPatch"
+        review["response"]["patch"] = base64.b64encode(orjson.dumps(patch)).decode()
+
+
+def _group_kind(request: Mapping[str, Any]) -> tuple[str, str]:
+    kind = request.get("kind") or {}
+    return str(kind.get("group", "")), str(kind.get("kind", ""))
 
 
 def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:

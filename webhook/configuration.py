@@ -137,7 +137,8 @@ def _not_opted_out() -> dict[str, Any]:
 
 def _bare_pods() -> list[dict[str, str]]:
     """Keep pods of controllers and of nodes away, by far the most pods of a cluster, unless they
-    say that they are of a group. Those of Jobs were marked in their template.
+    say that they are of a group, or are of a set that asks to be queued. Those of Jobs were marked
+    in their template.
     """
     keys = ", ".join(f'"{key}"' for key in labels.group_keys())
     in_labels = "has(object.metadata.labels) && k in object.metadata.labels"
@@ -145,11 +146,15 @@ def _bare_pods() -> list[dict[str, str]]:
     is_member = f"[{keys}].exists(k, ({in_labels}) || ({in_annotations}))"
     is_of_job = 'object.metadata.ownerReferences.exists(o, o.kind == "Job")'
     no_owner = "!has(object.metadata.ownerReferences)"
+    schedulers = ", ".join(f'"{name}"' for name in sorted(labels.FORMER_SCHEDULERS))
+    marked = f'has(object.metadata.labels) && "{labels.MANAGED}" in object.metadata.labels'
+    former = f"has(object.spec.schedulerName) && object.spec.schedulerName in [{schedulers}]"
+    asks = f"({marked}) || ({former})"
     mirror = f'"{labels.MIRROR}" in object.metadata.annotations'
     return [
         {
-            "name": "no-owner-or-of-a-group",
-            "expression": f"{no_owner} || (!{is_of_job} && {is_member})",
+            "name": "no-owner-or-asks",
+            "expression": f"{no_owner} || (!{is_of_job} && ({is_member} || {asks}))",
         },
         {
             "name": "no-mirror-pod",

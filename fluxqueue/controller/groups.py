@@ -20,7 +20,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import name_for
-from fluxqueue.workload.groups import Membership, read_mark, read_users
+from fluxqueue.workload.groups import SETS, Membership, read_mark, read_users
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
 from fluxqueue.workload.pods import controller_owner, pod_fact
 
@@ -41,6 +41,7 @@ class _Group:
     user: str
     fluxjob: str
     created: str
+    of: str = ""
     members: dict[str, Object] = field(default_factory=dict)
     slot_kinds: dict[str, str] = field(default_factory=dict)
     users: frozenset[str] = frozenset()
@@ -85,7 +86,8 @@ class Groups:
         for one in known:
             if one.uid in self._groups:
                 continue
-            found = _Group(one.uid, one.namespace, one.name, one.user, one.fluxjob, one.created)
+            of = next((kind for kind in SETS if one.fluxjob.endswith(f"-{kind.lower()}")), "")
+            found = _Group(one.uid, one.namespace, one.name, one.user, one.fluxjob, one.created, of)
             self._add(found)
             self._of_pod.update(dict.fromkeys(one.pods, one.uid))
 
@@ -100,11 +102,11 @@ class Groups:
         membership = read_mark(pod)
         if membership is None or _is_of_nobody(pod):
             return None
-        group = self._find(pod, membership.name)
+        group = self._find(pod, membership)
         if group is None:
             if pod_fact(pod).is_terminal:
                 return None  # of a group that nobody remembers
-            group = self._found(pod, membership.name)
+            group = self._found(pod, membership)
         self._of_pod[uid] = group.uid
         return group.uid
 
@@ -115,6 +117,7 @@ class Groups:
         if pod_uid not in group.members:
             membership = read_mark(pod)
             if membership is not None:
+                group.of = membership.of
                 group.take(membership)
             group.slot_kinds[pod_uid] = slot_kind(pod)
             if _user(pod) == group.user:
@@ -199,16 +202,19 @@ class Groups:
     def _others(self, group: _Group) -> Iterator[_Group]:
         for uid in self._named.get((group.namespace, group.name), ()):
             other = self._groups[uid]
-            if other.user != group.user and other.members and not _is_over(self, other):
+            is_namesake = other.of == group.of and other.user != group.user
+            if is_namesake and other.members and not _is_over(self, other):
                 yield other
 
-    def _find(self, pod: Object, name: str) -> _Group | None:
+    def _find(self, pod: Object, membership: Membership) -> _Group | None:
         """The group that goes on and that a pod may join; one that has ended counts for its own
         ended pods.
         """
         user = _user(pod)
-        for uid in reversed(self._named.get((pod["metadata"]["namespace"], name), [])):
+        for uid in reversed(self.named(pod["metadata"]["namespace"], membership.name)):
             group = self._groups[uid]
+            if group.of != membership.of:
+                continue
             if group.user != user and user not in group.users:
                 continue
             is_known = not group.members  # of before this process: its pods are still being listed
@@ -216,18 +222,19 @@ class Groups:
                 return group
         return None
 
-    def _found(self, pod: Object, name: str) -> _Group:
-        meta = pod["metadata"]
+    def _found(self, pod: Object, membership: Membership) -> _Group:
+        meta, name, of = pod["metadata"], membership.name, membership.of
         uid = str(uuid.uuid5(_NAMESPACE, f"{meta['namespace']}/{name}/{meta['uid']}"))
         # Also one that has ended keeps its FluxJob as long as pods of it are there.
-        is_taken = self._named.get((meta["namespace"], name))
+        is_taken = any(self._groups[one].of == of for one in self.named(meta["namespace"], name))
         told_apart = f"{name}-{uid[:8]}" if is_taken else name
         group = _Group(
             uid=uid,
             namespace=meta["namespace"],
             name=name,
             user=_user(pod),
-            fluxjob=name_for(told_apart, POD_GROUP.suffix),
+            fluxjob=name_for(told_apart, of.lower() or POD_GROUP.suffix),
+            of=of,
             created=meta.get("creationTimestamp") or "",
         )
         self._add(group)

@@ -207,7 +207,10 @@ def _go_on(
     uses = {*holders, *[uid for _, uid in assign if live[uid].index not in ended]} - leaving
     room = wanted - len(uses)
     spare = [number for number in shared if number not in taken]
-    keep = max(0, room)
+    # A pod that waits for a slot of its kind is none that a slot of another need be kept for.
+    served = {uid for _, uid in assign}
+    choosy = sum(bool(pod.kind) and pod.uid not in served for pod in waiting)
+    keep = max(0, room - choosy)
     # Pods that all go to one node can use no slot elsewhere: they wait for one of theirs.
     lacking = max(0, min(len(waiting) - len(assign), room - len(spare[:keep])))
     lacking = 0 if workload.is_pinned else lacking

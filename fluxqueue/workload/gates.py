@@ -98,6 +98,11 @@ def _tell_members(
     return [] if told == inner else [_op("add", "/spec/template/metadata", value=told)]
 
 
+def relieve_pod(pod: Mapping[str, Any]) -> Patch:
+    """Give a Pod that is not ours, and names a scheduler of before, one that exists."""
+    return _replace_former_scheduler(pod.get("spec") or {}, "/spec")
+
+
 def _mark(group: Membership | None) -> str:
     return "" if group is None else group.mark()
 

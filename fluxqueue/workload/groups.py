@@ -1,6 +1,8 @@
 """Groups of pods: how authors spell them, and the mark in which admission writes down what it read.
 
-A group is made by its pods: they name it and say how many they are. ``read_membership`` reads the
+A group is made by its pods: they name it and say how many they are. The pods of a set (Deployment,
+ReplicaSet, StatefulSet) are one without saying so, where they ask to be queued: open, as it begins
+with its first pod and grows and shrinks with the set. ``read_membership`` reads the
 spellings of ours and of our predecessors, at admission; the mark (``labels.GROUP``) is what the
 controller goes by, so that it need not know spellings, and nobody is a member without admission.
 Pure.
@@ -15,11 +17,14 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import labels
+from fluxqueue.workload.pods import controller_owner
 
 SIZE_MAX = 100_000
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?")
 _SIZE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 _UNSAID, _OPEN = "?", ""
+_APPS, _TEMPLATE_HASH = "apps/v1", "pod-template-hash"
+SETS = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,8 @@ class Membership:
     """The group that a pod says it is of.
 
     ``minimum``: the group starts with so many, all or none; None where a PodGroup object says it.
-    ``maximum``: it may grow to so many; None is without bound. ``where``: the path of its size, or
+    ``maximum``: it may grow to so many; None is without bound. ``of``: the kind of set that its
+    pods are of, empty of a group that they name. ``where``: the path of its size, or
     of its name where no size stands there. ``is_former``: spelt as our predecessors did.
     """
 
@@ -36,6 +42,7 @@ class Membership:
     maximum: int | None
     where: str = field(default="", compare=False)
     is_former: bool = field(default=False, compare=False)
+    of: str = ""
 
     @property
     def size(self) -> str:
@@ -48,16 +55,20 @@ class Membership:
         return str(self.minimum) if is_fixed else f"{self.minimum}-{self.maximum}"
 
     def mark(self) -> str:
-        """What stands in the annotation that admission writes: ``NAME MINIMUM-MAXIMUM``."""
+        """What stands in the annotation that admission writes: ``NAME MINIMUM-MAXIMUM[ SET]``."""
         least = _UNSAID if self.minimum is None else self.minimum
-        return f"{self.name} {least}-{_OPEN if self.maximum is None else self.maximum}"
+        most = _OPEN if self.maximum is None else self.maximum
+        return f"{self.name} {least}-{most}{f' {self.of}' if self.of else ''}"
 
 
 def read_mark(obj: Mapping[str, Any]) -> Membership | None:
     """Read what admission wrote on a pod (or in a template); None where it is of no group."""
     text = ((obj.get("metadata") or {}).get("annotations") or {}).get(labels.GROUP)
-    name, _, size = str(text or "").partition(" ")
+    name, _, rest = str(text or "").partition(" ")
+    size, _, of = rest.partition(" ")
     least, dash, most = size.partition("-")
+    if of not in {"", *SETS}:
+        return None
     if not dash or not _NAME.fullmatch(name) or not (least == _UNSAID or _is_number(least)):
         return None
     if most != _OPEN and not _is_number(most):
@@ -66,6 +77,7 @@ def read_mark(obj: Mapping[str, Any]) -> Membership | None:
         name=name,
         minimum=None if least == _UNSAID else int(least),
         maximum=None if most == _OPEN else int(most),
+        of=of,
     )
 
 
@@ -84,7 +96,7 @@ def read_membership(workload: Mapping[str, Any]) -> Membership | None:
         A name or a size cannot be read, or a size is missing; ``where`` is the field's path.
     """
     said = dict(_said(workload))
-    found = _ours(said) or _former(said) or _of_object(said)
+    found = _ours(said) or _former(said) or _of_object(said) or _of_set(workload)
     return None if found is None or found.maximum == 1 else found
 
 
@@ -131,6 +143,23 @@ def _of_object(said: Mapping[str, tuple[str, str]]) -> Membership | None:
             least = _size(said["fluence.group-size"][1], where)[0] if _has_size(said) else None
             return Membership(_name(where, value), least, None, where, is_former=True)
     return None
+
+
+def _of_set(pod: Mapping[str, Any]) -> Membership | None:
+    """The set that made a pod, if that asks to be queued: by label, or by a scheduler of before."""
+    meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    owner = controller_owner({"metadata": meta})
+    if owner is None or owner["apiVersion"] != _APPS or owner["kind"] not in SETS:
+        return None
+    marks = meta.get("labels") or {}
+    is_former = spec.get("schedulerName") in labels.FORMER_SCHEDULERS
+    if marks.get(labels.MANAGED) != "true" and not is_former:
+        return None
+    kind, name, template = owner["kind"], owner["name"], marks.get(_TEMPLATE_HASH)
+    if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
+        # A Deployment has one for each of its templates; they are told by this label alone.
+        kind, name = "Deployment", name.removesuffix(f"-{template}")
+    return Membership(name, 1, None, of=kind) if _NAME.fullmatch(name) else None
 
 
 def _has_size(said: Mapping[str, tuple[str, str]]) -> bool:

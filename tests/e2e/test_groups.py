@@ -226,6 +226,7 @@ async def test_cancelling_a_group_deletes_its_pods_and_jobs(space: Space) -> Non
 
 
 POD_GROUP = Resource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup", True)
+APPROVED = {"api-approved.kubernetes.io": "unapproved, of the structure of what once was"}
 MPI_JOB = Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob", True)
 
 
@@ -235,7 +236,7 @@ def definition(resource: Resource) -> Obj:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": resource.key},
+        "metadata": {"name": resource.key, "annotations": APPROVED},
         "spec": {
             "group": resource.group,
             "scope": "Namespaced",

@@ -1,4 +1,4 @@
-"""Manifests that others wrote: what this release manages runs queued, the rest is left alone.
+"""Manifests that others wrote: what asks to be queued runs queued, the rest is left alone.
 
 They are read from ``<repository>/../shared/manifests`` (``FLUXQUEUE_SHARED`` overrides) and never
 copied. The images need not exist: the simulated nodes decide how pods end.
@@ -24,13 +24,14 @@ from fluxqueue.kube.resources import (
     Resource,
 )
 from tests.e2e.space import Space
+from tests.support.waiting import eventually
 
 Obj = dict[str, Any]
 
 SHARED = Path(os.environ.get("FLUXQUEUE_SHARED", Path(__file__).parents[3] / "shared"))
 FOLDER = SHARED / "manifests"
 FILES = sorted(FOLDER.rglob("*.yaml")) if FOLDER.is_dir() else []
-UNMANAGED = {
+SETS = {
     "Deployment": DEPLOYMENTS,
     "ReplicaSet": REPLICASETS,
     "StatefulSet": STATEFULSETS,
@@ -58,15 +59,32 @@ async def test_a_manifest_runs(space: Space, document: Obj) -> None:
     elif kind == "Pod":
         await space.create(document)
         await space.until_state(name, "Running")
-    elif kind in UNMANAGED:
-        await _assert_left_alone(space, UNMANAGED[kind], document)
+    elif kind in SETS and "schedulerName" in document["spec"]["template"]["spec"]:
+        await _assert_queued(space, SETS[kind], document)
+    elif kind in SETS:
+        await _assert_left_alone(space, SETS[kind], document)
     else:
         assert kind in FOREIGN_KINDS, f"what is a {kind}?"
         await _assert_unknown(space, document)
 
 
+async def _assert_queued(space: Space, resource: Resource, document: Obj) -> None:
+    """It names a scheduler of before: queued, and never left waiting for that."""
+    name = document["metadata"]["name"]
+    await space.client.create(resource, space.name, document)
+
+    async def all_run() -> bool:
+        pods = (await space.client.list(PODS, space.name)).items
+        phases = [pod["status"].get("phase") for pod in pods]
+        return phases == ["Running"] * document["spec"]["replicas"]
+
+    await eventually(all_run, what=f"all pods of {name} run")
+    assert await space.client.get(FLUXJOBS, space.name, f"{name}-{document['kind'].lower()}")
+    await space.delete(name, resource)
+
+
 async def _assert_left_alone(space: Space, resource: Resource, document: Obj) -> None:
-    """Managed by a later release: accepted as it is, and in no queue."""
+    """It does not ask to be queued: accepted as it is, and in no queue."""
     made = await space.client.create(resource, space.name, document)
     assert "schedulingGates" not in made["spec"]["template"]["spec"]
     assert "fluxqueue/managed" not in (made["metadata"].get("labels") or {})

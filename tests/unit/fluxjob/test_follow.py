@@ -309,3 +309,12 @@ def test_unequal_pods_get_slots_of_their_own_kind_and_no_other() -> None:
     assert sorted(decision.assign) == [(0, "b"), (1, "a")]
     assert decision.lacking == 1
     assert decision.give_back == ()
+
+
+def test_no_slot_is_kept_of_a_kind_that_nobody_waits_for() -> None:
+    """A rollout to pods of another size: what the old pod had must not keep the new one waiting."""
+    new = replace(gated("new"), kind="large")
+    old = replace(free(0)[0], kind="small")
+    decision = follow(RUNNING, WorkloadFact(wanted=1), [new], [old])
+    assert decision.give_back == (0,)
+    assert decision.lacking == 1

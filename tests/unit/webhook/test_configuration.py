@@ -75,13 +75,33 @@ def test_objects_opt_out_by_label() -> None:
         assert not _selects(webhook["objectSelector"], {"fluxqueue/managed": "false"})
 
 
-GROUP = {"fluxqueue/pod-group": "mpi"}
+GROUP, MARKED = {"fluxqueue/pod-group": "mpi"}, {"fluxqueue/managed": "true"}
+
+
+@pytest.mark.parametrize("scheduler", ["fluence", "fluxnetes", "FluxionScheduler"])
+def test_who_names_a_scheduler_of_before_reaches_us(scheduler: str) -> None:
+    """It would wait for ever for one that is not there."""
+    meta = {"ownerReferences": [{"kind": "ReplicaSet"}]}
+    assert _is_asked(meta, scheduler)
+
+
+def _is_asked(meta: dict[str, Any], scheduler: str = "default-scheduler") -> bool:
+    """Whether the API server calls us for a Pod."""
+    jobs, pods = _build()
+    assert "matchConditions" not in jobs
+    env = {"object": {"metadata": meta, "spec": {"schedulerName": scheduler}}}
+    return all(
+        compile_expression(one["expression"], frozenset({"object"}))(env)
+        for one in pods["matchConditions"]
+    )
 
 
 @pytest.mark.parametrize(
     ("meta", "is_asked"),
     [
         ({}, True),
+        ({"ownerReferences": [{"kind": "ReplicaSet"}], "labels": MARKED}, True),
+        ({"ownerReferences": [{"kind": "Job"}], "labels": MARKED}, False),
         ({"labels": {"a": "b"}}, True),
         ({"annotations": {"kubernetes.io/config.mirror": "x"}}, False),
         *(
@@ -101,17 +121,10 @@ GROUP = {"fluxqueue/pod-group": "mpi"}
         ({"ownerReferences": [{"kind": "Job"}], "labels": GROUP}, False),
     ],
 )
-def test_pods_of_controllers_and_nodes_reach_us_only_for_their_group(
+def test_pods_of_controllers_and_nodes_reach_us_only_if_they_ask_to_be_queued(
     meta: dict[str, Any], is_asked: bool
 ) -> None:
-    jobs, pods = _build()
-    assert "matchConditions" not in jobs
-    env = {"object": {"metadata": meta}}
-    conditions = [
-        compile_expression(one["expression"], frozenset({"object"}))(env)
-        for one in pods["matchConditions"]
-    ]
-    assert all(conditions) is is_asked
+    assert _is_asked(meta) is is_asked
 
 
 def test_fails_closed_unless_told_otherwise() -> None:

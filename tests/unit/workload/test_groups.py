@@ -8,7 +8,7 @@ import pytest
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.groups import Membership, read_mark, read_membership, read_users
-from tests.support.workloads import bare_pod, batch_job
+from tests.support.workloads import bare_pod, batch_job, owner
 
 OURS = {"fluxqueue/pod-group": "mpi", "fluxqueue/group-size": "5"}
 FIVE = Membership("mpi", 5, 5)
@@ -92,3 +92,36 @@ def test_a_mark_that_admission_cannot_have_written_is_none(text: str) -> None:
 def test_who_may_join() -> None:
     pod = bare_pod(meta={"annotations": {"fluxqueue/group-users": "bob, carol,,"}})
     assert read_users(pod) == {"bob", "carol"}
+
+
+def of_set(kind: str, name: str, *, scheduler: str = "", **marks: str) -> dict[str, Any]:
+    """A pod that a set makes."""
+    made_by = {**owner(kind, name), "apiVersion": "apps/v1"}
+    pod = bare_pod(meta={"ownerReferences": [made_by], "labels": marks})
+    return pod | {"spec": pod["spec"] | ({"schedulerName": scheduler} if scheduler else {})}
+
+
+ASKS = {"fluxqueue/managed": "true"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (of_set("ReplicaSet", "web-7f9c", scheduler="fluence"), ("web-7f9c", "ReplicaSet")),
+        (of_set("ReplicaSet", "web-7f9c", **ASKS), ("web-7f9c", "ReplicaSet")),
+        (
+            of_set("ReplicaSet", "web-7f9c", **ASKS, **{"pod-template-hash": "7f9c"}),
+            ("web", "Deployment"),
+        ),
+        (of_set("StatefulSet", "db", **ASKS), ("db", "StatefulSet")),
+        (of_set("StatefulSet", "db"), None),
+        (of_set("DaemonSet", "agent", **ASKS), None),
+        (of_set("DaemonSet", "agent", scheduler="fluence"), None),
+    ],
+)
+def test_pods_of_a_set_are_a_group_where_they_ask_to_be_queued(pod: Any, expected: Any) -> None:
+    found = read_membership(pod)
+    assert (found and (found.name, found.of)) == expected
+    if found is not None:
+        assert (found.minimum, found.maximum) == (1, None)
+        assert read_mark(bare_pod(meta={"annotations": {"fluxqueue/group": found.mark()}})) == found
