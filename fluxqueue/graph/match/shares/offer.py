@@ -126,10 +126,11 @@ class Offer(Follower):
         if free[0] != SHARES_TOTAL if self.is_whole else free[0] <= 0:
             return 0
         assert self.needs is not None
-        if any(free[column] != self.table.capacity[row, column] for column in self.whole):
-            return 0
-        most = 1 if self.whole else free[0]
-        return int(max(0, min(most, *(free[column] // need for column, need in self.needs))))
+        fit = int(max(0, min(free[column] // need for column, need in self.needs)))
+        if self.whole:
+            is_free = all(free[i] == self.table.capacity[row, i] for i in self.whole)
+            return min(fit, int(is_free))
+        return fit
 
     def _correct_many(self, rows: list[int]) -> None:
         index = np.array(rows, dtype=np.int64)
