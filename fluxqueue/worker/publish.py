@@ -78,9 +78,11 @@ async def _publish(context: WorkerContext, row: PublishedRow) -> Written:
 
 
 async def write_status(context: WorkerContext, row: PublishedRow) -> Written:
-    """Write one status, unless the object shows a newer one, or is gone or another's."""
+    """Write one status, unless the object shows a newer one, or is gone or another workload's.
+
+    The API server refuses both (rules of the definition): of a status it heeds no UID but that.
+    """
     body = status_patch(_render(row))
-    body["metadata"] = {"uid": row.flux_uid}
     try:
         await context.client.patch(
             FLUXJOBS, row.namespace, row.name, body, kind=PatchKind.MERGE, subresource="status"
@@ -116,6 +118,7 @@ def _render(row: PublishedRow) -> dict[str, Any]:
         state=FluxJobState(row.state),
         reason=row.reason,
         version=row.version,
+        workload_uid=row.uid,
         jobid=row.jobid,
         nodes=[node for node, _ in slots],
         started_at_s=started,

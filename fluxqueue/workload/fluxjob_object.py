@@ -29,6 +29,7 @@ DEFAULT_QUEUE = "default"
 _MAX_NAME = 253
 _MAX_REASON = 1024
 _OPTIONAL_STATUS = (
+    "workloadUID",
     "jobid",
     "nodes",
     "startTime",
@@ -156,6 +157,7 @@ def render_status(
     state: FluxJobState,
     reason: str = "",
     version: int = 0,
+    workload_uid: str | None = None,
     jobid: int | None = None,
     nodes: Sequence[str] = (),
     started_at_s: int | None = None,
@@ -184,6 +186,8 @@ def render_status(
         "version": version,
         "conditions": [dict(condition) for condition in conditions],
     }
+    if workload_uid is not None:
+        status["workloadUID"] = workload_uid
     if jobid is not None:
         status["jobid"] = jobid
     if nodes:

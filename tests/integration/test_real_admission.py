@@ -349,6 +349,7 @@ async def test_nothing_is_wrapped_in_a_namespace_that_ends(
         SystemClock(),
         DEFAULT_SITE,
         find=lambda uid: job,
+        stands=lambda uid: True,
         class_values=dict,
         on_made=lambda uid, flux_uid: made.append(uid),
     )

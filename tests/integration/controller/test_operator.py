@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,9 @@ FLUXJOB = {
 
 
 def _registry(config: ClusterConfig, told: list[str]) -> Any:
-    async def let_go(namespace: str, name: str, _uid: str) -> None:
-        told.append(f"let go {namespace}/{name}")
+    async def let_go(fluxjob: Mapping[str, Any]) -> None:
+        meta = fluxjob["metadata"]
+        told.append(f"let go {meta['namespace']}/{meta['name']}")
 
     return build_registry(config, on_fluxjob_deleted=told.append, on_fluxjob_let_go=let_go)
 

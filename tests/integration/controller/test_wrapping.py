@@ -79,6 +79,7 @@ async def _wrapping(
             clock,
             DEFAULT_SITE,
             find=wanted.missing.get,
+            stands=lambda uid: True,
             class_values=dict,
             on_made=wanted.take,
         )
@@ -134,6 +135,7 @@ async def test_a_slow_answer_holds_up_nobody() -> None:
             SystemClock(),
             DEFAULT_SITE,
             find=wanted.missing.get,
+            stands=lambda uid: True,
             class_values=dict,
             on_made=wanted.take,
         )

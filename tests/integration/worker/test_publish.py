@@ -73,8 +73,8 @@ async def _submit(rows: Rows, client: KubeClient, name: str) -> str:
     """A BatchJob with its FluxJob, as the controller leaves them; give its UID."""
     seen = await make_job(client, name)
     job = await client.get(JOBS, "default", name)
-    flux_uid = await wrapping._create(client, job, wrapping._build(job, {}, DEFAULT_SITE))
-    await rows.see(replace(seen, flux_uid=flux_uid))
+    made = await client.create(FLUXJOBS, "default", wrapping._build(job, {}, DEFAULT_SITE))
+    await rows.see(replace(seen, flux_uid=made["metadata"]["uid"]))
     return seen.uid
 
 
@@ -133,3 +133,24 @@ async def test_a_task_takes_along_the_others_that_are_due(
         told = await rows.fetch("SELECT uid FROM fluxjobs WHERE published = version ORDER BY jobid")
         assert [row["uid"] for row in told] == uids[:2]
         assert await rows.asked(TaskName.PUBLISH) == [uids[2]], "it is not due"
+
+
+async def test_a_status_never_reaches_the_next_workload_of_the_same_name(
+    database_url: str, cluster: LocalCluster
+) -> None:
+    """Told late, when the Job was deleted and made again; what the new one tells is taken."""
+    async with rows_of(database_url) as rows, _client(cluster, KubeClient) as client:
+        context = _context(rows, client)
+        await rows.add_nodes(cpu_node("n0"))
+        old = await _submit(rows, client, "a")
+        await rows.match()
+        late = (await read_published(rows.database, [old]))[old]
+        await client.delete(JOBS, "default", "a", propagation="Background")
+        await client.delete(FLUXJOBS, "default", "a-job")
+        new = await _submit(rows, client, "a")
+        await write_status(context, late)
+        found = await client.get(FLUXJOBS, "default", "a-job")
+        assert found["status"] == {"state": "Pending"}, "as the definition's default says"
+        await write_status(context, (await read_published(rows.database, [new]))[new])
+        found = await client.get(FLUXJOBS, "default", "a-job")
+        assert found["status"]["workloadUID"] == new == found["spec"]["workload"]["uid"]

@@ -208,6 +208,7 @@ def test_a_status_replaces_the_one_before(crd: dict[str, Any]) -> None:
     """Nothing of a full status outlives a patch by an empty one, whatever the definition has."""
     full = fo.render_status(
         state=FluxJobState.RESERVED,
+        workload_uid="u1",
         jobid=1,
         nodes=["n1"],
         started_at_s=1,

@@ -135,18 +135,27 @@ class StructuralSchema:
 
     # -- judging -------------------------------------------------------------------------------
 
-    def validate(
-        self, value: Any, old: Any, path: str, *, name: str | None = None
-    ) -> list[FieldError]:
-        """All broken rules; what did not change since ``old`` (MISSING for none) is let through.
+    def validate(self, value: Any, old: Any, path: str) -> list[FieldError]:
+        """All broken rules; what did not change since ``old`` (MISSING for none) is let through."""
+        return self._with_rules(list(self._check(value, old, path, path)), value, old)
 
-        ``name`` is the path as the messages show it (without "status." on /status).
+    def validate_status(self, value: Any, old: Any) -> list[FieldError]:
+        """The same on /status: of the fields only the status is looked at, of the rules all.
+
+        ``value`` and ``old`` are whole objects. Fields are named without "status." there.
         """
-        errors = list(self._check(value, old, path, path if name is None else name))
+        child = self.child("status")
+        if child is None or "status" not in value:
+            return []
+        before = old.get("status", MISSING)
+        return self._with_rules(
+            list(child._check(value["status"], before, "status", "")), value, old
+        )
+
+    def _with_rules(self, errors: list[FieldError], value: Any, old: Any) -> list[FieldError]:
         if any(error.type in _BLOCKING for error in errors):
-            errors.append(FieldError(INVALID, "<nil>", None, NOT_CHECKED))
-            return errors
-        return errors + list(self._check_rules(value, old, path))
+            return [*errors, FieldError(INVALID, "<nil>", None, NOT_CHECKED)]
+        return errors + list(self._check_rules(value, old, ""))
 
     def _check(self, value: Any, old: Any, path: str, name: str) -> Iterator[FieldError]:
         if old is not MISSING and value == old:
