@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from localcluster.kinds.crd_schema import MISSING, NOT_CHECKED, StructuralSchema
-from localcluster.kinds.custom import printer_columns
+from localcluster.kinds.custom import CustomStrategy, printer_columns
+from localcluster.kinds.registry import RequestContext, UserInfo
 from localcluster.types.decode import DecodeError, Decoder, parse_time
 from localcluster.types.jsonpath import JsonPathError, compile_path
 from localcluster.types.quantity import QuantityError, canonical
 from localcluster.types.table import builtin_node, type_names
+from tests.support.resource_requests import EmptyReader
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -244,3 +246,42 @@ def test_every_type_of_the_table_resolves() -> None:
     for name in type_names():
         for child in builtin_node(name).fields.values():
             assert child.type
+
+
+def test_on_status_only_its_fields_but_all_rules_are_looked_at() -> None:
+    """As the real one does: a rule of the whole object may compare status and spec."""
+    rule = "!has(self.status) || !has(self.status.size) || self.status.size <= self.spec.size"
+    schema = StructuralSchema(
+        SCHEMA
+        | {
+            "x-kubernetes-validations": [{"rule": rule, "message": "more than asked for"}],
+            "properties": SCHEMA["properties"]
+            | {"status": {"type": "object", "properties": {"size": {"type": "integer"}}}},
+        }
+    )
+    old = {"spec": {"size": 3, "queue": "NOT LOOKED AT"}}
+
+    def found(size: Any) -> list[tuple[str, str]]:
+        errors = schema.validate_status(old | {"status": {"size": size}}, old)
+        return [(e.field, e.message()) for e in errors if e.detail != NOT_CHECKED]
+
+    assert found(3) == []
+    ((field, message),) = found(4)
+    assert (field, "more than asked for" in message) == ("<nil>", True)
+    ((field, message),) = found("many")
+    assert (field, "must be of type integer" in message) == ("status.size", True)
+
+
+def test_a_default_of_the_status_is_there_from_the_first() -> None:
+    """What a creation says of the status is dropped; what the definition says is not."""
+    status = {"type": "object", "default": {"state": "New"}, "properties": {"state": {}}}
+    version = {
+        "name": "v1",
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"status": status}}},
+    }
+    definition = {"spec": {"names": {"kind": "Thing"}, "scope": "Namespaced"}}
+    made = {"metadata": {"name": "a"}, "status": {"state": "Done"}}
+    context = RequestContext(user=UserInfo("admin"), reader=EmptyReader())
+    CustomStrategy(definition, version).prepare_create(made, context)
+    assert made["status"] == {"state": "New"}
