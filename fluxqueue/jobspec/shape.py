@@ -249,7 +249,7 @@ def _describe(kind: SlotKind) -> str:
         return text
     inner = kind.count
     for _, count in kind.above:
-        inner //= count
+        inner //= max(1, count)  # a Job scaled to nothing asks for slots on no nodes
     parts = []
     for level, count in reversed(kind.above):
         word = "on" if level == NODE else "in"

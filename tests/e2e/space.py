@@ -92,8 +92,9 @@ class Space:
         async def look() -> Obj | None:
             nonlocal last
             last = await self.fluxjob(name)
-            is_there = last is not None and (last.get("status") or {}).get("state") in states
-            return last if is_there else None
+            status = (last or {}).get("status") or {}
+            is_told = "version" in status  # not the definition's default
+            return last if is_told and status["state"] in states else None
 
         try:
             found = await eventually(look, f"{name} {'/'.join(states)}", timeout_s=timeout_s)

@@ -165,7 +165,8 @@ async def _until_state(client: KubeClient, name: str, *states: str) -> dict[str,
             return None
         for found in listed:
             is_it = found["metadata"]["name"] == f"{name}-job"
-            if is_it and (found.get("status") or {}).get("state") in states:
+            status = found.get("status") or {}
+            if is_it and "version" in status and status["state"] in states:
                 return found
         return None
 

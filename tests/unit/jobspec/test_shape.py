@@ -76,6 +76,7 @@ def test_whole_nodes() -> None:
             "1 slot of 16 cpu, in one rack and 3 slots of 8 cpu, 1 on each of 3 nodes in one rack",
         ),
         (asked(), "nothing"),
+        (asked(above("node", 0, slot(1))), "0 slots of 8 cpu, 0 on each of 0 nodes"),
     ],
 )
 def test_words(jobspec: Jobspec, words: str) -> None:
