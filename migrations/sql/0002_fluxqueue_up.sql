@@ -802,6 +802,13 @@ BEGIN
 END
 $$;
 
+-- Whether anybody would gain by room that was given back; each answer is in an index of its own.
+CREATE FUNCTION fluxqueue_anybody_waits() RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL)
+        OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
+        OR EXISTS (SELECT FROM fluxjobs WHERE lacking > 0)
+$$;
+
 -- The net under everything: what has been owed for a while and is in no task any more. Nothing is
 -- done from rows that no controller compares with the cluster.
 CREATE FUNCTION fluxqueue_sweep(grace interval) RETURNS TABLE (task text, number bigint)
@@ -828,7 +835,8 @@ BEGIN
     SELECT d.task, cardinality(d.uids)::bigint FROM deferred d;
     IF NOT EXISTS (SELECT FROM procrastinate.procrastinate_jobs
                    WHERE queue_name = 'schedule' AND status IN ('todo', 'doing'))
-       AND (EXISTS (SELECT FROM graph_changes)
+       AND (EXISTS (SELECT FROM graph_changes WHERE kind <> 'allocation')
+            OR (EXISTS (SELECT FROM graph_changes) AND fluxqueue_anybody_waits())
             OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
                        AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')))
     THEN
@@ -838,18 +846,11 @@ BEGIN
 END
 $$;
 
--- Whether anybody would gain by room or by a place in the queue; each answer is in an index of its own.
-CREATE FUNCTION fluxqueue_anybody_waits() RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL)
-        OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
-        OR EXISTS (SELECT FROM fluxjobs WHERE lacking > 0)
-$$;
-
 -- What was given back while nobody waits is taken in by the cycle of who comes next, who wakes it
 -- himself. Who comes at this very moment, and is looked at before this commits, is found by the sweep.
 CREATE FUNCTION graph_changes_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM new_rows WHERE kind NOT IN ('allocation', 'fluxjob'))
+    IF EXISTS (SELECT FROM new_rows WHERE kind <> 'allocation')
        OR (EXISTS (SELECT FROM new_rows) AND fluxqueue_anybody_waits())
     THEN
         PERFORM fluxqueue_wake_matcher();

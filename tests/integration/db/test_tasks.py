@@ -14,6 +14,7 @@ from procrastinate.periodic import PeriodicDeferrer
 from fluxqueue.db.database import Database
 from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.task_queue import TaskName, every, rescue_stalled
+from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
 
 
@@ -124,6 +125,40 @@ async def test_a_wish_that_commits_during_a_cycle_stays(rows: Rows) -> None:
         await fetch_and_finish(rows.database)
         assert not await rows.is_cycle_asked()
     assert await rows.is_cycle_asked()
+
+
+async def test_what_is_given_back_while_nobody_waits_wakes_no_cycle(rows: Rows) -> None:
+    """It lies there, not as something lost, until somebody comes; his cycle takes it in."""
+    await rows.add_nodes(cpu_node("n0", cpu=2))
+    asked = request(1, cpu=2)
+    await rows.see(workload("a", asked))
+    await rows.match()
+    await rows.take_tasks(*TaskName)
+    await rows.see(workload("a", asked, result="Completed"))
+    await rows.settle("a")
+    assert await rows.value("SELECT count(*) FROM graph_changes") > 0
+    assert not await rows.is_cycle_asked()
+    assert "schedule" not in await swept(rows)
+    await rows.see(workload("b", asked))
+    assert await rows.is_cycle_asked()
+    await rows.match()
+    assert (await rows.states())["b"] == "Allocated"
+
+
+async def test_what_is_given_back_wakes_a_cycle_for_who_waits(rows: Rows) -> None:
+    """Whoever finds it: the transaction that gives it back, or, if it was overtaken, the sweep."""
+    await rows.add_nodes(cpu_node("n0", cpu=2))
+    asked = request(1, cpu=2)
+    await rows.see(workload("a", asked), workload("b", asked))
+    await rows.match()
+    await rows.take_tasks(*TaskName)
+    await rows.see(workload("a", asked, result="Completed"))
+    await rows.settle("a")
+    assert await rows.is_cycle_asked()
+    await rows.forget_tasks()
+    assert (await swept(rows))["schedule"] == 1
+    await rows.match()
+    assert (await rows.states())["b"] == "Allocated"
 
 
 async def test_two_transactions_that_ask_at_once_do_not_wait_for_each_other(rows: Rows) -> None:
