@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Container,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -108,7 +116,7 @@ class Observer:
         self._groups = Groups(self._objects.get, self._pod_groups.find)
         self._marks = Marks(clock)
         self._writing = asyncio.Lock()
-        self._lost: LostLeadership | None = None
+        self._lost: BaseException | None = None
         self._is_begun = self._is_in_doubt = False
         # Longer than it takes until another controller leads: then the queue goes on meanwhile.
         self._confirmed_s = 2 * settings.lease_duration_s
@@ -295,11 +303,11 @@ class Observer:
         """
         beside: list[asyncio.Task[None]] = []
         try:
-            beside.append(asyncio.create_task(self._wrapper.run(), name="wrapper"))
-            beside.append(asyncio.create_task(self._pod_groups.run(), name="pod groups"))
+            beside.append(self._start(self._wrapper.run()))
+            beside.append(self._start(self._pod_groups.run()))
             await self._begin()
-            loops = (self._confirm_for_ever(), self._resync_for_ever())
-            beside.extend(asyncio.create_task(loop) for loop in loops)
+            beside.append(self._start(self._confirm_for_ever()))
+            beside.append(self._start(self._resync_for_ever()))
             await self._write_for_ever()
         finally:
             for task in beside:
@@ -309,9 +317,21 @@ class Observer:
                     await informer.stop()
             await self._zones.stop()
 
+    def _start(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a loop beside the one that writes; if it fails, all end, and are begun anew."""
+        task = asyncio.create_task(loop)
+        task.add_done_callback(self._see_end)
+        return task
+
+    def _see_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._lose(error)
+
     async def _write_for_ever(self) -> None:
         pause = RETRY_MIN_S
         while True:
+            if self._lost is not None:
+                raise self._lost
             try:
                 await self._turn()
                 pause = RETRY_MIN_S
@@ -330,7 +350,7 @@ class Observer:
         """Wait until something is due, and write it with all that has come by then."""
         await self._marks.wait(float("inf"))
         if self._lost is not None:
-            raise self._lost
+            return
         await self._pace.rest()
         with self._pace.work():
             await self._flush(by_s=self._clock.monotonic_s())
@@ -346,15 +366,12 @@ class Observer:
                     await self._confirm(tx)
             except DatabaseUnavailable as error:
                 logger.warning("database away", extra={"action": "confirm", "error": str(error)})
-            except LostLeadership as error:
-                self._lose(error)
-                return
 
     async def _confirm(self, tx: Transaction) -> None:
         if await confirm(tx, ROLE, term=self._term, duration_s=self._confirmed_s):
             await sweep(tx)
 
-    def _lose(self, error: LostLeadership) -> None:
+    def _lose(self, error: BaseException) -> None:
         """Have the loop that writes tell it to whoever runs us, though nothing may be to write."""
         self._lost = error
         self._marks.wake()
@@ -525,9 +542,8 @@ class Observer:
                 await self._resync()
                 pause_s = self._settings.resync_interval_s
                 continue
-            except LostLeadership as error:
-                self._lose(error)
-                return
+            except LostLeadership:
+                raise
             except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
                 logger.warning("resync failed", extra={"action": "resync", "error": str(error)})
             except Exception:

@@ -185,17 +185,17 @@ def translated_errors() -> Iterator[None]:
     except sqlalchemy.exc.TimeoutError as error:  # no connection became free in the pool
         raise _unavailable(error) from error
     except sqlalchemy.exc.DBAPIError as error:
-        if error.connection_invalidated or _is_passing(error.orig):
+        if error.connection_invalidated or is_passing(error.orig):
             raise _unavailable(error.orig) from error
         metrics.DATABASE_ERRORS.labels("other").inc()
         raise
     except ConnectorException as error:  # procrastinate's wrapping of psycopg's errors
-        if _is_passing(error.__cause__):
+        if is_passing(error.__cause__):
             raise _unavailable(error.__cause__) from error
         metrics.DATABASE_ERRORS.labels("other").inc()
         raise
     except psycopg.Error as error:
-        if _is_passing(error):
+        if is_passing(error):
             raise _unavailable(error) from error
         metrics.DATABASE_ERRORS.labels("other").inc()
         raise
@@ -206,7 +206,8 @@ def _unavailable(error: BaseException | None) -> DatabaseUnavailable:
     return DatabaseUnavailable(str(error).strip())
 
 
-def _is_passing(error: BaseException | None) -> bool:
+def is_passing(error: BaseException | None) -> bool:
+    """Whether time mends what a driver's error says."""
     if not isinstance(error, psycopg.Error):
         return False
     if error.sqlstate is not None:

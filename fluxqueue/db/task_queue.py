@@ -7,6 +7,9 @@ comes twice, or finds that another was faster, does nothing. Used by ``database`
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -14,10 +17,18 @@ from typing import Any
 import procrastinate
 import psycopg_pool
 from procrastinate import BaseRetryStrategy, RetryDecision
+from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job as Task
 from procrastinate.jobs import Status
+from procrastinate.manager import JobManager
 
-from fluxqueue.db.engine import check_writable, connect_args, libpq_url, translated_errors
+from fluxqueue.db.engine import (
+    check_writable,
+    connect_args,
+    is_passing,
+    libpq_url,
+    translated_errors,
+)
 from fluxqueue.settings import Settings
 
 POOL_MAX = 4
@@ -31,6 +42,10 @@ own five minutes end in pauses of half a minute, which would pass after the data
 CONNECT_WITHIN_S = 5.0
 """Who waits for a connection while the server is away goes on waiting when it is back, until this
 is over; then its loop is started again."""
+
+FINISH_PAUSE_S, FINISH_WITHIN_S = 0.2, 30.0
+"""How the end of a task is written down while the server is away. A loop that finds it away for
+longer ends, and with it its worker, whose tasks are then given to others."""
 
 RETRY_MIN_S, RETRY_MAX_S = 1, 30
 
@@ -105,7 +120,46 @@ def make_app(settings: Settings, *, role: str) -> procrastinate.App:
         # Each of its operations is one statement; LISTEN takes the keyword itself (not in kwargs).
         configure=_autocommit,
     )
-    return procrastinate.App(connector=connector)
+    return app_on(connector)
+
+
+def app_on(connector: procrastinate.BaseConnector) -> procrastinate.App:
+    """Build an application on a connector that is there already."""
+    app = procrastinate.App(connector=connector)
+    app.job_manager = PatientManager(connector)
+    return app
+
+
+class PatientManager(JobManager):
+    """Writes down how a task has ended, also if the server goes away at that moment.
+
+    procrastinate tries once. A task whose end is not written is ``doing`` for ever, and nobody
+    takes it from a worker that lives.
+    """
+
+    async def finish_job(self, *args: Any, **options: Any) -> None:
+        """Write down that a task is over."""
+        await _patiently(lambda: super(PatientManager, self).finish_job(*args, **options))
+
+    async def retry_job(self, *args: Any, **options: Any) -> None:
+        """Write down that a task is to run again."""
+        await _patiently(lambda: super(PatientManager, self).retry_job(*args, **options))
+
+
+async def _patiently(write: Callable[[], Awaitable[None]]) -> None:
+    give_up_at, is_repeated = time.monotonic() + FINISH_WITHIN_S, False
+    while True:
+        try:
+            return await write()
+        except ConnectorException as error:
+            if not is_passing(error.__cause__):
+                if is_repeated:
+                    return None  # no longer ``doing``: it was written, and only the answer was lost
+                raise
+            if time.monotonic() > give_up_at:
+                raise
+        is_repeated = True
+        await asyncio.sleep(FINISH_PAUSE_S)
 
 
 async def _autocommit(connection: Any) -> None:

@@ -23,6 +23,7 @@ from fluxqueue.db.task_queue import (
     STALLED_S,
     Backoff,
     TaskName,
+    app_on,
     every,
 )
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
@@ -50,7 +51,7 @@ class Worker:
         self._matcher: CycleRunner | None = None
         self._app = context.database.app
         # Each loop of an application defers all its periodic tasks: these have their own.
-        self._later = procrastinate.App(connector=self._app.connector)
+        self._later = app_on(self._app.connector)
         self._register_tasks()
         self._register_later(Maintenance(context))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,7 +17,12 @@ from fluxqueue.db.leadership import seize
 from fluxqueue.db.life.observations import save_workloads
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
+from fluxqueue.kube.install import install_definitions
+from localcluster import LocalCluster
+from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import settings_for
+from tests.support.waiting import WAIT_S, eventually
+from tests.support.workers import QUIET
 from tests.support.workloads import bare_pod, batch_job, owner
 
 Obj = dict[str, Any]
@@ -109,3 +115,29 @@ async def test_a_restart_between_the_end_of_a_batchjob_and_of_its_pods(
     async with database.begin() as tx:
         await tx.execute("UPDATE fluxjobs SET state = 'Cancelled', ended_at = now()")
     assert (await observer._read_known()).flux_uids == {}
+
+
+async def test_a_loop_beside_that_fails_ends_all(
+    database_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it were only missing, nobody would say that the rows are true, and all would wait."""
+
+    async def confirm_wrongly(*_: Any, **__: Any) -> bool:
+        raise ZeroDivisionError
+
+    async with LocalCluster(QUIET) as cluster:
+        transport = InProcessTransport(cluster)
+        async with KubeClient(config_of(cluster), transport=transport) as client:
+            await install_definitions(client, "fluxqueue-system")
+            settings = settings_for(database_url, lease_duration_s=1.0, lease_renew_s=0.2)
+            term = await seize(database, ROLE, "test")
+            made = Observer(database, client, settings, SystemClock(), term)
+            running = asyncio.create_task(made.run())
+
+            async def is_begun() -> bool:
+                return made.is_synced
+
+            await eventually(is_begun, "the first comparison")
+            monkeypatch.setattr(module, "confirm", confirm_wrongly)
+            with pytest.raises(ZeroDivisionError):
+                await asyncio.wait_for(running, WAIT_S)

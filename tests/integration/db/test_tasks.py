@@ -16,6 +16,7 @@ from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.task_queue import TaskName, every, rescue_stalled
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.waiting import eventually
 
 
 async def swept(rows: Rows) -> dict[str, int]:
@@ -104,6 +105,27 @@ async def fetch_and_finish(database: Database) -> None:
     task = await manager.fetch_job(["schedule"], await manager.register_worker())
     assert task is not None
     await manager.finish_job(task, Status.SUCCEEDED, delete_job=True)
+
+
+async def test_the_end_of_a_task_is_written_though_the_session_breaks_over_it(rows: Rows) -> None:
+    """Its loop may not notice, and its worker lives: nobody would take the task from it."""
+    await rows.see(workload("a"))
+    manager = rows.database.app.job_manager
+    task = await manager.fetch_job(["schedule"], await manager.register_worker())
+    assert task is not None
+    held = (
+        "SELECT pid FROM pg_stat_activity"
+        " WHERE wait_event_type = 'Lock' AND query LIKE '%finish_job%'"
+    )
+    async with rows.database.begin() as tx:
+        await tx.execute("LOCK TABLE procrastinate.procrastinate_jobs IN ACCESS EXCLUSIVE MODE")
+        finishing = asyncio.create_task(manager.finish_job(task, Status.SUCCEEDED, delete_job=True))
+        (found,) = await eventually(lambda: rows.fetch(held), "its end is being written")
+        await rows.fetch("SELECT pg_terminate_backend(:pid)", pid=found["pid"])
+        (found,) = await eventually(lambda: rows.fetch(held), "it is tried again")
+    await finishing
+    doing = "SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE status = 'doing'"
+    assert await rows.value(doing) == 0
 
 
 async def test_a_cycle_takes_all_wishes_for_one_with_it(rows: Rows) -> None:
