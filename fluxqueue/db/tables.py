@@ -147,6 +147,9 @@ fluxjobs = Table(
     Column("requeues", Integer, nullable=False, server_default="0"),
     Column("let_go_at", BigInteger, comment="generation of the BatchJob that our release made"),
     Column(
+        "idle_in", BigInteger, comment="generation in which it was seen suspended, without pods"
+    ),
+    Column(
         "has_affinity",
         Boolean,
         nullable=False,

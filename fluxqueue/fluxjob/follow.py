@@ -28,7 +28,8 @@ The rules (design: life of a batch workload, steps 6 to 8):
   they come. If their node is lost and none of them has got there, all of it has to be placed anew.
 - Where pods are unequal (a group), a pod gets a slot of its own kind and no other.
 - A workload that is to vacate (requeued, or suspended by its author) gives each slot back as its
-  pod ends and gets none; when none is held it goes back to the queue.
+  pod ends and gets none; when none is held it goes back to the queue. One whose pods come without a
+  gate keeps its slots until whoever makes them says that it is suspended and that none is left.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class WorkloadFact:
     ``wanted`` is how many pods it may still run at once (parallelism, bounded by the completions
     left); ``result`` is set when it has reported its end; ``is_deleting`` when it is gone or going;
     ``is_vacating`` when its pods are to go and it is to wait again; ``is_pinned`` when its pods
-    come without a gate, because its template names the node of all its slots.
+    come without a gate, because its template names the node of all its slots; ``is_stopping`` when
+    it vacates, and such pods may be there that nobody has seen.
     """
 
     wanted: int
@@ -109,6 +111,7 @@ class WorkloadFact:
     is_deleting: bool = False
     is_vacating: bool = False
     is_pinned: bool = False
+    is_stopping: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -165,12 +168,14 @@ def follow(
         return FollowDecision(free=freed, give_back=gone, state=_end(workload), is_ended=True)
     unheld = [s for s in slots if s.state is not SlotState.RETURNED and s.number not in held]
     started = state is FluxJobState.ALLOCATED and any(p.phase == "Running" for p in pods)
+    if workload.is_vacating and workload.is_stopping and not workload.is_over:
+        return _stop(workload, live, slots, holders, unheld, freed, has_started=started)
     if workload.is_vacating and not workload.is_over:
         return _vacate(freed, unheld, is_held=bool(held), has_started=started)
     is_lost = any(slot.is_lost for slot in unheld)
     if workload.is_pinned and not workload.is_over:
-        is_lost |= any(slot.is_lost for slot in holders.values())
-        if is_lost and not any(pod.node for pod in live.values()):
+        is_lost = any(slot.is_lost or slot.is_refused for slot in (*unheld, *holders.values()))
+        if is_lost and workload.wanted and not any(pod.node for pod in live.values()):
             return FollowDecision(free=freed, must_vacate=True)
         is_lost = False
     if is_lost and not held and state is FluxJobState.ALLOCATED:
@@ -192,7 +197,9 @@ def _go_on(
     unheld: Sequence[Slot],
 ) -> FollowDecision:
     """Share out the slots that nobody holds: to pods, to indexes to come, to the cluster."""
-    useless = tuple(s.number for s in unheld if s.is_lost or s.is_refused)
+    # Pods that all go to one node use what they have there, as long as one of them runs.
+    is_choice = not workload.is_pinned
+    useless = tuple(s.number for s in unheld if is_choice and (s.is_lost or s.is_refused))
     ended = {slot.index for slot in slots if slot.is_spent}
     leaving = {uid for uid, slot in holders.items() if _is_leaving(live[uid], slot, ended)}
     # Whoever is of an index that has its slot waits until that slot is there; it needs no other.
@@ -249,6 +256,27 @@ def _vacate(
     return FollowDecision(
         free=freed,
         give_back=tuple(slot.number for slot in unheld),
+        state=FluxJobState.RUNNING if has_started else None,
+    )
+
+
+def _stop(
+    workload: WorkloadFact,
+    live: Mapping[str, PodFact],
+    slots: Sequence[Slot],
+    holders: Mapping[str, Slot],
+    unheld: Sequence[Slot],
+    freed: tuple[int, ...],
+    *,
+    has_started: bool,
+) -> FollowDecision:
+    """All slots are kept for pods that may yet be seen; those that are seen take theirs."""
+    pinned = replace(workload, is_pinned=True)
+    assign = _go_on(pinned, live, slots, holders, unheld).assign
+    taken = {number for number, _ in assign}
+    return FollowDecision(
+        assign=assign,
+        free=tuple(number for number in freed if number not in taken),
         state=FluxJobState.RUNNING if has_started else None,
     )
 

@@ -8,7 +8,7 @@ row that wants something else by then owes another release.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue import metrics
@@ -59,6 +59,13 @@ async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None
     )
 
 
+def _let_go_in(stored: Mapping[str, Any]) -> int | None:
+    """The last generation in which it may have been let go, of one that is suspended."""
+    if not (stored.get("spec") or {}).get("suspend"):
+        return None
+    return int(stored["metadata"].get("generation") or 1) - 1
+
+
 def _lets_go(wanted: Wanted) -> bool:
     return not wanted.is_suspended and not wanted.is_deleted
 
@@ -80,7 +87,7 @@ async def _release(context: WorkerContext, owed: OwedRelease, row: PublishedRow 
         return Released(owed, written=written)
     if row is None or not _lets_go(wanted):
         is_gated = wanted.is_suspended and is_managed(stored)
-        return Released(owed, is_made=is_gated, written=written)
+        return Released(owed, is_made=is_gated, generation=_let_go_in(stored), written=written)
     if wanted.pin is not None and owed.waited_s is not None:
         metrics.UNGATED_S.observe(owed.waited_s)  # its pods come without a gate
     told = await tell(context, row)

@@ -45,6 +45,7 @@ CREATE TABLE fluxjobs (
     cancel_by TEXT,
     requeues INTEGER DEFAULT '0' NOT NULL,
     let_go_at BIGINT,
+    idle_in BIGINT,
     has_affinity BOOLEAN DEFAULT false NOT NULL,
     is_pinnable BOOLEAN DEFAULT false NOT NULL,
     is_suspendable BOOLEAN DEFAULT false NOT NULL,
@@ -153,6 +154,8 @@ COMMENT ON COLUMN fluxjobs.vacate_by IS 'who wants its pods gone and it back in 
 COMMENT ON COLUMN fluxjobs.cancel_by IS 'who wants its workload deleted';
 
 COMMENT ON COLUMN fluxjobs.let_go_at IS 'generation of the BatchJob that our release made';
+
+COMMENT ON COLUMN fluxjobs.idle_in IS 'generation in which it was seen suspended, without pods';
 
 COMMENT ON COLUMN fluxjobs.has_affinity IS 'its pods require node affinity of their own';
 

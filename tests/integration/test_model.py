@@ -114,7 +114,7 @@ class Story:
                 Released(
                     one,
                     is_made=made is not None,
-                    generation=made.generation if made and not made.is_suspended else None,
+                    generation=self.world.let_go_in(one.uid),
                     pinned_to=made.pinned_to if made else None,
                 )
             )

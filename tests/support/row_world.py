@@ -50,6 +50,8 @@ class Job:
     ended: frozenset[int] = frozenset()
     pinned_to: str | None = None
     pods: dict[str, PodFact] = field(default_factory=dict)
+    active: int = 0
+    """Pods that have not ended, in a Job as it was seen."""
     to_come: tuple[str, ...] | None = None
     """Of a group: the kinds of slots of the pods that have yet to come; None is a real Job."""
     has_failed: bool = False
@@ -407,6 +409,11 @@ class World:
         self._set_suspend(job, wanted.is_suspended)
         return job if job.pinned_to is None or not wanted.is_suspended else None
 
+    def let_go_in(self, uid: str) -> int | None:
+        """The last generation in which a Job is, or may have been, let go."""
+        job = self.jobs.get(uid)
+        return None if job is None else job.generation - job.is_suspended
+
     def evict(self, uid: str, pods: Sequence[str]) -> None:
         """Our deletion of pods that are bound to no node."""
         job = self.jobs.get(uid)
@@ -429,7 +436,8 @@ class World:
         """Informers catch up, with each Job and with each Job's pods by itself."""
         for uid, job in self.jobs.items():
             if self.random.random() < chance:
-                self.seen_job[uid] = replace(job, pods={})
+                active = sum(not pod.is_terminal for pod in job.pods.values())
+                self.seen_job[uid] = replace(job, pods={}, active=active)
             if self.random.random() < chance:
                 self.seen_pods[uid] = tuple(job.pods.values())
 
@@ -469,6 +477,7 @@ class World:
                 else None,
                 has_hold=job.is_held,
                 generation=job.generation,
+                is_idle=job.is_suspended and not job.active,
                 ended_indexes=as_multirange(ranges),
                 is_pinnable=job.is_pinnable and job.asked.size == job.completions,
                 pinned_to=job.pinned_to,

@@ -130,8 +130,8 @@ class Released:
     """What was done for one row.
 
     ``is_made``: its object is now as was wanted, with ``pinned_to`` in its template.
-    ``generation``: of the BatchJob, where it was let go. ``written``: its status, where that was
-    published.
+    ``generation``: the last in which the BatchJob is, or may have been, let go. ``written``: its
+    status, where that was published.
     """
 
     owed: OwedRelease
@@ -149,6 +149,7 @@ UPDATE fluxjobs f SET
                       ELSE coalesce(f.release_at, now()) END,
     let_go_at = CASE WHEN f.state IN ('Allocated', 'Running')
                      THEN greatest(f.let_go_at, w.generation) ELSE f.let_go_at END,
+    settle_at = CASE WHEN f.vacate_by IS NULL THEN f.settle_at ELSE now() END,
     pinned_to = CASE WHEN w.is_made THEN w.pinned_to ELSE f.pinned_to END,
     published = greatest(f.published, w.version),
     published_at = CASE WHEN w.version > 0 THEN now() ELSE f.published_at END,

@@ -27,7 +27,8 @@ class WorkloadSeen:
     """A workload and all its pods as the controller sees them now.
 
     ``has_hold``: it is held by annotation. ``generation``: of its object, which tells a suspension
-    by its author from the one before our release. ``ended_indexes``: completion indexes for which
+    by its author from the one before our release. ``is_idle``: it is suspended, and whoever makes
+    its pods says that none is left. ``ended_indexes``: completion indexes for which
     no pod will be made any more, as an ``int4multirange``. ``has_affinity``: its pods require node
     affinity of their own. ``is_suspendable``, ``replaces_pods``: of its kind (``workload.kinds``).
     ``is_gathered``: no object stands for it, its pods make it; ``missing`` of them are yet to come,
@@ -64,6 +65,7 @@ class WorkloadSeen:
     pods: tuple[PodFact, ...] = field(default=())
     has_hold: bool = False
     generation: int = 0
+    is_idle: bool = False
     ended_indexes: str = NO_INDEXES
     has_affinity: bool = False
     is_pinnable: bool = False
@@ -83,7 +85,7 @@ WITH seen AS (
         flux_uid text, user_name text, queue text, priority int, held_by text, request jsonb,
         size int, duration_s int, begin_at_s bigint, depends_on jsonb, ignored jsonb,
         wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool, position int,
-        jobid bigint, has_hold bool, generation bigint, ended_indexes int4multirange,
+        jobid bigint, has_hold bool, generation bigint, is_idle bool, ended_indexes int4multirange,
         has_affinity bool, is_suspendable bool, replaces_pods bool, is_pinnable bool,
         pinned_to text, needs_look bool, is_gathered bool, missing int, gather_reason text,
         gather_s int, further jsonb, made_by text)
@@ -95,15 +97,15 @@ _INSERT = """
 INSERT INTO fluxjobs (
     uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     asked_priority, held_by, author_hold, request, size, duration_s, begin_at, depends_on, ignored,
-    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes, has_affinity,
+    wanted, result, is_deleting, is_gone, is_suspended, idle_in, ended_indexes, has_affinity,
     is_suspendable, replaces_pods, is_pinnable, pinned_to, is_gathered, missing, gather_reason,
     gather_s, further, made_by, state, reason, settle_at, release_at)
 SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     priority, held_by, CASE WHEN has_hold THEN 'annotation' ELSE held_by END, request, size,
     duration_s, to_timestamp(begin_at_s), depends_on, ignored,
-    wanted, result, is_deleting, is_gone, is_suspended, ended_indexes, has_affinity,
-    is_suspendable, replaces_pods, is_pinnable, pinned_to, is_gathered, missing, gather_reason,
-    gather_s, nullif(further, 'null'), made_by,
+    wanted, result, is_deleting, is_gone, is_suspended, CASE WHEN is_idle THEN generation END,
+    ended_indexes, has_affinity, is_suspendable, replaces_pods, is_pinnable, pinned_to,
+    is_gathered, missing, gather_reason, gather_s, nullif(further, 'null'), made_by,
     CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
     CASE WHEN held_by = 'author'
          THEN fluxjob_author_reason(CASE WHEN has_hold THEN 'annotation' END) ELSE '' END,
@@ -144,6 +146,7 @@ UPDATE fluxjobs f SET
     wanted = seen.wanted, result = seen.result,
     is_deleting = seen.is_deleting OR f.cancel_by IS NOT NULL, is_gone = seen.is_gone,
     is_suspended = seen.is_suspended, ended_indexes = seen.ended_indexes,
+    idle_in = CASE WHEN seen.is_idle THEN seen.generation END,
     has_affinity = seen.has_affinity, is_suspendable = seen.is_suspendable,
     missing = seen.missing, gather_reason = seen.gather_reason, gather_s = seen.gather_s,
     further = nullif(seen.further, 'null'), made_by = seen.made_by,
@@ -319,7 +322,15 @@ def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
     return _runs(seen) and not _runs(before)
 
 
-_LOOKED_AT = ("wanted", "result", "is_deleting", "is_suspended", "ended_indexes", "pinned_to")
+_LOOKED_AT = (
+    "wanted",
+    "result",
+    "is_deleting",
+    "is_suspended",
+    "is_idle",
+    "ended_indexes",
+    "pinned_to",
+)
 
 
 def _looked_at(pod: PodFact) -> tuple[object, ...]:

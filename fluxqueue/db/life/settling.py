@@ -80,6 +80,10 @@ _ROWS = f"""
 SELECT f.uid, f.jobid, f.state, f.wanted, f.lacking, f.result, f.is_deleting, f.replaces_pods,
        f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by, f.blocked_reason,
        f.begin_at, f.settle_at, f.has_affinity, f.pinned_to,
+       -- Its pods come without a gate: some may be there that nobody has seen, until whoever makes
+       -- them says, after the last that we did to it, that there are none.
+       f.is_suspendable AND (f.pinned_to IS NOT NULL OR f.is_pinnable)
+           AND NOT coalesce(f.idle_in > f.let_go_at, false) AS is_stopping,
        f.depends_on <> '[]' AS has_edges, coalesce(f.begin_at > now(), false) AS is_early,
        CASE WHEN f.started_at IS NULL
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
@@ -222,6 +226,7 @@ def _workload(row: Mapping[str, Any]) -> WorkloadFact:
         is_deleting=row["is_deleting"],
         is_vacating=row["vacate_by"] is not None,
         is_pinned=row["pinned_to"] is not None,
+        is_stopping=row["is_stopping"],
     )
 
 

@@ -77,6 +77,14 @@ class BatchJobKind(Kind):
     def is_suspended(self, workload: Object) -> bool:
         return bool(workload["spec"].get("suspend", False))
 
+    def is_idle(self, workload: Object) -> bool:
+        """That it goes on is taken back by the Job controller with the count of its pods."""
+        status = workload.get("status") or {}
+        if not self.is_suspended(workload) or status.get("active") or status.get("terminating"):
+            return False
+        found = (c for c in status.get("conditions") or () if c.get("type") == "Suspended")
+        return all(condition.get("status") == "True" for condition in found)
+
     def is_author_suspended(self, workload: Object) -> bool:
         annotations = (workload.get("metadata") or {}).get("annotations") or {}
         is_suspended = bool((workload.get("spec") or {}).get("suspend"))
@@ -122,7 +130,8 @@ class BatchJobKind(Kind):
             meta.get("deletionTimestamp"),
             meta.get("annotations"),
             meta.get("labels"),
-            _conditions(workload),
+            _conditions(workload) - {"Suspended"},
+            self.is_idle(workload),
             (status.get("succeeded") or 0) + len(uncounted),
             status.get("completedIndexes"),
             status.get("failedIndexes"),

@@ -172,6 +172,10 @@ class Kind(ABC):
         """Whether it may not start pods now."""
         return False
 
+    def is_idle(self, workload: Object) -> bool:
+        """Whether it is suspended, and whoever makes its pods says that none of them is left."""
+        return False
+
     def is_author_suspended(self, workload: Object) -> bool:
         """Whether its author made it suspended and has not let it go yet."""
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -177,6 +178,31 @@ async def test_requeue_waits_for_the_pods_and_keeps_the_place(rows: Rows) -> Non
     await rows.match()
     assert (await rows.states())["a"] == "Allocated"
     assert await rows.value("SELECT requeues FROM fluxjobs WHERE uid = 'a'") == 1
+    await rows.check()
+
+
+async def test_requeue_before_its_pods_are_seen_waits_until_there_are_none(rows: Rows) -> None:
+    """Its template names its node: pods come without a gate, and its room is not yet another's."""
+    asked = request(cpu=4)
+    job = partial(workload, "a", asked, is_pinnable=True)
+    await rows.add_nodes(cpu_node("n0", cpu=4))
+    await rows.see(job(generation=1, is_idle=True))
+    await rows.match()
+    (owed,) = await read_owed_releases(rows.database, ["a"])
+    await finish(rows.database, [Released(owed, is_made=True, generation=2, pinned_to="n0")])
+    await act(steering.requeue, rows, "a")
+    await rows.see(job(generation=1, is_idle=True))  # as it was before its release
+    await rows.settle("a")
+    assert await rows.states() == {"a": "Allocated"}
+    (owed,) = await read_owed_releases(rows.database, ["a"])
+    await finish(rows.database, [Released(owed, generation=2)])
+    started = (pod("a-1", "Running", is_gated=False, is_terminating=True, node="n0"),)
+    await rows.see(job(generation=3, pinned_to="n0", pods=started))
+    await rows.settle("a")
+    assert await rows.states() == {"a": "Running"}
+    await rows.see(job(generation=3, pinned_to="n0", is_idle=True))
+    await rows.settle("a")
+    assert await rows.states() == {"a": "Pending"}
     await rows.check()
 
 

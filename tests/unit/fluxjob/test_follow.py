@@ -318,3 +318,30 @@ def test_no_slot_is_kept_of_a_kind_that_nobody_waits_for() -> None:
     decision = follow(RUNNING, WorkloadFact(wanted=1), [new], [old])
     assert decision.give_back == (0,)
     assert decision.lacking == 1
+
+
+def test_pods_of_one_node_keep_what_they_have_there() -> None:
+    """Their template sends them nowhere else: a cordoned node's slot goes to the next of them."""
+    slots = [replace(held(0, "a"), is_lost=True), replace(lost(1), is_refused=True)]
+    pods = [running("a"), replace(running("b"), node="node-0")]
+    decision = follow(RUNNING, WorkloadFact(wanted=2, is_pinned=True), pods, slots)
+    assert decision == FollowDecision(assign=((1, "b"),))
+
+
+@pytest.mark.parametrize("slot", [lost(0), replace(free(0)[0], is_refused=True)])
+def test_a_node_that_takes_none_of_its_pods_is_left(slot: Slot) -> None:
+    """Whether it is lost, or refused one: all would come to it again."""
+    fact = WorkloadFact(wanted=1, is_pinned=True)
+    assert follow(RUNNING, fact, [], [slot]).must_vacate
+    assert follow(RUNNING, replace(fact, wanted=0), [], [slot]).must_vacate is False
+
+
+def test_who_stops_keeps_its_slots_for_pods_that_nobody_has_seen() -> None:
+    """They came without a gate; those that are seen take theirs, until none can be left."""
+    stopping = WorkloadFact(wanted=2, is_vacating=True, is_stopping=True)
+    assert follow(ALLOCATED, stopping, [], free(0, 1)) == FollowDecision()
+    seen = follow(ALLOCATED, stopping, [running("a")], free(0, 1))
+    assert seen == FollowDecision(assign=((0, "a"),), state=RUNNING)
+    done = follow(RUNNING, replace(stopping, is_stopping=False), [], [held(0, "a"), *free(1)])
+    assert done.is_requeued
+    assert done.give_back == (0, 1)

@@ -159,3 +159,24 @@ def test_which_indexes_get_no_pod_any_more() -> None:
     job = _with_status(batch_job(**INDEXED), completedIndexes="0,3-5", failedIndexes="1")
     assert as_multirange(batch.ended_indexes(job, [6])) == "{[0,2),[3,7),[8,)}"
     assert batch.ended_indexes(batch_job(), [6]) == []
+
+
+@pytest.mark.parametrize(
+    ("suspend", "status", "is_idle"),
+    [
+        (True, {}, True),
+        (True, {"conditions": [_condition("Suspended")]}, True),
+        (False, {}, False),
+        (True, {"active": 1, "conditions": [_condition("Suspended")]}, False),
+        (True, {"terminating": 1}, False),
+        (True, {"conditions": [_condition("Suspended", "False")]}, False),
+    ],
+)
+def test_idle_is_what_is_suspended_and_has_no_pods(
+    suspend: bool, status: dict[str, Any], is_idle: bool
+) -> None:
+    """The Job controller has seen that, and counts none; only a change of it is news."""
+    job = _with_status(batch_job("a", suspend=suspend), **status)
+    assert BATCH_JOB.is_idle(job) is is_idle
+    is_same = BATCH_JOB.news(job) == BATCH_JOB.news(batch_job("a", suspend=suspend))
+    assert is_same is (is_idle is suspend)
