@@ -272,7 +272,8 @@ def _stop(
 ) -> FollowDecision:
     """All slots are kept for pods that may yet be seen; those that are seen take theirs."""
     pinned = replace(workload, is_pinned=True)
-    assign = _go_on(pinned, live, slots, holders, unheld).assign
+    let_go = {uid: pod for uid, pod in live.items() if not pod.is_gated}
+    assign = _go_on(pinned, let_go, slots, holders, unheld).assign
     taken = {number for number, _ in assign}
     return FollowDecision(
         assign=assign,

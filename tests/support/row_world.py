@@ -334,8 +334,12 @@ class World:
         fact = self.nodes[name]
         need = job.needs(pod)
         ours, others = self.used(name), self.foreign.get(name, 0)
-        # The next pod of a pinned Job comes before the one in whose place it comes has gone.
-        is_early = job.pinned_to and any(p.is_terminating for p in job.pods.values())
+        # The next pod of a pinned Job comes before the one in whose place it comes has gone. One
+        # that is deleted before its pods were seen has given back their room: the scheduler waits.
+        is_early = (job.pinned_to and any(p.is_terminating for p in job.pods.values())) or any(
+            other.is_deleting and other.pinned_to == name and other.pods
+            for other in self.jobs.values()
+        )
         is_room = ours + need <= fact.capacity[CPU]
         assert is_room or is_early, f"{pod.uid} was let go to {name}, which is full"
         if fact.is_up and fact.is_schedulable and ours + others + need <= fact.capacity[CPU]:

@@ -162,7 +162,10 @@ UPDATE fluxjobs f SET
     release_at = CASE
         WHEN seen.is_suspendable AND NOT seen.is_suspended AND seen.result IS NULL
              AND NOT seen.is_deleting
-             AND f.state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable') THEN now()
+             AND (f.state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
+                  -- Also if its author resumes what was suspended to be requeued.
+                  OR (is_let_go AND f.vacate_by <> 'author' AND seen.generation > f.let_go_at))
+            THEN now()
         ELSE f.release_at END,
     -- What was asked for may change only while nothing has been given for it.
     request = CASE WHEN f.allocated_at IS NULL THEN seen.request ELSE f.request END,

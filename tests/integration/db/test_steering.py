@@ -206,6 +206,21 @@ async def test_requeue_before_its_pods_are_seen_waits_until_there_are_none(rows:
     await rows.check()
 
 
+async def test_who_resumes_what_is_being_requeued_is_overruled(rows: Rows) -> None:
+    """Its author lets it go while its pods end: it is suspended again, and waits its turn."""
+    await run(rows)
+    await act(steering.requeue, rows, "a")
+    (owed,) = await read_owed_releases(rows.database, ["a"])
+    await finish(rows.database, [Released(owed, generation=2)])
+    assert await read_owed_releases(rows.database, ["a"]) == []
+    await rows.see(workload("a", is_suspended=False, generation=2))  # seen late
+    assert await read_owed_releases(rows.database, ["a"]) == []
+    await rows.see(workload("a", is_suspended=False, generation=4))
+    (owed,) = await read_owed_releases(rows.database, ["a"])
+    assert owed.wanted is not None
+    assert owed.wanted.is_suspended
+
+
 async def test_a_requeued_one_that_ends_first_has_ended(rows: Rows) -> None:
     """Its last pod succeeds before the suspension arrives."""
     await run(rows)

@@ -340,7 +340,7 @@ def test_who_stops_keeps_its_slots_for_pods_that_nobody_has_seen() -> None:
     """They came without a gate; those that are seen take theirs, until none can be left."""
     stopping = WorkloadFact(wanted=2, is_vacating=True, is_stopping=True)
     assert follow(ALLOCATED, stopping, [], free(0, 1)) == FollowDecision()
-    seen = follow(ALLOCATED, stopping, [running("a")], free(0, 1))
+    seen = follow(ALLOCATED, stopping, [running("a"), gated("b")], free(0, 1))
     assert seen == FollowDecision(assign=((0, "a"),), state=RUNNING)
     done = follow(RUNNING, replace(stopping, is_stopping=False), [], [held(0, "a"), *free(1)])
     assert done.is_requeued
