@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         port=options.port,
         drain_s=options.drain,
         admit=AdmitSettings(
-            never_managed=labels.SYSTEM_NAMESPACES | {options.own_namespace}, levels=levels
+            never_managed=labels.SYSTEM_NAMESPACES | {options.own_namespace},
+            levels=levels,
+            own_users=frozenset(options.own_user),
         ),
     )
     try:
@@ -64,6 +66,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--levels",
         default=os.environ.get("FLUXQUEUE_LEVELS") or describe_levels(DEFAULT_LEVELS),
         help="the cluster's levels, top first: NAME=NODE-LABEL,... (default: $FLUXQUEUE_LEVELS)",
+    )
+    parser.add_argument(
+        "--own-user",
+        action="append",
+        default=[],
+        help="account of another part of fluxqueue, which may write all of a FluxJob; repeatable",
     )
     parser.add_argument(
         "--drain", type=float, default=0.0, help="seconds to answer on after SIGTERM"

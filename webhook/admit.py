@@ -18,22 +18,31 @@ from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.constraints import ignored
+from fluxqueue.workload.fluxjob_object import FIELD_MANAGER
+from fluxqueue.workload.fluxjob_object import GROUP as FLUXJOB_GROUP
+from fluxqueue.workload.fluxjob_object import KIND as FLUXJOB_KIND
 from fluxqueue.workload.gates import Patch, relieve_pod
 from fluxqueue.workload.kinds import find_kind, kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.managed import NEVER_MANAGED, why_untouched
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
+from fluxqueue.workload.steered import STEERED_BY, changes_by_hand
 
 _MAX_WARNING = 240
 
 
 @dataclass(frozen=True, slots=True)
 class AdmitSettings:
-    """``never_managed`` are the namespaces of the system and our own; ``levels`` the cluster's."""
+    """What admission is told at its start.
+
+    ``never_managed`` are the namespaces of the system and our own; ``levels`` the cluster's;
+    ``own_users`` the accounts of our other parts, which alone write what a FluxJob asks for.
+    """
 
     never_managed: Set[str] = NEVER_MANAGED
     levels: Levels = DEFAULT_LEVELS
+    own_users: Set[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,8 @@ def admit(review: Mapping[str, Any], settings: AdmitSettings | None = None) -> A
     request = _read_request(review)
     uid, workload = request["uid"], request.get("object")
     kind = str((request.get("kind") or {}).get("kind", ""))
+    if _group_kind(request) == (FLUXJOB_GROUP, FLUXJOB_KIND):
+        return _steer(request, settings or AdmitSettings())
     why = _why_not_asked(request, workload)
     settings = settings or AdmitSettings()
     if why is None:
@@ -73,6 +84,38 @@ def admit(review: Mapping[str, Any], settings: AdmitSettings | None = None) -> A
         return Answer(review, "untouched", kind, why)
     assert isinstance(workload, dict)
     return _take_in({**workload, "kind": kind}, uid, _user(request), settings.levels)
+
+
+def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
+    """Somebody changes a FluxJob: what is his to change is let through, with his name beside it."""
+    uid, old, new = request["uid"], request.get("oldObject"), request.get("object")
+    if request.get("operation") != "UPDATE" or request.get("subResource"):
+        return Answer(_respond(uid, allowed=True), "untouched", FLUXJOB_KIND, "nothing is steered")
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        raise InvalidInput("the request has no object", where="request.object")
+    if _is_ours(request, settings):
+        return Answer(_respond(uid, allowed=True), "untouched", FLUXJOB_KIND, "it is our own")
+    try:
+        changed = changes_by_hand(old, new)
+    except InvalidInput as error:
+        described = {"group": FLUXJOB_GROUP, "kind": FLUXJOB_KIND, "name": new["metadata"]["name"]}
+        return Answer(_refuse(uid, described, error), "refused", FLUXJOB_KIND, str(error))
+    review = _respond(uid, allowed=True)
+    said = (old.get("spec") or {}).get(STEERED_BY) or {}
+    said = {**said, **dict.fromkeys(changed, _user(request))}
+    if said != ((new.get("spec") or {}).get(STEERED_BY) or {}):
+        _add_patch(review, [{"op": "add", "path": f"/spec/{STEERED_BY}", "value": said}])
+    return Answer(review, "taken", FLUXJOB_KIND)
+
+
+def _is_ours(request: Mapping[str, Any], settings: AdmitSettings) -> bool:
+    """Told by the account; where all parts have their user's, by the name under which they write.
+
+    Nothing of a FluxJob's spec but what is steered is ever read back, so nothing is gained by it.
+    """
+    if settings.own_users:
+        return _user(request) in settings.own_users
+    return (request.get("options") or {}).get("fieldManager") == FIELD_MANAGER
 
 
 def _user(request: Mapping[str, Any]) -> str:
@@ -114,7 +157,7 @@ def _take_in(workload: Mapping[str, Any], uid: str, user: str, levels: Levels) -
             kind.to_request(workload, site=Site(levels=levels))
         patch = kind.hold_patch(workload, wishes, user)
     except InvalidInput as error:
-        return Answer(_refuse(uid, workload, error), "refused", kind.name, str(error))
+        return Answer(_refuse(uid, _describe(workload), error), "refused", kind.name, str(error))
     review = _respond(uid, allowed=True)
     _add_patch(review, patch)
     warnings = _warnings(workload, wishes)
@@ -157,7 +200,7 @@ def _describe(workload: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _refuse(uid: str, workload: Mapping[str, Any], error: InvalidInput) -> dict[str, Any]:
+def _refuse(uid: str, described: Mapping[str, str], error: InvalidInput) -> dict[str, Any]:
     review = _respond(uid, allowed=False)
     message = error.message + (f" ({error.hint})" if error.hint else "")
     cause = {"reason": "FieldValueInvalid", "field": error.where, "message": message}
@@ -167,7 +210,7 @@ def _refuse(uid: str, workload: Mapping[str, Any], error: InvalidInput) -> dict[
         "reason": "Invalid",
         "message": str(error),
         # kubectl makes its sentence of these: The Job "x" is invalid: field: message
-        "details": {**_describe(workload), "causes": [cause]},
+        "details": {**described, "causes": [cause]},
     }
     return review
 

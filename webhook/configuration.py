@@ -8,6 +8,7 @@ conditions keep it away inside the API server, so a webhook that is down stops n
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -61,6 +62,7 @@ def build_configuration(
     is_opt_in: bool = False,
     own_namespace: str = labels.OWN_NAMESPACE,
     timeout_s: int = 5,
+    own_users: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Build the configuration.
 
@@ -73,6 +75,7 @@ def build_configuration(
         those labelled ``"false"``.
     own_namespace : never asked for, so that our own parts can always start.
     timeout_s : seconds the API server waits, 1 to 30.
+    own_users : accounts of our parts, whose changes of FluxJobs are not asked about.
     """
     common = {
         "clientConfig": endpoint.client_config(ca_pem),
@@ -91,26 +94,35 @@ def build_configuration(
         "webhooks": [
             {
                 "name": "jobs.fluxqueue.converged-computing.org",
-                "rules": [_on_create("batch", "jobs")],
+                "rules": [_on("CREATE", "batch", "jobs")],
                 "failurePolicy": jobs_failure_policy,
                 **common,
             },
             {
                 "name": "pods.fluxqueue.converged-computing.org",
-                "rules": [_on_create("", "pods")],
+                "rules": [_on("CREATE", "", "pods")],
                 "failurePolicy": pods_failure_policy,
                 "matchConditions": _bare_pods(),
                 **common,
+            },
+            {
+                "name": "fluxjobs.fluxqueue.converged-computing.org",
+                "rules": [_on("UPDATE", "jobs.converged-computing.org", "fluxjobs", "v1alpha1")],
+                "failurePolicy": "Fail",
+                "matchConditions": _steered(own_users),
+                **common,
+                "namespaceSelector": {},
+                "objectSelector": {},
             },
         ],
     }
 
 
-def _on_create(group: str, resource: str) -> dict[str, Any]:
+def _on(operation: str, group: str, resource: str, version: str = "v1") -> dict[str, Any]:
     return {
-        "operations": ["CREATE"],
+        "operations": [operation],
         "apiGroups": [group],
-        "apiVersions": ["v1"],
+        "apiVersions": [version],
         "resources": [resource],
         "scope": "Namespaced",
     }
@@ -133,6 +145,15 @@ def _namespaces(own_namespace: str, *, is_opt_in: bool) -> dict[str, Any]:
 
 def _not_opted_out() -> dict[str, Any]:
     return {"key": labels.MANAGED, "operator": "NotIn", "values": ["false"]}
+
+
+def _steered(own_users: Sequence[str]) -> list[dict[str, str]]:
+    """What people change of a FluxJob's spec; what garbage collection does to it is no concern."""
+    users = ", ".join(f'"{user}"' for user in own_users)
+    return [
+        {"name": "spec-changes", "expression": "object.spec != oldObject.spec"},
+        {"name": "is-not-ours", "expression": f"!(request.userInfo.username in [{users}])"},
+    ]
 
 
 def _bare_pods() -> list[dict[str, str]]:

@@ -21,6 +21,7 @@ from fluxqueue.controller.certificates import CertificateKeeper, CertificateName
 from fluxqueue.controller.gauges import show_for_ever
 from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.controller.operator import build_registry, run_operator
+from fluxqueue.controller.steered import SteeringWatch
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
 from fluxqueue.endpoint import Heartbeats
@@ -63,6 +64,7 @@ class Controller:
         self._identity = identity
         self._heartbeats = heartbeats or Heartbeats()
         self._observer: Observer | None = None
+        self._steering = self._watch_steering()
         self._electing: asyncio.Task[None] | None = None
         self._leading: list[asyncio.Task[None]] = []
         self._elector = LeaseElector(
@@ -104,9 +106,11 @@ class Controller:
     def _start_leading(self, term: int) -> None:
         logger.info("leads", extra={"action": "lead", "lease_term": term})
         metrics.lead(ROLE, term)
+        self._steering = self._watch_steering()
         loops = [
             self._observe(),
             self._operate(),
+            self._steering.run(),
             show_for_ever(self._database, self._clock, self._heartbeats),
         ]
         if self._settings.cert_secret:
@@ -137,7 +141,8 @@ class Controller:
         """Have kopf run our own resources."""
         registry = build_registry(
             self._client.config,
-            on_fluxjob_deleted=self._on_fluxjob_deleted,
+            on_fluxjob_seen=lambda fluxjob: self._steering.see(dict(fluxjob)),
+            on_fluxjob_deleted=lambda fluxjob: self._steering.see_deleted(dict(fluxjob)),
             on_fluxjob_let_go=self._on_fluxjob_let_go,
         )
         while True:
@@ -162,9 +167,17 @@ class Controller:
                 logger.exception("observation ended and is started again")
             await self._clock.sleep(RESTART_S)
 
-    def _on_fluxjob_deleted(self, workload_uid: str) -> None:
-        if self._observer is not None:
-            self._observer.on_fluxjob_deleted(workload_uid)
+    def _watch_steering(self) -> SteeringWatch:
+        def stands(workload_uid: str) -> bool:
+            return self._observer is not None and self._observer.goes_on(workload_uid)
+
+        def on_lost(workload_uid: str) -> None:
+            if self._observer is not None:
+                self._observer.on_fluxjob_deleted(workload_uid)
+
+        return SteeringWatch(
+            self._database, self._client, self._clock, stands=stands, on_lost=on_lost
+        )
 
     async def _on_fluxjob_let_go(self, fluxjob: Mapping[str, Any]) -> None:
         """Delete it; where its workload still exists, the leader makes it again with its owner."""
@@ -176,6 +189,7 @@ class Controller:
         observer = self._observer
         if not has_object and (observer is None or observer.stands(workload["uid"])):
             return  # the observer takes it away with the last of its pods
+        self._steering.forgive(fluxjob)
         try:
             await self._client.delete(FLUXJOBS, meta["namespace"], meta["name"], uid=meta["uid"])
         except (NotFound, Conflict):

@@ -256,6 +256,11 @@ class Observer:
         """Whether a workload that no object stands for goes on, or that is not yet known."""
         return not self._is_begun or uid in self._objects
 
+    def goes_on(self, uid: str) -> bool:
+        """Whether a workload is there, and is not being deleted."""
+        found = self._objects.get(uid)
+        return found is not None and not found["metadata"].get("deletionTimestamp")
+
     def _on_bare_pod(self, uid: str, old: Object | None, new: Object | None) -> None:
         self._keep(uid, new)
         if old is None or new is None or is_news(old, new):

@@ -23,7 +23,8 @@ import kopf  # noqa: E402
 def build_registry(
     config: ClusterConfig,
     *,
-    on_fluxjob_deleted: Callable[[str], None],
+    on_fluxjob_seen: Callable[[Mapping[str, Any]], None],
+    on_fluxjob_deleted: Callable[[Mapping[str, Any]], None],
     on_fluxjob_let_go: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> kopf.OperatorRegistry:
     """Build the handlers of one operator.
@@ -33,7 +34,7 @@ def build_registry(
 
     Parameters
     ----------
-    on_fluxjob_deleted : told the UID of the workload whose FluxJob is gone.
+    on_fluxjob_seen, on_fluxjob_deleted : told of each FluxJob that is there, or is gone.
     on_fluxjob_let_go : told of a FluxJob without an owner: no object stands for its workload, or
         that was deleted with the wish to leave behind what it owns. No garbage collector takes it.
     """
@@ -58,8 +59,10 @@ def build_registry(
     async def fluxjob_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
         meta = body["metadata"]
         if event.get("type") == "DELETED":
-            on_fluxjob_deleted(body["spec"]["workload"]["uid"])
-        elif not meta.get("ownerReferences") and not meta.get("deletionTimestamp"):
+            on_fluxjob_deleted(body)
+            return
+        on_fluxjob_seen(body)
+        if not meta.get("ownerReferences") and not meta.get("deletionTimestamp"):
             await on_fluxjob_let_go(body)
 
     return registry

@@ -21,7 +21,12 @@ from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.workload.fluxjob_object import build, fluxjob_name, is_fluxjob_of
+from fluxqueue.workload.fluxjob_object import (
+    FIELD_MANAGER,
+    build,
+    fluxjob_name,
+    is_fluxjob_of,
+)
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.site import Site
 
@@ -105,7 +110,12 @@ class Wrapper:
             body = {"metadata": {"uid": seen.flux_uid}, "spec": _shown(seen)}
             try:
                 await self._client.patch(
-                    FLUXJOBS, seen.namespace, seen.name, body, kind=PatchKind.MERGE
+                    FLUXJOBS,
+                    seen.namespace,
+                    seen.name,
+                    body,
+                    kind=PatchKind.MERGE,
+                    field_manager=FIELD_MANAGER,
                 )
             except (NotFound, Conflict, Invalid):
                 del self._amends[uid]  # another is made in its place, and says it from the start
@@ -237,8 +247,6 @@ def _shown(seen: WorkloadSeen) -> dict[str, Any]:
     """What of a FluxJob's spec changes while a group gathers."""
     return {
         "size": seen.size,
-        "priority": seen.priority,
-        "queue": seen.queue,
         "jobspec": seen.request,
         "durationSeconds": seen.duration_s,
     }

@@ -121,6 +121,10 @@ fluxjobs = Table(
     Column("duration_s", Integer),
     Column("accepted_by", Text, comment="queue that took it in; asked again after a move"),
     Column("begin_at", DateTime(timezone=True), comment="not to start before"),
+    Column("set_begin_at", DateTime(timezone=True), comment="set by hand; wins over the author's"),
+    Column(
+        "steered", JSONB, comment="what its FluxJob's spec said by hand when it was last heeded"
+    ),
     Column("depends_on", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("blocked_by", Text, comment="why no cycle considers it yet; null: one does"),
     Column(

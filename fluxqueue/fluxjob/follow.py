@@ -176,7 +176,8 @@ def follow(
     if workload.is_pinned and not workload.is_over:
         is_lost = any(slot.is_lost or slot.is_refused for slot in (*unheld, *holders.values()))
         if is_lost and workload.wanted and not any(pod.node for pod in live.values()):
-            return FollowDecision(free=freed, must_vacate=True)
+            kept = _stop(workload, live, slots, holders, unheld, freed, has_started=started)
+            return replace(kept, must_vacate=True)
         is_lost = False
     if is_lost and not held and state is FluxJobState.ALLOCATED:
         return _requeue(freed, unheld)

@@ -61,6 +61,7 @@ class Record:
     set_priority: int | None = None
     set_queue: str | None = None
     requeue_by: str | None = None
+    requeue: str | None = None
     cancel_by: str | None = None
     accepted_by: str | None = None
     author_hold: str | None = None
@@ -100,6 +101,7 @@ def read_record(fluxjob: Mapping[str, Any]) -> Record:
         set_priority=field("operator.priority", operator, _priority),
         set_queue=field("operator.queue", operator, str),
         requeue_by=field("operator.requeueBy", operator, str),
+        requeue=field("operator.requeue", operator, str),
         cancel_by=field("operator.cancelBy", operator, str),
         accepted_by=_accepted_by(status),
         author_hold=field("authorHold", status, str),

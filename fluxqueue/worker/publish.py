@@ -147,6 +147,7 @@ def _operator(row: PublishedRow) -> dict[str, Any]:
         "priority": row.set_priority,
         "queue": row.set_queue,
         "requeueBy": row.vacate_by,
+        "requeue": row.requeue,
         "cancelBy": None if FluxJobState(row.state).is_final else row.cancel_by,
     }
     # A merge patch takes out only what it names as null.

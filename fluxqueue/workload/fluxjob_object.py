@@ -26,6 +26,9 @@ PLURAL = "fluxjobs"
 
 DEFAULT_QUEUE = "default"
 
+FIELD_MANAGER = "fluxqueue"
+"""Under which name our controller changes the spec of a FluxJob."""
+
 _MAX_NAME = 253
 _MAX_REASON = 1024
 _OPTIONAL_STATUS = (

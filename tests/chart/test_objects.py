@@ -46,6 +46,10 @@ def test_webhook_configuration_is_the_one_of_the_code(
         pods_failure_policy=pods,
         is_opt_in=namespaces == "optIn",
         own_namespace="queue",
+        own_users=[
+            f"system:serviceaccount:queue:blue-fluxqueue-{part}"
+            for part in ("controller", "worker", "uninstall")
+        ],
     )
     for one in expected["webhooks"]:
         assert one["clientConfig"].pop("caBundle", "") == ""

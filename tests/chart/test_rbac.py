@@ -59,6 +59,9 @@ CONTROLLER: set[Rule] = {
     (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "patch", "watch")),
     (FLUX, "fluxqueues", (), ("create", "list", "watch")),
     ("", "events", (), ("create",)),
+    ("", "pods", (), ("get",)),
+    ("batch", "jobs", (), ("get",)),
+    ("apiextensions.k8s.io", "customresourcedefinitions", (f"fluxjobs.{FLUX}",), ("get",)),
 }
 WORKER: set[Rule] = {
     ("batch", "jobs", (), ("delete", "get", "patch")),
@@ -145,16 +148,18 @@ def test_the_test_may_act_in_its_own_namespace_only() -> None:
 
 
 def test_people_get_the_rights_that_go_with_what_they_may_already() -> None:
-    """Work is steered through Jobs and the command line; queues are their administrator's."""
+    """Who may change a namespace's work steers it there; priorities and queues take an operator."""
     reads = {
         (FLUX, resource, (), ("get", "list", "watch")) for resource in ("fluxjobs", "fluxqueues")
     }
+    steers = {(FLUX, "fluxjobs", (), ("delete", "patch", "update"))}
+    operates = {(FLUX, "fluxjobs", (), ("delete", "operate", "patch", "update"))}
     writes = {(FLUX, "fluxqueues", (), ("create", "delete", "patch", "update"))}
     roles = {one["metadata"]["name"]: one for one in render() if one["kind"] == "ClusterRole"}
     for role, of, expected in (
         ("viewer", "view", reads),
-        ("user", "edit", reads),
-        ("admin", "admin", reads | writes),
+        ("user", "edit", reads | steers),
+        ("operator", "admin", reads | operates | writes),
     ):
         found = roles[f"{RELEASE}-{role}"]
         assert _flatten(found) == expected

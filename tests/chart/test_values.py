@@ -304,9 +304,9 @@ FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = 
         {"gatePolicy": {"enabled": False}},
         {},
         {
-            (kind, f"fluxqueue-queued-{what}")
+            (kind, f"fluxqueue-{what}")
             for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-            for what in ("pods", "jobs")
+            for what in ("queued-pods", "queued-jobs", "steering")
         },
     ),
     (
@@ -346,7 +346,7 @@ FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = 
         "aggregated roles",
         {"rbac": {"aggregatedRoles": False}},
         {},
-        {("ClusterRole", f"fluxqueue-{role}") for role in ("viewer", "user", "admin")},
+        {("ClusterRole", f"fluxqueue-{role}") for role in ("viewer", "user", "operator")},
     ),
     *[
         (

@@ -58,6 +58,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     await _a_fluxjob_is_let_go(space)
     await _what_passed_by_admission_is_reported(rights)
     await _work_is_cancelled(space)
+    await _fluxjobs_are_deleted(space)
     await _certificates_are_made(rights)
     await assert_invariants(world)
     await space.create_all(job(f"left-{n}", cpu="16", pool="single") for n in range(3))
@@ -151,6 +152,17 @@ async def _work_is_cancelled(space: Space) -> None:
         assert outcome.is_done, outcome
     await space.until_gone(JOBS, "unwanted")
     await space.until_gone(PODS, "unwanted-too")
+
+
+async def _fluxjobs_are_deleted(space: Space) -> None:
+    """The controller looks whether the workload, and the definition, are still there."""
+    await space.create(job("unliked", cpu="1", run=FOR_EVER))
+    await space.create(bare_pod("unliked-too", run=FOR_EVER))
+    for name in ("unliked", "unliked-too"):
+        fluxjob = await space.until_state(name, "Running")
+        await space.delete(fluxjob["metadata"]["name"], FLUXJOBS)
+    await space.until_gone(JOBS, "unliked")
+    await space.until_gone(PODS, "unliked-too")
 
 
 async def _what_passed_by_admission_is_reported(rights: RightsWorld) -> None:

@@ -254,6 +254,11 @@ class Story:
             if not job.parallelism and not job.is_group:
                 world.disturbed.add(job.uid)
                 job.parallelism = 1
+            if not job.asked.size and dict(slot_kinds(job.asked)[0].needs)[CPU] > max(
+                NODES.values()
+            ):
+                # Nothing is said against one of size 0; grown, it fits nowhere and waits for ever.
+                job.is_deleting = True
         await self.unhold()
         for _ in range(ROUNDS_MAX):
             world.resume_all()

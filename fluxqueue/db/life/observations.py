@@ -171,14 +171,16 @@ UPDATE fluxjobs f SET
     request = CASE WHEN f.allocated_at IS NULL THEN seen.request ELSE f.request END,
     size = CASE WHEN f.allocated_at IS NULL THEN seen.size ELSE f.size END,
     duration_s = CASE WHEN f.allocated_at IS NULL THEN seen.duration_s ELSE f.duration_s END,
-    begin_at = to_timestamp(seen.begin_at_s), depends_on = seen.depends_on,
+    begin_at = coalesce(f.set_begin_at, to_timestamp(seen.begin_at_s)),
+    depends_on = seen.depends_on,
     asked_priority = seen.priority,
     queue = coalesce(f.set_queue, seen.queue), ignored = seen.ignored,
     -- Examined anew is also considered anew: the queue's order may have changed.
     is_examined = f.is_examined AND f.request = seen.request
         AND f.asked_priority = seen.priority AND f.queue = coalesce(f.set_queue, seen.queue)
         AND f.depends_on = seen.depends_on
-        AND f.begin_at IS NOT DISTINCT FROM to_timestamp(seen.begin_at_s)
+        AND f.begin_at IS NOT DISTINCT FROM
+            coalesce(f.set_begin_at, to_timestamp(seen.begin_at_s))
         AND NOT coalesce(f.held_by = 'author' AND ruled.hold IS NULL, false),
     author_hold = ruled.hold,
     vacate_by = CASE WHEN is_stopped THEN 'author' WHEN is_resumed THEN NULL ELSE f.vacate_by END,

@@ -47,6 +47,7 @@ class PublishedRow:
     accepted_by: str | None = None
     set_priority: int | None = None
     set_queue: str | None = None
+    requeue: str | None = None
     queue: str | None = None
     priority: int | None = None
     priority_parts: Mapping[str, int] | None = None
@@ -57,7 +58,8 @@ _COLUMNS = """
 f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_uid, f.state,
 f.reason, f.size, f.version, f.published, f.told, f.ignored, f.submitted_at, f.allocated_at,
 f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold, f.vacate_by, f.cancel_by,
-f.accepted_by, f.set_priority, f.set_queue, f.queue, f.priority, f.priority_parts,
+f.accepted_by, f.set_priority, f.set_queue, f.steered ->> 'requeue' AS requeue, f.queue,
+f.priority, f.priority_parts,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
 a.starts_at, a.until,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources)

@@ -385,10 +385,11 @@ UPDATE fluxjobs f SET
     is_deleting = f.is_deleting OR r.cancel_by IS NOT NULL,
     reason = coalesce(r.reason, f.reason),
     author_hold = coalesce(f.author_hold, r.author_hold),
-    let_go_at = coalesce(f.let_go_at, r.let_go_at)
+    let_go_at = coalesce(f.let_go_at, r.let_go_at),
+    steered = coalesce(f.steered, jsonb_build_object('requeue', r.requeue))
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, flux_uid text, set_priority int, set_queue text, author_hold text,
-    let_go_at bigint, accepted_by text, vacate_by text, cancel_by text, reason text)
+    let_go_at bigint, accepted_by text, requeue text, vacate_by text, cancel_by text, reason text)
 WHERE f.uid = r.uid
 """
 
@@ -460,6 +461,7 @@ def _said(case: _Case) -> dict[str, Any]:
         "set_priority": record.set_priority,
         "set_queue": record.set_queue,
         "accepted_by": record.accepted_by,
+        "requeue": record.requeue,
         "vacate_by": _vacate_by(case),
         "cancel_by": _cancel_by(case),
         "reason": record.reason if _vacate_by(case) or _cancel_by(case) else None,

@@ -1,6 +1,7 @@
 """Steering: what people may do to a FluxJob by hand, each as one transaction with an audit line.
 
-Called by the command line. Every command says what it did or why it does not, may be repeated, and
+Called by the command line, and by the controller for what people change of a FluxJob's spec
+(``heed``). Every command says what it did or why it does not, may be repeated, and
 may meet another one: the row is locked, and the row decides. Effects on the cluster are left to the
 worker; what a command wants stands in the row until it has happened.
 """
@@ -260,21 +261,25 @@ async def set_priority(
         )
 
     async def verb(tx: Transaction, row: Row, actor: str) -> str:
-        _refuse_if_over(row, "its priority no longer matters")
-        if row["set_priority"] == priority:
-            return f"has {'no' if priority is None else 'this'} set priority already"
-        await _note(tx, row, actor, "priority", old=row["set_priority"], new=priority)
-        now = await tx.fetch_one(
-            "UPDATE fluxjobs SET set_priority = :priority,"
-            " is_examined = is_examined AND state NOT IN ('Pending', 'Reserved')"
-            " WHERE uid = :uid RETURNING priority",
-            uid=row["uid"],
-            priority=priority,
-        )
-        assert now is not None, "the row is locked"
-        return f"has priority {now['priority']}"
+        return await _set_priority(tx, row, actor, priority)
 
     return await _steer(database, namespace, references, actor, verb)
+
+
+async def _set_priority(tx: Transaction, row: Row, actor: str, priority: int | None) -> str:
+    _refuse_if_over(row, "its priority no longer matters")
+    if row["set_priority"] == priority:
+        return f"has {'no' if priority is None else 'this'} set priority already"
+    await _note(tx, row, actor, "priority", old=row["set_priority"], new=priority)
+    now = await tx.fetch_one(
+        "UPDATE fluxjobs SET set_priority = :priority,"
+        " is_examined = is_examined AND state NOT IN ('Pending', 'Reserved')"
+        " WHERE uid = :uid RETURNING priority",
+        uid=row["uid"],
+        priority=priority,
+    )
+    assert now is not None, "the row is locked"
+    return f"has priority {now['priority']}"
 
 
 async def move(
@@ -283,21 +288,160 @@ async def move(
     """Put waiting FluxJobs into another queue, whatever their authors' labels say."""
 
     async def verb(tx: Transaction, row: Row, actor: str) -> str:
-        _refuse_if_over(row, "its queue no longer matters")
-        if not _state(row).is_waiting:
-            raise _Refused(f"is {row['state']}: only what waits can be moved; requeue it first")
-        known = [one["name"] for one in await tx.fetch("SELECT name FROM fluxqueues ORDER BY 1")]
-        if queue not in known:
-            raise _Refused(f"there is no queue {queue}; known are {', '.join(known)}")
-        if row["queue"] == queue:
-            return f"is in queue {queue} already"
-        await _note(tx, row, actor, "move", old=row["queue"], new=queue)
-        await tx.execute(
-            "UPDATE fluxjobs SET set_queue = :queue, queue = :queue, is_examined = false"
-            " WHERE uid = :uid",
-            uid=row["uid"],
-            queue=queue,
-        )
-        return f"is in queue {queue}"
+        return await _move(tx, row, actor, queue)
 
     return await _steer(database, namespace, references, actor, verb)
+
+
+async def _move(tx: Transaction, row: Row, actor: str, queue: str) -> str:
+    _refuse_if_over(row, "its queue no longer matters")
+    if not _state(row).is_waiting:
+        raise _Refused(f"is {row['state']}: only what waits can be moved; requeue it first")
+    known = [one["name"] for one in await tx.fetch("SELECT name FROM fluxqueues ORDER BY 1")]
+    if queue not in known:
+        raise _Refused(f"there is no queue {queue}; known are {', '.join(known)}")
+    if row["queue"] == queue:
+        return f"is in queue {queue} already"
+    await _note(tx, row, actor, "move", old=row["queue"], new=queue)
+    await tx.execute(
+        "UPDATE fluxjobs SET set_queue = :queue, queue = :queue, is_examined = false"
+        " WHERE uid = :uid",
+        uid=row["uid"],
+        queue=queue,
+    )
+    return f"is in queue {queue}"
+
+
+# --- what people change of a FluxJob's spec -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FluxJobOf:
+    """A FluxJob, and the workload that it says it is of: anybody may make one that lies."""
+
+    namespace: str
+    name: str
+    workload_uid: str
+
+
+async def heed(
+    database: Database,
+    fluxjob: FluxJobOf,
+    values: Mapping[str, Any],
+    by: Mapping[str, str],
+) -> list[Outcome] | None:
+    """Carry into its row what a FluxJob's spec says by hand, as far as that has changed.
+
+    What is refused is not tried again until it is changed again: it is told, and not obeyed later,
+    when nobody expects it.
+
+    Parameters
+    ----------
+    fluxjob : the FluxJob, and the workload that it says it is of.
+    values, by : as of ``workload.steered.Steered``.
+
+    Returns
+    -------
+    list of Outcome or None
+        What became of each change; None where the workload has no row (yet), or another FluxJob.
+    """
+    uid = fluxjob.workload_uid
+    async with database.begin() as tx:
+        row = await _lock(tx, fluxjob)
+        if row is None:
+            return None
+        before = row["steered"] or {}
+        outcomes = []
+        for field, verb in _HEEDED.items():
+            if before.get(field) == values.get(field):
+                continue
+            actor = by.get(field) or "somebody"
+            actor = f"user {actor}" if actor in RESERVED_ACTORS else actor
+            await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
+            outcomes.append(await _heed(tx, row, actor, field, verb, values.get(field)))
+            row = await _lock(tx, fluxjob) or row
+        if before != dict(values):
+            await tx.execute(
+                "UPDATE fluxjobs SET steered = CAST(:values AS jsonb) WHERE uid = :uid",
+                uid=uid,
+                values=orjson.dumps(dict(values)).decode(),
+            )
+        return outcomes
+
+
+async def cancel_deleted(database: Database, fluxjob: FluxJobOf, actor: str) -> Outcome | None:
+    """Cancel a workload whose FluxJob was deleted; None where it has no row, or another FluxJob."""
+    async with database.begin() as tx:
+        await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
+        row = await _lock(tx, fluxjob)
+        if row is None:
+            return None
+        return await _heed(tx, row, actor, "", lambda tx, row, by, _: _cancel(tx, row, by), None)
+
+
+async def _lock(tx: Transaction, fluxjob: FluxJobOf) -> Row | None:
+    return await tx.fetch_one(
+        f"SELECT {_COLUMNS}, steered FROM fluxjobs"  # noqa: S608
+        " WHERE uid = :uid AND namespace = :namespace AND name = :name FOR UPDATE",
+        uid=fluxjob.workload_uid,
+        namespace=fluxjob.namespace,
+        name=fluxjob.name,
+    )
+
+
+Heeded = Callable[[Transaction, Row, str, Any], Awaitable[str]]
+
+
+async def _heed(
+    tx: Transaction, row: Row, actor: str, field: str, verb: Heeded, value: Any
+) -> Outcome:
+    try:
+        message, is_done = await verb(tx, row, actor, value), True
+    except _Refused as refusal:
+        message, is_done = str(refusal), False
+    reference = f"spec.{field}" if field else row["name"]
+    return Outcome(reference, is_done, message, row["jobid"], row["name"], row["state"])
+
+
+async def _heed_hold(tx: Transaction, row: Row, actor: str, value: Any) -> str:
+    if value:
+        return await _hold(tx, row, actor)
+    if _is_operators(row) and _state(row) is FluxJobState.HELD:
+        return await _release(tx, row, actor)
+    return "is not held by hand"
+
+
+async def _heed_queue(tx: Transaction, row: Row, actor: str, value: Any) -> str:
+    if value is not None:
+        return await _move(tx, row, actor, str(value))
+    await _note(tx, row, actor, "move", old=row["queue"], new=None)
+    await tx.execute("UPDATE fluxjobs SET set_queue = NULL WHERE uid = :uid", uid=row["uid"])
+    return "is in its author's queue when it is next looked at"
+
+
+async def _heed_begin(tx: Transaction, row: Row, actor: str, value: Any) -> str:
+    _refuse_if_over(row, "it has begun")
+    if not _state(row).is_waiting:
+        raise _Refused(f"is {row['state']}: it has begun; requeue it first")
+    await _note(tx, row, actor, "begin", new=value)
+    await tx.execute(
+        "UPDATE fluxjobs SET set_begin_at = CAST(:at AS timestamptz),"
+        " begin_at = CAST(:at AS timestamptz), is_examined = false WHERE uid = :uid",
+        uid=row["uid"],
+        at=value or "1970-01-01T00:00:00Z",
+    )
+    return f"is not to start before {value}" if value else "may start at any time"
+
+
+async def _heed_requeue(tx: Transaction, row: Row, actor: str, value: Any) -> str:
+    return await _requeue(tx, row, actor) if value else "is not asked to be requeued"
+
+
+_HEEDED: Mapping[str, Heeded] = {
+    "hold": _heed_hold,
+    "priority": _set_priority,
+    "queue": _heed_queue,
+    "beginTime": _heed_begin,
+    "requeue": _heed_requeue,
+}
+"""By field of the spec; the requeue last: what is to hold when it waits again is known by then."""

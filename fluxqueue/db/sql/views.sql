@@ -55,12 +55,12 @@ FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
 WHERE NOT a.is_live AND s.state <> 'returned'
 UNION ALL
 -- The pods of a BatchJob that was released in its template come without a gate: they get their slots
--- when they are first looked at, a replacement when the pod before it is gone.
+-- when they are first looked at, a replacement when the pod before it is gone; whose end was seen first are going.
 SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
 FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating
   AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)
-  AND (f.pinned_to IS NULL OR (f.settle_at IS NULL AND NOT EXISTS (
+  AND (f.pinned_to IS NULL OR (f.settle_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
         SELECT FROM pods t WHERE t.workload_uid = p.workload_uid AND t.is_terminating)));
 
 -- What the worker still has to do, and since when; a sweep defers what is owed and has no task.

@@ -39,7 +39,12 @@ def _registry(config: ClusterConfig, told: list[str]) -> Any:
         meta = fluxjob["metadata"]
         told.append(f"let go {meta['namespace']}/{meta['name']}")
 
-    return build_registry(config, on_fluxjob_deleted=told.append, on_fluxjob_let_go=let_go)
+    return build_registry(
+        config,
+        on_fluxjob_seen=lambda fluxjob: told.append(f"seen {fluxjob['metadata']['name']}"),
+        on_fluxjob_deleted=lambda fluxjob: told.append(fluxjob["spec"]["workload"]["uid"]),
+        on_fluxjob_let_go=let_go,
+    )
 
 
 @asynccontextmanager

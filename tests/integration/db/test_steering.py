@@ -369,3 +369,83 @@ async def test_a_pod_stranded_on_a_node_that_is_gone_is_given_up(rows: Rows) -> 
     await rows.forget_tasks()
     async with rows.database.begin() as tx:
         assert (await sweep(tx))["settle"] == 1, "until it is deleted"
+
+
+def of(uid: str, namespace: str = "default") -> steering.FluxJobOf:
+    """The FluxJob of a workload of ``rows.workload``."""
+    return steering.FluxJobOf(namespace, f"{uid}-job", uid)
+
+
+async def test_a_fluxjob_that_lies_about_its_workload_steers_nothing(rows: Rows) -> None:
+    """Made in a namespace of one's own, with the UID of somebody else's work."""
+    await rows.see(workload("a"))
+    lies = of("a", "mine")
+    assert await steering.heed(rows.database, lies, {"hold": True}, {"hold": "eve"}) is None
+    assert await steering.cancel_deleted(rows.database, lies, "eve") is None
+    assert await rows.states() == {"a": "Pending"}
+
+
+async def test_what_a_spec_says_is_heeded_once(rows: Rows) -> None:
+    """By whoever changed it; seen again, or after somebody else's command, it changes nothing."""
+    await rows.see(workload("a"))
+    assert await steering.heed(rows.database, of("nobody"), {"hold": True}, {}) is None
+    said = {"hold": True, "priority": 7}
+    by = {"hold": "bob", "priority": "eve"}
+    outcomes = await steering.heed(rows.database, of("a"), said, by)
+    assert outcomes is not None
+    assert [(one.reference, one.is_done) for one in outcomes] == [
+        ("spec.hold", True),
+        ("spec.priority", True),
+    ]
+    assert await rows.states() == {"a": "Held"}
+    assert await reason(rows) == "held by bob"
+    assert await steering.heed(rows.database, of("a"), said, by) == []
+    await act(steering.release, rows, "a")
+    assert await steering.heed(rows.database, of("a"), said, by) == []
+    assert await rows.states() == {"a": "Pending"}
+    actors = "SELECT actor FROM history WHERE event IN ('hold', 'priority') ORDER BY id"
+    assert [row["actor"] for row in await rows.fetch(actors)] == ["bob", "eve"]
+    assert await steering.heed(rows.database, of("a"), {}, by) is not None
+    assert await rows.value("SELECT set_priority IS NULL AND priority = 0 FROM fluxjobs")
+
+
+async def test_what_a_spec_says_and_cannot_be_is_told_and_not_done_later(rows: Rows) -> None:
+    """A queue that is not there, a hold of what runs."""
+    await run(rows)
+    said = {"hold": True, "queue": "nowhere"}
+    outcomes = await steering.heed(rows.database, of("a"), said, {"hold": "bob", "queue": "bob"})
+    assert outcomes is not None
+    assert [one.message.split(":")[0] for one in outcomes if not one.is_done] == [
+        "is Running",
+        "is Running",
+    ]
+    assert await steering.heed(rows.database, of("a"), said, {}) == []
+    assert await rows.states() == {"a": "Running"}
+
+
+async def test_a_begin_time_set_by_hand_wins_over_the_authors(rows: Rows) -> None:
+    """Also when the author's is seen again; removed, it may start at any time."""
+    later = "2100-01-01T00:00:00Z"
+    await rows.see(workload("a"))
+    await steering.heed(rows.database, of("a"), {"beginTime": later}, {"beginTime": "bob"})
+    await rows.see(workload("a", begin_at_s=1))
+    assert await rows.value("SELECT blocked_by FROM fluxjobs") == "begin-time"
+    assert await reason(rows) == f"is not to start before {later}"
+    await steering.heed(rows.database, of("a"), {}, {"beginTime": "bob"})
+    await rows.see(workload("a", begin_at_s=4102444800))
+    assert await rows.value("SELECT blocked_by FROM fluxjobs") is None
+
+
+async def test_the_deletion_of_a_fluxjob_cancels_its_workload(rows: Rows) -> None:
+    """As the command does; what has ended stays as it is."""
+    await rows.see(workload("a"), workload("b", result="Completed", wanted=0))
+    await rows.settle("b")
+    cancelled = await steering.cancel_deleted(rows.database, of("a"), "somebody")
+    assert cancelled is not None
+    assert cancelled.is_done
+    wanted = await read_wanted(rows.database, "a")
+    assert wanted is not None
+    assert wanted.is_deleted
+    over = await steering.cancel_deleted(rows.database, of("b"), "somebody")
+    assert over is not None
+    assert not over.is_done

@@ -17,7 +17,7 @@ URL = Endpoint(url="https://127.0.0.1:9443/")
 def _build(endpoint: Endpoint = URL, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     configuration = build_configuration(endpoint, CA, **options)
     assert configuration["kind"] == "MutatingWebhookConfiguration"
-    jobs, pods = configuration["webhooks"]
+    jobs, pods, _ = configuration["webhooks"]
     return jobs, pods
 
 
@@ -154,6 +154,32 @@ def test_calls_a_url_or_a_service() -> None:
             },
             "caBundle": bundle,
         }
+
+
+@pytest.mark.parametrize(
+    ("user", "old", "new", "is_asked"),
+    [
+        ("alice", {"hold": False}, {"hold": True}, True),
+        ("alice", {"hold": True}, {"hold": True}, False),
+        ("system:serviceaccount:queue:controller", {"size": 1}, {"size": 2}, False),
+    ],
+)
+def test_changes_of_a_fluxjobs_spec_by_others_reach_us(
+    user: str, old: dict[str, Any], new: dict[str, Any], is_asked: bool
+) -> None:
+    own = ["system:serviceaccount:queue:controller"]
+    webhook = build_configuration(URL, CA, own_users=own)["webhooks"][2]
+    (rule,) = webhook["rules"]
+    assert (rule["resources"], rule["operations"]) == (["fluxjobs"], ["UPDATE"])
+    env = {
+        "object": {"spec": new},
+        "oldObject": {"spec": old},
+        "request": {"userInfo": {"username": user}},
+    }
+    assert is_asked is all(
+        compile_expression(one["expression"], frozenset(env))(env)
+        for one in webhook["matchConditions"]
+    )
 
 
 @pytest.mark.parametrize("endpoint", [Endpoint(), Endpoint(url="https://x", service="y")])

@@ -1,0 +1,183 @@
+"""What people do to FluxJobs themselves: changes of their spec, and their deletion, become rows.
+
+Told by kopf's handlers (``operator``); a loop of the leading controller does the work, so that a
+database that is away holds up no event. What a spec says is compared with what was heeded last
+(``db.life.steering.heed``): seeing it twice, or late, changes nothing. Who did it was written down
+by admission; of a deletion nobody says who asked for it, the API server's audit log does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from fluxqueue.clock import Clock
+from fluxqueue.db.database import Database
+from fluxqueue.db.life.steering import FluxJobOf, Outcome, cancel_deleted, heed
+from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, NotFound
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.events import Involved, build_event, tell_event
+from fluxqueue.kube.resources import CRDS, FLUXJOBS, Resource, resource_of
+from fluxqueue.workload.kinds import kind_named
+from fluxqueue.workload.steered import Steered, read_steered
+
+logger = logging.getLogger(__name__)
+
+Object = Mapping[str, Any]
+
+RETRY_S = 1.0
+"""Pause before what could not be written, or has no row yet, is tried again."""
+
+DELETER = "whoever deleted its FluxJob"
+
+
+class SteeringWatch:
+    """Carries into rows what people do to FluxJobs.
+
+    Parameters
+    ----------
+    stands : tells whether the workload of a UID is there and not being deleted.
+    on_lost : told the UID of a workload that goes on without its FluxJob: it is to get another.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        client: KubeClient,
+        clock: Clock,
+        *,
+        stands: Callable[[str], bool],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._database, self._client, self._clock = database, client, clock
+        self._stands, self._on_lost = stands, on_lost
+        self._heeded: dict[str, Steered] = {}
+        self._steered: dict[str, Object] = {}
+        self._deleted: dict[str, Object] = {}
+        self._ours: set[str] = set()
+        self._more = asyncio.Event()
+
+    def see(self, fluxjob: Object) -> None:
+        """A FluxJob is there, as it is now."""
+        uid = fluxjob["metadata"]["uid"]
+        steered = read_steered(fluxjob)
+        if steered is not None and self._heeded.get(uid) != steered:
+            self._steered[uid] = fluxjob
+            self._more.set()
+
+    def forgive(self, fluxjob: Object) -> None:
+        """The next deletion of this FluxJob is ours, and cancels nothing."""
+        self._ours.add(fluxjob["metadata"]["uid"])
+
+    def see_deleted(self, fluxjob: Object) -> None:
+        """A FluxJob is gone; whose workload goes on was cancelled by that."""
+        uid, workload = fluxjob["metadata"]["uid"], fluxjob["spec"]["workload"]["uid"]
+        self._heeded.pop(uid, None)
+        self._steered.pop(uid, None)
+        if uid in self._ours or not self._stands(workload):
+            self._ours.discard(uid)
+            self._on_lost(workload)
+            return
+        self._deleted[uid] = fluxjob
+        self._more.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            for uid, fluxjob in list(self._steered.items()):
+                if await self._attempt(self._heed(uid, fluxjob)):
+                    self._done(self._steered, uid, fluxjob)
+            for uid, fluxjob in list(self._deleted.items()):
+                if await self._attempt(self._cancel(fluxjob)):
+                    self._done(self._deleted, uid, fluxjob)
+            if self._steered or self._deleted:
+                await self._clock.sleep(RETRY_S)
+                self._more.set()
+
+    @staticmethod
+    def _done(where: dict[str, Object], uid: str, fluxjob: Object) -> None:
+        if where.get(uid) is fluxjob:
+            del where[uid]
+
+    async def _attempt(self, work: Awaitable[bool]) -> bool:
+        try:
+            return await work
+        except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+            logger.warning("will try again", extra={"action": "steer", "error": str(error)})
+        except Exception:
+            logger.exception("steering failed and is repeated")
+        return False
+
+    async def _heed(self, uid: str, fluxjob: Object) -> bool:
+        steered = read_steered(fluxjob)
+        assert steered is not None, "only such are kept"
+        workload = fluxjob["spec"]["workload"]["uid"]
+        outcomes = await heed(self._database, _of(fluxjob), steered.values, steered.by)
+        if outcomes is None:
+            return not self._stands(workload)  # its row is yet to come
+        self._heeded[uid] = steered
+        for one in outcomes:
+            extra = {"action": "steer", "uid": workload, "field": one.reference}
+            logger.info(one.message, extra=extra)
+            if not one.is_done:
+                await self._refuse(fluxjob, one)
+        return True
+
+    async def _refuse(self, fluxjob: Object, outcome: Outcome) -> None:
+        """Tell on the FluxJob what was not done, and why: admission could not know it."""
+        version = fluxjob["metadata"].get("resourceVersion")
+        event = build_event(
+            Involved.of(fluxjob, api_version=FLUXJOBS.api_version, kind=FLUXJOBS.kind),
+            key=f"steer/{outcome.reference}/{version}",
+            reason="SteeringRefused",
+            message=f"{outcome.reference}: {outcome.message}",
+            at_s=self._clock.now_s(),
+            is_warning=True,
+        )
+        await tell_event(self._client, event)
+
+    async def _cancel(self, fluxjob: Object) -> bool:
+        """Cancel, if it was this FluxJob that was deleted and not its workload, nor all of them."""
+        workload = fluxjob["spec"]["workload"]
+        if not await self._is_meant(fluxjob):
+            self._on_lost(workload["uid"])
+            return True
+        outcome = await cancel_deleted(self._database, _of(fluxjob), DELETER)
+        if outcome is None or not outcome.is_done:
+            self._on_lost(workload["uid"])
+        if outcome is not None:
+            logger.info(outcome.message, extra={"action": "cancel", "uid": workload["uid"]})
+        return True
+
+    async def _is_meant(self, fluxjob: Object) -> bool:
+        meta, workload = fluxjob["metadata"], fluxjob["spec"]["workload"]
+        if not self._stands(workload["uid"]) or not await self._is_defined():
+            return False
+        if await self._exists(FLUXJOBS, meta["namespace"], meta["name"]):
+            return False  # made again
+        if not kind_named(workload["kind"]).has_object:
+            return True
+        at = (resource_of(workload["kind"]), meta["namespace"])
+        return await self._exists(*at, workload["name"], workload["uid"])
+
+    async def _is_defined(self) -> bool:
+        """Whoever takes away the definition takes away all FluxJobs, and means none of them."""
+        return await self._exists(CRDS, None, f"{FLUXJOBS.plural}.{FLUXJOBS.group}")
+
+    async def _exists(
+        self, resource: Resource, namespace: str | None, name: str, uid: str | None = None
+    ) -> bool:
+        try:
+            meta = (await self._client.get(resource, namespace, name))["metadata"]
+        except NotFound:
+            return False
+        return "deletionTimestamp" not in meta and uid in {None, meta["uid"]}
+
+
+def _of(fluxjob: Object) -> FluxJobOf:
+    meta = fluxjob["metadata"]
+    return FluxJobOf(meta["namespace"], meta["name"], fluxjob["spec"]["workload"]["uid"])

@@ -1,0 +1,107 @@
+"""What people may change of a FluxJob: read from its spec, and what admission says to a change.
+
+Called by the webhook, which writes down who changed what (``spec.steeredBy``), and by the
+controller, which carries it into rows. Pure. Everything else in the spec is what the workload asks
+for; to change that, its author changes the workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.kinds import kind_named
+
+HOLD, PRIORITY, QUEUE, BEGIN, REQUEUE = "hold", "priority", "queue", "beginTime", "requeue"
+STEERABLE = (HOLD, PRIORITY, QUEUE, BEGIN, REQUEUE)
+STEERED_BY = "steeredBy"
+
+_ONLY_WAITING = {
+    HOLD: "only what waits can be held; requeue or cancel it",
+    QUEUE: "only what waits can be moved; requeue it first",
+    BEGIN: "it has begun; requeue it first",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Steered:
+    """What was changed by hand: values by field as they are now, and who changed each last.
+
+    A field that was changed and is now absent has no value: what its author said holds again.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    by: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_steered(fluxjob: Mapping[str, Any]) -> Steered | None:
+    """Read what was changed by hand; None where nothing ever was."""
+    spec = fluxjob.get("spec") or {}
+    by = spec.get(STEERED_BY)
+    if not by:
+        return None
+    values = {name: spec[name] for name in STEERABLE if name in by and spec.get(name) is not None}
+    if not values.get(HOLD):
+        values.pop(HOLD, None)
+    return Steered(values, dict(by))
+
+
+def changes_by_hand(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+    """Check what somebody changes of a FluxJob; give the fields that he steers by.
+
+    Raises
+    ------
+    InvalidInput
+        Something is changed that is not his to change, or can do nothing in its state; names
+        field, value and way out.
+    """
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    changed = [
+        name
+        for name in sorted({*before, *after} - {STEERED_BY})
+        if before.get(name) != after.get(name)
+    ]
+    for name in changed:
+        if name not in STEERABLE:
+            raise _not_his(name, before, after)
+        _check_state(name, after.get(name), new)
+    return tuple(changed)
+
+
+def _not_his(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> InvalidInput:
+    workload = before.get("workload") or {}
+    which = f"{workload.get('kind', 'workload')} {workload.get('name', '')}".rstrip()
+    value = after.get(name)
+    return InvalidInput(
+        f"says what {which} asks for, and is changed there",
+        where=f"spec.{name}",
+        value="(removed)" if value is None else _as_json(value),
+        hint=f"here may be changed {', '.join(STEERABLE)}",
+    )
+
+
+def _check_state(name: str, value: Any, fluxjob: Mapping[str, Any]) -> None:
+    state = FluxJobState((fluxjob.get("status") or {}).get("state") or FluxJobState.PENDING)
+    why = None
+    if state.is_final:
+        why = "submit it again" if name == REQUEUE else "it is over"
+    elif name == REQUEUE and value and state.is_waiting:
+        why = "it waits already"
+    elif name == REQUEUE and value and not _can_be_suspended(fluxjob):
+        why = "it cannot be suspended; delete it and submit it again"
+    elif name in _ONLY_WAITING and value and not state.is_waiting:
+        why = _ONLY_WAITING[name]
+    if why is not None:
+        raise InvalidInput(f"is {state}", where=f"spec.{name}", value=_as_json(value), hint=why)
+
+
+def _as_json(value: Any) -> Any:
+    """A value as its author wrote it."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _can_be_suspended(fluxjob: Mapping[str, Any]) -> bool:
+    return kind_named(fluxjob["spec"]["workload"]["kind"]).can_be_suspended

@@ -1,0 +1,63 @@
+"""Admission of changes to FluxJobs: whose they are is written down, and cannot be forged."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import orjson
+
+from webhook.admit import AdmitSettings, admit
+
+OURS = "system:serviceaccount:queue:controller"
+SPEC = {"workload": {"kind": "Job", "name": "a", "uid": "u"}, "size": 1}
+
+
+def ask(
+    old: dict[str, Any], new: dict[str, Any], *, user: str = "alice", manager: str = "kubectl"
+) -> tuple[bool, Any]:
+    """Ask for a change; whether it is allowed, and what it adds or why not."""
+    request = {
+        "uid": "1",
+        "operation": "UPDATE",
+        "kind": {"group": "jobs.converged-computing.org", "kind": "FluxJob"},
+        "userInfo": {"username": user},
+        "options": {"fieldManager": manager},
+        "oldObject": {"metadata": {"name": "a-job"}, "spec": {**SPEC, **old}},
+        "object": {"metadata": {"name": "a-job"}, "spec": {**SPEC, **new}},
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    settings = AdmitSettings(own_users=frozenset({OURS} if user != "anyone" else ()))
+    response = admit(review, settings).review["response"]
+    if not response["allowed"]:
+        return False, response["status"]
+    patch = response.get("patch")
+    return True, orjson.loads(base64.b64decode(patch)) if patch else None
+
+
+def test_who_changes_what_is_written_down() -> None:
+    """Beside what others changed before; a name that he writes himself is not taken."""
+    by = {"queue": "bob"}
+    forged = {"hold": True, "queue": "gold", "steeredBy": {"hold": "eve", "queue": "eve"}}
+    allowed, patch = ask({"queue": "gold", "steeredBy": by}, forged)
+    assert allowed
+    said = {"queue": "bob", "hold": "alice"}
+    assert patch == [{"op": "add", "path": "/spec/steeredBy", "value": said}]
+    assert ask({}, {}) == (True, None)
+
+
+def test_what_is_ours_is_refused_as_kubectl_shows_it() -> None:
+    """Field and sentence stand where kubectl looks for them."""
+    allowed, status = ask({}, {"size": 5})
+    assert not allowed
+    (cause,) = status["details"]["causes"]
+    assert (status["code"], cause["field"]) == (422, "spec.size")
+    assert status["details"]["kind"] == "FluxJob"
+    assert "here may be changed hold, priority" in cause["message"]
+
+
+def test_our_own_parts_write_all_of_it() -> None:
+    """By their accounts; by their field manager only where they have none of their own."""
+    assert ask({}, {"size": 5}, user=OURS) == (True, None)
+    assert not ask({}, {"size": 5}, manager="fluxqueue")[0]
+    assert ask({}, {"size": 5}, user="anyone", manager="fluxqueue") == (True, None)
