@@ -151,29 +151,35 @@ def clusters(draw: st.DrawFn, *, flat: bool = False) -> Cluster:
 
 @st.composite
 def jobspecs(draw: st.DrawFn, *, flat: bool = False) -> Jobspec:
-    """Slots, perhaps on nodes of their own, whole or shared, below any of the levels; perhaps as
-    many as there are."""
+    """Slots, perhaps on nodes of their own, below any of the levels; nodes, pools and racks shared
+    or whole; perhaps as many as there are."""
     needs = {"cpu": draw(st.sampled_from([1, 700, 1000, 2000]))}
     if draw(st.booleans()):
         needs["memory"] = draw(st.integers(1, 1 << 33))
-    if draw(st.integers(0, 5)) == 0:
+    if draw(st.integers(0, 3)) == 0:
         needs[GPU] = draw(st.integers(1, 2))
-    top = slots(draw(st.integers(1, 4)), needs)
+    whole = draw(st.sampled_from([name for name in sorted(needs) if name != "memory"]))
+    is_pool_whole = draw(st.integers(0, 4)) == 0
+    top = slots(draw(st.integers(1, 4)), needs, whole if is_pool_whole else "")
     if draw(st.booleans()):
         is_whole = draw(st.integers(0, 3)) == 0 or None
         top = above("node", draw(st.integers(1, 3)), top, is_exclusive=is_whole)
     for name in () if flat else reversed(NAMES):
         if draw(st.integers(0, 2)) == 0:
-            top = above(name, draw(st.integers(1, 2)), top)
+            is_whole = draw(st.integers(0, 4)) == 0 or None
+            top = above(name, draw(st.integers(1, 2)), top, is_exclusive=is_whole)
     if top.type in {"slot", "node"} and draw(st.integers(0, 3)) == 0:
         least = top.count.minimum
         top = replace(top, count=Count(least, least + draw(st.integers(1, 6))))
     return Jobspec(1, (top,), duration_s=draw(st.sampled_from([5.0, 10.0, 20.0])))
 
 
-def slots(count: int, needs: dict[str, int]) -> Resource:
-    """Equal slots."""
-    parts = tuple(Resource(name, Count(n, n)) for name, n in sorted(needs.items()))
+def slots(count: int, needs: dict[str, int], whole: str = "") -> Resource:
+    """Equal slots; each takes all that its node has of ``whole``."""
+    parts = tuple(
+        Resource(name, Count(n, n), is_exclusive=name == whole or None)
+        for name, n in sorted(needs.items())
+    )
     return Resource("slot", Count(count, count), parts, label="x")
 
 

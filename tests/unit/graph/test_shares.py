@@ -133,6 +133,27 @@ def test_size_and_use_by_others_change() -> None:
         one.resize(cpu, -1)
 
 
+@pytest.mark.parametrize("way", ["the walk for a cluster", "the walk", "tables of vertices"])
+def test_a_pool_that_others_use_is_not_taken_whole(way: str) -> None:
+    """All that a node has of something, where a pod of others has a part of it: not now, and not
+    never."""
+    facts = [NodeFact(f"node{i}", str(i), {"cpu": 4000}) for i in range(2)]
+    graph = graph_from_nodes(facts, takes_shares=True)
+    if way == "tables of vertices":
+        graph.cluster = None
+    one = Matcher(graph, "lonode", use_reference=way == "the walk")
+    all_of_it = Resource("cpu", Count(1, 1), is_exclusive=True)
+    asked = Jobspec(1, (Resource("slot", Count(1, 1), (all_of_it,), label="s"),), duration_s=10)
+    for number in range(2):
+        one.set_foreign(one.graph.find_path(f"/cluster0/node{number}/cpu0")[0], 1 - number)
+    found = one.match(asked, 1)
+    assert found is not None
+    assert found.nodes() == ["node1"]
+    with pytest.raises(InsufficientResources):
+        one.match(asked, 2)
+    assert one.is_satisfiable(asked)
+
+
 @pytest.mark.parametrize(
     "shares", [[], {"cpu": 3}, {"cpu": {"x": 3}}, {"cpu": {"0": 0}}, {"cpu": {"0": 1.5}}]
 )

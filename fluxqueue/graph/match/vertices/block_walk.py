@@ -60,7 +60,8 @@ class BlockPlan:
         # Pools that the request does not ask for do not decide what a block offers to it.
         asked = request.totals.keys() & graph.consumable
         self._pools = frozenset(asked - request.exclusive_kinds)
-        self.has_pools = bool(self._pools)
+        self._whole_pools = frozenset(asked & request.exclusive_kinds)
+        self.has_pools = bool(asked)
         self._pool_mask: dict[int, tuple[int, ...]] = {}
         self.offers: dict[object, BlockOffer | None] = {}
 
@@ -83,6 +84,8 @@ class BlockPlan:
         if self.policy.stops_early and shape.inner:
             inner = _inner_order(self.graph, order, number)
         used = self._used(state, number, window) if self._pools else ()
+        if self._whole_pools and self.graph.foreign and not window.ignores_status:
+            down |= self._used_by_others(number)
         # Unequal pools make the number of vertices per slot vary, and with it the weight of the
         # node's factor against the ids: then an offer holds for its own block only.
         owner = -1 if shape.has_equal_pools else number
@@ -115,6 +118,15 @@ class BlockPlan:
         return tuple(
             state.units_used(v, window.start, window.end, is_now=window.is_now) + foreign.get(v, 0)
             for v in (block.base + i for i in self._pools_of(block.shape))
+        )
+
+    def _used_by_others(self, number: int) -> int:
+        """The pools that are wanted whole and that others use: as if they were down."""
+        block, foreign = self.graph.blocks[number], self.graph.foreign
+        return sum(
+            1 << i
+            for i, kind in enumerate(block.shape.types)
+            if kind in self._whole_pools and block.base + i in foreign
         )
 
     def _evaluate(self, walk: BlockWalk, number: int, shape: BlockClass) -> BlockOffer | None:

@@ -48,6 +48,7 @@ class Looking:
         self.marks: dict[int, bool] = {}
         self.shares: dict[int, int] = {}
         self._pools = self.graph.consumable - request.exclusive_kinds
+        self._whole_pools = self.graph.consumable & request.exclusive_kinds
         self.has_conflict = False
         types = self.graph.type_number
         self._node = types["node"]
@@ -110,7 +111,9 @@ class Looking:
         return True
 
     def _is_down(self, v: int) -> bool:
-        return v in self.graph.down
+        """A pool that is wanted whole, and of which others use anything, is as if it were."""
+        graph = self.graph
+        return v in graph.down or (graph.type_of[v] in self._whole_pools and v in graph.foreign)
 
     def _units_used(self, v: int) -> int:
         window = self.window
