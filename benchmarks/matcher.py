@@ -25,8 +25,8 @@ from fluxqueue.graph.formats.grug import read_grug
 from fluxqueue.graph.formats.jgf import read_jgf
 from fluxqueue.graph.formats.node_document import node_document
 from fluxqueue.graph.formats.writers import write
+from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.state import Booking
 from fluxqueue.graph.match.matcher import Matcher, Verb
 from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.graph.model.store import ResourceGraph

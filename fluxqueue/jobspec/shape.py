@@ -203,6 +203,8 @@ def relaxations(jobspec: Jobspec, levels: Sequence[str]) -> tuple[Jobspec, ...]:
     stays: below one zone, only levels under zones are tried. A level that the graph does not have,
     or that cannot stand above what the request names, is passed over.
     """
+    if not jobspec.prefer_within:
+        return (jobspec,)
     plain = replace(jobspec, prefer_within="")
     ladder = (*levels, NODE)
     if jobspec.prefer_within not in ladder:

@@ -16,8 +16,8 @@ from fluxqueue.graph.formats.export import whole_jgf
 from fluxqueue.graph.formats.jgf import parse_jgf, read_jgf
 from fluxqueue.graph.formats.rv1 import parse_rv1, read_rv1
 from fluxqueue.graph.formats.writers import FORMATS, jgf_document, write
+from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.state import Booking
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.graph.model.store import ResourceGraph

@@ -1,14 +1,16 @@
 """The table of shares gives what the walk gives, vertex by vertex: the same verbs, put to both.
 
 Random clusters of zones, blocks and racks, some of whose nodes do not say where they stand, are
-down, or are used by others; random requests over any of the levels, named or passed over, with
-starts, promises and cancels in between. Small clusters are gone through one by one. The walk is
-Fluxion's, on the graph of the same nodes. docs/matcher.md says for what it holds.
+down, tainted, or used by others; random requests over any of the levels, named, passed over or
+preferred, of one kind of slots or several, with starts, promises and cancels in between, and time
+that passes over work that overruns, has no end, grows and shrinks. Small clusters are gone through
+one by one. The walk is Fluxion's, on the graph of the same nodes. docs/matcher.md says for what it
+holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeAlias
@@ -20,23 +22,27 @@ from hypothesis import strategies as st
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import MatchPolicy
-from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.fluxjob.request import MatchPolicy, Operator, Taint, Toleration
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.jobspec.constraint import parse_constraint
-from fluxqueue.jobspec.demand import NodeDemand
+from fluxqueue.jobspec.demand import ANYWHERE, NodeDemand
+from fluxqueue.jobspec.shape import moldable_counts, with_counts
 
 NAMES = ("zone", "block", "rack")
 LEVELS = tuple(Level(name, (f"topology.kubernetes.io/{name}",)) for name in NAMES)
 GPU = "nvidia.com/gpu"
+TAINT = Taint("dedicated", "gpu", "NoSchedule")
+TOLERANT = NodeDemand(tolerations=(Toleration("dedicated", Operator.EXISTS),))
 POLICIES = ["lonode", "hinode", "lonodex", "hinodex", "pack", "spread"]
 """Policies that choose the same nodes for every request."""
 WHEN_FLAT = ["first", "firstnodex"]
 """Policies that do so for work that starts now, where no level stands above the nodes."""
 QUIET = list(HealthCheck)
+Pair: TypeAlias = tuple[Placement, Placement]
 Cluster: TypeAlias = tuple[tuple[NodeFact, ...], dict[str, dict[str, int]]]
 """Nodes, and what others use of them."""
 
@@ -56,55 +62,68 @@ class Both:
         for fact in self.facts:
             self.table.set_node(fact, self.foreign.get(fact.name, {}))
         graph = graph_from_nodes(self.facts, levels=LEVELS, takes_shares=True, foreign=self.foreign)
-        self.walk = Matcher(graph, self.policy, "ALL:cpu,ALL:node", use_reference=True)
+        filters = "ALL:cpu,ALL:node"
+        self.walk = Matcher(graph, self.policy, filters, end=FOREVER, use_reference=True)
 
     def knows(self, asked: Jobspec) -> bool:
         """A type that no node has is a jobspec error in Flux's words, and never fits in ours."""
         return all(kind in self.walk.graph.type_number for kind in asked.types())
 
-    def match(self, asked: Jobspec, *, later: bool) -> tuple[Placement, Placement] | None:
+    def match(self, asked: Jobspec, *, later: bool, now: int = 0) -> Pair | None:
         """What each answers, which is the same; None where neither has a place."""
         assert self.table.is_satisfiable(asked) == self.walk.is_satisfiable(asked)
-        try:
-            ours = self.table.match_now(asked, 0)
-        except InsufficientResources:
-            with pytest.raises(InsufficientResources):
-                self.walk.match_now(asked, 0)
-            return self._later(asked) if later and self.table.is_satisfiable(asked) else None
-        theirs = self.walk.match_now(asked, 0)
-        self.compare(ours, theirs)
-        return ours, theirs
+        found = self.ask(lambda matcher: matcher.match_now(asked, now))
+        if found is None and later and self.table.is_satisfiable(asked):
+            return self.ask(lambda matcher: matcher.match_later(asked, now))
+        return found
 
-    def _later(self, asked: Jobspec) -> tuple[Placement, Placement] | None:
+    def ask(self, question: Callable[[Matcher], Placement]) -> Pair | None:
+        """The answer of each to one question, which is the same."""
         try:
-            ours = self.table.match_later(asked, 0)
+            ours = question(self.table)
         except InsufficientResources:
             with pytest.raises(InsufficientResources):
-                self.walk.match_later(asked, 0)
+                question(self.walk)
             return None
-        theirs = self.walk.match_later(asked, 0)
+        theirs = question(self.walk)
         self.compare(ours, theirs)
         return ours, theirs
 
     def compare(self, ours: Placement, theirs: Placement) -> None:
         """The same start, the same nodes, as much of each resource on each."""
         both = f"{ours.nodes} from {ours.starts_at}, {theirs.slots} from {theirs.starts_at}"
-        assert ours.starts_at == theirs.starts_at, both
+        assert (ours.starts_at, ours.until) == (theirs.starts_at, theirs.until), both
         whole = set(ours.nodes) if ours.is_exclusive else set()
         whole.update(ours.held)
         assert whole == set(theirs.held), both
         assert set(ours.nodes) | whole == set(theirs.nodes), both
         assert amounts(ours, whole) == amounts(theirs, whole), both
 
-    def start(self, job: int, found: tuple[Placement, Placement]) -> None:
+    def start(self, job: int, found: Pair) -> None:
         """Book on both sides."""
         for matcher, placement in zip((self.table, self.walk), found, strict=True):
             matcher.allocate(job, placement)
 
-    def promise(self, found: tuple[Placement, Placement]) -> None:
+    def promise(self, found: Pair, now: int = 0) -> None:
         """Reserve on both sides."""
         for matcher, placement in zip((self.table, self.walk), found, strict=True):
-            matcher.reserve(placement, 0)
+            matcher.reserve(placement, now)
+
+    def unpromise(self, found: Pair) -> None:
+        """Take a promise back on both sides."""
+        for matcher, placement in zip((self.table, self.walk), found, strict=True):
+            matcher.unreserve(placement)
+
+    def grow(self, job: int, found: Pair) -> None:
+        """Book more on both sides."""
+        for matcher, placement in zip((self.table, self.walk), found, strict=True):
+            matcher.extend(job, placement)
+
+    def look(self, now: int) -> None:
+        """A new cycle begins on both sides: the time has moved on, and all is planned anew."""
+        for matcher in (self.table, self.walk):
+            matcher.clear_plan()
+            matcher.look(now)
 
     def cancel(self, job: int) -> None:
         """Give back on both sides."""
@@ -145,7 +164,8 @@ def clusters(draw: st.DrawFn, *, flat: bool = False) -> Cluster:
                 kind: draw(st.integers(0, capacity[kind])) for kind in ("cpu", "memory")
             }
         is_up = bool(draw(st.integers(0, 9)))
-        facts.append(NodeFact(name, "", capacity, labels, is_up=is_up))
+        taints = (TAINT,) if draw(st.integers(0, 7)) == 0 else ()
+        facts.append(NodeFact(name, "", capacity, labels, taints, is_up=is_up))
     return tuple(facts), foreign
 
 
@@ -207,6 +227,158 @@ def history(
         elif found is not None:
             both.start(job, found)
             booked.append(job)
+
+
+@st.composite
+def any_jobspecs(draw: st.DrawFn) -> Jobspec:
+    """Of all that a user may ask for: several kinds of slots, on one level or below nodes or racks,
+    each with its own constraint; preferred levels; whole nodes; no duration."""
+    asked = draw(jobspecs())
+    where = TOLERANT if draw(st.booleans()) else ANYWHERE
+    duration_s = draw(st.sampled_from([0.0, 5.0, 10.0, 20.0]))
+    asked = replace(asked, duration_s=duration_s, where=where)
+    form = draw(st.sampled_from(["as it is", "preferred", "whole nodes", "kinds", "kinds"]))
+    if form == "preferred":
+        fixed = [count.minimum for count in moldable_counts(asked)]
+        level = draw(st.sampled_from([*NAMES, "node"]))
+        return replace(with_counts(asked, fixed), prefer_within=level)
+    if form == "whole nodes":
+        return replace(asked, is_node_exclusive=True)
+    if form == "kinds":
+        return draw(of_several_kinds(asked))
+    return asked
+
+
+@st.composite
+def of_several_kinds(draw: st.DrawFn, asked: Jobspec) -> Jobspec:
+    """Two or three kinds of slots: side by side, on each of some nodes, or in each of some racks;
+    the last perhaps only for nodes of its own."""
+    labels = "abc"[: draw(st.integers(2, 3))]
+    kinds = tuple(
+        replace(
+            slots(draw(st.integers(1, 2)), {"cpu": draw(st.sampled_from([300, 1000]))}), label=label
+        )
+        for label in labels
+    )
+    form = draw(st.sampled_from(["side by side", "on nodes", "nodes side by side", "in racks"]))
+    where: tuple[tuple[str, NodeDemand], ...] = ()
+    if form == "on nodes":
+        kinds = (above_all("node", draw(st.integers(1, 2)), kinds),)
+    else:
+        if form == "nodes side by side" or (form == "in racks" and draw(st.booleans())):
+            kinds = tuple(
+                above(
+                    "node",
+                    draw(st.integers(1, 2)),
+                    one,
+                    is_exclusive=draw(st.integers(0, 3)) == 0 or None,
+                )
+                for one in kinds
+            )
+        if form == "in racks":
+            is_whole = draw(st.integers(0, 3)) == 0 or None
+            kinds = (above_all("rack", draw(st.integers(1, 2)), kinds, is_exclusive=is_whole),)
+        if draw(st.booleans()):
+            own = parse_constraint({"hostlist": ["n[0-3]"]})
+            where = ((labels[-1], NodeDemand(own, TOLERANT.tolerations)),)
+    return replace(asked, resources=kinds, slot_where=where)
+
+
+def above_all(
+    kind: str, count: int, below: tuple[Resource, ...], *, is_exclusive: bool | None = None
+) -> Resource:
+    """``count`` vertices, with each of ``below`` in each."""
+    return Resource(kind, Count(count, count), below, is_exclusive=is_exclusive)
+
+
+def brief(asked: Jobspec) -> str:
+    """A request on one line; ``!`` is whole."""
+    more = f"for {asked.duration_s:g} s", asked.prefer_within, asked.slot_where, asked.where
+    return f"{' '.join(map(brief_part, asked.resources))} {more} {asked.is_node_exclusive}"
+
+
+def brief_part(part: Resource) -> str:
+    """One vertex of a request."""
+    count = f"{part.count.minimum}-{part.count.maximum}{'!' if part.is_exclusive else ''}"
+    below = " ".join(map(brief_part, part.with_))
+    return f"{part.type}{part.label}[{count}]" + (f"({below})" if below else "")
+
+
+@dataclass
+class Life:
+    """What runs and is promised on both sides, and the time."""
+
+    both: Both
+    now: int = 0
+    asked: dict[int, Jobspec] = field(default_factory=dict)
+    held: dict[int, Pair] = field(default_factory=dict)
+    promised: list[Pair] = field(default_factory=list)
+
+    def ask(self, job: int, asked: Jobspec) -> None:
+        """It starts, or is promised a start, or neither."""
+        found = self.both.match(asked, later=True, now=self.now)
+        if found is None:
+            return
+        if found[0].starts_at > self.now:
+            self.both.promise(found, self.now)
+            self.promised.append(found)
+        else:
+            self.both.start(job, found)
+            self.asked[job], self.held[job] = asked, found
+
+    def grow(self, job: int, until: int, avoided: list[str]) -> None:
+        """One slot more beside the others, and all of it until then."""
+        asked, nodes = self.asked[job], self.held[job][0].nodes
+        more = self.both.ask(
+            lambda matcher: matcher.match_more(asked, nodes, self.now, until, avoid=avoided)
+        )
+        if more is not None:
+            self.both.grow(job, more)
+
+    def pass_time(self, seconds: int) -> None:
+        """Work that should have ended goes on; promises are made anew."""
+        self.now += seconds
+        self.both.look(self.now)
+        self.promised.clear()
+
+    def try_out(self, asked: Jobspec) -> None:
+        """What is promised inside is forgotten, and what was before stands again."""
+        with self.both.table.trying(), self.both.walk.trying():
+            for found in self.promised:
+                self.both.unpromise(found)
+            again = self.both.match(asked, later=True, now=self.now)
+            if again is not None:
+                self.both.promise(again, self.now)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(deadline=None, max_examples=90, suppress_health_check=QUIET)
+@given(cluster=clusters(), data=st.data())
+def test_the_same_life(policy: str, cluster: Cluster, data: st.DataObject) -> None:
+    """Promises, unlimited durations, overrun, growth, partial release, several kinds of slots:
+    after each step both answer alike."""
+    life = Life(Both(*cluster, policy))
+    for job in range(data.draw(st.integers(1, 12))):
+        step = data.draw(st.sampled_from(["ask"] * 5 + ["end", "grow", "shrink", "time", "try"]))
+        asked = data.draw(any_jobspecs())
+        job_there = data.draw(st.sampled_from(sorted(life.held))) if life.held else None
+        note(f"{job} at {life.now}: {step} {job_there}; {brief(asked)}")
+        if step == "time":
+            life.pass_time(data.draw(st.integers(1, 30)))
+        elif step in {"ask", "try"}:
+            if life.both.knows(asked):
+                life.ask(job, asked) if step == "ask" else life.try_out(asked)
+        elif job_there is None:
+            continue
+        elif step == "end":
+            life.both.cancel(job_there)
+            del life.held[job_there]
+        elif step == "shrink":
+            life.both.start(job_there, life.held[job_there])
+        else:
+            until = data.draw(st.sampled_from([life.now + 7, life.held[job_there][0].until]))
+            names = [fact.name for fact in life.both.facts]
+            life.grow(job_there, until, data.draw(st.lists(st.sampled_from(names), max_size=2)))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

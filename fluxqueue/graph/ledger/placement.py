@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fluxqueue.graph.ledger.state import Booking
+    from fluxqueue.graph.ledger.booking import Booking
 
 FOREVER = 1 << 62
 """End of an allocation without a duration."""

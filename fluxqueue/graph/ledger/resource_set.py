@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import PlacedSlot, Placement
-from fluxqueue.graph.ledger.state import Booking
 from fluxqueue.graph.model.store import ResourceGraph, iterate_bits
 
 
@@ -34,7 +34,7 @@ class ResourceSet:
 
     @property
     def end(self) -> int:
-        return self.booking.end
+        return self.booking.until
 
     @property
     def is_reserved(self) -> bool:
@@ -105,4 +105,6 @@ class ResourceSet:
             if booked & 1:
                 whole.append(name)
             slots.append(PlacedSlot(name, tuple(sorted(units.items()))))
-        return Placement(tuple(slots), booking.at, booking.end, held=tuple(whole), vertices=booking)
+        return Placement(
+            tuple(slots), booking.at, booking.until, held=tuple(whole), vertices=booking
+        )

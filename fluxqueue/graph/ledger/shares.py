@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -235,12 +235,25 @@ class ShareLedger:
             self._plan_again()
 
     def extend(self, key: str, placement: Placement) -> None:
-        """Book further slots under ``key``, beside what is booked there."""
-        if key in self._live:
-            self._live[key].until = placement.until
-            self._book(key, placement)
-        else:
+        """Book further slots under ``key``, beside what is booked there; all of it lasts as long as
+        they do.
+        """
+        live = self._live.get(key)
+        if live is None:
             self.book(key, placement)
+            return
+        if live.until != placement.until:
+            live.until = placement.until
+            live.holds = [self._lasting(placement.until, *known) for known in live.holds]
+        self._book(key, placement)
+
+    def _lasting(self, until: int, serial: int, hold: Hold) -> tuple[int, Hold]:
+        """The same with another end."""
+        self.ends.remove(serial)
+        self._take(hold, -1)
+        hold = replace(hold, until=until)
+        self._take(hold, 1)
+        return self.ends.add(hold), hold
 
     def _book(self, key: str, placement: Placement) -> None:
         hold = self.compile(placement)

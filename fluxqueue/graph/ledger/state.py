@@ -9,48 +9,18 @@ touched, not booked. Called by the matcher; pure.
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from fluxqueue.graph.ledger.booking import Booking
+from fluxqueue.graph.ledger.placement import planned_end
 from fluxqueue.graph.ledger.planner import MultiPlanner
 from fluxqueue.graph.model.pruning import PruningFilters
 from fluxqueue.graph.model.store import FULL_SHARE, BlockClass, ResourceGraph, iterate_bits
 
-
-@dataclass(slots=True)
-class Booking:
-    """What a job holds.
-
-    ``blocks`` maps a block to (booked, touched); ``tops`` maps a vertex above the blocks to
-    whether it is held exclusively; ``shares`` maps a consumable pool to the units taken of it.
-    ``at`` and ``end`` are seconds, the end excluded.
-    """
-
-    job: int
-    at: int
-    end: int
-    is_reservation: bool = False
-    blocks: dict[int, tuple[int, int]] = field(default_factory=dict)
-    tops: dict[int, bool] = field(default_factory=dict)
-    shares: dict[int, int] = field(default_factory=dict)
-
-    def overlaps(self, start: int, end: int) -> bool:
-        return self.at < end and start < self.end
-
-
-def merged(one: Booking, more: Booking) -> Booking:
-    """``one`` and ``more`` as one booking from the earlier start to the end of ``more``."""
-    found = Booking(one.job, min(one.at, more.at), more.end, one.is_reservation)
-    for part in (one, more):
-        for number, (booked, touched) in part.blocks.items():
-            mine, shared = found.blocks.get(number, (0, 0))
-            found.blocks[number] = mine | booked, shared | touched
-        for v, is_exclusive in part.tops.items():
-            found.tops[v] = found.tops.get(v, False) or is_exclusive
-        _add(found.shares, part.shares)
-    return found
-
+ENDS_SPARE = 1024
+"""So many ends of allocations that are gone may wait to be looked at."""
 
 BlockSpan = tuple[int, int, int, int, bool, int]
 """start, end, booked, touched, is_reservation, job"""
@@ -73,6 +43,9 @@ class GraphState:
         self.log: list[int] = []
         self.events: dict[int, dict[int, int]] = {}
         self.event_times: list[int] = []
+        self.time = -1
+        self._ends: list[tuple[int, int]] = []
+        self._late: set[int] = set()
         self.down_masks: dict[int, int] = {}
         self.down_tops: set[int] = set()
         self._tracked_masks: dict[int, int] = {}
@@ -223,8 +196,10 @@ class GraphState:
 
     def book(self, booking: Booking) -> None:
         """Commit ``booking``; its job must hold nothing yet, and what it takes must be free."""
+        self.bookings[booking.job] = booking
+        if not booking.is_reservation:
+            self._plan_end(booking)
         job, at, end = booking.job, booking.at, booking.end
-        self.bookings[job] = booking
         is_reservation = booking.is_reservation
         for number, (booked, touched) in booking.blocks.items():
             span = (at, end, booked, touched, is_reservation, job)
@@ -245,6 +220,7 @@ class GraphState:
     def cancel(self, job: int) -> Booking:
         """Give back all that ``job`` holds; KeyError if it holds nothing."""
         booking = self.bookings.pop(job)
+        self._late.discard(job)
         for number in booking.blocks:
             del self.block_spans[number][job]
         for v in booking.shares:
@@ -259,6 +235,35 @@ class GraphState:
             if planner is not None:
                 planner.remove_span(job)
         return booking
+
+    def look(self, now: int) -> None:
+        """The time has moved on: allocations past their end are planned to end a little later.
+
+        Fluxion's verbs never say so: what overruns is gone from their future.
+        """
+        self.time = now
+        ends = self._ends
+        while ends and ends[0][0] <= now:
+            until, job = heapq.heappop(ends)
+            booking = self.bookings.get(job)
+            if booking is not None and booking.until == until and not booking.is_reservation:
+                self._late.add(job)
+        for job in sorted(self._late):
+            self.book(self.cancel(job))
+
+    def _plan_end(self, booking: Booking) -> None:
+        until = booking.until
+        booking.end = planned_end(until, self.time)
+        booking.given_end = None if booking.end == until else until
+        if until <= self.time:
+            self._late.add(booking.job)
+            return
+        heapq.heappush(self._ends, (until, booking.job))
+        if len(self._ends) > ENDS_SPARE + 2 * len(self.bookings):
+            # Ends of what was cancelled in time lie here until then.
+            running = (one for one in self.bookings.values() if not one.is_reservation)
+            self._ends = [(one.until, one.job) for one in running if one.job not in self._late]
+            heapq.heapify(self._ends)
 
     def add_block(self, number: int) -> None:
         """A node has joined the graph."""

@@ -12,11 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec, Unsatisfiable
-from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
+from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.resource_set import ResourceSet
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.graph.ledger.state import Booking
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.match.by_vertices import ByVertices
 from fluxqueue.graph.match.given import hold, hold_shares
@@ -84,13 +83,11 @@ class ByTable:
         placement = self._place(table, jobspec, now, verb)
         if placement is None:
             return None
-        booking = self._booking_of(placement, job)
-        booking.is_reservation = placement.starts_at != now
-        if not booking.blocks:
-            raise InvalidJobspec("asks for nothing", where="resources")
+        found = replace(self.resources(placement, job), queue=jobspec.queue, labels=request.labels)
+        found.booking.is_reservation = placement.starts_at != now
         if verb.commits:
-            self.vertices.book(booking, table.policy, now)
-        return ResourceSet(self.graph, booking, jobspec.queue, request.labels)
+            self.vertices.book(found.booking, table.policy, now)
+        return found
 
     def _place(self, table: ByShares, jobspec: Jobspec, now: int, verb: Verb) -> Placement | None:
         asks_for_ever = verb.looks_ahead or verb is Verb.ALLOCATE_WITH_SATISFIABILITY
@@ -150,17 +147,11 @@ class ByTable:
 
     def _set(self, name: str) -> None:
         graph, v, pools = self.graph, self._nodes[name], self._pools[name]
-        assert graph.cluster is not None
-        known = graph.cluster.facts.get(name) or NodeFact(name, "", {})
-        fact = NodeFact(
-            name=name,
-            uid=known.uid,
+        fact = replace(
+            self.vertices.fact_of(v),
             capacity={kind: graph.size[u] for kind, u in pools.items() if u not in graph.down},
-            labels={NAME_KEY: name, **graph.properties.get(v, {})},
-            taints=known.taints,
             is_up=graph.is_up(v),
-            numa_zones=known.numa_zones,
-            is_numa_for_pods=known.is_numa_for_pods,
+            is_schedulable=True,
         )
         foreign = {kind: graph.foreign[u] for kind, u in pools.items() if u in graph.foreign}
         self.ledger.set_node(fact, foreign)
@@ -171,7 +162,7 @@ class ByTable:
         """Take in what the graph has booked for ``job``."""
         booking = self.state.bookings[job]
         placement = ResourceSet(self.graph, booking).placement()
-        if booking.end >= self.end:
+        if booking.until >= self.end:
             placement = replace(placement, until=FOREVER)
         if booking.is_reservation:
             self._reserved[job] = placement
@@ -187,8 +178,8 @@ class ByTable:
         else:
             self.ledger.unreserve(reserved)
 
-    def _booking_of(self, placement: Placement, job: int) -> Booking:
-        """What ``job`` would hold by a placement: vertices, and shares of pools."""
+    def resources(self, placement: Placement, job: int) -> ResourceSet:
+        """What ``job`` would hold by a placement of the table: vertices, and shares of pools."""
         booking = Booking(job, placement.starts_at, min(placement.until, self.end))
         whole = set(placement.nodes) if placement.is_exclusive else set()
         whole.update(placement.held)
@@ -202,7 +193,9 @@ class ByTable:
                     v = self._pools[slot.node][resource]
                     units[v] = units.get(v, 0) + amount
         hold_shares(self.graph, booking, units)
-        return booking
+        if not booking.blocks:
+            raise InvalidJobspec("asks for nothing", where="resources")
+        return ResourceSet(self.graph, booking)
 
 
 def _wheres(jobspec: Jobspec) -> tuple[NodeDemand, ...]:

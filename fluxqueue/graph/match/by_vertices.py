@@ -6,27 +6,35 @@ serve, else by the walk (``search``). Called by ``Matcher``; pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
-from fluxqueue.errors import InvalidInput
+from fluxqueue.errors import InsufficientResources, InvalidInput
+from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
 from fluxqueue.graph.formats.jgf import JgfDocument
 from fluxqueue.graph.formats.rv1 import Rv1
+from fluxqueue.graph.ledger.booking import Booking
+from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.edit import GraphEdit, subtrees
 from fluxqueue.graph.match.find import Finder
 from fluxqueue.graph.match.given import GivenJgf, GivenRv1, check_free, find_vertex, without
 from fluxqueue.graph.match.growth import Joining, can_leave, find_joining, resized, take_in
+from fluxqueue.graph.match.one_more import OneMore, one_more
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.request import Request
-from fluxqueue.graph.match.search import PLAN_END, Search, Verb
+from fluxqueue.graph.match.search import NOBODY, PLAN_END, Search, Verb
 from fluxqueue.graph.match.vertices.tables import FastSelector
 from fluxqueue.graph.match.weights import Weights
 from fluxqueue.graph.model.builder import MAX_SIZE
 from fluxqueue.graph.model.pruning import PruningFilters
 from fluxqueue.graph.model.store import ResourceGraph, iterate_bits
 from fluxqueue.jobspec.model import Jobspec
+from fluxqueue.jobspec.shape import relaxations
 
 MAX_COMPILED = 256
 MAX_GONE = 64
@@ -57,6 +65,8 @@ class ByVertices:
         self.prune_filters = prune_filters
         self.end = end
         self.is_cluster = graph.cluster is not None
+        facts = graph.cluster.facts.values() if graph.cluster is not None else ()
+        self._has_taints = any(taint.repels for fact in facts for taint in fact.taints)
         self.use_reference = use_reference
         self.answers_as_fluxion = answers_as_fluxion
         self._unweighed: set[int] = set()
@@ -87,20 +97,107 @@ class ByVertices:
         """Find resources for ``jobspec`` and book them for ``job`` as ``verb`` says, as
         ``Matcher.match``.
         """
-        request = self.compile(jobspec)
-        chosen = policy or self.policy
         if verb.commits and job in self.state.bookings:
             raise InvalidInput("the job holds resources already", where="jobid", value=job)
-        if chosen.stops_early and self.weights.unweighed:
-            self.weights.weigh_the_rest(now)
-        search = Search(self, request, chosen, now, verb)
+        search = self._search(jobspec, now, verb, policy)
         if verb is Verb.SATISFIABILITY:
             search.check_satisfiability()
             return None
         found = search.find(job)
         if verb.commits:
-            self.book(found.booking, chosen, now)
+            self.book(found.booking, search.policy, now)
         return found
+
+    def match_later(
+        self,
+        jobspec: Jobspec,
+        now: int,
+        *,
+        not_before: int = 0,
+        policy: Policy | None = None,
+    ) -> ResourceSet:
+        """The earliest start after ``now``, as ``Matcher.match_later``."""
+        search = self._search(jobspec, now, Verb.WITHOUT_ALLOCATING_FUTURE, policy)
+        found = search.find_later(NOBODY, not_before)
+        if found is None:
+            raise InsufficientResources("nothing that ends makes room for it")
+        return found
+
+    def match_more(
+        self,
+        jobspec: Jobspec,
+        nodes: Sequence[str],
+        now: int,
+        until: int,
+        *,
+        avoid: Collection[str] = (),
+        policy: Policy | None = None,
+    ) -> ResourceSet:
+        """One slot more of the last kind, as ``Matcher.match_more``."""
+        more = one_more(jobspec, self.graph.type_name(0))
+        duration_s = 0 if until >= FOREVER else until - now
+        asked = replace(more.jobspec, duration_s=duration_s)
+        is_open = self._open_to(more, nodes)
+        avoided = frozenset(avoid)
+
+        def is_elsewhere(v: int) -> bool:
+            return is_open(v) and self.graph.name(v) not in avoided
+
+        verb = Verb.WITHOUT_ALLOCATING
+        with suppress(InsufficientResources):
+            return self._search(asked, now, verb, policy, nodes=is_elsewhere).find(NOBODY)
+        return self._search(asked, now, verb, policy, nodes=is_open).find(NOBODY)
+
+    def _open_to(self, more: OneMore, nodes: Sequence[str]) -> Callable[[int], bool]:
+        """Which nodes may have one more slot beside those on ``nodes``: in the same place of the
+        level above, and no more on each and no more nodes than were asked for."""
+        graph = self.graph
+        counts = Counter(nodes)
+        is_full = len(counts) >= more.nodes and more.on_each > 1
+        has_gap = is_full and any(count < more.on_each for count in counts.values())
+        places: set[int] = set()
+        if more.level:
+            own = {graph.name(block.base): block.base for block in graph.blocks}
+            there = {self._above(own[name], more.level) for name in counts if name in own}
+            places = there - {-1}
+
+        def is_open(v: int) -> bool:
+            count = counts.get(graph.name(v), 0)
+            if more.nodes and (count >= more.on_each or (has_gap and not count)):
+                return False
+            return not places or self._above(v, more.level) in places
+
+        return is_open
+
+    def _above(self, v: int, level: str) -> int:
+        """The vertex of a level that ``v`` stands below; -1 where there is none."""
+        while v >= 0 and self.graph.type_name(v) != level:
+            v = self.graph.parent[v]
+        return v
+
+    def _search(
+        self,
+        jobspec: Jobspec,
+        now: int,
+        verb: Verb,
+        policy: Policy | None,
+        *,
+        nodes: Callable[[int], bool] | None = None,
+    ) -> Search:
+        chosen = policy or self.policy
+        if jobspec.is_node_exclusive:
+            chosen = chosen.of_whole_nodes()
+        tried = relaxations(jobspec, self._levels()) if jobspec.prefer_within else (jobspec,)
+        requests = tuple(map(self.compile, tried))
+        if chosen.stops_early and self.weights.unweighed:
+            self.weights.weigh_the_rest(now)
+        return Search(self, requests, chosen, now, verb, nodes=nodes)
+
+    def _levels(self) -> list[str]:
+        """Types of the vertices between root and nodes, top first."""
+        graph = self.graph
+        tops = sorted((v for v in graph.tops if v), key=graph.depth)
+        return list(dict.fromkeys(map(graph.type_name, tops)))
 
     def book(self, booking: Booking, policy: Policy, now: int) -> None:
         """Book what ``policy`` has chosen."""
@@ -348,8 +445,9 @@ class ByVertices:
     def _adopt(self, edit: GraphEdit) -> None:
         edit.finish()
         bookings = [edit.carry(booking) for booking in self.state.bookings.values()]
-        weights = self.order.weights
+        weights, time = self.order.weights, self.state.time
         self._load(edit.new)
+        self.state.time = time
         for booking in bookings:
             self.state.book(booking)
         for v, weight in weights.items():
@@ -361,17 +459,32 @@ class ByVertices:
         node = graph.type_number["node"]
         return sum(graph.type_of[u] == node and graph.is_up(u) for u in graph.subtree(v))
 
-    def constraint_for(self, request: Request) -> Callable[[int], bool] | None:
-        """Whether a node satisfies the jobspec's constraint; None if there is none."""
-        constraint = request.jobspec.constraint
-        if constraint is None:
-            return None
+    def fact_of(self, v: int) -> NodeFact:
+        """What is known of a cluster's node, with the properties that the graph has now."""
         graph = self.graph
+        assert graph.cluster is not None
+        name = graph.name(v)
+        known = graph.cluster.facts.get(name) or NodeFact(name, "", {})
+        return replace(known, labels={NAME_KEY: name, **graph.properties.get(v, {})})
+
+    def constraint_for(
+        self, jobspec: Jobspec, labels: Collection[str]
+    ) -> Callable[[int], bool] | None:
+        """Whether a node may be given to slots of these labels; None if all may.
+
+        On a cluster taints and NUMA zones count, too.
+        """
+        graph = self.graph
+        demands = {jobspec.where_of(label) for label in labels} or {jobspec.where}
+        if self.is_cluster and (self._has_taints or any(one.numa for one in demands)):
+            return lambda v: all(d.admits(self.fact_of(v), graph.rank[v]) for d in demands)
+        constraints = [one.constraint for one in demands if one.constraint is not None]
+        if not constraints:
+            return None
         nothing: dict[str, str] = {}
 
         def is_allowed(v: int) -> bool:
-            return constraint.matches(
-                graph.name(v), graph.rank[v], graph.properties.get(v, nothing)
-            )
+            about = graph.name(v), graph.rank[v], graph.properties.get(v, nothing)
+            return all(constraint.matches(*about) for constraint in constraints)
 
         return is_allowed

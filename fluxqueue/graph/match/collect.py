@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fluxqueue.graph.ledger.state import Booking
+from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.model.store import ResourceGraph
 
 
@@ -29,9 +29,10 @@ class Collector:
         for v in marks:
             self.marked.setdefault(graph.parent[v], []).append(v)
 
-    def fill(self, booking: Booking, is_root_exclusive: bool) -> bool:
-        """Put all that is reached into ``booking``; False if nothing is held exclusively."""
-        return self._descend(0, is_root_exclusive, False, booking)
+    def fill(self, booking: Booking, is_root_exclusive: bool, root: int = 0) -> bool:
+        """Put all that is reached from ``root`` into ``booking``; False if nothing is held
+        exclusively."""
+        return self._descend(root, is_root_exclusive, False, booking)
 
     def _descend(self, v: int, is_exclusive: bool, is_whole: bool, booking: Booking) -> bool:
         graph = self.graph

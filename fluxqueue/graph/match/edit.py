@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.formats.jgf import JgfDocument
-from fluxqueue.graph.ledger.state import Booking
+from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.given import hold, hold_shares
 from fluxqueue.graph.model.builder import GraphBuilder, vertex_of
 from fluxqueue.graph.model.store import ResourceGraph, iterate_bits
@@ -84,7 +84,7 @@ class GraphEdit:
         for number, (booked, _) in booking.blocks.items():
             base = old.blocks[number].base
             held += [base + i for i in iterate_bits(booked)]
-        carried = Booking(booking.job, booking.at, booking.end, booking.is_reservation)
+        carried = Booking(booking.job, booking.at, booking.until, booking.is_reservation)
         hold(new, carried, (self.new_number[v] for v in held if v in self.new_number))
         shares = {
             self.new_number[v]: units for v, units in booking.shares.items() if v in self.new_number

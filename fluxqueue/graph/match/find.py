@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob import hostlist
+from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.model.store import iterate_bits
 
 MAX_WORDS = 1000

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
 from fluxqueue.graph.formats.rv1 import RankEntry, Rv1
-from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.ledger.booking import Booking
+from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.match.collect import Collector
 from fluxqueue.graph.model.store import ResourceGraph
 
@@ -276,7 +277,7 @@ def without(
         if not booking.blocks.get(number, (0, 0))[0] & bit:
             raise InvalidInput("is not held by the job", where=graph.path(v))
         gone[number] = gone.get(number, 0) | bit
-    left = Booking(booking.job, booking.at, booking.end, booking.is_reservation)
+    left = Booking(booking.job, booking.at, booking.until, booking.is_reservation)
     hold(graph, left, tops)
     for number, (booked, touched) in booking.blocks.items():
         if number not in gone and not booking.shares:

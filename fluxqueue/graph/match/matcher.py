@@ -19,33 +19,31 @@ Fluxion's two outcomes are two *different* exceptions: ``InsufficientResources``
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from fluxqueue.errors import InvalidInput, Unsatisfiable
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.formats.jgf import JgfDocument
 from fluxqueue.graph.formats.rv1 import Rv1
+from fluxqueue.graph.ledger.booking import merged
 from fluxqueue.graph.ledger.placement import Others, Placement
 from fluxqueue.graph.ledger.resource_set import ResourceSet
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.graph.ledger.state import GraphState, merged
+from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.match.by_table import ByTable
 from fluxqueue.graph.match.by_vertices import ByVertices
 from fluxqueue.graph.match.given import GivenJgf, GivenRv1
 from fluxqueue.graph.match.policy import Policy, parse_policy
-from fluxqueue.graph.match.search import GRAPH_END, PLAN_END, Verb
+from fluxqueue.graph.match.search import GRAPH_END, NOBODY, PLAN_END, Verb
 from fluxqueue.graph.match.shares.ask import Ask
 from fluxqueue.graph.model.pruning import DEFAULT
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec.model import Jobspec
 
 __all__ = ["GRAPH_END", "PLAN_END", "Matcher", "Verb"]
-
-NOBODY = -1
-"""The job of a question that books nothing."""
 
 
 class Matcher:
@@ -60,7 +58,8 @@ class Matcher:
     prune_filters
         Of a graph of vertices: Fluxion's specification of summed types.
     end
-        Of a graph of vertices: its last second; no booking goes beyond it.
+        Of a graph of vertices: its last second; no booking goes beyond it. ``FOREVER``: it has
+        none, and work without a duration is planned to end after everything that is known.
     use_reference
         True answers everything by the walk, vertex by vertex (tests compare it with the others).
     answers_as_fluxion
@@ -81,7 +80,8 @@ class Matcher:
         self._shares: ByShares | None = None
         self._vertices: ByVertices | None = None
         self._table: ByTable | None = None
-        self._reserved: dict[int, int] = {}
+        self._reserved: dict[int, tuple[int, Placement]] = {}
+        self._promises = 0
         if isinstance(graph, ShareLedger):
             self._shares = ByShares(graph, self.policy)
             return
@@ -142,10 +142,9 @@ class Matcher:
         return found.placement()
 
     def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
-        """Find the earliest start that running work and reservations leave open.
-
-        On nodes a start after ``now`` and none before ``not_before`` (itself a time at which
-        something ends); it is ``UNKNOWN_END`` where it must wait for something without a known end.
+        """Find the earliest start that running work and reservations leave open: one after ``now``
+        and none before ``not_before`` (itself a time at which something ends). It is
+        ``UNKNOWN_END`` where it must wait for something without a known end.
 
         Raises
         ------
@@ -154,8 +153,15 @@ class Matcher:
         """
         if self._shares is not None:
             return self._shares.match_later(request, now, not_before=not_before)
-        found = self.match(request, NOBODY, now=now, verb=Verb.WITHOUT_ALLOCATING_FUTURE)
-        assert found is not None
+        self.look(now)
+        policy, table = self._way_of(request)
+        if table is None or self._table is None:
+            vertices = self.by_vertices
+            found = vertices.match_later(request, now, not_before=not_before, policy=policy)
+        else:
+            found = self._table.resources(
+                table.match_later(request, now, not_before=not_before), NOBODY
+            )
         return found.placement()
 
     def is_satisfiable(self, request: Jobspec) -> bool:
@@ -177,8 +183,26 @@ class Matcher:
         *,
         avoid: Collection[str] = (),
     ) -> Placement:
-        """Grow a job by one slot of the last kind; see ``ByShares.match_more``."""
-        return self.by_shares.match_more(request, nodes, now, until, avoid=avoid)
+        """Place one more slot of the last kind beside those on ``nodes`` (one for each slot), bound
+        as they are: in the same places of each level, and on a node of its own where each has one.
+        Elsewhere than on the nodes to ``avoid``, if that can be.
+
+        Raises
+        ------
+        InsufficientResources
+            There is no room for it now.
+        """
+        if self._shares is not None:
+            return self._shares.match_more(request, nodes, now, until, avoid=avoid)
+        policy, table = self._way_of(request)
+        if table is None or self._table is None:
+            found = self.by_vertices.match_more(
+                request, nodes, now, until, avoid=avoid, policy=policy
+            )
+        else:
+            placement = table.match_more(request, nodes, now, until, avoid=avoid)
+            found = self._table.resources(placement, NOBODY)
+        return found.placement()
 
     def ask(self, request: Jobspec) -> Ask:
         """The request as the table of shares reads it: equal ones have equal answers."""
@@ -230,8 +254,10 @@ class Matcher:
         if self._shares is not None:
             self._shares.ledger.reserve(placement, now)
             return
-        number = NOBODY - 1 - len(self._reserved)
-        self._reserved[id(placement)] = number
+        self.look(now)
+        self._promises += 1
+        number = NOBODY - self._promises
+        self._reserved[id(placement)] = number, placement
         self._book(number, placement, is_reservation=True)
 
     def unreserve(self, placement: Placement) -> None:
@@ -239,23 +265,43 @@ class Matcher:
         if self._shares is not None:
             self._shares.ledger.unreserve(placement)
         else:
-            self.cancel(self._reserved.pop(id(placement)))
+            self.cancel(self._reserved.pop(id(placement))[0])
 
     def clear_plan(self) -> None:
         """Take back all promises; every cycle plans anew (flux-sched qmanager does the same)."""
         if self._shares is not None:
             self._shares.ledger.clear_plan()
-        for number in self._reserved.values():
+        for number, _ in self._reserved.values():
             self.cancel(number)
         self._reserved.clear()
 
-    def trying(self) -> AbstractContextManager[None]:
-        """Reserve further inside, and forget it at the end: the plan stays as it was."""
-        return self.ledger.trying()
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Reserve and take back inside, and forget it at the end: the plan stays as it was."""
+        if self._shares is not None:
+            with self._shares.ledger.trying():
+                yield
+            return
+        kept = dict(self._reserved)
+        try:
+            yield
+        finally:
+            for key, (number, _) in self._reserved.items():
+                if key not in kept:
+                    self.cancel(number)
+            for key, (number, placement) in kept.items():
+                if key not in self._reserved:
+                    self._book(number, placement, is_reservation=True)
+            self._reserved = kept
 
     def look(self, now: int) -> None:
         """The time has moved on: what has overrun its end is planned to end a little later."""
-        self.ledger.look(now)
+        if self._shares is not None:
+            self._shares.ledger.look(now)
+            return
+        self.state.look(now)
+        if self._table is not None:
+            self._table.ledger.look(now)
 
     def _book(self, job: int, placement: Placement, *, is_reservation: bool) -> None:
         assert placement.vertices is not None
@@ -305,9 +351,9 @@ class Matcher:
             ``job`` holds something already.
         """
         vertices = self.by_vertices
-        wanted = policy or jobspec.match_policy
-        chosen = self.policy if wanted is None else parse_policy(str(wanted))
-        table = None if self._table is None else self._table.table_for(jobspec, chosen)
+        if vertices.is_cluster:
+            self.look(now)
+        chosen, table = self._way_of(jobspec, policy)
         if self._table is None or table is None:
             found = vertices.match(jobspec, job, now=now, verb=verb, policy=chosen)
         else:
@@ -315,6 +361,14 @@ class Matcher:
         if self._table is not None and verb.commits:
             self._table.book(job)
         return found
+
+    def _way_of(
+        self, jobspec: Jobspec, policy: str | None = None
+    ) -> tuple[Policy, ByShares | None]:
+        """The policy, and the table if it answers for this request."""
+        wanted = policy or jobspec.match_policy
+        chosen = self.policy if wanted is None else parse_policy(str(wanted))
+        return chosen, None if self._table is None else self._table.table_for(jobspec, chosen)
 
     def update(
         self, given: GivenJgf | GivenRv1, job: int, *, at: int, duration_s: int, now: int = 0

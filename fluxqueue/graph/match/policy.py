@@ -7,7 +7,7 @@ by the matcher, per request if the request says so. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fluxqueue.errors import InvalidSettings
 
@@ -31,6 +31,12 @@ class Policy:
     is_node_exclusive: bool = False
     stops_early: bool = False
     occupancy: int = 0
+
+    def of_whole_nodes(self) -> Policy:
+        """The same for a request that takes whole every node that it touches."""
+        if self.is_node_exclusive:
+            return self
+        return replace(self, name=f"{self.name}, whole nodes", is_node_exclusive=True)
 
 
 POLICIES = {

@@ -14,7 +14,8 @@ from fluxqueue.jobspec.model import Count, Jobspec, Resource
 
 
 class Need:
-    """One resource of the request. ``below`` is the least that one of it needs, by type."""
+    """One resource of the request. ``below`` is the least that one of it needs, by type;
+    ``labels`` are those of the slots that it is, or that are below it."""
 
     __slots__ = (
         "below",
@@ -24,6 +25,7 @@ class Need:
         "is_slot",
         "kind",
         "label",
+        "labels",
         "per_share",
         "slot",
     )
@@ -38,6 +40,30 @@ class Need:
         self.per_share = resource.count.largest
         self.slot = next((c for c in reversed(children) if c.is_slot), None)
         self.below = total_needs(children)
+        own = {resource.label} if resource.is_slot else set()
+        self.labels: frozenset[str] = frozenset(own.union(*(c.labels for c in children)))
+
+    def names(self, kind: int) -> bool:
+        """Whether it, or something below it, is of this type."""
+        return self.kind == kind or any(child.names(kind) for child in self.children)
+
+
+def are_several_kinds(needs: tuple[Need, ...]) -> bool:
+    """Whether slots of several kinds stand side by side: Fluxion's traverser has no answer."""
+    return len(needs) > 1 and sum(bool(need.labels) for need in needs) > 1
+
+
+def exclusive_kinds(needs: tuple[Need, ...], *, is_here: bool = False) -> set[int]:
+    """The types that ``needs`` want whole, below them too; with ``is_here`` not of those that stand
+    side by side with others: of these each has its own."""
+    found: set[int] = set()
+    if is_here and are_several_kinds(needs):
+        return found
+    for need in needs:
+        if need.is_exclusive:
+            found.add(need.kind)
+        found |= exclusive_kinds(need.children, is_here=is_here)
+    return found
 
 
 def total_needs(needs: tuple[Need, ...]) -> dict[int, int]:
@@ -53,16 +79,19 @@ def total_needs(needs: tuple[Need, ...]) -> dict[int, int]:
 
 class Request:
     """A whole request. ``exclusive_kinds`` are the types that the jobspec wants exclusively;
+    ``slot_labels`` those of its slots; ``has_several_kinds``: some of these stand side by side;
     ``plans`` is the vectorised matcher's memory, by policy."""
 
     __slots__ = (
         "duration_s",
         "exclusive_kinds",
+        "has_several_kinds",
         "jobspec",
         "key",
         "labels",
         "needs",
         "plans",
+        "slot_labels",
         "totals",
     )
 
@@ -72,10 +101,13 @@ class Request:
         self.labels: dict[int, str] = {}
         self.needs = self._compile(jobspec.resources, type_number, "resources")
         self.totals = total_needs(self.needs)
+        self.slot_labels: frozenset[str] = frozenset().union(*(need.labels for need in self.needs))
+        self.has_several_kinds = has_several_kinds(self.needs)
         self.duration_s = math.ceil(jobspec.duration_s)
         # Equal keys mean equal answers: what the vectorised matcher remembers goes by it.
         self.plans: dict[str, Any] = {}
-        self.key: Hashable = (tuple(_key(r) for r in jobspec.resources), jobspec.constraint)
+        tree = tuple(_key(resource) for resource in jobspec.resources)
+        self.key: Hashable = tree, jobspec.where, jobspec.slot_where
 
     def _compile(
         self, resources: tuple[Resource, ...], type_number: Mapping[str, int], where: str
@@ -98,6 +130,11 @@ class Request:
                 Need(resource, kind, self._compile(resource.with_, type_number, f"{here}.with"))
             )
         return tuple(found)
+
+
+def has_several_kinds(needs: tuple[Need, ...]) -> bool:
+    """Whether they do so there or anywhere below."""
+    return are_several_kinds(needs) or any(has_several_kinds(need.children) for need in needs)
 
 
 def _key(resource: Resource) -> Hashable:

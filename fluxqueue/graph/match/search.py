@@ -7,25 +7,30 @@ verbs that look ahead, one at each later time at which something changes. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
 from typing import Protocol
 
 from fluxqueue.errors import InsufficientResources, InvalidJobspec, MatchError, Unsatisfiable
+from fluxqueue.graph.ledger.booking import Booking
+from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.collect import Collector
 from fluxqueue.graph.match.policy import Policy
-from fluxqueue.graph.match.request import Request
+from fluxqueue.graph.match.request import Request, exclusive_kinds
 from fluxqueue.graph.match.vertices.tables import FastSelector
 from fluxqueue.graph.match.walk.looking import Window
 from fluxqueue.graph.match.walk.traversal import Walk
 from fluxqueue.graph.model.store import ResourceGraph
+from fluxqueue.jobspec.model import Jobspec
 
 GRAPH_END = 3_153_600_000
 """Fluxion's default lifetime of a graph: 100 years in seconds."""
 PLAN_END = (1 << 63) - 1
+NOBODY = -1
+"""The job of a question that books nothing."""
 
 
 class Verb(StrEnum):
@@ -68,18 +73,35 @@ class Searched(Protocol):
     is_cluster: bool
     answers_as_fluxion: bool
 
-    def constraint_for(self, request: Request) -> Callable[[int], bool] | None:
-        """The nodes that the request's constraint allows."""
+    def constraint_for(
+        self, jobspec: Jobspec, labels: Collection[str]
+    ) -> Callable[[int], bool] | None:
+        """The nodes that may be given to slots of these labels."""
         ...
 
 
 class Search:
-    """One call of ``match``: which windows to try, and what a failure means."""
+    """One call of ``match``: which windows to try, and what a failure means.
+
+    Parameters
+    ----------
+    requests : the request, after those forms of it that are preferred.
+    nodes : of these only, None for all; then the walk answers.
+    """
 
     def __init__(
-        self, matcher: Searched, request: Request, policy: Policy, now: int, verb: Verb
+        self,
+        matcher: Searched,
+        requests: Sequence[Request],
+        policy: Policy,
+        now: int,
+        verb: Verb,
+        *,
+        nodes: Callable[[int], bool] | None = None,
     ) -> None:
-        self.matcher, self.request, self.policy = matcher, request, policy
+        self.matcher, self.requests, self.policy = matcher, requests, policy
+        self.request = request = requests[-1]
+        self.nodes = nodes
         self.state = matcher.state
         self.now, self.verb = now, verb
         if request.duration_s > matcher.end:
@@ -89,7 +111,7 @@ class Search:
                 value=request.duration_s,
             )
         self.duration = request.duration_s or matcher.end
-        self.constraint = matcher.constraint_for(request)
+        self.constraint = self._constraint_of(request.slot_labels)
         self.has_conflict = False
 
     def find(self, job: int) -> ResourceSet:
@@ -98,18 +120,25 @@ class Search:
         found = self._select(self.now, is_now=True)
         if found is not None:
             return self._finish(job, self.now, found)
-        if self.verb.looks_ahead:
-            for at in self._candidate_times():
-                found = self._select(at, is_now=False)
-                if found is not None:
-                    if at >= self.matcher.end:
-                        raise InsufficientResources("busy until the graph ends")
-                    return self._finish(job, at, found)
-        raise self._refusal()
+        later = self.find_later(job) if self.verb.looks_ahead else None
+        if later is None:
+            raise self._refusal()
+        return later
+
+    def find_later(self, job: int, not_before: int = 0) -> ResourceSet | None:
+        """The resource set at the earliest time after now, none before ``not_before``; None where
+        no time will do."""
+        for at in self._candidate_times():
+            found = self._select(at, is_now=False) if at >= not_before else None
+            if found is not None:
+                if at >= self.matcher.end:
+                    raise InsufficientResources("busy until the graph ends")
+                return self._finish(job, at, found)
+        return None
 
     def check_satisfiability(self) -> None:
         """Raise ``Unsatisfiable`` unless the empty graph, down vertices included, would do."""
-        start = PLAN_END - self.duration - 1
+        start = max(PLAN_END - self.duration - 1, self.matcher.end)
         if self._select(start, is_now=False, ignores_status=True) is None:
             raise Unsatisfiable(NEVER)
 
@@ -126,30 +155,48 @@ class Search:
     def _select(
         self, start: int, *, is_now: bool, ignores_status: bool = False
     ) -> Walk | Booking | None:
-        """A walk with its marks (or a ready booking); None if the request does not fit there."""
+        """A walk with its marks (or a ready booking) for the request, or the first of its preferred
+        forms that fits; None if it does not fit there."""
         window = Window(
             start,
             start + self.duration,
             ignores_status=ignores_status,
             is_now=is_now and self.verb is not Verb.SATISFIABILITY,
         )
+        for request in self.requests:
+            found = self._select_one(request, window)
+            if found is not None:
+                return found
+        return None
+
+    def _select_one(self, request: Request, window: Window) -> Walk | Booking | None:
         matcher = self.matcher
-        if not (matcher.use_reference or matcher.is_cluster):
-            done, booking = matcher.fast.select(self.request, self.policy, window, self.constraint)
+        if not (matcher.use_reference or matcher.is_cluster or self.nodes):
+            done, booking = matcher.fast.select(request, self.policy, window, self.constraint)
             if done:
                 return booking
+        sees_kinds = matcher.is_cluster or not matcher.answers_as_fluxion
         walk = Walk(
             self.state,
             matcher.order,
-            self.request,
+            request,
             self.policy,
             window,
             self.constraint,
+            constraint_of=self._constraint_of if sees_kinds else None,
             is_cluster=matcher.is_cluster,
         )
         is_found = walk.select()
         self.has_conflict = self.has_conflict or walk.has_conflict
         return walk if is_found else None
+
+    def _constraint_of(self, labels: Collection[str]) -> Callable[[int], bool] | None:
+        """The nodes that may be given to slots of these labels, None for all."""
+        found, nodes = self.matcher.constraint_for(self.request.jobspec, labels), self.nodes
+        if found is None or nodes is None:
+            return found or nodes
+        allowed = found
+        return lambda v: nodes(v) and allowed(v)
 
     def _finish(self, job: int, at: int, found: Walk | Booking) -> ResourceSet:
         graph = self.matcher.graph
@@ -159,7 +206,9 @@ class Search:
             is_something = bool(booking.blocks)
         else:
             booking = Booking(job, at, end)
-            exclusive = self.exclusive_kinds()
+            exclusive = exclusive_kinds(found.request.needs, is_here=True)
+            if self.policy.is_node_exclusive:
+                exclusive.add(graph.type_number["node"])
             root = any(
                 n.is_exclusive is True and n.kind == graph.type_of[0] for n in self.request.needs
             )
@@ -175,12 +224,6 @@ class Search:
         booking.is_reservation = at != self.now
         return ResourceSet(graph, booking, self.request.jobspec.queue, self.request.labels)
 
-    def exclusive_kinds(self) -> set[int]:
-        kinds = set(self.request.exclusive_kinds)
-        if self.policy.is_node_exclusive:
-            kinds.add(self.matcher.graph.type_number["node"])
-        return kinds
-
     def _check_feasibility(self) -> None:
         """Fluxion's pre-check on the number of nodes, where ``node`` is a summed type.
 
@@ -194,10 +237,11 @@ class Search:
         checks = self.verb is Verb.ALLOCATE_WITH_SATISFIABILITY
         if needed > matcher.nodes_up:
             raise self._early_refusal()
-        if self.constraint is None or not needed:
+        if self.constraint is None or not needed or self.request.has_several_kinds:
             return
         later = self.verb not in (Verb.ALLOCATE, Verb.WITHOUT_ALLOCATING)
-        start = matcher.end - 1 if later else self.now
+        last = matcher.end if matcher.end >= FOREVER else matcher.end - 1
+        start = last if later else self.now
         for number, block in enumerate(graph.blocks):
             if (
                 graph.type_of[block.base] == node

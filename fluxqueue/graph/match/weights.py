@@ -6,7 +6,8 @@ they need not be copied, what is given back is weighed anew. Called by ``by_vert
 
 from __future__ import annotations
 
-from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.ledger.booking import Booking
+from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.model.store import Block, iterate_bits
 

@@ -152,6 +152,14 @@ def test_a_preferred_level_gives_way_upwards() -> None:
     assert racks(matcher.match_now(many, 0)) == {"a-r1": 3, "a-r2": 3, "b-r1": 1}
 
 
+def test_a_preferred_level_that_cannot_be_gives_way_too() -> None:
+    """Each slot takes all cores of its node: not two on one node, and so in one rack."""
+    all_cores = Resource(CPU, Count(1, 1), is_exclusive=True)
+    two = Resource("slot", Count(2, 2), (all_cores,), label="task")
+    found = cluster().match_now(job(two, prefer_within="node"), 0)
+    assert found.nodes == ("a-r1-0", "a-r1-1")
+
+
 def test_counts_that_are_not_fixed_become_as_many_as_fit() -> None:
     """From the top down: first racks, then nodes in each, by the series of each count."""
     matcher = cluster()

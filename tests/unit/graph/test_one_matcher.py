@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import Taint
 from fluxqueue.graph.formats.node_document import node_document
 from fluxqueue.graph.formats.writers import write
-from fluxqueue.graph.ledger.placement import UNKNOWN_END
+from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.by_vertices import ByVertices
 from fluxqueue.graph.match.matcher import Matcher, Verb
@@ -37,15 +38,26 @@ def nodes() -> Matcher:
 
 def cluster_graph() -> Matcher:
     """As ``resource-query --from-cluster --shares`` makes it."""
-    return Matcher(graph_from_nodes(facts(), takes_shares=True), "lonode")
+    return Matcher(graph_from_nodes(facts(), takes_shares=True), "lonode", end=FOREVER)
+
+
+def walked_graph() -> Matcher:
+    """The same, vertex by vertex."""
+    graph = graph_from_nodes(facts(), takes_shares=True)
+    return Matcher(graph, "lonode", end=FOREVER, use_reference=True)
 
 
 def flux_graph() -> Matcher:
     """As ``resource-query -L`` makes it: a vertex per core."""
-    return Matcher(graph_from_nodes(facts()), "lonode")
+    return Matcher(graph_from_nodes(facts()), "lonode", end=FOREVER)
 
 
-GRAPHS = [(nodes, "cpu", 1000), (cluster_graph, "cpu", 1000), (flux_graph, "core", 1)]
+GRAPHS = [
+    (nodes, "cpu", 1000),
+    (cluster_graph, "cpu", 1000),
+    (walked_graph, "cpu", 1000),
+    (flux_graph, "core", 1),
+]
 each_graph = pytest.mark.parametrize(("make", "kind", "unit"), GRAPHS)
 Make = Callable[[], Matcher]
 
@@ -164,15 +176,139 @@ def test_the_table_follows_the_graph() -> None:
     assert matcher.match_now(one, 0).nodes == ("n2",)
 
 
-def test_without_an_end() -> None:
-    """Work without a duration ends with the graph, where there is one; on nodes after all else."""
-    endless = slots(8, "cpu", 1000, 0.0)
-    on_nodes, on_graph = nodes(), cluster_graph()
-    on_nodes.allocate(1, on_nodes.match_now(endless, 0))
-    assert on_graph.match(endless, 1) is not None
-    assert on_nodes.match_later(slots(1, "cpu", 1000), 0).starts_at == UNKNOWN_END
+def side_by_side(*kinds: Jobspec, above: str = "") -> Jobspec:
+    """Kinds of slots in one request, perhaps on one vertex."""
+    tops = tuple(
+        replace(top, label=label)
+        for kind, label in zip(kinds, "abc", strict=False)
+        for top in kind.resources
+    )
+    if above:
+        tops = (Resource(above, Count(1, 1), tops),)
+    return replace(kinds[0], resources=tops)
+
+
+def held(placement: Placement, kind: str) -> dict[str, int]:
+    """Units on each node."""
+    found: dict[str, int] = {}
+    for slot in placement.slots:
+        found[slot.node] = found.get(slot.node, 0) + dict(slot.resources)[kind]
+    return found
+
+
+@each_graph
+@pytest.mark.parametrize(
+    ("above", "expected"),
+    [("", {"n0": 2, "n1": 1}), ("rack", {"n0": 2, "n1": 1}), ("node", {"n0": 2})],
+)
+def test_several_kinds_of_slots(
+    make: Make, kind: str, unit: int, above: str, expected: dict[str, int]
+) -> None:
+    """A launcher beside workers: anywhere, in one rack, on one node; never one vertex for two."""
+    matcher = make()
+    workers = 1 if above == "node" else 2
+    asked = side_by_side(slots(1, kind, unit), slots(workers, kind, unit), above=above)
+    found = matcher.match_now(asked, 0)
+    assert held(found, kind) == {node: units * unit for node, units in expected.items()}
+    matcher.allocate(1, found)
+    assert matcher.match_now(slots(8 - 1 - workers, kind, unit), 0)
+    with pytest.raises(InsufficientResources):
+        matcher.match_now(slots(8 - workers, kind, unit), 0)
+    assert not matcher.is_satisfiable(side_by_side(slots(4, kind, unit), slots(5, kind, unit)))
+
+
+@each_graph
+def test_nodes_of_several_kinds_are_different_ones(make: Make, kind: str, unit: int) -> None:
+    """``node -> slot`` beside ``node[3] -> slot``: four nodes, not three."""
+    launcher = below("node", 1, slots(1, kind, unit))
+    workers = below("node", 3, slots(1, kind, unit))
+    asked = replace(launcher, resources=launcher.resources + workers.resources)
+    assert set(make().match_now(asked, 0).nodes) == {"n0", "n1", "n2", "n3"}
+    one_more = below("node", 4, slots(1, kind, unit))
+    too_many = replace(launcher, resources=launcher.resources + one_more.resources)
+    assert not make().is_satisfiable(too_many)
+
+
+@each_graph
+def test_without_an_end(make: Make, kind: str, unit: int) -> None:
+    """Work without a duration is planned to end after everything that is known."""
+    matcher = make()
+    matcher.allocate(1, matcher.match_now(slots(8, kind, unit, 0.0), 0))
+    waits = matcher.match_later(slots(1, kind, unit), 0)
+    assert waits.starts_at == UNKNOWN_END
+    matcher.reserve(waits, 0)
+    assert matcher.match_later(slots(8, kind, unit, 0.0), 0).starts_at == UNKNOWN_END + 100
+    matcher.cancel(1)
+    # What has no end must not take what is promised at some time, however late.
+    with pytest.raises(InsufficientResources):
+        matcher.match_now(slots(8, kind, unit, 0.0), 0)
+    assert matcher.match_now(slots(8, kind, unit), 0)
+
+
+def test_a_graph_that_ends() -> None:
+    """Fluxion's have a last second: what waits for work without a duration is not planned."""
+    matcher = Matcher(graph_from_nodes(facts(), takes_shares=True), "lonode")
+    assert matcher.match(slots(8, "cpu", 1000, 0.0), 1) is not None
     with pytest.raises(InsufficientResources, match="until the graph ends"):
-        on_graph.match(slots(1, "cpu", 1000), 2, verb=LATER)
+        matcher.match(slots(1, "cpu", 1000), 2, verb=LATER)
+
+
+@each_graph
+def test_what_overruns_is_planned_to_end_a_little_later(make: Make, kind: str, unit: int) -> None:
+    """It keeps what it has; who waits for it is planned behind it, each time anew."""
+    matcher = make()
+    matcher.allocate(1, matcher.match_now(slots(8, kind, unit), 0))
+    one = slots(1, kind, unit)
+    for now, start in ((50, 100), (100, 160), (130, 190)):
+        matcher.look(now)
+        assert matcher.match_later(one, now).starts_at == start
+        with pytest.raises(InsufficientResources):
+            matcher.match_now(one, now)
+    matcher.cancel(1)
+    assert matcher.match_now(one, 130)
+
+
+@each_graph
+def test_growth_stays_with_its_siblings(make: Make, kind: str, unit: int) -> None:
+    """One slot more goes to the same rack and a node of its own, elsewhere than where it may not,
+    and all of the job lasts as long as it."""
+    matcher = make()
+    asked = below("rack", 1, below("node", 1, slots(1, kind, unit)))
+    first = matcher.match_now(asked, 0)
+    assert set(first.nodes) == {"n0"}
+    matcher.allocate(1, first)
+    two = below("rack", 1, below("node", 2, slots(1, kind, unit)))
+    more = matcher.match_more(two, first.nodes, 10, 300)
+    assert set(more.nodes) == {"n1"}
+    with pytest.raises(InsufficientResources):
+        matcher.match_more(two, ["n0", "n1"], 10, 300)
+    matcher.extend(1, more)
+    assert matcher.match_later(slots(8, kind, unit), 10).starts_at == 300
+    free = matcher.match_more(slots(1, kind, unit), first.nodes, 10, 300, avoid=["n0", "n1"])
+    assert set(free.nodes) == {"n2"}
+
+
+@each_graph
+def test_what_is_tried_is_forgotten(make: Make, kind: str, unit: int) -> None:
+    """Promises made and taken back inside are as before afterwards; none is taken for another."""
+    matcher = make()
+    matcher.allocate(1, matcher.match_now(slots(8, kind, unit), 0))
+    promised = [matcher.match_later(slots(4, kind, unit), 0) for _ in range(2)]
+    matcher.reserve(promised[0], 0)
+    with matcher.trying():
+        matcher.unreserve(promised[0])
+        all_of_it = matcher.match_later(slots(8, kind, unit), 0)
+        assert all_of_it.starts_at == 100
+        matcher.reserve(all_of_it, 0)
+    assert matcher.match_later(slots(8, kind, unit), 0).starts_at == 200
+    second = matcher.match_later(slots(4, kind, unit), 0)
+    matcher.reserve(second, 0)
+    matcher.unreserve(promised[0])
+    third = matcher.match_later(slots(4, kind, unit), 0)
+    matcher.reserve(third, 0)
+    matcher.unreserve(second)
+    matcher.unreserve(third)
+    assert matcher.match_later(slots(8, kind, unit), 0).starts_at == 100
 
 
 def test_a_question_to_the_other_kind_of_graph() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -164,7 +165,8 @@ def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
     if moldable:
         jobspec = with_counts(jobspec, [count.minimum for count in moldable])
     try:
-        *preferred, parts = (_parts(one.resources, one) for one in relaxations(jobspec, levels))
+        *narrower, plain = relaxations(jobspec, levels)
+        parts = _parts(plain.resources, plain)
         grown = parts or _parts(tuple(map(_one_at_least, jobspec.resources)), jobspec)
     except _Unanswerable as problem:
         return Ask((), None, policy, is_exclusive=False, problem=str(problem))
@@ -173,11 +175,18 @@ def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
         duration_s=math.ceil(jobspec.duration_s) or None,
         policy=policy,
         is_exclusive=jobspec.is_node_exclusive,
-        preferred=tuple(preferred),
+        preferred=tuple(_answerable(narrower)),
         grown=grown,
         moldable=moldable,
         jobspec=original if moldable else None,
     )
+
+
+def _answerable(preferred: Sequence[Jobspec]) -> Iterator[tuple[Part, ...]]:
+    """A form that cannot be is no reason against the request: the next one up is tried."""
+    for one in preferred:
+        with suppress(_Unanswerable):
+            yield _parts(one.resources, one)
 
 
 def _one_at_least(resource: Resource) -> Resource:

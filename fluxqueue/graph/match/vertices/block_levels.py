@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.graph.ledger.state import Booking
+from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.request import Need
 from fluxqueue.graph.match.vertices.block_table import BlockTable, Pick
 from fluxqueue.graph.model.store import ResourceGraph

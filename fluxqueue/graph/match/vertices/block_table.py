@@ -13,7 +13,8 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.graph.ledger.state import Booking, GraphState, Masks
+from fluxqueue.graph.ledger.booking import Booking
+from fluxqueue.graph.ledger.state import GraphState, Masks
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import NODE_FACTOR
 from fluxqueue.graph.match.vertices.block_walk import BlockOffer, BlockPlan

@@ -7,7 +7,7 @@ the best one. A booking changes the rows of its own blocks only. A match is then
 array, and a match that cannot succeed is one comparison.
 
 Called by ``Matcher``. Levels that a request names above the nodes are chosen by ``levels``.
-Requests that cannot be answered exactly so (several alternatives at the top, exclusive racks) are
+Requests that cannot be answered exactly so (several kinds of slots, exclusive racks) are
 left to the reference walk, which also evaluates the inside of a block here. Pure.
 """
 
@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from fluxqueue.graph.ledger.state import Booking, GraphState
+from fluxqueue.graph.ledger.booking import Booking
+from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import NODE_FACTOR, Policy
 from fluxqueue.graph.match.request import Need, Request
@@ -124,7 +125,7 @@ class FastSelector:
         return plan
 
     def _make_plan(self, request: Request, policy: Policy) -> Prepared | None:
-        if len(request.needs) != 1:
+        if len(request.needs) != 1 or request.has_several_kinds:
             return None
         levels: tuple[Need, ...] = ()
         if request.needs[0].kind in self._top_kinds:

@@ -93,8 +93,7 @@ class Choosing(Scoring):
                     self.shares[v] = self.shares.get(v, 0) + min(left, candidate.count)
                 left -= candidate.count
 
-    def _choose_at_top(self, found: Found, root_count: int) -> bool:
-        needs = self.request.needs
+    def _choose_at_top(self, needs: Sequence[Need], found: Found, root_count: int) -> bool:
         if not self._choose(needs, found):
             return False
         kinds, parent = self.graph.type_of, self.graph.parent

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.request import Need, Request
@@ -47,8 +48,9 @@ class Looking:
         self.constraint = constraint
         self.marks: dict[int, bool] = {}
         self.shares: dict[int, int] = {}
-        self._pools = self.graph.consumable - request.exclusive_kinds
-        self._whole_pools = self.graph.consumable & request.exclusive_kinds
+        self._beside: Booking | None = None
+        self._distinct: set[int] = set()
+        self._want_whole(request.exclusive_kinds)
         self.has_conflict = False
         types = self.graph.type_number
         self._node = types["node"]
@@ -57,6 +59,12 @@ class Looking:
         self._score = 0
         self._base = self._block = -1
         self._booked = self._touched = self._allocated = 0
+
+    def _want_whole(self, kinds: set[int]) -> None:
+        """From here on these types are wanted whole; of other pools shares are taken."""
+        self._exclusive_kinds = kinds
+        self._pools = self.graph.consumable - kinds
+        self._whole_pools = self.graph.consumable & kinds
 
     def _is_wanted_exclusively(self, v: int, needs: Sequence[Need]) -> bool:
         kind = self.graph.type_of[v]
@@ -92,7 +100,7 @@ class Looking:
         if self.constraint is not None and kind in self._constrained and not self.constraint(v):
             return False
         is_held, is_touched, is_allocated = self._occupation(v)
-        if is_held:
+        if is_held or self._is_taken_by_another_kind(v, needs):
             return False
         if kind == self._node and self.policy.is_node_exclusive and is_touched:
             return False
@@ -110,6 +118,10 @@ class Looking:
                 return False
         return True
 
+    def _is_taken_by_another_kind(self, v: int, needs: Sequence[Need]) -> bool:
+        """The nodes that several kinds of slots ask for are all different ones."""
+        return v in self._distinct and any(need.kind == self._node for need in needs)
+
     def _is_down(self, v: int) -> bool:
         """A pool that is wanted whole, and of which others use anything, is as if it were."""
         graph = self.graph
@@ -118,6 +130,8 @@ class Looking:
     def _units_used(self, v: int) -> int:
         window = self.window
         used = self.state.units_used(v, window.start, window.end, is_now=window.is_now)
+        if self._beside is not None:
+            used += self._beside.shares.get(v, 0)
         return used if window.ignores_status else used + self.graph.foreign.get(v, 0)
 
     def _occupation(self, v: int) -> tuple[bool, bool, bool]:
@@ -125,9 +139,10 @@ class Looking:
         number = self.graph.block_of[v]
         if number < 0:
             state, start, end = self.state, self.window.start, self.window.end
+            tops = {} if self._beside is None else self._beside.tops
             return (
-                state.top_is_held(v, start, end),
-                state.top_is_touched(v, start, end),
+                tops.get(v, False) or state.top_is_held(v, start, end),
+                v in tops or state.top_is_touched(v, start, end),
                 state.top_is_allocated(v),
             )
         self._enter(number)
@@ -145,3 +160,7 @@ class Looking:
             self._booked, self._touched, self._allocated = self.state.block_masks(
                 number, self.window.start, self.window.end
             )
+            if self._beside is not None:
+                mine, shared = self._beside.blocks.get(number, (0, 0))
+                self._booked |= mine
+                self._touched |= shared

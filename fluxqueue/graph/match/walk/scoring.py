@@ -28,13 +28,12 @@ class Scoring(Looking):
         if self.is_cluster and v and self.graph.block_of[v] < 0:
             return self._place_score(v)
         if self.policy.occupancy and self.graph.type_of[v] == self._node:
+            named = {c.kind for need in needs if need.kind == self._node for c in need.children}
             taken = [
                 member
-                for need in needs
-                if need.kind == self._node
-                for child in need.children
-                if child.kind in found
-                for member in found[child.kind].members[: found[child.kind].chosen]
+                for kind in named
+                if kind in found
+                for member in found[kind].members[: found[kind].chosen]
             ]
             return self._emptiness_after(v, taken)
         return self._score + self.graph.id[v] + 2
@@ -61,6 +60,10 @@ class Scoring(Looking):
         block = graph.blocks[number]
         booked = self.state.block_masks(number, window.start, window.end)[0]
         shares: list[tuple[int, int]] = []
+        if self._beside is not None:
+            booked |= self._beside.blocks.get(number, (0, 0))[0]
+            there = range(block.base, graph.end[block.base])
+            shares += [(u - block.base, n) for u, n in self._beside.shares.items() if u in there]
         for candidate in taken:
             for u, is_exclusive in candidate.edges:
                 if is_exclusive and graph.type_of[u] not in self._pools:
@@ -78,7 +81,7 @@ class Scoring(Looking):
 
     def _held_bits(self, u: int, base: int, shape: BlockClass, *, is_own: bool = True) -> int:
         """What taking ``u`` holds: itself and what was chosen below, or all if its type is."""
-        if self.graph.type_of[u] in self.request.exclusive_kinds:
+        if self.graph.type_of[u] in self._exclusive_kinds:
             return shape.below(u - base)
         bits = 1 << (u - base) if is_own else 0
         for child in self.graph.children.get(u, ()):

@@ -6,17 +6,29 @@ for the inside of a block. The steps carry the names of flux-sched's ``dfu_impl.
 are explored; a vertex whose named children suffice *chooses* the best of them (marks), any other
 hands its candidates up; the root chooses among all that came up.
 
+Of several kinds of slots side by side Fluxion's traverser has no answer. Here one kind after the
+other is placed, each beside those before it, as by the table of shares.
+
 Called by the matcher; changes nothing but the marks it returns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
+from fluxqueue.graph.ledger.booking import Booking, merged
 from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.match.child_order import ChildOrder
+from fluxqueue.graph.match.collect import Collector
 from fluxqueue.graph.match.policy import Policy
-from fluxqueue.graph.match.request import Need, Request
+from fluxqueue.graph.match.request import (
+    Need,
+    Request,
+    are_several_kinds,
+    exclusive_kinds,
+    has_several_kinds,
+)
 from fluxqueue.graph.match.walk.candidates import (
     Candidate,
     Candidates,
@@ -30,10 +42,22 @@ from fluxqueue.graph.match.walk.candidates import (
 )
 from fluxqueue.graph.match.walk.choosing import Choosing
 from fluxqueue.graph.match.walk.looking import AMBIGUOUS, Window
+from fluxqueue.graph.model.store import iterate_bits
+
+Allowed: TypeAlias = Callable[[int], bool]
+"""Which nodes a constraint allows."""
 
 
 class Walk(Choosing):
-    """One traversal for one request in one window."""
+    """One traversal for one request in one window.
+
+    Parameters
+    ----------
+    constraint : the nodes that may be used, None for all.
+    constraint_of
+        The same for slots of some labels, where several kinds of slots are placed; None where such
+        requests are answered as by Fluxion, which has no answer.
+    """
 
     def __init__(
         self,
@@ -42,18 +66,29 @@ class Walk(Choosing):
         request: Request,
         policy: Policy,
         window: Window,
-        constraint: Callable[[int], bool] | None = None,
+        constraint: Allowed | None = None,
         *,
+        constraint_of: Callable[[frozenset[str]], Allowed | None] | None = None,
         is_cluster: bool = False,
     ) -> None:
         super().__init__(state, request, policy, window, constraint, is_cluster=is_cluster)
         self.order = order
+        self._constraint_of = constraint_of
+        self._distinct_below: dict[int, set[int]] = {}
 
     # -- the two entrances ------------------------------------------------------------------
 
     def select(self) -> bool:
         """Walk the whole graph and choose; False if the request cannot be met."""
         needs = self.request.needs
+        if self._are_kinds(needs):
+            return self._place_kinds(0, needs, self._select_kind) is not None
+        return self._select(needs)
+
+    def _select_kind(self, need: Need) -> Found | None:
+        return {} if self._select((need,)) else None
+
+    def _select(self, needs: tuple[Need, ...]) -> bool:
         found: Found = {}
         result = self.visit(0, needs, True, self._is_wanted_exclusively(0, needs), found)
         if result is None:
@@ -61,7 +96,7 @@ class Walk(Choosing):
         count, score, is_exclusive = result
         root = Candidate(score, count, ((0, is_exclusive),), True)
         found.setdefault(self.graph.type_of[0], Candidates()).add(root)
-        return self._choose_at_top(found, count)
+        return self._choose_at_top(needs, found, count)
 
     def visit_block(
         self, number: int, needs: tuple[Need, ...], is_pristine: bool, found: Found
@@ -89,6 +124,12 @@ class Walk(Choosing):
         factor = self._factor(v) if is_node else 0
         self._score += factor
         found: Found = {}
+        if match is not None and self._are_kinds(match.children):
+            chosen = self._place_kinds(v, match.children, lambda need: self._place_kind(v, need))
+            self._score -= factor
+            if chosen is None:
+                return None
+            return self.graph.size[v], self._score_of(v, needs, chosen), is_exclusive
         if slot is not None:
             self._find_slots(v, slot, found)
         elif match is not None:
@@ -112,6 +153,94 @@ class Walk(Choosing):
         else:
             merge(into, found)
         return size, self._score_of(v, needs, found), is_exclusive
+
+    # -- several kinds of slots side by side --------------------------------------------------
+
+    def _are_kinds(self, needs: tuple[Need, ...]) -> bool:
+        return self._constraint_of is not None and are_several_kinds(needs)
+
+    def _place_kinds(
+        self, v: int, needs: tuple[Need, ...], place: Callable[[Need], Found | None]
+    ) -> Found | None:
+        """``place`` one need after the other at or below ``v``, each beside those before it.
+
+        Returns what was chosen, its marks made; None where there is no room for one of them.
+        """
+        assert self._constraint_of is not None
+        kept = self.marks, self.shares, self._beside, self._distinct, self.constraint
+        kinds = self._exclusive_kinds
+        taken, distinct = Booking(0, 0, 0), set(self._distinct)
+        chosen: Found = {}
+        is_placed = True
+        for need in needs:
+            self.marks, self.shares = {}, {}
+            self._distinct = distinct
+            self._set_beside(taken if kept[2] is None else merged(kept[2], taken))
+            self.constraint = self._constraint_of(need.labels)
+            self._want_whole(exclusive_kinds((need,)))
+            found = place(need)
+            if found is None:
+                is_placed = False
+                break
+            for candidates in found.values():
+                del candidates.members[candidates.chosen :]
+            merge(chosen, found)
+            more = self._taken_below(v, need)
+            distinct = distinct | self._distinct_nodes(need, more)
+            taken = merged(taken, more)
+        self.marks, self.shares, beside, self._distinct, self.constraint = kept
+        self._set_beside(beside)
+        self._want_whole(kinds)
+        if not is_placed:
+            return None
+        for candidates in chosen.values():
+            candidates.chosen = len(candidates.members)
+        self._mark_taken(v, taken)
+        self._distinct_below[v] = distinct
+        return chosen
+
+    def _place_kind(self, v: int, need: Need) -> Found | None:
+        """One of several needs below ``v``, which itself has been found usable."""
+        found: Found = {}
+        if need.is_slot and self._has_parts(v, need):
+            self._find_slots(v, need, found)
+        else:
+            # What is above is taken by this request only: what is below need not be untouched.
+            self._explore(v, (need,), False, False, 1, found)
+        if not self._choose((need,), found):
+            return None
+        self._mark(v, found)
+        return found
+
+    def _set_beside(self, beside: Booking | None) -> None:
+        self._beside = beside
+        self._block = -1  # what is known of the block is without it
+
+    def _taken_below(self, v: int, need: Need) -> Booking:
+        """What the marks of one need come to; ``v`` itself is shared with the other needs."""
+        kinds = exclusive_kinds((need,), is_here=True)
+        if self.policy.is_node_exclusive:
+            kinds.add(self._node)
+        kinds.discard(self.graph.type_of[v])
+        found = Booking(0, 0, 0)
+        Collector(self.graph, self.marks, kinds, self.shares).fill(found, False, v)
+        return found
+
+    def _distinct_nodes(self, need: Need, taken: Booking) -> set[int]:
+        """Nodes that ``need`` asked for by themselves: no other need takes them, too."""
+        blocks = self.graph.blocks
+        found = {n for v in taken.tops for n in self._distinct_below.get(v, ())}
+        if not need.is_slot and not has_several_kinds((need,)) and need.names(self._node):
+            found.update(blocks[number].base for number in taken.blocks)
+        return found
+
+    def _mark_taken(self, v: int, taken: Booking) -> None:
+        for number, (booked, touched) in taken.blocks.items():
+            base = self.graph.blocks[number].base
+            self.marks.update({base + i: bool(booked >> i & 1) for i in iterate_bits(touched)})
+        self.marks.update(taken.tops)
+        self.shares.update(taken.shares)
+        self.marks.pop(v, None)
 
     # -- children ---------------------------------------------------------------------------
 
