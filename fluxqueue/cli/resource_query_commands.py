@@ -26,7 +26,8 @@ from fluxqueue.graph.formats.rv1 import Rv1, parse_rv1
 from fluxqueue.graph.formats.writers import write
 from fluxqueue.graph.ledger.resource_set import ResourceSet
 from fluxqueue.graph.match.matcher import Matcher, Verb
-from fluxqueue.jobspec import document, idset, parse_jobspec
+from fluxqueue.graph.tell.vertices import why_not
+from fluxqueue.jobspec import Jobspec, document, idset, parse_jobspec
 
 RULE = "INFO: =============================\n"
 _FULL_ONLY = {"jgf_shorthand": "jgf", "rv1_shorthand": "rv1"}
@@ -105,8 +106,10 @@ class Session:
         started = perf_counter()
         found: ResourceSet | None = None
         failure: FluxQueueError | None = None
+        jobspec: Jobspec | None = None
         try:
-            found = self.matcher.match(parse_jobspec(text), job, verb=verb)
+            jobspec = parse_jobspec(text)
+            found = self.matcher.match(jobspec, job, verb=verb)
         except (InvalidJobspec, InsufficientResources, Unsatisfiable) as refusal:
             failure = refusal
         result = write(found, self.match_format) if found is not None else ""
@@ -122,6 +125,10 @@ class Session:
             self._show_failure(job, failure, elapsed)
         else:
             self._show_success(found, job, name, elapsed, is_booked=verb.commits)
+        if jobspec is not None and isinstance(failure, (InsufficientResources, Unsatisfiable)):
+            now = None if isinstance(failure, Unsatisfiable) else 0
+            why = why_not(self.matcher.by_vertices, jobspec, now)
+            print(f"WHY: {why}", file=sys.stderr)  # Fluxion's output has no place for it
         return failure is None
 
     def _show_satisfiability(self, failure: FluxQueueError | None, elapsed: float) -> None:

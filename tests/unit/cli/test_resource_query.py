@@ -226,6 +226,20 @@ def test_from_cluster(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "node0[1:s]" in capsys.readouterr().out
 
 
+def test_why_not_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is short stands on standard error; Fluxion's output has no place for it."""
+    (folder / "large.yaml").write_text(
+        JOBSPEC.replace("type: core, count: 2", "type: core, count: 9")
+    )
+    verb = "allocate_with_satisfiability"
+    commands = [f"match {verb} {folder}/large.yaml", f"match allocate {folder}/large.yaml"]
+    assert main(["--from-cluster"], from_cluster=cluster, standard_input=commands) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "WHY: needs 9 core; there are 8",
+        "WHY: needs 9 core; there are 8 free",
+    ]
+
+
 def test_from_cluster_in_shares(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--shares asks in millicores: two jobs of 1,500 fit one node of 4,000."""
     (folder / "half.yaml").write_text(

@@ -17,9 +17,11 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.by_vertices import ByVertices
 from fluxqueue.graph.match.matcher import Matcher, Verb
 from fluxqueue.graph.model.from_nodes import graph_from_nodes
+from fluxqueue.graph.tell.vertices import why_not
 from fluxqueue.jobspec import Count, Jobspec, Resource
 
 RACK = "topology.kubernetes.io/rack"
+GPU = "nvidia.com/gpu"
 LATER = Verb.ALLOCATE_ORELSE_RESERVE
 
 
@@ -309,6 +311,43 @@ def test_what_is_tried_is_forgotten(make: Make, kind: str, unit: int) -> None:
     matcher.unreserve(second)
     matcher.unreserve(third)
     assert matcher.match_later(slots(8, kind, unit), 0).starts_at == 100
+
+
+@pytest.mark.parametrize(
+    ("asked", "never", "busy"),
+    [
+        (slots(9, "core", 1), "needs 9 core; there are 8", "needs 9 core; there are 6 free"),
+        (slots(1, "gpu", 2), "needs 2 gpu; there is 1", "needs 2 gpu; there is 1 free"),
+        (
+            below("node", 2, slots(1, "core", 3)),
+            "0 of 4 node vertices have 3 core; 2 are needed",
+            "0 of 4 node vertices have 3 free core; 2 are needed",
+        ),
+        (
+            below("rack", 2, below("node", 1, slots(2, "core", 2))),
+            "0 of 4 node vertices have 4 core; 2 are needed",
+            "needs 8 core; there are 6 free",
+        ),
+        (
+            below("rack", 2, below("node", 2, slots(1, "core", 2))),
+            "each part of it fits, but not all together",
+            "needs 8 core; there are 6 free",
+        ),
+        (
+            below("rack", 2, slots(3, "core", 1)),
+            "each part of it fits, but not all together",
+            "1 of 2 rack vertices has 3 free core; 2 are needed",
+        ),
+    ],
+)
+def test_why_not_on_vertices(asked: Jobspec, never: str, busy: str) -> None:
+    """Which type is short, or on how many of a level: on the empty graph, and now that two cores
+    are taken."""
+    with_a_gpu = [*facts()[:3], NodeFact("n3", "", {"cpu": 2000, GPU: 1}, {RACK: "r1"})]
+    matcher = Matcher(graph_from_nodes(with_a_gpu), "lonode", end=FOREVER)
+    matcher.allocate(1, matcher.match_now(slots(2, "core", 1), 0))
+    assert why_not(matcher.by_vertices, asked, None) == never
+    assert why_not(matcher.by_vertices, asked, 0) == busy
 
 
 def test_a_question_to_the_other_kind_of_graph() -> None:
