@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import tempfile
 from collections import defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from trustme import CA
 
-from localcluster.server.certs import make_authority, make_server_cert, server_context
+from localcluster.server.certs import server_context
 
 SLOW_ANSWER_S = 5.0
 
@@ -43,10 +42,9 @@ class HookServer:
 
     async def start(self) -> None:
         """Listen on a free loopback port."""
-        authority = make_authority("recorded-webhook")
-        self.ca_bundle = base64.b64encode(authority.cert_pem).decode()
-        with tempfile.TemporaryDirectory() as folder:
-            context = server_context(make_server_cert(authority), Path(folder))
+        authority = CA()
+        self.ca_bundle = base64.b64encode(authority.cert_pem.bytes()).decode()
+        context = server_context(authority)
         app = web.Application()
         app.router.add_post("/{scenario}/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None)

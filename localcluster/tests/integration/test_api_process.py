@@ -96,6 +96,17 @@ def kept_maps(data: Path) -> int:
         return int(database.execute(query).fetchone()[0])
 
 
+async def established(session: aiohttp.ClientSession, definition: str) -> None:
+    """Until the kind is served; a definition is stored before that."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            async with session.get(definition) as answer:
+                conditions = (await answer.json())["status"]["conditions"] or ()
+            if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+                return
+            await asyncio.sleep(0.01)
+
+
 async def test_a_killed_server_goes_on_where_it_was(tmp_path: Path) -> None:
     """What the journal has at the kill is there; versions never go back; CRDs are served."""
     data, kubeconfig = tmp_path / "data", tmp_path / "kubeconfig"
@@ -103,6 +114,7 @@ async def test_a_killed_server_goes_on_where_it_was(tmp_path: Path) -> None:
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         async with first.session.post(path, json=DEFINITION) as answer:
             assert answer.status == 201, await answer.text()
+        await established(first.session, f"{path}/{DEFINITION['metadata']['name']}")
         for index in range(50):
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"m{index}"}}
             async with first.session.post(MAPS, json=body) as answer:
@@ -126,3 +138,5 @@ async def test_a_killed_server_goes_on_where_it_was(tmp_path: Path) -> None:
             assert b'"code":410' in await answer.content.readline(), "history does not survive"
     old, new = (yaml.safe_load(p.read_text()) for p in (kubeconfig, tmp_path / "second"))
     assert old["users"] == new["users"], "the old kubeconfig's token still counts"
+    authorities = [c["clusters"][0]["cluster"]["certificate-authority-data"] for c in (old, new)]
+    assert authorities[0] == authorities[1], "and so does the authority that it names"

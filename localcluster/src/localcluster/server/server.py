@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
-import ipaddress
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 from aiohttp import web
+from trustme import CA
 
 from localcluster.kinds.admission import Admission
 from localcluster.kinds.builtin import build_registry
@@ -24,14 +23,7 @@ from localcluster.kinds.crd import DefinitionController
 from localcluster.kinds.registry import RequestContext
 from localcluster.obj import Obj
 from localcluster.server.auth import ADMIN, AccountTokens, Authenticator
-from localcluster.server.certs import (
-    Authority,
-    load_authority,
-    make_authority,
-    make_server_cert,
-    save_authority,
-    server_context,
-)
+from localcluster.server.certs import kept_authority, server_context
 from localcluster.server.discovery import Discovery
 from localcluster.server.documents import DocumentChain, Provider
 from localcluster.server.expiry import keep_expiring
@@ -64,7 +56,6 @@ class ApiServerConfig:
 @dataclass(slots=True)
 class _Running:
     runner: web.ServerRunner
-    directory: tempfile.TemporaryDirectory[str]
     port: int
     expiry: asyncio.Task[None]
 
@@ -76,7 +67,7 @@ class ApiServer:
     config: ApiServerConfig = field(default_factory=ApiServerConfig)
     machinery: Machinery = field(init=False)
     authenticator: Authenticator = field(init=False)
-    authority: Authority = field(init=False)
+    authority: CA = field(init=False)
     _journal: Journal | None = field(default=None, init=False)
     definitions: DefinitionController = field(init=False)
     routes: Routes = field(init=False)
@@ -87,7 +78,8 @@ class ApiServer:
         registry = build_registry(AccountTokens(self.authenticator))
         self.machinery = Machinery(Store(), registry, Admission(registry))
         self.definitions = DefinitionController(self.machinery.store, registry, self.machinery.now)
-        self.authority = self._find_authority()
+        directory = self.config.data_dir
+        self.authority = CA() if directory is None else kept_authority(directory)
         self._keep_secrets()
         if self.config.admin_token:
             self.authenticator.admin_token = self.config.admin_token
@@ -99,16 +91,6 @@ class ApiServer:
             return
         auth.admin_token = _kept(directory / "admin.token", auth.admin_token)
         auth.signing_key = bytes.fromhex(_kept(directory / "signing.key", auth.signing_key.hex()))
-
-    def _find_authority(self) -> Authority:
-        directory = self.config.data_dir
-        if directory is None:
-            return make_authority()
-        found = load_authority(directory)
-        if found is None:
-            found = make_authority()
-            save_authority(directory, found)
-        return found
 
     def _account_uid(self, namespace: str, name: str) -> str | None:
         obj = self.machinery.store.get("", "serviceaccounts", namespace, name)
@@ -129,20 +111,18 @@ class ApiServer:
         server = web.Server(routes.handle, access_log=None, handler_cancellation=True)
         runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
-        directory = tempfile.TemporaryDirectory(prefix="localcluster-tls-")
-        certificate = make_server_cert(self.authority, dns_names=_dns_names(self.config.host))
-        context = server_context(certificate, Path(directory.name))
+        context = server_context(self.authority, self.config.host)
         site = web.TCPSite(
             runner, self.config.host, self.config.port, ssl_context=context, backlog=1024
         )
         try:
             await site.start()
         except OSError:  # the port is taken, mostly
-            await self._release(runner, directory)
+            await self._release(runner)
             raise
         port = runner.addresses[0][1]
         expiry = asyncio.get_running_loop().create_task(keep_expiring(self.machinery))
-        self._running = _Running(runner, directory, port, expiry)
+        self._running = _Running(runner, port, expiry)
 
     def _open_journal(self) -> None:
         if self.config.data_dir is None:
@@ -168,16 +148,13 @@ class ApiServer:
         for bucket in self.machinery.store.buckets():
             for watcher in tuple(bucket.watchers):
                 watcher.cut()
-        await self._release(running.runner, running.directory)
+        await self._release(running.runner)
 
-    async def _release(
-        self, runner: web.ServerRunner, directory: tempfile.TemporaryDirectory[str]
-    ) -> None:
+    async def _release(self, runner: web.ServerRunner) -> None:
         self.definitions.stop()
         if isinstance(self.machinery.admission, Admission):
             await self.machinery.admission.close()
         await runner.cleanup()
-        directory.cleanup()
         if self._journal is not None:
             await self._journal.stop()
 
@@ -248,7 +225,7 @@ class ApiServer:
     @property
     def ca_pem(self) -> bytes:
         """The authority that signed the server's certificate."""
-        return self.authority.cert_pem
+        return self.authority.cert_pem.bytes()
 
     @property
     def token(self) -> str:
@@ -286,15 +263,6 @@ class ApiServer:
     def write_kubeconfig(self, path: Path) -> None:
         """Write :meth:`kubeconfig`, readable by its owner only."""
         write_whole(path, yaml.safe_dump(self.kubeconfig(), sort_keys=False))
-
-
-def _dns_names(host: str) -> tuple[str, ...]:
-    """``host`` if it is a name, which the certificate must then carry."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return (host,)
-    return ()
 
 
 def _kept(path: Path, fresh: str) -> str:
