@@ -14,7 +14,12 @@ from fluxqueue.localpg import LocalPostgres
 from tests.support import examples, order
 from tests.support.control_plane import ControlPlane, missing_reason
 from tests.support.once import made_once, shared_folder
-from tests.support.postgres import PostgresServer, make_migrated_template, running_server
+from tests.support.postgres import (
+    PostgresServer,
+    copied_server,
+    make_migrated_template,
+    running_server,
+)
 from tests.support.wheel import ROOT, Installation, build_wheel, install_wheels
 
 RANDOM_VARIABLE = "FLUXQUEUE_TEST_RANDOM"
@@ -104,12 +109,8 @@ def _postgres_template() -> Iterator[LocalPostgres]:
 @pytest.fixture
 def own_postgres(_postgres_template: LocalPostgres) -> Iterator[LocalPostgres]:
     """A running server of the test's own, migrated, for tests that kill or restart it."""
-    with tempfile.TemporaryDirectory(prefix="fluxqueue-test-pg-") as folder:
-        Path(folder).chmod(0o755)
-        server = LocalPostgres(Path(folder) / "server", durable=False)
-        server.data.copy_from(_postgres_template.data)
-        with server:
-            yield server
+    with copied_server(_postgres_template) as server, server:
+        yield server
 
 
 @pytest.fixture(scope="session")

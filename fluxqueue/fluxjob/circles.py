@@ -1,14 +1,13 @@
 """Circles of dependencies: those who wait for themselves by way of others never start. Pure.
 
 Called by ``db.life.dependencies``; stands apart from ``dependency``, which the webhook imports and
-which therefore knows no networkx.
+which therefore knows no networkx. Nor does a process load it before somebody asks: it is a seventh
+of what a controller imports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-import networkx as nx
 
 _BACK = ""
 """Stands for the start where a way comes back to it; no UID is empty."""
@@ -23,6 +22,8 @@ def shortest_circle(start: str, edges: Iterable[tuple[str, str]]) -> list[str]:
     ----------
     edges : pairs (who waits, for whom).
     """
+    import networkx as nx
+
     graph: nx.DiGraph[str] = nx.DiGraph(sorted(edges))
     if start not in graph:
         return []

@@ -17,8 +17,8 @@ from psycopg import sql
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.life.observations import save_nodes, save_workloads
-from fluxqueue.localpg.binaries import PostgresBinaries, installed_binaries
-from tests.support.postgres import PostgresServer, running_server
+from fluxqueue.localpg.binaries import PostgresBinaries
+from tests.support.postgres import PostgresServer, by_major, running_server
 from tests.support.rows import cpu_node, settings_for, workload
 from tests.support.wheel import ROOT, Installation, clean_environ
 
@@ -34,13 +34,7 @@ def from_the_documentation(kind: str) -> str:
     return str(blocks[0])
 
 
-def binaries() -> list[PostgresBinaries]:
-    """Servers of this machine whose client programs are beside them."""
-    needed = ("pg_dump", "pg_restore")
-    return [b for b in installed_binaries() if all((b.folder / n).exists() for n in needed)]
-
-
-@pytest.fixture(params=binaries(), ids=lambda found: f"postgres {found.major}")
+@pytest.fixture(params=by_major("pg_dump", "pg_restore"))
 def server(request: pytest.FixtureRequest) -> Iterator[tuple[PostgresServer, PostgresBinaries]]:
     """A server of each supported version that is here."""
     with running_server(request.param) as running:

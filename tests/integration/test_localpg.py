@@ -23,10 +23,21 @@ from fluxqueue.localpg import LocalPostgres, PostgresBinaries, find_binaries, pr
 from fluxqueue.localpg.binaries import installed_binaries
 from fluxqueue.localpg.datadir import PidFile
 from fluxqueue.localpg.privileges import RunMode
+from tests.support.postgres import copied_server
 
 REPOSITORY = Path(__file__).parents[2]
 DEADLINE_S = 90.0
 ALL_BINARIES = list(installed_binaries())
+NEWEST = max((found.major for found in ALL_BINARIES), default=0)
+OLDER = pytest.mark.long("what is shown of the newest Postgres, of an older one again")
+EACH = [
+    pytest.param(
+        found,
+        id=f"{found.major}-{found.origin.split()[0]}",
+        marks=[] if found.major == NEWEST else [OLDER],
+    )
+    for found in ALL_BINARIES
+]
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -68,9 +79,29 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.parametrize(
-    "binaries", ALL_BINARIES, ids=[f"{b.major}-{b.origin.split()[0]}" for b in ALL_BINARIES]
-)
+@pytest.fixture(scope="module")
+def _kept(_postgres_template: LocalPostgres) -> Iterator[LocalPostgres]:
+    with copied_server(_postgres_template) as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres(_kept: LocalPostgres) -> LocalPostgres:
+    """A running server, migrated. The tests of this file share it, since none leaves it unable to
+    start: that is what they show."""
+    if not _kept.is_running:
+        _kept.start()
+    return _kept
+
+
+@pytest.fixture
+def made(_kept: LocalPostgres) -> Path:
+    """The folder of a server that is stopped."""
+    _kept.stop()
+    return _kept.data.root
+
+
+@pytest.mark.parametrize("binaries", EACH)
 def test_each_installed_postgres_serves_tcp_and_socket(
     folder: Path, binaries: PostgresBinaries
 ) -> None:
@@ -130,7 +161,7 @@ def test_second_start_on_the_same_folder_is_refused(own_postgres: LocalPostgres)
 
 def test_kill_9_then_start_keeps_committed_rows_port_and_url(own_postgres: LocalPostgres) -> None:
     """A crash of the server loses nothing that was committed and keeps connection strings."""
-    execute(own_postgres.url, "CREATE TABLE t AS SELECT 42 AS n")
+    execute(own_postgres.url, "CREATE TABLE before_the_kill AS SELECT 42 AS n")
     url, pid = own_postgres.url, own_postgres.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -138,7 +169,7 @@ def test_kill_9_then_start_keeps_committed_rows_port_and_url(own_postgres: Local
     assert not own_postgres.is_running
     own_postgres.start()
     assert own_postgres.url == url
-    assert one_value(url, "SELECT n FROM t") == 42
+    assert one_value(url, "SELECT n FROM before_the_kill") == 42
 
 
 def test_a_dead_server_s_port_is_not_given_to_anybody(own_postgres: LocalPostgres) -> None:
@@ -207,11 +238,11 @@ def test_stop_ends_a_start_under_way(own_postgres: LocalPostgres) -> None:
 
 def test_clean_stop_then_new_object_keeps_rows_and_url(own_postgres: LocalPostgres) -> None:
     """A second ``up`` continues where the first stopped, under the same connection string."""
-    execute(own_postgres.url, "CREATE TABLE t AS SELECT 7 AS n")
+    execute(own_postgres.url, "CREATE TABLE before_the_stop AS SELECT 7 AS n")
     own_postgres.stop()
     with LocalPostgres(own_postgres.data.root, durable=False) as again:
         assert again.url == own_postgres.url
-        assert one_value(again.url, "SELECT n FROM t") == 7
+        assert one_value(again.url, "SELECT n FROM before_the_stop") == 7
 
 
 def test_stop_does_not_wait_for_idle_clients(own_postgres: LocalPostgres) -> None:
@@ -311,40 +342,39 @@ def start_parent(folder: Path) -> tuple[subprocess.Popen[str], int, str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
-def test_server_dies_with_its_killed_parent_and_its_data_survive(folder: Path) -> None:
+def test_server_dies_with_its_killed_parent_and_its_data_survive(made: Path) -> None:
     """kill -9 of ``up`` leaves no server behind, and the next start finds the rows."""
-    parent, pid, url = start_parent(folder / "pg")
+    parent, pid, url = start_parent(made)
     with parent:
-        execute(
-            url, "CREATE TABLE t AS SELECT 1 AS n"
-        )  # also: the starting thread's end is harmless
+        # Also: the starting thread's end is harmless.
+        execute(url, "CREATE TABLE of_the_killed AS SELECT 1 AS n")
         parent.kill()
     wait_until(lambda: not is_alive(pid), "the server ends")
-    with LocalPostgres(folder / "pg", durable=False) as server:
-        assert one_value(server.url, "SELECT n FROM t") == 1
+    with LocalPostgres(made, durable=False) as server:
+        assert one_value(server.url, "SELECT n FROM of_the_killed") == 1
         assert server.url == url
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
-def test_start_right_after_the_parents_death_waits_for_the_orphan(folder: Path) -> None:
+def test_start_right_after_the_parents_death_waits_for_the_orphan(made: Path) -> None:
     """No gap is needed between kill -9 of one ``up`` and the next."""
-    parent, pid, url = start_parent(folder / "pg")
+    parent, pid, url = start_parent(made)
     with parent, psycopg.connect(url):
         parent.kill()
         parent.wait()
-        with LocalPostgres(folder / "pg", durable=False) as server:
+        with LocalPostgres(made, durable=False) as server:
             assert one_value(server.url, "SELECT 1") == 1
     assert not is_alive(pid)
 
 
-def test_normal_exit_of_the_parent_stops_the_server(folder: Path) -> None:
+def test_normal_exit_of_the_parent_stops_the_server(made: Path) -> None:
     """A program that forgets ``stop`` still leaves nothing running."""
-    parent, pid, _url = start_parent(folder / "pg")
+    parent, pid, _url = start_parent(made)
     with parent:
         assert parent.stdin is not None
         parent.stdin.close()
     wait_until(lambda: not is_alive(pid), "the server ends")
-    assert not (folder / "pg" / "pgdata" / "postmaster.pid").exists()
+    assert not (made / "pgdata" / "postmaster.pid").exists()
 
 
 def test_no_binaries_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -382,12 +412,12 @@ def test_data_directory_chooses_its_own_version(folder: Path) -> None:
         LocalPostgres(folder / "pg", durable=False, binaries=newest).start()
 
 
-def test_failed_start_shows_the_servers_words_and_frees_the_folder(folder: Path) -> None:
+def test_failed_start_shows_the_servers_words_and_frees_the_folder(made: Path) -> None:
     """The reason stands in the server's log, which nobody should have to look for."""
-    broken = LocalPostgres(folder / "pg", durable=False, options={"shared_buffers": "nonsense"})
+    broken = LocalPostgres(made, durable=False, options={"shared_buffers": "nonsense"})
     with pytest.raises(DatabaseUnavailable, match="shared_buffers"):
         broken.start()
-    with LocalPostgres(folder / "pg", durable=False) as server:
+    with LocalPostgres(made, durable=False) as server:
         assert one_value(server.url, "SELECT 1") == 1
 
 
@@ -488,10 +518,10 @@ def launcher_threads() -> set[threading.Thread]:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_stop_leaves_no_thread_and_no_socket_behind(folder: Path, is_killed: bool) -> None:
+def test_stop_leaves_no_thread_and_no_socket_behind(made: Path, is_killed: bool) -> None:
     """The thread that reaps the server ends with it, and /tmp stays clean after a kill too."""
     others = launcher_threads()
-    with LocalPostgres(folder / "pg", durable=False) as server:
+    with LocalPostgres(made, durable=False) as server:
         assert launcher_threads() > others
         if is_killed:
             server.kill()

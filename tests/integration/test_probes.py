@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import os
 import re
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,10 @@ from localcluster import (
     NodeShape,
 )
 from tests.support.clusters import config_of
+from tests.support.postgres import copied_server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
 class Probed:
@@ -84,12 +87,17 @@ class Probed:
         await eventually(is_shown, f"{series} {expected} of {self.part}")
 
 
-@pytest_asyncio.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
-    """An embedded cluster with one node, our definitions and a kubeconfig."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster() -> AsyncIterator[LocalCluster]:
+    """An embedded cluster with one node and our definitions."""
+    async with _cluster() as running:
+        yield running
+
+
+@asynccontextmanager
+async def _cluster() -> AsyncIterator[LocalCluster]:
     config = LocalClusterConfig(nodes=[NodeShape("n1")], options=ControllerOptions.quick())
     async with LocalCluster(config) as running:
-        running.write_kubeconfig(tmp_path / "kubeconfig")
         async with KubeClient(config_of(running)) as client:
             await install_definitions(client, OWN_NAMESPACE)
         yield running
@@ -98,15 +106,44 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 Starter = Callable[..., Awaitable[Probed]]
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def start(tmp_path: Path, cluster: LocalCluster) -> AsyncIterator[Starter]:
     """Start parts; all are ended with the test."""
     async with contextlib.AsyncExitStack() as exits:
 
-        async def run(part: str, url: str, **environ: str) -> Probed:
+        async def run(part: str, url: str, at: LocalCluster = cluster, **environ: str) -> Probed:
+            at.write_kubeconfig(tmp_path / "kubeconfig")
             return await exits.enter_async_context(_running(part, url, tmp_path, environ))
 
         yield run
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A controller and a worker that several tests look at, and their own database."""
+
+    controller: Probed
+    worker: Probed
+    postgres: LocalPostgres
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair(
+    cluster: LocalCluster,
+    _postgres_template: LocalPostgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Pair]:
+    """Both are ready."""
+    folder = tmp_path_factory.mktemp("pair")
+    cluster.write_kubeconfig(folder / "kubeconfig")
+    with copied_server(_postgres_template) as server, server:
+        async with (
+            _running("controller", server.url, folder, {}) as controller,
+            _running("worker", server.url, folder, {}) as worker,
+        ):
+            for one in (controller, worker):
+                await one.until("/readyz", 200, "ok")
+            yield Pair(controller, worker, server)
 
 
 @asynccontextmanager
@@ -160,13 +197,8 @@ def _job(name: str) -> dict[str, Any]:
     }
 
 
-async def test_a_job_goes_through_and_the_metrics_say_so(
-    start: Starter, cluster: LocalCluster, database_url: str
-) -> None:
-    controller, worker = await asyncio.gather(
-        start("controller", database_url), start("worker", database_url)
-    )
-    await asyncio.gather(*(one.until("/readyz", 200, "ok") for one in (controller, worker)))
+async def test_a_job_goes_through_and_the_metrics_say_so(pair: Pair, cluster: LocalCluster) -> None:
+    controller, worker = pair.controller, pair.worker
     async with KubeClient(config_of(cluster)) as client:
         await client.create(JOBS, "default", _job("one"))
 
@@ -193,31 +225,29 @@ async def test_a_job_goes_through_and_the_metrics_say_so(
     assert (await controller.value('fluxqueue_api_requests_total{code="201",verb="POST"}') or 0) > 0
 
 
-async def test_queue_lengths_and_ages_are_shown(
-    start: Starter, cluster: LocalCluster, database_url: str
-) -> None:
+async def test_queue_lengths_and_ages_are_shown(start: Starter, database_url: str) -> None:
     """With no worker at all, what is submitted waits, and grows older."""
-    controller = await start("controller", database_url)
-    async with KubeClient(config_of(cluster)) as client:
+    async with _cluster() as cluster, KubeClient(config_of(cluster)) as client:
+        controller = await start("controller", database_url, at=cluster)
         for number in range(3):
             await client.create(JOBS, "default", _job(f"wait-{number}"))
 
-    async def is_shown() -> bool:
-        if (await controller.get("/metrics"))[0] == 0:
-            return False
-        length = await controller.value('fluxqueue_fluxjobs{queue="default",state="Pending"}')
-        age = await controller.value('fluxqueue_oldest_waiting_seconds{queue="default"}')
-        return length == 3 and (age or 0) > 0
+        async def is_shown() -> bool:
+            if (await controller.get("/metrics"))[0] == 0:
+                return False
+            length = await controller.value('fluxqueue_fluxjobs{queue="default",state="Pending"}')
+            age = await controller.value('fluxqueue_oldest_waiting_seconds{queue="default"}')
+            return length == 3 and (age or 0) > 0
 
-    await eventually(is_shown, "three wait")
+        await eventually(is_shown, "three wait")
 
 
 async def test_a_standby_is_ready_and_shows_nothing_of_the_queue(
-    start: Starter, cluster: LocalCluster, database_url: str
+    start: Starter, cluster: LocalCluster, pair: Pair
 ) -> None:
-    leader = await start("controller", database_url)
+    leader = pair.controller
     await leader.until("/metrics", 200, 'fluxqueue_is_leader{role="controller"} 1.0')
-    standby = await start("controller", database_url)
+    standby = await start("controller", pair.postgres.url)
     await standby.until("/readyz", 200, "ok")
     assert await standby.value('fluxqueue_is_leader{role="controller"}') in {None, 0}
     assert await standby.value('fluxqueue_fluxjobs{queue="default",state="Pending"}') is None
@@ -234,35 +264,30 @@ async def test_waiting_for_the_migration_is_healthy_and_not_ready(
     assert await worker.get("/healthz") == (200, "ok\n")
 
 
-@pytest.mark.parametrize("part", ["controller", "worker"])
-async def test_a_database_that_is_away_makes_it_unready_and_not_unhealthy(
-    start: Starter, own_postgres: LocalPostgres, part: str
-) -> None:
-    probed = await start(part, own_postgres.url)
-    await probed.until("/readyz", 200, "ok")
-    await asyncio.to_thread(own_postgres.stop)
-    await probed.until("/readyz", 503, "database: ")
-    assert (await probed.get("/healthz"))[0] == 200
-    await asyncio.to_thread(own_postgres.start)
-    await probed.until("/readyz", 200, "ok")
-    assert (await probed.value('fluxqueue_database_errors_total{kind="unavailable"}') or 0) > 0
+async def test_a_database_that_is_away_makes_them_unready_and_not_unhealthy(pair: Pair) -> None:
+    both = (pair.controller, pair.worker)
+    await asyncio.to_thread(pair.postgres.stop)
+    await asyncio.gather(*(one.until("/readyz", 503, "database: ") for one in both))
+    assert [(await one.get("/healthz"))[0] for one in both] == [200, 200]
+    await asyncio.to_thread(pair.postgres.start)
+    await asyncio.gather(*(one.until("/readyz", 200, "ok") for one in both))
+    for one in both:
+        assert (await one.value('fluxqueue_database_errors_total{kind="unavailable"}') or 0) > 0
 
 
 async def test_an_api_server_that_is_away_makes_it_unready(
-    start: Starter, cluster: LocalCluster, database_url: str
+    start: Starter, database_url: str
 ) -> None:
-    worker = await start("worker", database_url)
-    await worker.until("/readyz", 200, "ok")
-    await cluster.stop()
+    async with _cluster() as cluster:
+        worker = await start("worker", database_url, at=cluster)
+        await worker.until("/readyz", 200, "ok")
     await worker.until("/readyz", 503, "API server: ")
     assert (await worker.get("/healthz"))[0] == 200
 
 
-async def test_two_processes_on_one_port_are_refused_with_the_way_out(
+async def test_a_port_that_is_taken_is_refused_with_the_way_out(
     start: Starter, database_url: str
 ) -> None:
-    first = await start("worker", database_url)
-    await first.until("/healthz", 200)
-    second = await start("worker", database_url, port=str(first.port))
-    assert await asyncio.wait_for(second.process.wait(), 150) == 2
-    assert first.process.returncode is None
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        worker = await start("worker", database_url, port=str(other.getsockname()[1]))
+        assert await asyncio.wait_for(worker.process.wait(), 150) == 2

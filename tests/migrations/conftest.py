@@ -1,4 +1,7 @@
-"""Every migration test runs on each Postgres version that this machine has."""
+"""Every migration test runs on each Postgres version that this machine has.
+
+On the newest in ``make test``, on the others in ``make test-long``.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from fluxqueue.localpg import PostgresBinaries
-from fluxqueue.localpg.binaries import installed_binaries
-from tests.support.postgres import PostgresServer, running_server
-
-BY_MAJOR = {binaries.major: binaries for binaries in reversed(list(installed_binaries()))}
+from tests.support.postgres import PostgresServer, by_major, running_server
 
 
-@pytest.fixture(
-    scope="session", params=BY_MAJOR.values(), ids=[f"postgres{major}" for major in BY_MAJOR]
-)
+@pytest.fixture(scope="session", params=by_major())
 def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     """A server of one version."""
     binaries: PostgresBinaries = request.param

@@ -18,13 +18,32 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+import pytest
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from fluxqueue.db import migrate
 from fluxqueue.localpg import LocalPostgres, PostgresBinaries
+from fluxqueue.localpg.binaries import installed_binaries
 
 EXTERNAL_VARIABLE = "TEST_DATABASE_URL"
+
+
+def by_major(*programs: str) -> list[Any]:
+    """One server of each Postgres version that is here with these programs beside it.
+
+    Parameters of a test or fixture. The versions before the newest are marked ``long``.
+    """
+    found: dict[int, PostgresBinaries] = {}
+    for one in installed_binaries():
+        if all((one.folder / name).exists() for name in programs):
+            found.setdefault(one.major, one)
+    newest = max(found, default=0)
+    again = pytest.mark.long("all that is shown on the newest Postgres, on an older one again")
+    return [
+        pytest.param(one, id=f"postgres{major}", marks=[] if major == newest else [again])
+        for major, one in sorted(found.items(), reverse=True)
+    ]
 
 
 def with_database(url: str, name: str) -> str:
@@ -146,6 +165,17 @@ def running_server(binaries: PostgresBinaries | None = None) -> Iterator[Postgre
         Path(folder).chmod(0o755)  # where the server runs as nobody it must reach its data
         with LocalPostgres(Path(folder) / "server", durable=False, binaries=binaries) as local:
             yield PostgresServer(local.url)
+
+
+@contextmanager
+def copied_server(template: LocalPostgres) -> Iterator[LocalPostgres]:
+    """Yield a server on a copy of a template's data, not started; it is stopped afterwards."""
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-test-pg-") as folder:
+        Path(folder).chmod(0o755)
+        server = LocalPostgres(Path(folder) / "server", durable=False)
+        server.data.copy_from(template.data)
+        yield server
+        server.stop()
 
 
 def make_migrated_template(folder: Path) -> LocalPostgres:

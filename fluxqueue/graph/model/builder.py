@@ -10,13 +10,16 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.model.check import check_tree
 from fluxqueue.graph.model.store import Columns, ResourceGraph, compile_blocks
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 MAX_SIZE = (1 << 62) - 1
 MAX_DEPTH = 100
@@ -405,6 +408,8 @@ def vertex_of(graph: ResourceGraph, v: int) -> Vertex:
 
 def to_networkx(graph: ResourceGraph) -> nx.DiGraph[int]:
     """The graph as networkx, for drawing, checking and export. Node keys are vertex numbers."""
+    import networkx as nx  # not at the start of every worker
+
     found: nx.DiGraph[int] = nx.DiGraph()
     for v in range(len(graph)):
         if graph.block_of[v] in graph.gone:

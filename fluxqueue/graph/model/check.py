@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import networkx as nx
-
 from fluxqueue.errors import InvalidGraph
 
 
@@ -24,6 +22,8 @@ def check_tree(
     InvalidGraph
         A circle, with the vertices on it; or vertices that cannot be reached.
     """
+    import networkx as nx  # not at the start of every worker
+
     skeleton: nx.DiGraph[int] = nx.DiGraph()
     skeleton.add_node(root)
     for above, below in children.items():
