@@ -1,4 +1,4 @@
-"""How many examples property tests draw: a third in ``make test``, all in ``make test-long``.
+"""How many examples property tests draw: a fifth in ``make test``, all in ``make test-long``.
 
 Called by ``tests/conftest.py``. CI runs both.
 """
@@ -11,12 +11,12 @@ import hypothesis
 import pytest
 
 ALL_VARIABLE = "FLUXQUEUE_TEST_ALL_EXAMPLES"
-SHARE = 3
+SHARE = 5
 LEAST = 10
 
 
 def draw_fewer(items: list[pytest.Item]) -> None:
-    """Let each property test draw a third of its examples, where not all are asked for."""
+    """Let each property test draw a fifth of its examples, where not all are asked for."""
     if os.environ.get(ALL_VARIABLE):
         return
     tests = {id(test): test for item in items if (test := getattr(item, "obj", None))}
