@@ -142,7 +142,15 @@ def _add_core(builder: _Builder, reviews: Reviews) -> None:
             ),
         ),
     )
-    add("", "services", core.ServiceStrategy(), columns.SERVICES, short="svc", categories="all")
+    add(
+        "",
+        "services",
+        core.ServiceStrategy(),
+        columns.SERVICES,
+        short="svc",
+        categories="all",
+        fields=selectable.services,
+    )
     add("", "persistentvolumeclaims", core.ClaimStrategy(), columns.CLAIMS, short="pvc")
 
 
@@ -188,7 +196,6 @@ def _add_workloads(builder: _Builder) -> None:
         short="rs",
         categories="all",
         more=(_SCALE,),
-        fields=selectable.replica_sets,
     )
     add(
         "apps",

@@ -128,7 +128,10 @@ class ConfigMapStrategy(BaseStrategy):
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
         """Keys, and one namespace of keys for data and binaryData."""
-        return _validate_keys(obj, ("data", "binaryData"))
+        twice = sorted(set(obj.get("data") or ()) & set(obj.get("binaryData") or ()))
+        text = "duplicate of key present in binaryData"
+        errors = [FieldError(INVALID, f"data[{key}]", key, text) for key in twice]
+        return _validate_keys(obj, ("data", "binaryData")) + errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
         """Immutable ones stay as they are."""

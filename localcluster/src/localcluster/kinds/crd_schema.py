@@ -6,11 +6,14 @@ real server (``apiextensions-apiserver``, ``kube-openapi/validation``).  Pure.
 
 from __future__ import annotations
 
+import base64
 import copy
+import ipaddress
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import orjson
@@ -65,6 +68,9 @@ class Rule:
         self.evaluate: Eval = compile_expression(text, RULE_VARIABLES)
         self.is_transition = re.search(r"\boldSelf\b", text) is not None
         self.message = rule.get("message") or f"failed rule: {text}"
+        wording = rule.get("messageExpression")
+        self.say: Eval | None = compile_expression(wording, RULE_VARIABLES) if wording else None
+        self.field_path: str = rule.get("fieldPath", "")
         self.reason = rule.get("reason") or INVALID
         self.text = text
 
@@ -86,6 +92,11 @@ class StructuralSchema:
         self.allows_any_key = more is True
         self.required: tuple[str, ...] = tuple(schema.get("required") or ())
         self.has_default = "default" in schema
+        self.all_of, self.any_of, self.one_of = (
+            [StructuralSchema(s) for s in schema.get(key) or ()]
+            for key in ("allOf", "anyOf", "oneOf")
+        )
+        self.is_not = StructuralSchema(schema["not"]) if "not" in schema else None
         self.rules = [Rule(r) for r in schema.get("x-kubernetes-validations") or ()]
         pattern = schema.get("pattern")
         self.pattern = re.compile(pattern) if pattern else None
@@ -139,6 +150,10 @@ class StructuralSchema:
         """All broken rules; what did not change since ``old`` (MISSING for none) is let through."""
         return self._with_rules(list(self._check(value, old, path, path)), value, old)
 
+    def validate_default(self, value: Any, path: str) -> list[FieldError]:
+        """What is wrong with a default of this schema; it is named by ``path`` alone."""
+        return list(self._check(value, MISSING, path, ""))
+
     def validate_status(self, value: Any, old: Any) -> list[FieldError]:
         """The same on /status: of the fields only the status is looked at, of the rules all.
 
@@ -166,7 +181,7 @@ class StructuralSchema:
         if wrong:
             yield from wrong
             return
-        yield from self._check_enum(value, path)
+        yield from self._check_alternatives(value, path, name)
         if isinstance(value, str):
             yield from self._check_text(value, path, name)
         elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -175,6 +190,34 @@ class StructuralSchema:
             yield from self._check_list(value, old, path, name)
         elif isinstance(value, dict):
             yield from self._check_object(value, old, path, name)
+        yield from self._check_enum(value, path)
+
+    def _check_alternatives(self, value: Any, path: str, name: str) -> Iterator[FieldError]:
+        """``allOf``, ``anyOf``, ``oneOf`` and ``not``, in the words of kube-openapi."""
+
+        def broken(text: str) -> FieldError:
+            return FieldError(INVALID, "<nil>", "", f'"{name}" must {text}')
+
+        def fits_of(schemas: list[StructuralSchema]) -> list[list[FieldError]]:
+            return [list(one._check(value, MISSING, path, name)) for one in schemas]
+
+        if self.any_of and all(found := fits_of(self.any_of)):
+            yield broken("validate at least one schema (anyOf)")
+            yield from min(found, key=len)
+        if self.one_of:
+            found = fits_of(self.one_of)
+            fitting = sum(not errors for errors in found)
+            if not fitting:
+                yield broken("validate one and only one schema (oneOf). Found none valid")
+                yield from min(found, key=len)
+            elif fitting > 1:
+                how_many = f"Found {fitting} valid alternatives"
+                yield broken(f"validate one and only one schema (oneOf). {how_many}")
+        if any(found := fits_of(self.all_of)):
+            yield broken("validate all the schemas (allOf)")
+            yield from (error for errors in found for error in errors)
+        if self.is_not is not None and not fits_of([self.is_not])[0]:
+            yield broken("not validate the schema (not)")
 
     def _check_type(self, value: Any, path: str, name: str) -> Iterator[FieldError]:
         found = json_type(value)
@@ -183,10 +226,12 @@ class StructuralSchema:
                 yield _type_error(path, name, "integer,string", found)
             return
         wanted = self.type
-        if not wanted or found == wanted or (wanted == "number" and found == "integer"):
+        if found == "integer" == wanted and not -(2**63) <= value < 2**63:
+            value = float(value)
+        elif not wanted or found == wanted or (wanted == "number" and found == "integer"):
             return
         if wanted == "integer" and isinstance(value, float):
-            if value.is_integer():
+            if value.is_integer() and abs(value) < 2**63:
                 return
             form = self.schema.get("format")
             if form in ("int32", "int64"):
@@ -194,6 +239,10 @@ class StructuralSchema:
                 text = f"Checked value must be of type integer with format {form} in {name}"
                 yield FieldError(INVALID, "<nil>", "", text)
                 return
+            yield _type_error(path, name, wanted, "number")
+            text = f"Checked value must be of type integer (default format) in {name}"
+            yield FieldError(INVALID, "<nil>", "", text)
+            return
         yield _type_error(path, name, wanted, found)
 
     def _check_enum(self, value: Any, path: str) -> Iterator[FieldError]:
@@ -212,8 +261,9 @@ class StructuralSchema:
         if self.pattern is not None and not self.pattern.search(value):
             text = f"{name} in body should match '{self.pattern.pattern}'"
             yield FieldError(INVALID, path, value, text)
-        if self.schema.get("format") == "date-time" and not _is_date_time(value):
-            text = f'{name} in body must be of type date-time: "{value}"'
+        form = self.schema.get("format", "")
+        if form in _FORMATS and not _FORMATS[form](value):
+            text = f'{name} in body must be of type {form}: "{value}"'
             yield FieldError(TYPE_INVALID, path, value, text)
 
     def _check_number(self, value: float, path: str, name: str) -> Iterator[FieldError]:
@@ -233,7 +283,7 @@ class StructuralSchema:
             yield FieldError(INVALID, path, value, text)
         if self.schema.get("format") == "int32" and not -(2**31) <= value < 2**31:
             text = f"Checked value must be of type integer with format int32 in {name}"
-            yield FieldError(INVALID, "<nil>", value, text)
+            yield FieldError(INVALID, "<nil>", "", text)
 
     def _check_list(self, value: list[Any], old: Any, path: str, name: str) -> Iterator[FieldError]:
         most, least = self.schema.get("maxItems"), self.schema.get("minItems")
@@ -274,7 +324,7 @@ class StructuralSchema:
             seen.append(key)
 
     def _check_object(self, value: Obj, old: Any, path: str, name: str) -> Iterator[FieldError]:
-        for key in self.required:
+        for key in (*(("apiVersion", "kind") if self.is_embedded else ()), *self.required):
             if value.get(key) is None and not self._may_be_null(key, value):
                 yield FieldError(REQUIRED, _join(path, key), None, "")
         most, least = self.schema.get("maxProperties"), self.schema.get("minProperties")
@@ -363,11 +413,53 @@ def _is_date_time(text: str) -> bool:
     return len(text) > 10
 
 
-def _run_rule(rule: Rule, value: Any, old: Any, path: str) -> FieldError | None:
-    shown = OMIT if isinstance(value, dict | list) else value
+_DURATION = re.compile(
+    r"[+-]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))*"
+    r"|[+-]?0|\d+ *(days?|weeks?|hours?|hrs?|minutes?|mins?|seconds?|secs?|d|w)"
+)
+_UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
+
+
+def _is_read_by(read: Callable[[str], Any], text: str) -> bool:
     try:
-        holds = rule.evaluate({"self": value, "oldSelf": None if old is MISSING else old})
+        read(text)
+    except ValueError:
+        return False
+    return True
+
+
+_FORMATS: dict[str, Callable[[str], bool]] = {
+    "date-time": _is_date_time,
+    "date": lambda text: len(text) == 10 and _is_read_by(datetime.fromisoformat, text),
+    "duration": lambda text: _DURATION.fullmatch(text) is not None,
+    "uuid": lambda text: _UUID.fullmatch(text) is not None,
+    "ipv4": lambda text: _is_read_by(ipaddress.IPv4Address, text),
+    "ipv6": lambda text: _is_read_by(ipaddress.IPv6Address, text),
+    "cidr": lambda text: "/" in text and _is_read_by(ipaddress.ip_interface, text),
+    "byte": lambda text: _is_read_by(partial(base64.b64decode, validate=True), text),
+}
+"""Formats of strings that are checked; others are let through, as unknown ones are."""
+
+
+def _run_rule(rule: Rule, value: Any, old: Any, path: str) -> FieldError | None:
+    kind = json_type(value)
+    shown = OMIT if isinstance(value, dict | list) else value
+    known = {"self": value, "oldSelf": None if old is MISSING else old}
+    where = f"{path}{rule.field_path}" or "<nil>"
+    try:
+        holds = rule.evaluate(known)
     except CelError as error:
-        text = f"rule evaluation error: {error}: {rule.text}"
-        return FieldError(INVALID, path or "<nil>", shown, text)
-    return None if holds is True else FieldError(rule.reason, path or "<nil>", shown, rule.message)
+        return FieldError(INVALID, where, kind, f"{error} evaluating rule: {rule.text}")
+    return None if holds is True else FieldError(rule.reason, where, shown, _wording(rule, known))
+
+
+def _wording(rule: Rule, known: dict[str, Any]) -> str:
+    """What ``messageExpression`` says; the plain message where it fails or says no line of text."""
+    if rule.say is None:
+        return rule.message
+    try:
+        said = rule.say(known)
+    except CelError:
+        return rule.message
+    is_line = isinstance(said, str) and bool(said.strip()) and "\n" not in said
+    return str(said) if is_line else rule.message

@@ -6,9 +6,11 @@ embedded cluster cannot do (conversion webhooks, CEL beyond the subset) is refus
 
 from __future__ import annotations
 
+import re
+
 import orjson
 
-from localcluster.kinds.crd_schema import RULE_VARIABLES
+from localcluster.kinds.crd_schema import RULE_VARIABLES, StructuralSchema
 from localcluster.kinds.meta import immutable
 from localcluster.kinds.podspec_rules import unsupported
 from localcluster.kinds.registry import RequestContext
@@ -17,9 +19,10 @@ from localcluster.obj import Obj
 from localcluster.types import names
 from localcluster.types.cel import CelSyntaxError, compile_expression
 from localcluster.types.jsonpath import JsonPathError, compile_path
-from localcluster.types.refusals import INVALID, REQUIRED, FieldError, Raw
+from localcluster.types.refusals import FORBIDDEN, INVALID, REQUIRED, FieldError, Raw
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 
 
@@ -105,6 +108,12 @@ def _validate_spec(spec: Obj) -> list[FieldError]:
         errors.append(unsupported("spec.scope", spec["scope"], scopes))
     errors += _validate_versions(spec)
     errors += _validate_names(spec["names"])
+    if spec.get("preserveUnknownFields"):
+        text = (
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in "
+            "spec.versions[*].schema instead"
+        )
+        errors.append(FieldError(INVALID, "spec.preserveUnknownFields", True, text))
     if spec["conversion"]["strategy"] != "None":
         text = "the embedded cluster serves only strategy None"
         path = "spec.conversion.strategy"
@@ -119,9 +128,10 @@ def _validate_names(accepted: Obj) -> list[FieldError]:
         if not value:
             errors.append(FieldError(REQUIRED, f"spec.names.{key}", None, ""))
             continue
+        checked = value if key in ("plural", "singular") else value.lower()
         errors += [
             FieldError(INVALID, f"spec.names.{key}", value, text)
-            for text in names.dns_label_1035(value.lower())
+            for text in names.dns_label_1035(checked)
         ]
     if accepted.get("kind") and accepted.get("kind") == accepted.get("listKind"):
         text = "kind and listKind may not be the same"
@@ -192,10 +202,36 @@ def _validate_version(version: Obj, index: int, versions: list[Obj]) -> list[Fie
         where = "spec" if is_common else at
         for position, column in enumerate(version.get("additionalPrinterColumns") or ()):
             errors += _validate_column(column, f"{where}.additionalPrinterColumns[{position}]")
+    is_common = _common(versions, "subresources")
+    if is_first or not is_common:
+        errors += _validate_scale(version, f"{'spec' if is_common else at}.subresources.scale")
+    where = "spec" if _common(versions, "selectableFields") else at
     for position, entry in enumerate(version.get("selectableFields") or ()):
-        path = f"{at}.selectableFields[{position}].jsonPath"
-        errors += _validate_path(entry.get("jsonPath", ""), path)
+        path, text = f"{where}.selectableFields[{position}].jsonPath", entry.get("jsonPath", "")
+        found = _validate_path(text, path)
+        if not found and not _is_specified(schema or {}, text):
+            why = "is an invalid path: does not refer to a valid field"
+            found = [FieldError(INVALID, path, text, why)]
+        errors += found
     return errors
+
+
+def _validate_scale(version: Obj, path: str) -> list[FieldError]:
+    scale = (version.get("subresources") or {}).get("scale")
+    if scale is None:
+        return []
+    wanted = ("specReplicasPath", "statusReplicasPath")
+    return [FieldError(REQUIRED, f"{path}.{key}", None, "") for key in wanted if not scale.get(key)]
+
+
+def _is_specified(schema: Obj, path: str) -> bool:
+    """Whether a simple path such as ``.spec.host`` leads to a field of the schema."""
+    for key in path.removeprefix(".").split("."):
+        below = schema.get("properties") or {}
+        if key not in below:
+            return False
+        schema = below[key]
+    return True
 
 
 def _validate_column(column: Obj, path: str) -> list[FieldError]:
@@ -226,12 +262,21 @@ def _validate_root(schema: Obj, path: str) -> list[FieldError]:
         if "type" not in schema:
             return [FieldError(REQUIRED, f"{path}.type", None, "must not be empty at the root")]
         return [FieldError(INVALID, f"{path}.type", schema["type"], "must be object at the root")]
-    return _validate_schema(schema, path)
+    metadata = (schema.get("properties") or {}).get("metadata") or {}
+    errors: list[FieldError] = []
+    if set(metadata.get("properties") or {}) - {"name", "generateName"}:
+        text = (
+            "must not specify anything other than name and generateName, but metadata is "
+            "implicitly specified"
+        )
+        errors.append(FieldError(FORBIDDEN, f"{path}.properties[metadata]", None, text))
+    errors += _validate_schema(schema, path)
+    return errors or _validate_defaults(schema, path)
 
 
 def _validate_schema(schema: Obj, path: str) -> list[FieldError]:
     """Structural: each specified value has a type; rules and patterns compile."""
-    errors: list[FieldError] = []
+    errors = _validate_words(schema, path)
     for key in sorted(schema.get("properties") or {}):
         errors += _validate_child(
             schema["properties"][key], f"{path}.properties[{key}]", "specified object fields"
@@ -239,8 +284,8 @@ def _validate_schema(schema: Obj, path: str) -> list[FieldError]:
     more = schema.get("additionalProperties")
     if isinstance(more, dict):
         if schema.get("properties"):
-            text = "must not be used together with properties"
-            errors.append(FieldError(INVALID, f"{path}.additionalProperties", more, text))
+            text = "additionalProperties and properties are mutual exclusive"
+            errors.append(FieldError(FORBIDDEN, f"{path}.additionalProperties", None, text))
         errors += _validate_child(more, f"{path}.additionalProperties", "specified object fields")
     items = schema.get("items")
     if isinstance(items, dict):
@@ -253,6 +298,43 @@ def _validate_schema(schema: Obj, path: str) -> list[FieldError]:
         text = "must not be empty if x-kubernetes-list-type is map"
         errors.append(FieldError(REQUIRED, f"{path}.x-kubernetes-list-map-keys", None, text))
     return errors + _validate_rules(schema, path)
+
+
+def _validate_words(schema: Obj, path: str) -> list[FieldError]:
+    """What one level of a schema says by itself."""
+    errors: list[FieldError] = []
+    if schema.get("type") and schema["type"] not in _TYPES:
+        errors.append(unsupported(f"{path}.type", schema["type"], _TYPES))
+    if "$ref" in schema:
+        text = "$ref is not supported"
+        errors.append(FieldError(FORBIDDEN, f"{path}.$ref", None, text))
+    if schema.get("uniqueItems"):
+        text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        errors.append(FieldError(FORBIDDEN, f"{path}.uniqueItems", None, text))
+    pattern = schema.get("pattern", "")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        text = (
+            "must be a valid regular expression, but isn't: error parsing regexp: "
+            f"{error.msg}: `{pattern}`"
+        )
+        errors.append(FieldError(INVALID, f"{path}.pattern", pattern, text))
+    return errors
+
+
+def _validate_defaults(schema: Obj, path: str) -> list[FieldError]:
+    """Each default fits its own schema; of a schema in which nothing else is wrong."""
+    errors: list[FieldError] = []
+    if "default" in schema:
+        found = StructuralSchema(schema)
+        errors += found.validate_default(schema["default"], f"{path}.default")
+    for key, child in sorted((schema.get("properties") or {}).items()):
+        errors += _validate_defaults(child, f"{path}.properties[{key}]")
+    for key in ("items", "additionalProperties"):
+        if isinstance(child := schema.get(key), dict):
+            errors += _validate_defaults(child, f"{path}.{key}")
+    return errors
 
 
 def _validate_child(schema: Obj, path: str, where: str) -> list[FieldError]:
@@ -274,13 +356,24 @@ def _validate_rules(schema: Obj, path: str) -> list[FieldError]:
         if not text.strip():
             errors.append(FieldError(REQUIRED, f"{at}.rule", None, "rule is not specified"))
             continue
-        if rule.get("messageExpression"):
-            why = "the embedded cluster does not evaluate messageExpression; use message"
-            value = rule["messageExpression"]
-            errors.append(FieldError(INVALID, f"{at}.messageExpression", value, why))
-        try:
-            compile_expression(text, RULE_VARIABLES)
-        except CelSyntaxError as error:
-            why = f"compilation failed (embedded cluster, subset of CEL): {error}"
-            errors.append(FieldError(INVALID, f"{at}.rule", text, why))
+        for key in ("rule", "messageExpression"):
+            try:
+                compile_expression(rule.get(key) or "''", RULE_VARIABLES)
+            except CelSyntaxError as error:
+                why = f"compilation failed: {error}"
+                errors.append(FieldError(INVALID, f"{at}.{key}", _internal_rule(rule), why))
     return errors
+
+
+def _internal_rule(rule: Obj) -> Raw:
+    """A rule as the server's internal type prints it."""
+    shown = {
+        "Rule": rule.get("rule", ""),
+        "Message": rule.get("message", ""),
+        "MessageExpression": rule.get("messageExpression", ""),
+        "Reason": rule.get("reason"),
+        "FieldPath": rule.get("fieldPath", ""),
+        "OptionalOldSelf": rule.get("optionalOldSelf"),
+    }
+    escapes = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+    return Raw(orjson.dumps(shown).decode().translate(escapes))

@@ -18,6 +18,7 @@ from localcluster.kinds.registry import (
     Column,
     RequestContext,
     ResourceInfo,
+    ScalePaths,
     Subresource,
 )
 from localcluster.kinds.strategy import BaseStrategy, report_unknown
@@ -236,6 +237,14 @@ def _to_version(api_version: str) -> Callable[[Obj], Obj]:
     return convert
 
 
+def _scale_paths(declared: Obj) -> ScalePaths:
+    spec, status, selector = (
+        tuple(declared.get(key, "").removeprefix(".").split("."))
+        for key in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+    )
+    return ScalePaths(spec, status, selector)
+
+
 def custom_info(definition: Obj, version: Obj) -> ResourceInfo:
     """The registry entry of one served version."""
     spec = definition["spec"]
@@ -253,6 +262,7 @@ def custom_info(definition: Obj, version: Obj) -> ResourceInfo:
             how="scale",
             group="autoscaling",
             version="v1",
+            scale=_scale_paths(declared["scale"]),
         )
     stored = next(v["name"] for v in spec["versions"] if v.get("storage"))
     info = ResourceInfo(

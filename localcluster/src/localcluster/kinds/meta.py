@@ -144,7 +144,7 @@ def validate_finalizers(finalizers: Any, path: str, *, is_custom: bool = False) 
     for index, name in enumerate(finalizers or []):
         texts = names.qualified_name(name)
         errors += [FieldError(INVALID, path, name, text) for text in texts]
-        if not is_custom and not texts and "/" not in name and name not in OWN_FINALIZERS:
+        if not is_custom and "/" not in name and name not in OWN_FINALIZERS:
             errors.append(
                 FieldError(
                     INVALID,

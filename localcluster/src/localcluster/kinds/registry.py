@@ -134,11 +134,21 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where the numbers of a Scale stand in the object itself."""
+
+    spec: tuple[str, ...] = ("spec", "replicas")
+    status: tuple[str, ...] = ("status", "replicas")
+    selector: tuple[str, ...] = ("spec", "selector")
+
+
+@dataclass(frozen=True, slots=True)
 class Subresource:
     """``pods/binding`` and its like.
 
     ``how`` tells the machinery what to do: "status" and "update" write the object itself through
-    the strategy with that subresource; "scale" reads and writes an ``autoscaling/v1`` Scale;
+    the strategy with that subresource; "scale" reads and writes an ``autoscaling/v1`` Scale at the
+    paths of ``scale``;
     "binding" calls ``handler(body, obj, ctx)``, which changes ``obj`` in place and returns the
     answer; "eviction" deletes after ``handler`` has not refused; "token" answers with what
     ``handler`` returns and stores nothing.
@@ -151,6 +161,7 @@ class Subresource:
     group: str = ""
     version: str = ""
     handler: Callable[[Obj, Obj, RequestContext], Obj] | None = None
+    scale: ScalePaths = ScalePaths()
 
 
 ALL_VERBS = (

@@ -52,9 +52,14 @@ def namespaces(obj: Obj) -> dict[str, str]:
     return {**_metadata(obj), "status.phase": (obj.get("status") or {}).get("phase", "")}
 
 
-def replica_sets(obj: Obj) -> dict[str, str]:
-    """ReplicaSets."""
-    return {**_metadata(obj), "status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
+def services(obj: Obj) -> dict[str, str]:
+    """Services."""
+    spec = obj.get("spec") or {}
+    return {
+        **_metadata(obj),
+        "spec.clusterIP": spec.get("clusterIP", ""),
+        "spec.type": spec.get("type", ""),
+    }
 
 
 def secrets(obj: Obj) -> dict[str, str]:

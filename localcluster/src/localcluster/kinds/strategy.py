@@ -24,6 +24,8 @@ _KEPT_OF_METADATA = (
     "deletionGracePeriodSeconds",
     "selfLink",
 )
+_REFUSED_OF_METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
+"""Of these the ones that nobody may bring in; ``meta.validate_meta_update`` says so."""
 
 
 class BaseStrategy:
@@ -173,7 +175,7 @@ def keep_system_metadata(new: Obj, old: Obj) -> None:
             continue
         if key in source:
             target[key] = source[key]
-        else:
+        elif key not in _REFUSED_OF_METADATA:
             target.pop(key, None)
 
 

@@ -81,7 +81,7 @@ def _read(request: ApiRequest, info: ResourceInfo) -> Obj:
     if (group, version, kind) != (info.group, info.version, info.kind):
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
     meta = config.get("metadata")
-    if isinstance(meta, dict) and meta.get("managedFields"):
+    if isinstance(meta, dict) and meta.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     return config
 

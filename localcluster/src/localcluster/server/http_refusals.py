@@ -74,6 +74,16 @@ def not_acceptable(*, is_plain: bool = False) -> StatusError:
     )
 
 
+def wrong_form(info: ResourceInfo, form: str, *, is_list: bool) -> StatusError:
+    """406: metadata of one object asked of a list, or the other way round."""
+    package = "unstructured" if info.is_custom else info.group.partition(".")[0] or "core"
+    kind = "Unstructured" if info.is_custom else info.kind
+    what = f"a list (*{package}.{kind}List)" if is_list else f"not a list (*{package}.{kind})"
+    return StatusError(
+        406, "NotAcceptable", f"you requested {form}, but the requested object is {what}"
+    )
+
+
 def unsupported_body() -> StatusError:
     """415: a body that is neither JSON nor YAML (protobuf is not served)."""
     return StatusError(

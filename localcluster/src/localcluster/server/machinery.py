@@ -108,6 +108,7 @@ class Machinery:
             meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             obj = tables.table(info, [obj], meta, media, include)
         elif media.form:
+            tables.check_partial(info, media, is_list=False)
             obj = tables.partial(obj, media.form_version)
         return Answer(code, encode(obj, media), media.content_type)
 

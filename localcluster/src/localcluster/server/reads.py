@@ -58,6 +58,7 @@ from localcluster.types.refusals import (
 
 FUTURE_WAIT_S = 3.0
 """How long a list waits for a version that does not exist yet before it answers 504."""
+NO_OWN_FIELDS = '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 GATHER_S = 0.005
 """Lines that follow each other faster than this go out together: one TLS record, one wake-up."""
 BOOKMARK_EVERY_S = 60.0
@@ -76,9 +77,11 @@ def bucket_of(machinery: Machinery, info: ResourceInfo) -> Bucket:
 
 async def get(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
     """One object; a resourceVersion of the future waits, then 504."""
-    wanted = _version(request.query)
-    if wanted is not None:
-        await _wait_for_version(machinery, wanted)
+    text = request.query.get("resourceVersion", "")
+    if text and not text.isdecimal():
+        raise StatusError(500, "", _unparsable(text))  # a list answers 400
+    if text:
+        await _wait_for_version(machinery, int(text))
     entry = machinery.store.entry(target.info.storage, target.namespace, target.name)
     if entry is None:
         raise not_found(target.info.group, target.info.plural, target.name)
@@ -132,13 +135,17 @@ def _fields(text: str, info: ResourceInfo) -> FieldSelector:
         return FieldSelector()
     selector = parse_fields(text)
     known = set(info.selectable({"metadata": {"name": "", "namespace": ""}}))
-    check_fields(selector, known.__contains__, info.kind, is_legacy_text=_has_legacy_text(info))
+    check_fields(selector, known.__contains__, _refusal_text(info, known))
     return selector
 
 
-def _has_legacy_text(info: ResourceInfo) -> bool:
-    """Two wordings exist: core and custom resources have the short one."""
-    return info.group in ("", "events.k8s.io") or info.is_custom
+def _refusal_text(info: ResourceInfo, known: set[str]) -> str:
+    """Of three wordings one is for kinds that know no field of their own."""
+    if known <= {"metadata.name", "metadata.namespace"} and not info.is_custom:
+        return NO_OWN_FIELDS
+    if info.group in ("", "events.k8s.io") or info.is_custom:
+        return "field label not supported: {}"
+    return f'field label "{{}}" not supported for {info.kind}'
 
 
 # -- list -----------------------------------------------------------------------------------
@@ -257,8 +264,11 @@ def answer_page(
         include = tables.include_object(request.query.get("includeObject", ""))
         value = tables.table(info, objects, meta, media, include)
     elif media.form:
+        tables.check_partial(info, media, is_list=True)
         items = [tables.partial(obj, media.form_version) for obj in objects]
-        value = _list_value("PartialObjectMetadataList", "meta.k8s.io/v1", meta, items)
+        version = f"meta.k8s.io/{media.form_version}"
+        # None, as Go writes a slice that nothing was added to.
+        value = _list_value("PartialObjectMetadataList", version, meta, items or None)
     else:
         items = [_without_type(info, obj) for obj in objects]
         value = _list_value(info.list_kind, info.api_version, meta, items)
@@ -266,7 +276,7 @@ def answer_page(
 
 
 def _list_value(
-    kind: str, api_version: str, meta: dict[str, object], items: list[dict[str, object]]
+    kind: str, api_version: str, meta: dict[str, object], items: list[dict[str, object]] | None
 ) -> dict[str, object]:
     return {"kind": kind, "apiVersion": api_version, "metadata": meta, "items": items}
 
@@ -316,6 +326,16 @@ def _check_list_options(query: Mapping[str, str], *, is_watch: bool) -> None:
         raise invalid_options("ListOptions", errors)
 
 
+def _sends_initial(query: Mapping[str, str]) -> bool:
+    """Whether the present state comes first, and a bookmark behind it for who wants bookmarks.
+
+    Source: ``SetListOptionsDefaults`` of ``apimachinery/pkg/apis/meta/internalversion``.
+    """
+    if "sendInitialEvents" in query or query.get("resourceVersionMatch"):
+        return bool_parameter(query, "sendInitialEvents")
+    return query.get("resourceVersion", "") in ("", "0")
+
+
 def _initial_errors(match: str) -> list[FieldError]:
     name = "resourceVersionMatch"
     if match == "NotOlderThan":
@@ -361,7 +381,7 @@ class WatchStream:
         self._machinery, self._info = machinery, target.info
         self._timeout_s = self._lifetime_s(query)
         self._has_bookmarks = bool_parameter(query, "allowWatchBookmarks")
-        self._sends_initial = bool_parameter(query, "sendInitialEvents")
+        self._sends_initial = _sends_initial(query)
         self._bucket = bucket_of(machinery, target.info)
         self._selection = selection_of(query, target)
         self._form = self._form_of(request)

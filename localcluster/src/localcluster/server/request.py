@@ -165,12 +165,19 @@ def check_field_validation(query: Mapping[str, str], kind: str) -> str:
     raise invalid_options(kind, [FieldError(NOT_SUPPORTED, "fieldValidation", value, detail)])
 
 
-def field_manager(query: Mapping[str, str], headers: Mapping[str, str]) -> str:
+def field_manager(
+    query: Mapping[str, str], headers: Mapping[str, str], options_kind: str = "PatchOptions"
+) -> str:
     """Who the fields belong to: the parameter, or the first word of the user agent."""
     given = query.get("fieldManager", "")
     if len(given) > 128:
         detail = "may not be more than 128 bytes"
         raise invalid_options("PatchOptions", [FieldError(TOO_LONG, "fieldManager", given, detail)])
+    for position, letter in enumerate(given):
+        if not letter.isprintable():
+            detail = f"invalid character U+{ord(letter):04X} (at position {position})"
+            error = FieldError(INVALID, "fieldManager", given, detail)
+            raise invalid_options(options_kind, [error])
     return given or headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
 
 

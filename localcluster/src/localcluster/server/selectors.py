@@ -142,7 +142,7 @@ class _Parser:
             return Requirement(key, "exists", frozenset())
         op = self._next()
         if op in ("in", "notin"):
-            return Requirement(key, op, self._values())
+            return Requirement(key, op, self._values(key))
         if op in ("=", "==", "!=", ">", "<"):
             return _single(key, op, self._exact())
         raise SelectorError(
@@ -161,7 +161,7 @@ class _Parser:
             )
         return word
 
-    def _values(self) -> frozenset[str]:
+    def _values(self, key: str) -> frozenset[str]:
         word = self._next()
         if word != "(":
             raise SelectorError(f"unable to parse requirement: found '{word}' expected: '('")
@@ -170,7 +170,7 @@ class _Parser:
         while True:
             word = self._next()
             if self._is_identifier(word):
-                _check_value(word, len(values))
+                _check_value(key, word, len(values))
                 values.add(word)
                 expects_value = False
             elif word in (",", ")"):
@@ -198,7 +198,7 @@ def _single(key: str, op: str, value: str) -> Requirement:
                 "for 'Gt', 'Lt' operators, the value must be an integer"
             )
         return Requirement(key, "gt" if op == ">" else "lt", frozenset({value}))
-    _check_value(value, 0)
+    _check_value(key, value, 0)
     return Requirement(key, "notin" if op == "!=" else "in", frozenset({value}))
 
 
@@ -229,7 +229,7 @@ def _check_key(key: str) -> None:
         )
 
 
-def _check_value(value: str, index: int) -> None:
+def _check_value(key: str, value: str, index: int) -> None:
     if len(value) > 63:
         problem = "must be no more than 63 bytes"
     elif _VALUE.fullmatch(value):
@@ -237,7 +237,7 @@ def _check_value(value: str, index: int) -> None:
     else:
         problem = _VALUE_HELP
     raise SelectorError(
-        f'unable to parse requirement: values[{index}][]: Invalid value: "{value}": {problem}'
+        f'unable to parse requirement: values[{index}][{key}]: Invalid value: "{value}": {problem}'
     )
 
 
@@ -318,13 +318,8 @@ def parse_fields(text: str) -> FieldSelector:
     return FieldSelector(tuple(terms))
 
 
-def check_fields(
-    selector: FieldSelector, known: Callable[[str], bool], kind: str, *, is_legacy_text: bool
-) -> None:
-    """Refuse fields that the resource does not know, with its wording."""
+def check_fields(selector: FieldSelector, known: Callable[[str], bool], text: str) -> None:
+    """Refuse fields that the resource does not know; ``text`` is its wording, ``{}`` the field."""
     for key, _value, _is_equal in selector.terms:
-        if known(key):
-            continue
-        if is_legacy_text:
-            raise SelectorError(f"field label not supported: {key}")
-        raise SelectorError(f'field label "{key}" not supported for {kind}')
+        if not known(key):
+            raise SelectorError(text.format(key))

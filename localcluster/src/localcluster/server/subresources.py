@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from localcluster.kinds.registry import RequestContext, Subresource
+from localcluster.kinds.registry import RequestContext, ScalePaths, Subresource
 from localcluster.obj import Obj
 from localcluster.server.deletion import delete_context, delete_object, options_from_object
 from localcluster.server.http_refusals import method_not_allowed, success, unsupported_patch
@@ -122,14 +122,14 @@ async def _evict(
 # -- scale ----------------------------------------------------------------------------------
 
 
-def scale_of(obj: Obj) -> Obj:
-    """The ``autoscaling/v1`` Scale of an object with ``spec.replicas``."""
-    meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+def scale_of(obj: Obj, paths: ScalePaths) -> Obj:
+    """The ``autoscaling/v1`` Scale of an object."""
+    meta = obj["metadata"]
     keys = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    shown_status: Obj = {"replicas": status.get("replicas") or 0}
-    if selector := _selector_text(spec.get("selector") or status.get("selector")):
+    shown_status: Obj = {"replicas": _at(obj, paths.status) or 0}
+    if selector := _selector_text(_at(obj, paths.selector)):
         shown_status["selector"] = selector
-    replicas = spec.get("replicas")
+    replicas = _at(obj, paths.spec)
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -137,6 +137,22 @@ def scale_of(obj: Obj) -> Obj:
         "spec": {"replicas": replicas} if replicas else {},
         "status": shown_status,
     }
+
+
+def _at(obj: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        obj = obj.get(key) if isinstance(obj, dict) else None
+    return obj if path else None
+
+
+def _put(obj: Obj, path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        obj = obj.setdefault(key, {})
+    obj[path[-1]] = value
+
+
+def _scale_paths(target: Target) -> ScalePaths:
+    return target.info.subresources["scale"].scale
 
 
 def _selector_text(selector: Any) -> str:
@@ -156,23 +172,24 @@ def _selector_text(selector: Any) -> str:
 
 def get_scale(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
     """GET .../scale."""
-    obj = scale_of(_entry(machinery, target).obj)
+    obj = scale_of(_entry(machinery, target).obj, _scale_paths(target))
     return machinery.answer_object(request, target.info, obj)
 
 
 async def write_scale(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
     """PUT or PATCH of .../scale."""
     ctx = write_context(machinery, request, target, "UPDATE", "UpdateOptions")
+    paths = _scale_paths(target)
 
     def make(entry: Entry) -> Obj:
-        wanted = _wanted_scale(request, scale_of(entry.obj))
+        wanted = _wanted_scale(request, scale_of(entry.obj, paths))
         replicas = (wanted.get("spec") or {}).get("replicas") or 0
         if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
             detail = "must be greater than or equal to 0"
             error = FieldError(INVALID, "spec.replicas", replicas, detail)
             raise invalid("autoscaling", "Scale", target.name, [error])
         obj = copy_of(entry)
-        obj.setdefault("spec", {})["replicas"] = replicas
+        _put(obj, paths.spec, replicas)
         given = (wanted.get("metadata") or {}).get("resourceVersion")
         obj["metadata"]["resourceVersion"] = given or obj["metadata"]["resourceVersion"]
         return obj
@@ -180,7 +197,7 @@ async def write_scale(machinery: Machinery, request: ApiRequest, target: Target)
     whole = Target(target.info, target.namespace, target.name, "")
     outcome = await change(machinery, whole, make, ctx)
     obj = outcome.entry.obj if outcome.entry is not None else outcome.obj
-    answer = machinery.answer_object(request, target.info, scale_of(obj))
+    answer = machinery.answer_object(request, target.info, scale_of(obj, paths))
     answer.warnings = ctx.warnings
     return answer
 

@@ -12,6 +12,7 @@ import orjson
 
 from localcluster.kinds.registry import Column, ResourceInfo
 from localcluster.obj import Obj
+from localcluster.server.http_refusals import wrong_form
 from localcluster.server.negotiation import Media
 from localcluster.server.store import Entry
 from localcluster.types.refusals import bad_request
@@ -58,6 +59,12 @@ def partial(obj: Obj, version: str) -> Obj:
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": obj["metadata"],
     }
+
+
+def check_partial(info: ResourceInfo, media: Media, *, is_list: bool) -> None:
+    """The form must be that of a list for a list only; 406 otherwise."""
+    if (media.form == "PartialObjectMetadataList") is not is_list:
+        raise wrong_form(info, media.form, is_list=is_list)
 
 
 def row(info: ResourceInfo, obj: Obj, media: Media, include: str) -> Obj:

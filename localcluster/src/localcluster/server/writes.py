@@ -63,6 +63,11 @@ from localcluster.types.refusals import (
 APPLY_PATCH = "application/apply-patch+yaml"
 ATTEMPTS_MAX = 5
 """How often a change is made anew when the object changes under it."""
+DUPLICATE_OWNERS = (
+    ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in "
+    "1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate "
+    "UID(s) observed: "
+)
 NAME_ATTEMPTS_MAX = 8
 """How often a generated name is drawn anew when it is taken."""
 
@@ -83,7 +88,7 @@ def write_context(
     ctx.verb = {"POST": "create", "PUT": "update"}.get(request.method, "patch")
     ctx.is_dry_run = check_dry_run(request.dry_run, options_kind)
     ctx.field_validation = check_field_validation(request.query, options_kind)
-    ctx.field_manager = field_manager(request.query, request.headers)
+    ctx.field_manager = field_manager(request.query, request.headers, options_kind)
     ctx.options = _options_object(request, ctx, operation)
     return ctx
 
@@ -143,6 +148,7 @@ async def create_object(
     meta = obj.get("metadata")
     obj["metadata"] = meta = meta if isinstance(meta, dict) else {}
     place(meta, target)
+    join_owners(meta, ctx)
     ctx.name = ctx.name or meta.get("name") or ""
     admitted = await machinery.admission.admit(info, "CREATE", obj, None, ctx)
     obj = admitted if admitted is not None else obj
@@ -175,6 +181,26 @@ def place(meta: Obj, target: Target) -> None:
         )
     else:
         meta["namespace"] = target.namespace
+
+
+def join_owners(meta: Obj, ctx: RequestContext) -> None:
+    """Equal owner references become one, with a warning.
+
+    Source: ``dedupOwnerReferencesAndAddWarning`` of ``apiserver/pkg/endpoints/handlers/create.go``.
+    """
+    owners = meta.get("ownerReferences")
+    if not isinstance(owners, list):
+        return
+    kept: list[Obj] = []
+    twice: list[str] = []
+    for owner in owners:
+        if owner not in kept:
+            kept.append(owner)
+        elif owner.get("uid", "") not in twice:
+            twice.append(owner.get("uid", ""))
+    if twice:
+        meta["ownerReferences"] = kept
+        ctx.warnings.append(DUPLICATE_OWNERS + ", ".join(twice))
 
 
 def _store_new(
@@ -293,6 +319,7 @@ async def _change_once(
     old = shown.obj
     new = make(shown)
     _check_identity(new, target)
+    join_owners(new["metadata"], ctx)
     admitted = await machinery.admission.admit(info, "UPDATE", new, old, ctx)
     new = admitted if admitted is not None else new
     _check_version(new, entry, info)
@@ -362,6 +389,9 @@ def _check_version(new: Obj, entry: Entry, info: ResourceInfo) -> None:
 
 _FIXED = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
+_IMMUTABLE = ("deletionTimestamp", "deletionGracePeriodSeconds")
+"""Of these the ones that an update is refused for, where the object has none."""
+
 
 def _keep_metadata(new: Obj, old: Obj) -> None:
     """What no update can change, whatever it says."""
@@ -371,7 +401,7 @@ def _keep_metadata(new: Obj, old: Obj) -> None:
     for key in _FIXED:
         if key in old:
             new[key] = old[key]
-        else:
+        elif key not in _IMMUTABLE:
             new.pop(key, None)
 
 

@@ -7,6 +7,7 @@ times brought into canonical form.  Called by strategies; pure.
 
 from __future__ import annotations
 
+import base64
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -151,6 +152,7 @@ def _scalar(value: Any, node: Node, path: Path, owner: Node) -> Any:
         if type(value) is str:
             return parse_time(value, is_micro=kind == "microtime")
     elif kind == "bytes" and type(value) is str:
+        _check_base64(value)
         return value
     raise _mismatch(value, node, path, owner)
 
@@ -167,6 +169,18 @@ def _quantity(value: Any, node: Node, path: Path, owner: Node) -> str:
         return canonical(str(value))
     except QuantityError as error:
         raise DecodeError(str(error)) from error
+
+
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/\r\n=]")
+
+
+def _check_base64(text: str) -> None:
+    try:
+        base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
+    except ValueError:
+        wrong = _NOT_BASE64.search(text)
+        at = wrong.start() if wrong else len(text) // 4 * 4
+        raise DecodeError(f"illegal base64 data at input byte {at}") from None
 
 
 _TIME = re.compile(r"^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d+)?(Z|[+-]\d{2}:\d{2})$")

@@ -30,14 +30,14 @@ def _remembered(rule: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     return lru_cache(maxsize=4096)(rule)
 
 
-def _too_long(limit: int) -> str:
-    return f"must be no more than {limit} bytes"
+def _too_long(limit: int, unit: str = "bytes") -> str:
+    return f"must be no more than {limit} {unit}"
 
 
 @_remembered
 def dns_subdomain(value: str) -> list[str]:
     """RFC 1123 subdomain, up to 253 bytes."""
-    errors = [_too_long(253)] if len(value) > 253 else []
+    errors = [_too_long(253, "characters")] if len(value) > 253 else []
     if not _RE_SUBDOMAIN.match(value):
         errors.append(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
@@ -50,7 +50,7 @@ def dns_subdomain(value: str) -> list[str]:
 @_remembered
 def dns_label(value: str) -> list[str]:
     """RFC 1123 label, up to 63 bytes."""
-    errors = [_too_long(63)] if len(value) > 63 else []
+    errors = [_too_long(63, "characters")] if len(value) > 63 else []
     if not _RE_LABEL.match(value):
         if _RE_SUBDOMAIN.match(value):
             return [*errors, "must not contain dots"]
@@ -64,7 +64,7 @@ def dns_label(value: str) -> list[str]:
 
 def dns_label_1035(value: str) -> list[str]:
     """RFC 1035 label (service names)."""
-    errors = [_too_long(63)] if len(value) > 63 else []
+    errors = [_too_long(63, "characters")] if len(value) > 63 else []
     if not _RE_LABEL_1035.match(value):
         errors.append(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start "
@@ -101,7 +101,11 @@ def qualified_name(value: str) -> list[str]:
         if not parts[0]:
             errors.append("prefix part must be non-empty")
         else:
-            errors += ["prefix part " + e for e in dns_subdomain(parts[0])]
+            # The same rule, which counts the same letters and calls them bytes here.
+            texts = (
+                text.replace("253 characters", "253 bytes") for text in dns_subdomain(parts[0])
+            )
+            errors += [f"prefix part {text}" for text in texts]
     if not name:
         errors.append("name part must be non-empty")
     elif len(name) > 63:
@@ -130,7 +134,7 @@ def label_value(value: str) -> list[str]:
 
 def config_map_key(value: str) -> list[str]:
     """A key of a ConfigMap or Secret."""
-    errors = [_too_long(253)] if len(value) > 253 else []
+    errors = [_too_long(253, "characters")] if len(value) > 253 else []
     if not _RE_CONFIG_KEY.match(value):
         errors.append(
             "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. "
