@@ -62,6 +62,25 @@ def test_some_fields_have_the_types_that_everybody_knows(
     assert node.go_type == form
 
 
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("Deployment", ("spec", "strategy", "rollingUpdate", "maxUnavailable")),
+        ("Deployment", ("spec", "strategy", "rollingUpdate", "maxSurge")),
+        ("DaemonSet", ("spec", "updateStrategy", "rollingUpdate", "maxUnavailable")),
+        ("StatefulSet", ("spec", "updateStrategy", "rollingUpdate", "maxUnavailable")),
+        ("PodDisruptionBudget", ("spec", "maxUnavailable")),
+        ("PodDisruptionBudget", ("spec", "minAvailable")),
+    ],
+)
+def test_a_zero_that_means_none_is_kept(kind: str, path: tuple[str, ...]) -> None:
+    """OpenAPI does not say so; left out it would be given its default, 25% or 1."""
+    node = builtin_node(kind)
+    for key in path:
+        node = node.child(key)
+    assert node.keeps_zero
+
+
 def test_fields_of_a_later_version_are_unknown() -> None:
     """1.37 has ``spec.volumes[].configMap.defaultUser``; 1.36 warns of it."""
     volumes = builtin_node("Pod").child("spec").child("volumes")
