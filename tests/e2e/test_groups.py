@@ -129,7 +129,7 @@ async def test_a_group_starts_with_its_least_size_and_grows(space: Space) -> Non
     await space.until_state("big", "Running")
     names = [f"p{number}" for number in range(4)]
     await space.create_all(member(name, "grown", "3-4", cpu="16", run=FOR_EVER) for name in names)
-    await until_reason(space, "grown", "Running", "1 of its pods wait for a slot")
+    await until_reason(space, "grown", "Running", "1 of its pods waits for a slot")
     assert sorted((await phases(space)).values()) == ["Pending", *["Running"] * 4]
     await space.delete("big", PODS)
 

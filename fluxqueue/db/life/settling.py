@@ -72,6 +72,8 @@ class Settled:
     owed: dict[str, datetime | None] = field(default_factory=dict)
 
 
+_WAY_OUT = "other work has to end, a node to join, or a pod of its own to go"
+
 UNDER_WAY = "interval '10 s'"
 """So long a pod that is being let go is left to whoever does it; then he is taken for dead, as the
 view ``owed`` says, too."""
@@ -143,6 +145,10 @@ async def settle(tx: Transaction, uids: Collection[str], *, if_observed: bool = 
             await _vacate_lost(tx, one)
         if decision.is_requeued:
             await _store_requeued(tx, one)
+    if any(decision.lacking and decision.assign for _, decision in moved):
+        # Slots came for some of those that wait, and others came meanwhile: as many wait as
+        # before, so no row shows that the matcher has to add more.
+        await tx.wake_matcher()
     await look_at(tx, still)
     return settled
 
@@ -338,7 +344,10 @@ def _reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
 
 
 def _lacking_reason(lacking: int) -> str:
-    return f"{lacking} of its pods wait for a slot" if lacking else ""
+    if not lacking:
+        return ""
+    who = "1 of its pods waits" if lacking == 1 else f"{lacking} of its pods wait"
+    return f"{who} for a slot: {_WAY_OUT}"
 
 
 def _ungates(

@@ -166,7 +166,9 @@ async def test_running_pods_on_a_lost_node_are_left_alone_and_replaced_elsewhere
     # The cluster removes one pod; its controller makes another.
     await rows.see(workload("a", asked, pods=(runs("a0"), pod("b1", index=1))))  # type: ignore[arg-type]
     assert await rows.settle("a") == []
-    assert await rows.value("SELECT reason FROM fluxjobs") == "1 of its pods wait for a slot"
+    assert (await rows.value("SELECT reason FROM fluxjobs")).startswith(
+        "1 of its pods waits for a slot: other work has to end"
+    )
     await rows.match()
     assert await rows.asked(TaskName.SETTLE) != []
     ungates = await rows.settle("a")
@@ -187,14 +189,42 @@ async def test_scaling_up_a_running_job_adds_slots_as_there_is_room(rows: Rows) 
     scaled = workload("a", request(4, cpu=2), wanted=4, pods=(runs("a0"), *more))  # type: ignore[arg-type]
     await rows.see(scaled)
     await rows.settle("a")
-    assert await rows.value("SELECT reason FROM fluxjobs") == "3 of its pods wait for a slot"
+    assert (await rows.value("SELECT reason FROM fluxjobs")).startswith(
+        "3 of its pods wait for a slot: "
+    )
     await rows.match()
     assert {one.pod_uid for one in await rows.settle("a")} == {"m0", "m1"}
-    assert await rows.value("SELECT reason FROM fluxjobs") == "1 of its pods wait for a slot"
+    assert (await rows.value("SELECT reason FROM fluxjobs")).startswith(
+        "1 of its pods waits for a slot: other work has to end"
+    )
     await rows.match()
     await rows.add_nodes(cpu_node("n1", cpu=2))
     await rows.match()
     assert {one.node for one in await rows.settle("a") if one.pod_uid == "m2"} == {"n1"}
+    await rows.check()
+
+
+async def test_who_comes_while_a_slot_is_on_its_way_for_another_is_not_forgotten(
+    rows: Rows,
+) -> None:
+    """One lacks a slot before and after, but it is another one: the matcher has to look again."""
+    await rows.add_nodes(cpu_node("n0", cpu=8))
+    await started(rows, "a", 1)
+
+    def grown(*names: str) -> object:
+        pods = (runs("a0"), *map(pod, names))
+        return workload("a", request(3, cpu=2), wanted=1 + len(names), pods=pods)  # type: ignore[arg-type]
+
+    await rows.see(grown("m0"))  # type: ignore[arg-type]
+    await rows.settle("a")
+    await rows.match()
+    await rows.see(grown("m0", "m1"))  # type: ignore[arg-type]
+    await rows.forget_tasks()
+    assert [one.pod_uid for one in await rows.settle("a")] == ["m0"]
+    assert await rows.value("SELECT lacking FROM fluxjobs") == 1
+    assert await rows.is_cycle_asked()
+    await rows.match()
+    assert [one.pod_uid for one in await rows.settle("a")] == ["m1"]
     await rows.check()
 
 
