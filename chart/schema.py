@@ -33,6 +33,7 @@ SET_BY_THE_CHART = {
     "KUBECONFIG": "the pod's own service account is used",
     "FLUXQUEUE_PG_BIN": "belongs to `fluxqueue up`",
     "FLUXQUEUE_NAMESPACE": "is the release's namespace",
+    "FLUXQUEUE_OWNER_KINDS": "from ownerKinds",
     "FLUXQUEUE_HTTP_PORT": "is the port that probes and services name",
     "FLUXQUEUE_CERT_SECRET": "from certificates.provider",
     "FLUXQUEUE_CERT_SERVICE": "is the chart's Service",

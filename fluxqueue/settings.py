@@ -221,6 +221,19 @@ class Settings:
         low=1,
         high=30 * 86400,
     )
+    arrival_window_s: float = _setting(
+        1.0,
+        "FLUXQUEUE_ARRIVAL_WINDOW_S",
+        "what makes pods and does not say how many starts with those that come until none has come"
+        " for so long",
+        low=0.05,
+        high=600,
+    )
+    owner_kinds: str = _setting(
+        "",
+        "FLUXQUEUE_OWNER_KINDS",
+        "further kinds that make pods, a JSON list (docs/groups.md)",
+    )
     queue_policy: str = _setting(
         "easy",
         "FLUXQUEUE_QUEUE_POLICY",

@@ -17,6 +17,7 @@ from fluxqueue import logs
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels, parse_levels
 from fluxqueue.workload import labels
+from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from webhook.admit import AdmitSettings
 from webhook.server import ServerConfig, WebhookServer
 
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.set_up(options.log_level, as_json=options.log_json)
     try:
         levels = parse_levels(options.levels, "--levels")
+        owner_kinds = parse_owner_kinds(options.owner_kinds, "--owner-kinds")
     except InvalidSettings as error:
         return _refuse(error)
     config = ServerConfig(
@@ -38,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             never_managed=labels.SYSTEM_NAMESPACES | {options.own_namespace},
             levels=levels,
             own_users=frozenset(options.own_user),
+            owner_kinds=owner_kinds,
         ),
     )
     try:
@@ -72,6 +75,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         help="account of another part of fluxqueue, which may write all of a FluxJob; repeatable",
+    )
+    parser.add_argument(
+        "--owner-kinds",
+        default=os.environ.get("FLUXQUEUE_OWNER_KINDS", ""),
+        help="further kinds that make pods, a JSON list (default: $FLUXQUEUE_OWNER_KINDS)",
     )
     parser.add_argument(
         "--drain", type=float, default=0.0, help="seconds to answer on after SIGTERM"

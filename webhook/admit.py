@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -21,10 +21,13 @@ from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import FIELD_MANAGER
 from fluxqueue.workload.fluxjob_object import GROUP as FLUXJOB_GROUP
 from fluxqueue.workload.fluxjob_object import KIND as FLUXJOB_KIND
-from fluxqueue.workload.gates import Patch, relieve_pod
+from fluxqueue.workload.gates import Patch, have_ask, relieve_pod
+from fluxqueue.workload.groups import is_possible_owner
 from fluxqueue.workload.kinds import find_kind, kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.managed import NEVER_MANAGED, why_untouched
+from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds, labels_paths
+from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.steered import STEERED_BY, changes_by_hand
@@ -37,12 +40,14 @@ class AdmitSettings:
     """What admission is told at its start.
 
     ``never_managed`` are the namespaces of the system and our own; ``levels`` the cluster's;
-    ``own_users`` the accounts of our other parts, which alone write what a FluxJob asks for.
+    ``own_users`` the accounts of our other parts, which alone write what a FluxJob asks for;
+    ``owner_kinds`` what else makes pods.
     """
 
     never_managed: Set[str] = NEVER_MANAGED
     levels: Levels = DEFAULT_LEVELS
     own_users: Set[str] = frozenset()
+    owner_kinds: OwnerKinds = field(default_factory=OwnerKinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +61,12 @@ class Answer:
     why: str = ""
 
 
-def admit(review: Mapping[str, Any], settings: AdmitSettings | None = None) -> Answer:
+def admit(
+    review: Mapping[str, Any], settings: AdmitSettings | None = None, *, all_ask: bool = False
+) -> Answer:
     """Answer an AdmissionReview.
+
+    ``all_ask``: it comes from a namespace where pods that something else makes are to be queued.
 
     Raises
     ------
@@ -67,12 +76,18 @@ def admit(review: Mapping[str, Any], settings: AdmitSettings | None = None) -> A
     request = _read_request(review)
     uid, workload = request["uid"], request.get("object")
     kind = str((request.get("kind") or {}).get("kind", ""))
-    if _group_kind(request) == (FLUXJOB_GROUP, FLUXJOB_KIND):
-        return _steer(request, settings or AdmitSettings())
-    why = _why_not_asked(request, workload)
     settings = settings or AdmitSettings()
+    if _group_kind(request) == (FLUXJOB_GROUP, FLUXJOB_KIND):
+        return _steer(request, settings)
+    entry = settings.owner_kinds.find(*_group_kind(request))
+    if entry is not None and isinstance(workload, dict):
+        return _have_pods_ask(entry, workload, request, settings)
+    why = _why_not_asked(request, workload)
+    asked: Patch = []
     if why is None:
         assert isinstance(workload, dict)
+        if all_ask:
+            workload, asked = _have_it_ask(workload)
         namespace = request.get("namespace") or ""
         why = why_untouched(
             {**workload, "kind": kind}, namespace=namespace, never_managed=settings.never_managed
@@ -83,7 +98,47 @@ def admit(review: Mapping[str, Any], settings: AdmitSettings | None = None) -> A
             _add_patch(review, relieve_pod(workload))
         return Answer(review, "untouched", kind, why)
     assert isinstance(workload, dict)
-    return _take_in({**workload, "kind": kind}, uid, _user(request), settings.levels)
+    return _take_in({**workload, "kind": kind}, uid, _user(request), settings.levels, asked)
+
+
+def _have_pods_ask(
+    entry: OwnerKind,
+    owner: Mapping[str, Any],
+    request: Mapping[str, Any],
+    settings: AdmitSettings,
+) -> Answer:
+    """What makes pods asks to be queued: its pods are to say so, by the label in its templates."""
+    marks = (owner.get("metadata") or {}).get("labels") or {}
+    operations = {"CREATE", "UPDATE"} if entry.is_late else {"CREATE"}
+    why = ""
+    if request.get("operation") not in operations or request.get("subResource"):
+        why = "only creation is looked at"
+    elif marks.get(labels.MANAGED) != "true":
+        why = f'label {labels.MANAGED} is not "true"'
+    elif (request.get("namespace") or "") in settings.never_managed:
+        why = f"namespace {request['namespace']} is never managed"
+    elif controller_owner({"metadata": owner.get("metadata") or {}}) is not None:
+        why = "what made it speaks for its pods"
+    review = _respond(request["uid"], allowed=True)
+    if why:
+        return Answer(review, "untouched", entry.kind, why)
+    patch: Patch = []
+    for path in labels_paths(entry, owner):
+        owner, more = have_ask(owner, path)
+        patch += more
+    _add_patch(review, patch)
+    return Answer(review, "taken", entry.kind)
+
+
+def _have_it_ask(workload: Mapping[str, Any]) -> tuple[Mapping[str, Any], Patch]:
+    """In a namespace whose sets are managed: what a controller made asks, unless it says no."""
+    owner = controller_owner({"metadata": workload.get("metadata") or {}})
+    spec = workload.get("spec") or {}
+    is_held = gate_index(template_spec(spec)) is not None
+    if owner is None or is_held or not is_possible_owner(owner):
+        return workload, []
+    template = ("spec", "template") if "template" in spec else ()
+    return have_ask(workload, (*template, "metadata", "labels"))
 
 
 def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
@@ -147,7 +202,9 @@ def _why_not_asked(request: Mapping[str, Any], workload: object) -> str | None:
     return None if isinstance(workload, dict) else "the request has no object"
 
 
-def _take_in(workload: Mapping[str, Any], uid: str, user: str, levels: Levels) -> Answer:
+def _take_in(
+    workload: Mapping[str, Any], uid: str, user: str, levels: Levels, asked: Patch
+) -> Answer:
     kind = kind_of(workload)
     try:
         wishes = read_wishes(workload)
@@ -155,7 +212,7 @@ def _take_in(workload: Mapping[str, Any], uid: str, user: str, levels: Levels) -
         if wishes.has_shape:
             # Whether wishes and pods go together can only be said of the whole.
             kind.to_request(workload, site=Site(levels=levels))
-        patch = kind.hold_patch(workload, wishes, user)
+        patch = [*asked, *kind.hold_patch(workload, wishes, user)]
     except InvalidInput as error:
         return Answer(_refuse(uid, _describe(workload), error), "refused", kind.name, str(error))
     review = _respond(uid, allowed=True)

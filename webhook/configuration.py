@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fluxqueue.workload import labels
+from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
 
 NAME = "fluxqueue"
 PATH = "/mutate"
+PATH_ALL_ASK = "/mutate/all-ask"
+"""Asked from namespaces where pods that something else makes are to be queued."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 FailurePolicy = Literal["Fail", "Ignore"]
@@ -30,7 +33,7 @@ class Endpoint:
     namespace: str = labels.OWN_NAMESPACE
     port: int = 443
 
-    def client_config(self, ca_pem: bytes) -> dict[str, Any]:
+    def client_config(self, ca_pem: bytes, path: str = PATH) -> dict[str, Any]:
         """Write the ``clientConfig`` with the CA that signed our certificate.
 
         Raises
@@ -42,11 +45,11 @@ class Endpoint:
             raise ValueError("give either url or service")
         bundle = base64.b64encode(ca_pem).decode()
         if self.url is not None:
-            return {"url": self.url.rstrip("/") + PATH, "caBundle": bundle}
+            return {"url": self.url.rstrip("/") + path, "caBundle": bundle}
         service = {
             "name": self.service,
             "namespace": self.namespace,
-            "path": PATH,
+            "path": path,
             "port": self.port,
         }
         return {"service": service, "caBundle": bundle}
@@ -63,6 +66,7 @@ def build_configuration(
     own_namespace: str = labels.OWN_NAMESPACE,
     timeout_s: int = 5,
     own_users: Sequence[str] = (),
+    owner_kinds: OwnerKinds | None = None,
 ) -> dict[str, Any]:
     """Build the configuration.
 
@@ -76,26 +80,53 @@ def build_configuration(
     own_namespace : never asked for, so that our own parts can always start.
     timeout_s : seconds the API server waits, 1 to 30.
     own_users : accounts of our parts, whose changes of FluxJobs are not asked about.
+    owner_kinds : what makes pods beside Jobs.
     """
     common = {
-        "clientConfig": endpoint.client_config(ca_pem),
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "IfNeeded",
         "timeoutSeconds": timeout_s,
+    }
+    client = {"clientConfig": endpoint.client_config(ca_pem)}
+    chosen = {
         "namespaceSelector": _namespaces(own_namespace, is_opt_in=is_opt_in),
         "objectSelector": {"matchExpressions": [_not_opted_out()]},
     }
+    all_ask = _namespaces(own_namespace, is_opt_in=is_opt_in)
+    all_ask["matchExpressions"].append(_in(labels.SETS, labels.SETS_MANAGED))
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "fluxqueue"}},
         "webhooks": [
             {
+                "name": "owners.fluxqueue.converged-computing.org",
+                "rules": [_owner_rule(one) for one in owner_kinds or OwnerKinds()],
+                "failurePolicy": pods_failure_policy,
+                **client,
+                **chosen,
+                "objectSelector": {"matchExpressions": [_in(labels.MANAGED, "true")]},
+                **common,
+            },
+            # Before the others: what these make of a Job depends on whether it asks.
+            {
+                "name": "sets.fluxqueue.converged-computing.org",
+                "rules": [_on("CREATE", "batch", "jobs"), _on("CREATE", "", "pods")],
+                "failurePolicy": pods_failure_policy,
+                "matchConditions": _made_by_others(),
+                "clientConfig": endpoint.client_config(ca_pem, PATH_ALL_ASK),
+                **chosen,
+                "namespaceSelector": all_ask,
+                **common,
+            },
+            {
                 "name": "jobs.fluxqueue.converged-computing.org",
                 "rules": [_on("CREATE", "batch", "jobs")],
                 "failurePolicy": jobs_failure_policy,
+                **client,
+                **chosen,
                 **common,
             },
             {
@@ -103,6 +134,8 @@ def build_configuration(
                 "rules": [_on("CREATE", "", "pods")],
                 "failurePolicy": pods_failure_policy,
                 "matchConditions": _bare_pods(),
+                **client,
+                **chosen,
                 **common,
             },
             {
@@ -110,11 +143,23 @@ def build_configuration(
                 "rules": [_on("UPDATE", "jobs.converged-computing.org", "fluxjobs", "v1alpha1")],
                 "failurePolicy": "Fail",
                 "matchConditions": _steered(own_users),
+                **client,
                 **common,
                 "namespaceSelector": {},
                 "objectSelector": {},
             },
         ],
+    }
+
+
+def _owner_rule(one: OwnerKind) -> dict[str, Any]:
+    """An edit counts where it reaches pods that are there."""
+    return {
+        "operations": ["CREATE", "UPDATE"] if one.is_late else ["CREATE"],
+        "apiGroups": [one.group],
+        "apiVersions": ["*"],
+        "resources": [one.resource],
+        "scope": "Namespaced",
     }
 
 
@@ -130,17 +175,17 @@ def _on(operation: str, group: str, resource: str, version: str = "v1") -> dict[
 
 def _namespaces(own_namespace: str, *, is_opt_in: bool) -> dict[str, Any]:
     names = sorted(labels.SYSTEM_NAMESPACES | {own_namespace})
-    wanted = (
-        {"key": labels.MANAGED, "operator": "In", "values": ["true"]}
-        if is_opt_in
-        else _not_opted_out()
-    )
+    wanted = _in(labels.MANAGED, "true") if is_opt_in else _not_opted_out()
     return {
         "matchExpressions": [
             {"key": NAMESPACE_NAME, "operator": "NotIn", "values": names},
             wanted,
         ]
     }
+
+
+def _in(key: str, value: str) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": [value]}
 
 
 def _not_opted_out() -> dict[str, Any]:
@@ -153,6 +198,21 @@ def _steered(own_users: Sequence[str]) -> list[dict[str, str]]:
     return [
         {"name": "spec-changes", "expression": "object.spec != oldObject.spec"},
         {"name": "is-not-ours", "expression": f"!(request.userInfo.username in [{users}])"},
+    ]
+
+
+def _made_by_others() -> list[dict[str, str]]:
+    """Keep away what nobody made, what Jobs make (their template was looked at), and what is never
+    in a group.
+    """
+    never = '["CronJob", "DaemonSet", "Job", "Node"]'
+    its = "o.controller == true && !(o.kind in " + never + ")"
+    owners = "object.metadata.ownerReferences"
+    return [
+        {
+            "name": "made-by-others",
+            "expression": f"has({owners}) && {owners}.exists(o, has(o.controller) && {its})",
+        }
     ]
 
 

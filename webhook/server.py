@@ -19,7 +19,7 @@ from aiohttp import web
 
 from fluxqueue.errors import InvalidInput, InvalidSettings
 from webhook.admit import AdmitSettings, admit
-from webhook.configuration import PATH
+from webhook.configuration import PATH, PATH_ALL_ASK
 from webhook.metrics import AdmissionMetrics
 from webhook.tls import ServingCertificate
 
@@ -117,6 +117,7 @@ class WebhookServer:
     def _build_app(self) -> web.Application:
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_post(PATH, self._mutate)
+        app.router.add_post(PATH_ALL_ASK, self._mutate)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._render_metrics)
@@ -133,7 +134,8 @@ class WebhookServer:
         started_s = time.perf_counter()
         try:
             review = orjson.loads(body)
-            answer = admit(review, self._config.admit)
+            all_ask = request.path == PATH_ALL_ASK
+            answer = admit(review, self._config.admit, all_ask=all_ask)
         except (orjson.JSONDecodeError, InvalidInput) as error:
             self._metrics.count("", "malformed", time.perf_counter() - started_s)
             logger.warning("malformed review", extra={"action": "admit", "error": str(error)[:200]})

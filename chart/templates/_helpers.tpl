@@ -184,6 +184,14 @@ PGPASSWORD where the URL has none, so it needs no escaping either. */}}
 - name: {{ $name }}
   value: {{ $value | toJson | trimAll "\"" | quote }}
 {{- end }}
+{{- include "fluxqueue.ownerKindsEnv" . }}
+{{- end -}}
+
+{{- define "fluxqueue.ownerKindsEnv" -}}
+{{- with .Values.ownerKinds }}
+- name: FLUXQUEUE_OWNER_KINDS
+  value: {{ toJson . | quote }}
+{{- end }}
 {{- end -}}
 
 {{/* Volume mounts and volumes of our own containers. */}}

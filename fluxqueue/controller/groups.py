@@ -5,6 +5,10 @@ member, is known by a UID made from that pod's, and ends with the last that may 
 used again is another group. Who was a member when this process began, rows and FluxJobs tell
 (``know``). A group is its user's: pods of somebody else join it only if its own pods name him
 (``labels.GROUP_USERS``); else they are a group by themselves, of that name, and gain nothing.
+
+Pods that something else makes are the group of their topmost owner (``owners``). It starts with as
+many as that says it is to have; where nobody can tell, with those that come within the *arrival
+window*: until none has come for a while. Those that come later grow it.
 """
 
 from __future__ import annotations
@@ -15,12 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluxqueue.clock import Clock
+from fluxqueue.controller.owners import Owner
 from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import name_for
-from fluxqueue.workload.groups import SETS, Membership, read_mark, read_users
+from fluxqueue.workload.groups import Membership, read_mark, read_users
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
 from fluxqueue.workload.pods import controller_owner, pod_fact
 
@@ -29,10 +35,16 @@ Object = Mapping[str, Any]
 _NAMESPACE = uuid.UUID("6f2a3c9e-7b1d-4f0e-9a35-0c7f5f1e2b44")
 
 
+WINDOWS_MAX = 10
+"""Arrival windows one after the other, before a group starts though pods go on coming."""
+
+
 @dataclass(slots=True)
 class _Group:
     """One group while it lasts. ``live``: members that have not ended; ``makers``: how many members
-    each of their controllers has made, by UID.
+    each of their controllers has made, by UID. ``of``: what its FluxJob's name ends in, where an
+    ``owner`` makes its pods; ``arrived``: how many there were when its arrival window closed, which
+    was opened at ``opens_s`` and is open until ``closes_s``.
     """
 
     uid: str
@@ -49,6 +61,10 @@ class _Group:
     maximum: int | None = None
     live: set[str] = field(default_factory=set)
     makers: Counter[str] = field(default_factory=Counter)
+    owner: Owner | None = None
+    arrived: int | None = None
+    opens_s: float | None = None
+    closes_s: float = 0.0
 
     def take(self, membership: Membership) -> None:
         """Count a further pod's word of its size: who disagree get the larger one."""
@@ -68,14 +84,21 @@ class Groups:
     ----------
     find_job : gives a BatchJob by its UID, if it is there.
     declared : least size and patience (s) of the PodGroup object of a namespace and name, if any.
+    top : gives the topmost owner of a pod that something else makes; None until it is known.
+    window_s : the arrival window (seconds).
     """
 
     def __init__(
         self,
         find_job: Callable[[str], Object | None],
         declared: Callable[[str, str], tuple[int, int | None] | None],
+        *,
+        top: Callable[[Object], Owner | None],
+        clock: Clock,
+        window_s: float,
     ) -> None:
-        self._find_job, self._declared = find_job, declared
+        self._find_job, self._declared, self._top = find_job, declared, top
+        self._clock, self._window_s = clock, window_s
         self._groups: dict[str, _Group] = {}
         self._named: dict[tuple[str, str], list[str]] = {}
         self._of_pod: dict[str, str] = {}
@@ -86,8 +109,10 @@ class Groups:
         for one in known:
             if one.uid in self._groups:
                 continue
-            of = next((kind for kind in SETS if one.fluxjob.endswith(f"-{kind.lower()}")), "")
+            of = one.fluxjob.rpartition("-")[2]
+            of = "" if of == POD_GROUP.suffix else of
             found = _Group(one.uid, one.namespace, one.name, one.user, one.fluxjob, one.created, of)
+            found.arrived = one.size
             self._add(found)
             self._of_pod.update(dict.fromkeys(one.pods, one.uid))
 
@@ -102,11 +127,15 @@ class Groups:
         membership = read_mark(pod)
         if membership is None or _is_of_nobody(pod):
             return None
-        group = self._find(pod, membership)
+        owner = self._top(pod) if membership.of else None
+        if membership.of and owner is None:
+            return None
+        name = membership.name if owner is None else owner.name
+        group = self._find(pod, name, owner)
         if group is None:
             if pod_fact(pod).is_terminal:
                 return None  # of a group that nobody remembers
-            group = self._found(pod, membership)
+            group = self._found(pod, name, owner)
         self._of_pod[uid] = group.uid
         return group.uid
 
@@ -117,8 +146,8 @@ class Groups:
         if pod_uid not in group.members:
             membership = read_mark(pod)
             if membership is not None:
-                group.of = membership.of
                 group.take(membership)
+            self._extend_window(group)
             group.slot_kinds[pod_uid] = slot_kind(pod)
             if _user(pod) == group.user:
                 group.users |= read_users(pod)
@@ -127,6 +156,46 @@ class Groups:
                 group.makers[owner["uid"]] += 1
                 self._of_job.setdefault(owner["uid"], set()).add(uid)
         group.members[pod_uid] = pod
+        if group.of and group.owner is None:
+            group.owner = self._top(pod)
+
+    def _extend_window(self, group: _Group) -> None:
+        if group.of and group.arrived is None:
+            now_s = self._clock.monotonic_s()
+            if group.opens_s is None:
+                group.opens_s = now_s
+            latest_s = group.opens_s + WINDOWS_MAX * self._window_s
+            group.closes_s = min(now_s + self._window_s, latest_s)
+
+    def look(self, pod: Object) -> str | None:
+        """What is known of a pod's owner has changed: UID of its group, if it is in one."""
+        uid = self._of_pod.get(pod["metadata"]["uid"])
+        group = self._groups.get(uid or "")
+        if group is not None and group.of:
+            group.owner = self._top(pod) or group.owner
+        return uid
+
+    def gathering(self, uid: str) -> tuple[Owner, Object] | None:
+        """The owner of a group that waits for as many pods as it says, and one of them."""
+        group = self._groups.get(uid)
+        if group is None or group.owner is None or group.arrived is not None:
+            return None
+        pod = next(iter(group.members.values()), None)
+        is_short = group.owner.size is not None and len(group.members) < group.owner.size
+        return (group.owner, pod) if pod is not None and is_short else None
+
+    def closes_in_s(self, uid: str) -> float | None:
+        """Seconds until the arrival window of a group closes; None where none is open."""
+        group = self._groups.get(uid)
+        if group is None or not self._is_arriving(group):
+            return None
+        return max(0.0, group.closes_s - self._clock.monotonic_s())
+
+    def _is_arriving(self, group: _Group) -> bool:
+        """Whether nobody can tell how many pods there will be, and more may be on their way."""
+        if not group.of or group.arrived is not None or group.minimum is not None:
+            return False
+        return group.owner is None or group.owner.size is None
 
     def forget(self, pod_uid: str) -> None:
         """A pod is gone; with its last pod a group is."""
@@ -169,13 +238,15 @@ class Groups:
         group = self._groups.get(uid)
         if group is None or not group.members:
             return None
-        declared = self._declared(group.namespace, group.name)
+        declared = None if group.of else self._declared(group.namespace, group.name)
         spec = {
             "minimum": group.minimum if declared is None or group.minimum else declared[0],
             "maximum": group.maximum,
             "patience_s": None if declared is None else declared[1],
             "note": self._note(group),
         }
+        if group.of:
+            spec |= self._least(group)
         makers = sorted(+group.makers)
         jobs = {one: job for one in makers for job in [self._find_job(one)] if job is not None}
         return assemble(
@@ -185,11 +256,28 @@ class Groups:
             namespace=group.namespace,
             user=group.user,
             created=group.created,
+            made_by=None if group.owner is None else (group.owner.api_version, group.owner.kind),
             spec=spec,
             members=group.members,
             slot_kinds=group.slot_kinds,
             jobs=jobs,
         )
+
+    def _least(self, group: _Group) -> dict[str, Any]:
+        """How many pods of an owner start at once, and whether more of those are to come."""
+        said = group.minimum or (None if group.owner is None else group.owner.size)
+        there = sum(not pod_fact(pod).is_terminal for pod in group.members.values())
+        if group.arrived is None:
+            if said is not None:
+                group.arrived = said if there >= said else None
+            elif self._clock.monotonic_s() >= group.closes_s:
+                group.arrived = there
+        is_complete = group.arrived is not None
+        return {
+            "minimum": group.arrived if is_complete else said,
+            "complete": is_complete,
+            "arriving_s": None if is_complete or said is not None else self._window_s,
+        }
 
     def _note(self, group: _Group) -> str:
         """Whose else there are groups of this name: pods that were meant to join stay out."""
@@ -206,14 +294,15 @@ class Groups:
             if is_namesake and other.members and not _is_over(self, other):
                 yield other
 
-    def _find(self, pod: Object, membership: Membership) -> _Group | None:
+    def _find(self, pod: Object, name: str, owner: Owner | None) -> _Group | None:
         """The group that goes on and that a pod may join; one that has ended counts for its own
         ended pods.
         """
-        user = _user(pod)
-        for uid in reversed(self.named(pod["metadata"]["namespace"], membership.name)):
+        user, of = _user(pod), _suffix(owner)
+        for uid in reversed(self.named(pod["metadata"]["namespace"], name)):
             group = self._groups[uid]
-            if group.of != membership.of:
+            is_its = group.owner is None or owner is None or group.owner.uid == owner.uid
+            if group.of != of or not is_its:
                 continue
             if group.user != user and user not in group.users:
                 continue
@@ -222,8 +311,8 @@ class Groups:
                 return group
         return None
 
-    def _found(self, pod: Object, membership: Membership) -> _Group:
-        meta, name, of = pod["metadata"], membership.name, membership.of
+    def _found(self, pod: Object, name: str, owner: Owner | None) -> _Group:
+        meta, of = pod["metadata"], _suffix(owner)
         uid = str(uuid.uuid5(_NAMESPACE, f"{meta['namespace']}/{name}/{meta['uid']}"))
         # Also one that has ended keeps its FluxJob as long as pods of it are there.
         is_taken = any(self._groups[one].of == of for one in self.named(meta["namespace"], name))
@@ -233,8 +322,9 @@ class Groups:
             namespace=meta["namespace"],
             name=name,
             user=_user(pod),
-            fluxjob=name_for(told_apart, of.lower() or POD_GROUP.suffix),
+            fluxjob=name_for(told_apart, of or POD_GROUP.suffix),
             of=of,
+            owner=owner,
             created=meta.get("creationTimestamp") or "",
         )
         self._add(group)
@@ -258,6 +348,10 @@ def _is_over(groups: Groups, group: _Group) -> bool:
         return False
     stands = groups.object(group.uid)
     return stands is None or POD_GROUP.fact(stands).result is not None
+
+
+def _suffix(owner: Owner | None) -> str:
+    return "" if owner is None else owner.kind.lower()
 
 
 def _user(pod: Object) -> str:
@@ -301,4 +395,11 @@ def _published(fluxjob: Object) -> KnownGroup | None:
         fluxjob=meta["name"],
         user=str(spec.get("user") or ""),
         created=str(meta.get("creationTimestamp") or ""),
+        size=_size((fluxjob.get("status") or {}).get("state"), spec.get("size")),
     )
+
+
+def _size(state: Any, size: Any) -> int | None:
+    """With how many pods it was complete; None where it gathers."""
+    is_complete = state not in {None, "Gathering"} and isinstance(size, int)
+    return size if is_complete else None

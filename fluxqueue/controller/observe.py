@@ -177,7 +177,7 @@ def see_workload(
         name=fluxjob_name(workload),
         workload_kind=kind.name,
         is_suspendable=kind.can_be_suspended,
-        replaces_pods=kind.replaces_pods,
+        replaces_pods=kind.replaces_pods(workload),
         workload_name=meta["name"],
         flux_uid=flux_uid,
         user_name=submitter(workload),

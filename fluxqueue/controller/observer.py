@@ -35,6 +35,7 @@ from fluxqueue.controller.observe import (
     trim_job,
     trim_pod,
 )
+from fluxqueue.controller.owners import Owners
 from fluxqueue.controller.pod_groups import PodGroups
 from fluxqueue.controller.queues import QueueWatch
 from fluxqueue.controller.wrapping import Wrapper
@@ -69,6 +70,7 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.kinds import workload_uid
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.nodes import node_fact
+from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.site import Site
 
@@ -91,6 +93,8 @@ FOREIGN_EVERY_S = 0.5
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 
 RESYNC_RETRY_S = 30.0
+ASK_OWNER_EVERY_S = 10.0
+"""An owner that is to have more pods than have come may have been changed."""
 CONFIRMS = 10
 """How often it says that it is there, in the time after which nobody would believe it."""
 
@@ -113,7 +117,21 @@ class Observer:
         self._news_of_fluxjobs: set[str] = set()
         self._written: dict[str, WorkloadSeen] = {}
         self._pod_groups = PodGroups(client, clock, self._on_pod_group)
-        self._groups = Groups(self._objects.get, self._pod_groups.find)
+        self._owners = Owners(
+            client,
+            clock,
+            parse_owner_kinds(settings.owner_kinds),
+            find=self._find_watched,
+            on_found=self._on_owner,
+        )
+        self._groups = Groups(
+            self._objects.get,
+            self._pod_groups.find,
+            top=self._owners.top,
+            clock=clock,
+            window_s=settings.arrival_window_s,
+        )
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._marks = Marks(clock)
         self._writing = asyncio.Lock()
         self._lost: BaseException | None = None
@@ -247,6 +265,44 @@ class Observer:
         """Put together anew what stands for a group, and have it written."""
         self._keep(uid, self._groups.object(uid))
         self._mark_workload(uid, within_s=0.0 if is_urgent else LATER_S)
+        closes_in_s = self._groups.closes_in_s(uid)
+        if closes_in_s is not None:
+            self._set_alarm(uid, closes_in_s, self._see_group)
+        elif self._groups.gathering(uid) is not None:
+            self._set_alarm(uid, ASK_OWNER_EVERY_S, self._ask_owner)
+
+    def _set_alarm(self, uid: str, delay_s: float, act: Callable[[str], None]) -> None:
+        """Look at a group again after a while, if nothing makes us look at it earlier."""
+        old = self._alarms.pop(uid, None)
+        if old is not None:
+            old.cancel()
+        self._alarms[uid] = asyncio.get_running_loop().call_later(delay_s, self._ring, uid, act)
+
+    def _ring(self, uid: str, act: Callable[[str], None]) -> None:
+        del self._alarms[uid]
+        act(uid)
+
+    def _ask_owner(self, uid: str) -> None:
+        found = self._groups.gathering(uid)
+        if found is not None:
+            owner, pod = found
+            meta = pod["metadata"]
+            self._owners.ask_again(owner, meta["namespace"], meta["uid"])
+
+    def _find_watched(self, uid: str) -> Mapping[str, Any] | None:
+        return self._objects.get(uid) or self._pods_by_uid.get(uid)
+
+    def _on_owner(self, pod_uid: str) -> None:
+        """It is known now who makes a pod in the end."""
+        pod = self._pods_by_uid.get(pod_uid)
+        if pod is None:
+            return
+        group = self._groups.look(pod)
+        if group is not None:
+            self._see_group(group)
+        else:
+            self._forget_pod(pod_uid, workload_uid(pod))
+            self._on_pod(None, pod)
 
     def _on_pod_group(self, namespace: str, name: str) -> None:
         for uid in self._groups.named(namespace, name):
@@ -317,6 +373,9 @@ class Observer:
         finally:
             for task in beside:
                 task.cancel()
+            for alarm in self._alarms.values():
+                alarm.cancel()
+            await self._owners.stop()
             for informer in self._informers.values():
                 with suppress(asyncio.CancelledError):
                     await informer.stop()
@@ -503,6 +562,7 @@ class Observer:
         await self._zones.look()
         for informer in self._informers.values():
             await informer.synced.wait()
+        await self._owners.settle()
         self._groups.listed()
         pause = RETRY_MIN_S
         while True:

@@ -36,6 +36,7 @@ LIST_RESTARTS_MAX = 3
 WATCH_IDLE_S = 90.0
 TOKEN_MAX_AGE_S = 60.0
 RESERVED_CONCURRENCY = 2
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 RETRY_BASE_S = 0.1
 RETRY_CAP_S = 5.0
 
@@ -154,6 +155,14 @@ class KubeClient:
     ) -> dict[str, Any]:
         """One object. Raises NotFound."""
         return await self.request("GET", resource.path(namespace, name, subresource))
+
+    async def get_metadata(
+        self, resource: Resource, namespace: str | None, name: str
+    ) -> dict[str, Any]:
+        """One object, of which the API server sends the metadata only. Raises NotFound."""
+        view = copy.copy(self)
+        view._headers_added = {**self._headers_added, "Accept": METADATA_ONLY}
+        return await view.get(resource, namespace, name)
 
     async def list(
         self,

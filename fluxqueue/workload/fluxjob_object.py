@@ -85,9 +85,10 @@ def build(
     up.
     """
     meta, kind = workload["metadata"], kind_of(workload)
+    api_version, name = kind.shown_as(workload)
     reference = {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
+        "apiVersion": api_version,
+        "kind": name,
         "name": meta["name"],
         "uid": meta["uid"],
     }

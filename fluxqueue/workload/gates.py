@@ -9,7 +9,8 @@ be added, node affinity terms may gain expressions, one's own gate may go
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue.fluxjob.node import NAME_KEY
@@ -96,6 +97,29 @@ def _tell_members(
         "labels": (inner.get("labels") or {}) | named | {labels.MANAGED: "true"},
     }
     return [] if told == inner else [_op("add", "/spec/template/metadata", value=told)]
+
+
+def have_ask(obj: Mapping[str, Any], path: Sequence[str | int]) -> tuple[Mapping[str, Any], Patch]:
+    """Have pods ask to be queued: label them, in the map of labels that ``path`` leads to, unless
+    it says something already. Gives the object with the label, and the patch that makes it so.
+    """
+    changed: dict[str, Any] = copy.deepcopy(dict(obj))
+    here: Any = changed
+    for depth, name in enumerate(path):
+        inner = here[name] if isinstance(name, int) else here.get(name)
+        if not inner:
+            made: Any = {labels.MANAGED: "true"}
+            for missing in reversed(path[depth + 1 :]):
+                made = {missing: made}
+            here[name] = made
+            # Adding to a list would shift what follows.
+            op = "replace" if isinstance(name, int) else "add"
+            return changed, [_op(op, _pointer(*path[: depth + 1]), value=made)]
+        here = inner
+    if labels.MANAGED in here:
+        return obj, []
+    here[labels.MANAGED] = "true"
+    return changed, [_op("add", _pointer(*path, labels.MANAGED), value="true")]
 
 
 def relieve_pod(pod: Mapping[str, Any]) -> Patch:
@@ -399,9 +423,9 @@ def _test_uid(obj: Mapping[str, Any]) -> dict[str, Any]:
     return _op("test", "/metadata/uid", value=obj["metadata"]["uid"])
 
 
-def _pointer(*names: str) -> str:
+def _pointer(*names: str | int) -> str:
     """Write a JSON Pointer (RFC 6901)."""
-    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
+    return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in names)
 
 
 def _op(op: str, path: str, **value: Any) -> dict[str, Any]:

@@ -1,40 +1,43 @@
 """Groups of pods: how authors spell them, and the mark in which admission writes down what it read.
 
-A group is made by its pods: they name it and say how many they are. The pods of a set (Deployment,
-ReplicaSet, StatefulSet) are one without saying so, where they ask to be queued: open, as it begins
-with its first pod and grows and shrinks with the set. ``read_membership`` reads the
-spellings of ours and of our predecessors, at admission; the mark (``labels.GROUP``) is what the
-controller goes by, so that it need not know spellings, and nobody is a member without admission.
-Pure.
+A group is made by its pods: they name it and say how many they are. Pods that something else makes
+(a Deployment, a StatefulSet, an operator) are one without saying so, where they ask to be queued:
+that of their owner, which starts with what is there and grows and shrinks with it.
+``read_membership`` reads the spellings of ours and of our predecessors, at admission; the mark
+(``labels.GROUP``) is what the controller goes by, so that it need not know spellings, and nobody is
+a member without admission. Pure.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import labels
-from fluxqueue.workload.pods import controller_owner
+from fluxqueue.workload.pods import controller_owner, gate_index
 
 SIZE_MAX = 100_000
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?")
 _SIZE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 _UNSAID, _OPEN = "?", ""
-_APPS, _TEMPLATE_HASH = "apps/v1", "pod-template-hash"
-SETS = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+_OWNER = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+_NEVER = frozenset({"DaemonSet", "Node", "Job", "CronJob"})
+"""Whose pods are no group of theirs: one for each node, or of a Job that is queued by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
     """The group that a pod says it is of.
 
-    ``minimum``: the group starts with so many, all or none; None where a PodGroup object says it.
-    ``maximum``: it may grow to so many; None is without bound. ``of``: the kind of set that its
-    pods are of, empty of a group that they name. ``where``: the path of its size, or
-    of its name where no size stands there. ``is_former``: spelt as our predecessors did.
+    ``minimum``: the group starts with so many, all or none; None where a PodGroup object says it,
+    or the owner. ``maximum``: it may grow to so many; None is without bound. ``of``: the kind of
+    what makes its pods, and ``name`` is that one's; empty of a group that they name. ``where``: the
+    path of its size, or of its name where no size stands there. ``is_former``: spelt as our
+    predecessors did.
     """
 
     name: str
@@ -48,14 +51,14 @@ class Membership:
     def size(self) -> str:
         """As people write it: ``5``, ``3-5``, ``3 or more``."""
         if self.minimum is None:
-            return "a size that its PodGroup says"
+            return "a size that its owner says" if self.of else "a size that its PodGroup says"
         if self.maximum is None:
             return f"{self.minimum} or more"
         is_fixed = self.minimum == self.maximum
         return str(self.minimum) if is_fixed else f"{self.minimum}-{self.maximum}"
 
     def mark(self) -> str:
-        """What stands in the annotation that admission writes: ``NAME MINIMUM-MAXIMUM[ SET]``."""
+        """What stands in the annotation that admission writes: ``NAME MINIMUM-MAXIMUM[ KIND]``."""
         least = _UNSAID if self.minimum is None else self.minimum
         most = _OPEN if self.maximum is None else self.maximum
         return f"{self.name} {least}-{most}{f' {self.of}' if self.of else ''}"
@@ -67,9 +70,10 @@ def read_mark(obj: Mapping[str, Any]) -> Membership | None:
     name, _, rest = str(text or "").partition(" ")
     size, _, of = rest.partition(" ")
     least, dash, most = size.partition("-")
-    if of not in {"", *SETS}:
+    if of and not _KIND.fullmatch(of):
         return None
-    if not dash or not _NAME.fullmatch(name) or not (least == _UNSAID or _is_number(least)):
+    is_name = (_OWNER if of else _NAME).fullmatch(name)
+    if not dash or not is_name or not (least == _UNSAID or _is_number(least)):
         return None
     if most != _OPEN and not _is_number(most):
         return None
@@ -96,8 +100,9 @@ def read_membership(workload: Mapping[str, Any]) -> Membership | None:
         A name or a size cannot be read, or a size is missing; ``where`` is the field's path.
     """
     said = dict(_said(workload))
-    found = _ours(said) or _former(said) or _of_object(said) or _of_set(workload)
-    return None if found is None or found.maximum == 1 else found
+    found = _ours(said, workload) or _former(said) or _of_object(said) or _of_owner(workload)
+    is_alone = found is not None and found.maximum == 1 and not found.of
+    return None if is_alone else found
 
 
 def _said(workload: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -112,10 +117,16 @@ def _said(workload: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield key, (f"{path}.{place}[{key}]", str(value))
 
 
-def _ours(said: Mapping[str, tuple[str, str]]) -> Membership | None:
+def _ours(said: Mapping[str, tuple[str, str]], workload: Mapping[str, Any]) -> Membership | None:
     if labels.POD_GROUP not in said:
         if labels.GROUP_SIZE in said:
             where, value = said[labels.GROUP_SIZE]
+            owners = _of_owner(workload)
+            if owners is not None:
+                least, most = _size(value, where)
+                # A set may be scaled beyond what it starts with.
+                most_ = None if least == most else most
+                return replace(owners, minimum=least, maximum=most_, where=where)
             hint = f"name the group: {labels.POD_GROUP}"
             raise InvalidInput("is the size of no group", where=where, value=value, hint=hint)
         return None
@@ -145,21 +156,33 @@ def _of_object(said: Mapping[str, tuple[str, str]]) -> Membership | None:
     return None
 
 
-def _of_set(pod: Mapping[str, Any]) -> Membership | None:
-    """The set that made a pod, if that asks to be queued: by label, or by a scheduler of before."""
-    meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+def _of_owner(workload: Mapping[str, Any]) -> Membership | None:
+    """Whatever makes a Pod, or a BatchJob, if that asks to be queued."""
+    meta, spec = workload.get("metadata") or {}, workload.get("spec") or {}
     owner = controller_owner({"metadata": meta})
-    if owner is None or owner["apiVersion"] != _APPS or owner["kind"] not in SETS:
+    if owner is None or not asks(meta, spec) or not is_possible_owner(owner):
         return None
-    marks = meta.get("labels") or {}
+    return Membership(owner["name"], None, None, of=owner["kind"])
+
+
+def is_possible_owner(owner: Mapping[str, Any]) -> bool:
+    """Whether what a controller of this reference makes may be queued as one."""
+    is_name = _OWNER.fullmatch(owner["name"]) and _KIND.fullmatch(owner["kind"])
+    return bool(is_name) and owner["kind"] not in _NEVER
+
+
+def asks(meta: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    """Whether pods that something else makes ask to be queued: by label, or by naming a scheduler
+    of before. Of a BatchJob its template counts, unless it is held by itself: then the label is
+    ours.
+    """
+    template = spec.get("template")
+    if template is not None:
+        meta, spec = template.get("metadata") or {}, template.get("spec") or {}
+        if gate_index(spec) is not None and labels.GROUP not in (meta.get("annotations") or {}):
+            return False
     is_former = spec.get("schedulerName") in labels.FORMER_SCHEDULERS
-    if marks.get(labels.MANAGED) != "true" and not is_former:
-        return None
-    kind, name, template = owner["kind"], owner["name"], marks.get(_TEMPLATE_HASH)
-    if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
-        # A Deployment has one for each of its templates; they are told by this label alone.
-        kind, name = "Deployment", name.removesuffix(f"-{template}")
-    return Membership(name, 1, None, of=kind) if _NAME.fullmatch(name) else None
+    return is_former or (meta.get("labels") or {}).get(labels.MANAGED) == "true"
 
 
 def _has_size(said: Mapping[str, tuple[str, str]]) -> bool:

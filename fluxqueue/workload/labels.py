@@ -12,6 +12,9 @@ GATE = "fluxqueue"
 MANAGED = "fluxqueue/managed"
 """Label ``"true"`` on what admission took in; ``"false"`` on a namespace or object opts it out."""
 
+SETS, SETS_MANAGED = "fluxqueue/sets", "managed"
+"""Label on a namespace: pods that something else than a Job makes are queued there, too."""
+
 AUTHOR_SUSPENDED = "fluxqueue/author-suspended"
 """Annotation on a BatchJob that its author created suspended: not ours to unsuspend."""
 

@@ -17,6 +17,7 @@ from fluxqueue.controller import observer
 from fluxqueue.controller.main import LEASE
 from fluxqueue.worker import schedule
 from fluxqueue.workload import labels
+from fluxqueue.workload.owner_kinds import parse_owner_kinds, size_of
 from tests.chart.rendering import (
     CHART,
     EVERYTHING,
@@ -62,6 +63,33 @@ def test_webhook_configuration_is_the_one_of_the_code(
     assert rendered["metadata"]["name"] == "blue-fluxqueue"
     assert rendered["webhooks"] == expected["webhooks"]
     assert rendered["apiVersion"] == expected["apiVersion"]
+
+
+GANG = {
+    "kind": "Gang",
+    "group": "example.org",
+    "resource": "gangs",
+    "pods": [{"each": "spec.roles.*", "count": ["replicas|min", 2], "template": "pod"}],
+}
+
+
+def test_kinds_that_an_administrator_adds_reach_both_that_read_them() -> None:
+    """Asked about by the API server, and known to the controller and to the webhook."""
+    values = {"ownerKinds": [GANG]}
+    configuration = find("MutatingWebhookConfiguration", "fluxqueue", values)
+    assert ["gangs"] in [rule["resources"] for rule in configuration["webhooks"][0]["rules"]]
+    found = [
+        variable["value"]
+        for _, container in containers(render(values))
+        if container["name"] in {"controller", "webhook"}
+        for variable in container.get("env", ())
+        if variable["name"] == "FLUXQUEUE_OWNER_KINDS"
+    ]
+    assert len(found) == 2
+    for text in found:
+        entry = parse_owner_kinds(text).find("example.org", "Gang")
+        assert entry is not None
+        assert size_of(entry, {"spec": {"roles": {"a": {"min": 3}}}}) == 6
 
 
 def test_a_release_of_the_usual_name_is_the_configuration_of_up() -> None:

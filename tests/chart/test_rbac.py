@@ -47,7 +47,24 @@ LEASE: set[Rule] = {
     ("coordination.k8s.io", "leases", (), ("create",)),
     ("coordination.k8s.io", "leases", ("fluxqueue-controller",), ("get", "update")),
 }
+OWNERS = {
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("jobset.x-k8s.io", "jobsets"),
+    ("leaderworkerset.x-k8s.io", "leaderworkersets"),
+    ("kubeflow.org", "mpijobs"),
+    ("kubeflow.org", "pytorchjobs"),
+    ("kubeflow.org", "tfjobs"),
+    ("ray.io", "rayclusters"),
+    ("ray.io", "rayjobs"),
+    ("flux-framework.org", "miniclusters"),
+    ("sparkoperator.k8s.io", "sparkapplications"),
+    ("argoproj.io", "workflows"),
+}
+"""What makes pods: read, one by one, where its pods ask to be queued."""
 CONTROLLER: set[Rule] = {
+    *((group, resource, (), ("get",)) for group, resource in OWNERS),
     ("", "pods", (), SEES),
     ("", "nodes", (), SEES),
     ("", "namespaces", (), SEES),
@@ -182,3 +199,9 @@ def test_rights_of_hooks_and_tests_go_with_them() -> None:
             policy = notes["helm.sh/hook-delete-policy"].split(",")
             assert "before-hook-creation" in policy
             assert ("hook-succeeded" in policy) == (document["kind"] != "Pod")
+
+
+def test_kinds_that_an_administrator_adds_may_be_read() -> None:
+    added = [{"kind": "Gang", "group": "example.org", "resource": "gangs"}]
+    rights = _rights("fluxqueue-controller", {"ownerKinds": added})["*"]
+    assert ("example.org", "gangs", (), ("get",)) in rights

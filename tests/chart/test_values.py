@@ -137,6 +137,7 @@ _POD = {
 }
 _BY_LAST_NAME = {**_POD, "digest": "sha256:" + "0" * 64, "pullPolicy": "Always", "tag": "9.9"}
 _CHANGED: dict[str, Any] = {
+    "ownerKinds": [{"kind": "Gang", "group": "example.org", "resource": "gangs"}],
     "nameOverride": "other",
     "fullnameOverride": "other",
     "commonLabels": {"team": "hpc"},

@@ -59,7 +59,7 @@ def owner(kind: str, name: str = "owner") -> Obj:
 
 def admission_review(obj: Obj, *, operation: str = "CREATE", namespace: str = "default") -> Obj:
     """The AdmissionReview that the API server sends for ``obj``."""
-    group = "batch" if obj["kind"] == "Job" else ""
+    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     return {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",

@@ -473,7 +473,8 @@ async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KnownGroup:
-    """A workload that no object stands for, and the UIDs of pods that are of it."""
+    """A workload that no object stands for, and the UIDs of pods that are of it. ``size``: of how
+    many pods it was made, once it was complete."""
 
     uid: str
     namespace: str
@@ -482,6 +483,7 @@ class KnownGroup:
     user: str
     created: str
     pods: frozenset[str] = frozenset()
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,6 +508,7 @@ async def read_known(tx: Transaction) -> Known:
     groups = await tx.fetch(
         "SELECT uid, namespace, workload_name AS name, name AS fluxjob, user_name AS user,"  # noqa: S608 constant
         " to_char(submitted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS created,"
+        " CASE WHEN missing = 0 THEN size END AS size,"
         " (SELECT coalesce(array_agg(p.uid), '{}') FROM pods p"
         "  WHERE p.workload_uid = f.uid) AS pods"
         f" FROM fluxjobs f WHERE is_gathered AND (NOT is_gone OR {LIVING}) ORDER BY jobid"

@@ -58,7 +58,8 @@ class BarePodKind(Kind):
 
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
         group = read_membership(workload)
-        if group is not None and group.minimum is None and not group.is_former:
+        is_unsaid = group is not None and group.minimum is None
+        if group is not None and is_unsaid and not group.is_former and not group.of:
             hint = f'say how many pods it has: {labels.GROUP_SIZE}: "5"'
             raise InvalidInput(
                 "is a group without a size", where=group.where, value=group.name, hint=hint

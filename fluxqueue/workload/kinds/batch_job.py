@@ -30,7 +30,6 @@ class BatchJobKind(Kind):
     name, group, version, plural = "Job", "batch", "v1", "jobs"
     pod_spec_path = "spec.template.spec"
     can_be_suspended = True
-    replaces_pods = True
     is_known_by_gate_alone = False
 
     def looks_like(self, workload: Object) -> bool:
@@ -89,6 +88,9 @@ class BatchJobKind(Kind):
         annotations = (workload.get("metadata") or {}).get("annotations") or {}
         is_suspended = bool((workload.get("spec") or {}).get("suspend"))
         return is_suspended and annotations.get(labels.AUTHOR_SUSPENDED) == "true"
+
+    def replaces_pods(self, workload: Object) -> bool:
+        return True
 
     def is_pinnable(self, workload: Object) -> bool:
         return pinning.is_pinnable(workload)
@@ -155,6 +157,8 @@ def _wider_group(job: Mapping[str, Any]) -> Membership | None:
         The group is smaller than the BatchJob, or cannot be read.
     """
     group, own = read_membership(job), size(job)
+    if group is not None and group.of:
+        return group
     if group is None or (group.minimum is None and not group.is_former):
         return None
     if group.minimum is None or group.minimum > own:

@@ -48,8 +48,6 @@ class Kind(ABC):
 
     can_be_suspended: ClassVar[bool] = False
     """Whether it has ``spec.suspend``: held by that, so that it makes no pods while it waits."""
-    replaces_pods: ClassVar[bool] = False
-    """Whether it makes another pod for one that is deleted."""
     is_known_by_gate_alone: ClassVar[bool] = True
     """Whether nothing but its FluxJob tells that it is ours once it was let go."""
     has_object: ClassVar[bool] = True
@@ -64,6 +62,10 @@ class Kind(ABC):
     def suffix(self) -> str:
         """What its FluxJob's name ends in."""
         return self.name.lower()
+
+    def shown_as(self, workload: Object) -> tuple[str, str]:
+        """apiVersion and kind that its FluxJob names."""
+        return self.api_version, self.name
 
     @abstractmethod
     def looks_like(self, workload: Object) -> bool:
@@ -178,6 +180,10 @@ class Kind(ABC):
 
     def is_author_suspended(self, workload: Object) -> bool:
         """Whether its author made it suspended and has not let it go yet."""
+        return False
+
+    def replaces_pods(self, workload: Object) -> bool:
+        """Whether it makes another pod for one that is deleted."""
         return False
 
     def made_by(self, workload: Object) -> str | None:

@@ -33,12 +33,18 @@ class PodGroupKind(Kind):
 
     name, group, version, plural = "PodGroup", "jobs.converged-computing.org", "v1alpha1", ""
     pod_spec_path = "spec"
-    replaces_pods = False
     has_object = False
 
     @property
     def suffix(self) -> str:
         return "group"
+
+    def shown_as(self, workload: Object) -> tuple[str, str]:
+        return workload["of"] or super().shown_as(workload)
+
+    def replaces_pods(self, workload: Object) -> bool:
+        """Whether something makes each of its pods: it makes another, or the group is told."""
+        return all(map(controller_owner, workload["members"].values()))
 
     def looks_like(self, workload: Object) -> bool:
         return "members" in workload
@@ -108,6 +114,8 @@ class PodGroupKind(Kind):
 
     def made_by(self, workload: Object) -> str | None:
         """BatchJobs are deleted with their group; what else makes pods is its author's."""
+        if workload["of"] is not None:
+            return f"{workload['of'][1]} {workload['metadata']['name']}"
         for pod in workload["members"].values():
             owner = controller_owner(pod)
             if owner is not None and BATCH_JOB.claim(pod) is None:
@@ -117,6 +125,13 @@ class PodGroupKind(Kind):
     def gathering(self, workload: Object) -> Gathering | None:
         spec, came = workload["spec"], len(_counted(workload))
         patience_s = spec.get("patience_s")
+        if spec.get("complete"):
+            return None
+        if spec.get("arriving_s"):
+            window = (
+                f"it starts with those that come until none has come for {spec['arriving_s']:g} s"
+            )
+            return Gathering(1, f"{_pods(came)}; {window}", patience_s)
         if spec["minimum"] is None:
             reason = f"{_pods(came)}; waits for PodGroup {workload['metadata']['name']}, whose"
             return Gathering(1, f"{reason} minMember says how many there are to be", patience_s)
@@ -166,6 +181,7 @@ def assemble(
     namespace: str,
     user: str,
     created: str,
+    made_by: tuple[str, str] | None = None,
     spec: Mapping[str, Any],
     members: Mapping[str, Object],
     slot_kinds: Mapping[str, str],
@@ -176,8 +192,11 @@ def assemble(
     Parameters
     ----------
     fluxjob : name of its FluxJob.
+    made_by : apiVersion and kind of what makes its pods, ``name`` being that one's; None of a group
+        that its pods name.
     spec : ``minimum`` and ``maximum`` (pods; None as in ``groups.Membership``), and where they are
-        known ``patience_s`` and ``note``.
+        known ``patience_s`` and ``note``. Of what something else makes: ``complete``, no more pods
+        are waited for; ``arriving_s``, those that start are told by an arrival window (seconds).
     members : its pods by UID; may change later, as ``slot_kinds`` may: UID -> kind of slot.
     jobs : BatchJobs that make some of them, by UID.
     """
@@ -192,6 +211,7 @@ def assemble(
             "annotations": {labels.USER: user} if user else {},
         },
         "spec": dict(spec),
+        "of": made_by,
         "members": members,
         "slotKinds": slot_kinds,
         "jobs": jobs,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from fluxqueue.controller.groups import Groups
+from fluxqueue.clock import ManualClock
+from fluxqueue.controller.groups import WINDOWS_MAX, Groups
+from fluxqueue.controller.owners import Owner
 from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from tests.support.workloads import bare_pod, batch_job, owner
@@ -35,8 +38,24 @@ def member(
     return pod | {"status": {"phase": phase}}
 
 
-def make(jobs: dict[str, Obj] | None = None, declared: Any = None) -> Groups:
-    return Groups((jobs or {}).get, lambda *_: declared)
+WINDOW_S = 1.0
+
+
+def make(
+    jobs: dict[str, Obj] | None = None,
+    declared: Any = None,
+    *,
+    owners: dict[str, Owner] | None = None,
+    clock: ManualClock | None = None,
+) -> Groups:
+    """``owners``: the topmost one of each pod, by its UID."""
+    return Groups(
+        (jobs or {}).get,
+        lambda *_: declared,
+        top=lambda pod: (owners or {}).get(pod["metadata"]["uid"]),
+        clock=clock or ManualClock(),
+        window_s=WINDOW_S,
+    )
 
 
 def see(groups: Groups, pod: Obj) -> str | None:
@@ -176,3 +195,108 @@ def test_a_group_whose_pods_went_unseen_is_forgotten() -> None:
 def test_ended_pods_of_a_group_that_nobody_knows_found_none() -> None:
     groups = make()
     assert groups.place(member("a", phase="Succeeded", is_gated=False)) is None
+
+
+WEB = Owner("apps/v1", "Deployment", "web", "uid-web")
+MARK = {"group": "web-7f9c", "size": "?- ReplicaSet"}
+
+
+def stands(groups: Groups, uid: str | None) -> Obj:
+    found = groups.object(uid or "")
+    assert found is not None
+    return found
+
+
+def missing(groups: Groups, uid: str | None) -> int:
+    found = POD_GROUP.gathering(stands(groups, uid))
+    return 0 if found is None else found.missing
+
+
+def test_pods_are_of_their_topmost_owner_once_that_is_known() -> None:
+    owners: dict[str, Owner] = {}
+    groups = make(owners=owners)
+    assert see(groups, member("a", **MARK)) is None
+    owners |= {"uid-a": WEB, "uid-b": WEB}
+    uid = see(groups, member("a", **MARK))
+    assert uid is not None
+    assert see(groups, member("b", group="web-5c4d", size="?- ReplicaSet")) == uid
+    made = stands(groups, uid)
+    assert made["metadata"]["fluxjob"] == "web-deployment"
+    assert POD_GROUP.shown_as(made) == ("apps/v1", "Deployment")
+    assert POD_GROUP.made_by(made) == "Deployment web"
+
+
+def test_an_owner_that_does_not_say_starts_with_those_that_come_in_its_window() -> None:
+    clock = ManualClock()
+    owners = {f"uid-{name}": WEB for name in "abc"}
+    groups = make(owners=owners, clock=clock)
+    uid = see(groups, member("a", **MARK)) or ""
+    assert missing(groups, uid) == 1
+    clock.advance(WINDOW_S / 2)
+    see(groups, member("b", **MARK))
+    clock.advance(WINDOW_S * 0.75)
+    assert missing(groups, uid) == 1
+    assert groups.closes_in_s(uid) == WINDOW_S / 4
+    clock.advance(WINDOW_S / 4)
+    assert missing(groups, uid) == 0
+    assert groups.closes_in_s(uid) is None
+    see(groups, member("c", **MARK))
+    assert POD_GROUP.size(stands(groups, uid)) == 2
+    groups.forget("uid-a")
+    groups.forget("uid-b")
+    assert missing(groups, uid) == 0
+
+
+def test_a_window_does_not_stay_open_for_ever() -> None:
+    clock = ManualClock()
+    names = [f"p{number}" for number in range(4 * WINDOWS_MAX)]
+    groups = make(owners={f"uid-{name}": WEB for name in names}, clock=clock)
+    for name in names:
+        uid = see(groups, member(name, **MARK)) or ""
+        if missing(groups, uid) == 0:
+            break
+        clock.advance(WINDOW_S / 2)
+    assert POD_GROUP.size(stands(groups, uid)) == 2 * WINDOWS_MAX + 1
+
+
+def test_an_owner_that_says_how_many_is_waited_for() -> None:
+    """And asked again meanwhile: it may be changed."""
+    owner = Owner("x.io/v1", "Gang", "web", "uid-web", size=2)
+    owners = {"uid-a": replace(owner, size=3), "uid-b": owner}
+    groups = make(owners=owners)
+    uid = see(groups, member("a", **MARK)) or ""
+    assert groups.closes_in_s(uid) is None
+    assert groups.gathering(uid) is not None
+    assert missing(groups, uid) == 2
+    owners["uid-a"] = owner
+    assert groups.look(member("a", **MARK)) == uid
+    assert missing(groups, uid) == 1
+    see(groups, member("b", **MARK))
+    assert missing(groups, uid) == 0
+    assert groups.gathering(uid) is None
+    groups.forget("uid-a")
+    assert missing(groups, uid) == 0, "it has been complete"
+
+
+def test_what_the_pods_say_goes_before_what_their_owner_says() -> None:
+    owners = {"uid-a": replace(WEB, size=9)}
+    groups = make(owners=owners)
+    uid = see(groups, member("a", group="web-7f9c", size="1- ReplicaSet"))
+    assert missing(groups, uid) == 0
+
+
+def test_an_owner_of_the_same_name_is_another_group() -> None:
+    owners = {"uid-a": WEB, "uid-b": replace(WEB, uid="uid-other")}
+    groups = make(owners=owners)
+    first, second = (see(groups, member(name, **MARK)) for name in "ab")
+    assert first != second
+    assert stands(groups, second)["metadata"]["fluxjob"] != "web-deployment"
+
+
+def test_a_new_process_knows_an_owners_group_and_how_many_it_started_with() -> None:
+    known = KnownGroup("g", "default", "web", "web-deployment", "alice", "", frozenset(), size=4)
+    groups = make(owners={"uid-a": WEB})
+    groups.know([known])
+    assert see(groups, member("a", **MARK)) == "g"
+    assert missing(groups, "g") == 0
+    assert stands(groups, "g")["spec"]["minimum"] == 4

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from localcluster.types.cel import compile_expression
 
+from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from webhook.configuration import Endpoint, build_configuration
 
 CA = b"-----BEGIN CERTIFICATE-----\n"
@@ -17,7 +18,7 @@ URL = Endpoint(url="https://127.0.0.1:9443/")
 def _build(endpoint: Endpoint = URL, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     configuration = build_configuration(endpoint, CA, **options)
     assert configuration["kind"] == "MutatingWebhookConfiguration"
-    jobs, pods, _ = configuration["webhooks"]
+    _, _, jobs, pods, _ = configuration["webhooks"]
     return jobs, pods
 
 
@@ -168,7 +169,7 @@ def test_changes_of_a_fluxjobs_spec_by_others_reach_us(
     user: str, old: dict[str, Any], new: dict[str, Any], is_asked: bool
 ) -> None:
     own = ["system:serviceaccount:queue:controller"]
-    webhook = build_configuration(URL, CA, own_users=own)["webhooks"][2]
+    webhook = build_configuration(URL, CA, own_users=own)["webhooks"][-1]
     (rule,) = webhook["rules"]
     assert (rule["resources"], rule["operations"]) == (["fluxjobs"], ["UPDATE"])
     env = {
@@ -186,3 +187,59 @@ def test_changes_of_a_fluxjobs_spec_by_others_reach_us(
 def test_needs_exactly_one_endpoint(endpoint: Endpoint) -> None:
     with pytest.raises(ValueError, match="either url or service"):
         build_configuration(endpoint, CA)
+
+
+ALL_ASK = {"fluxqueue/sets": "managed"}
+
+
+def _owners_and_sets(**options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    owners, sets, _, _ = build_configuration(URL, CA, **options)["webhooks"]
+    return owners, sets
+
+
+def test_what_makes_pods_is_asked_about_where_it_is_labelled() -> None:
+    owners, _ = _owners_and_sets()
+    assert _selects(owners["objectSelector"], MARKED)
+    assert not _selects(owners["objectSelector"], {})
+    rules = {(one["apiGroups"][0], one["resources"][0]): one for one in owners["rules"]}
+    assert rules["apps", "deployments"]["operations"] == ["CREATE", "UPDATE"]
+    assert rules["ray.io", "rayjobs"]["operations"] == ["CREATE"]
+
+
+def test_what_an_administrator_adds_is_asked_about() -> None:
+    text = '[{"kind": "Gang", "group": "example.org", "resource": "gangs"}]'
+    owners, _ = _owners_and_sets(owner_kinds=parse_owner_kinds(text))
+    assert ["gangs"] in [one["resources"] for one in owners["rules"]]
+
+
+def test_all_that_controllers_make_is_asked_about_where_the_namespace_says_so() -> None:
+    _, sets = _owners_and_sets(own_namespace="own")
+    assert sets["clientConfig"]["url"] == "https://127.0.0.1:9443/mutate/all-ask"
+    for name, expected in (("user", True), ("own", False), ("kube-system", False)):
+        assert _selects(sets["namespaceSelector"], _namespace(name, **ALL_ASK)) is expected
+    assert not _selects(sets["namespaceSelector"], _namespace("user"))
+    refused = _namespace("user", **ALL_ASK, **{"fluxqueue/managed": "false"})
+    assert not _selects(sets["namespaceSelector"], refused)
+
+
+@pytest.mark.parametrize(
+    ("owners", "expected"),
+    [
+        (None, False),
+        ([{"kind": "ReplicaSet", "controller": True}], True),
+        ([{"kind": "ReplicaSet"}], False),
+        ([{"kind": "DaemonSet", "controller": True}], False),
+        ([{"kind": "Job", "controller": True}], False),
+        ([{"kind": "Node", "controller": True}], False),
+        ([{"kind": "CronJob", "controller": True}], False),
+        ([{"kind": "Service"}, {"kind": "JobSet", "controller": True}], True),
+    ],
+)
+def test_what_nobody_or_a_daemonset_makes_is_not_asked_about_for_that(
+    owners: Any, expected: bool
+) -> None:
+    _, sets = _owners_and_sets()
+    (condition,) = sets["matchConditions"]
+    meta = {} if owners is None else {"ownerReferences": owners}
+    judge = compile_expression(condition["expression"], frozenset({"object"}))
+    assert judge({"object": {"metadata": meta}}) is expected

@@ -109,19 +109,59 @@ ASKS = {"fluxqueue/managed": "true"}
     [
         (of_set("ReplicaSet", "web-7f9c", scheduler="fluence"), ("web-7f9c", "ReplicaSet")),
         (of_set("ReplicaSet", "web-7f9c", **ASKS), ("web-7f9c", "ReplicaSet")),
-        (
-            of_set("ReplicaSet", "web-7f9c", **ASKS, **{"pod-template-hash": "7f9c"}),
-            ("web", "Deployment"),
-        ),
         (of_set("StatefulSet", "db", **ASKS), ("db", "StatefulSet")),
         (of_set("StatefulSet", "db"), None),
+        (of_set("StatefulSet", "db", **{"fluxqueue/managed": "false"}), None),
+        (of_set("MPIJob", "lammps", **ASKS), ("lammps", "MPIJob")),
+        (
+            of_set("StatefulSet", f"{'long-' * 40}name", **ASKS),
+            (f"{'long-' * 40}name", "StatefulSet"),
+        ),
         (of_set("DaemonSet", "agent", **ASKS), None),
         (of_set("DaemonSet", "agent", scheduler="fluence"), None),
     ],
 )
-def test_pods_of_a_set_are_a_group_where_they_ask_to_be_queued(pod: Any, expected: Any) -> None:
+def test_pods_of_an_owner_are_a_group_where_they_ask_to_be_queued(pod: Any, expected: Any) -> None:
     found = read_membership(pod)
     assert (found and (found.name, found.of)) == expected
     if found is not None:
-        assert (found.minimum, found.maximum) == (1, None)
+        assert (found.minimum, found.maximum) == (None, None)
         assert read_mark(bare_pod(meta={"annotations": {"fluxqueue/group": found.mark()}})) == found
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [("1", (1, None)), ("5", (5, None)), ("3-5", (3, 5))]
+)
+def test_an_owners_pods_may_say_how_many_start_at_once(size: str, expected: Any) -> None:
+    """It may be scaled beyond that, unless the pods say how far."""
+    found = read_membership(of_set("StatefulSet", "db", **ASKS, **{"fluxqueue/group-size": size}))
+    assert found is not None
+    assert (found.minimum, found.maximum) == expected
+
+
+def owned_job(kind: str, *, template: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A Job that something makes, and whose pods ask to be queued."""
+    job = batch_job("part", parallelism=2, completions=2)
+    made_by = {**owner(kind, "all"), "apiVersion": "x.io/v1"}
+    job["metadata"] |= {"ownerReferences": [made_by]}
+    job["spec"]["template"]["metadata"] = template or {"labels": ASKS}
+    job["spec"]["template"]["spec"] |= spec
+    return job
+
+
+def test_a_job_that_something_makes_is_of_that_where_its_pods_ask() -> None:
+    found = read_membership(owned_job("JobSet"))
+    assert found is not None
+    assert (found.name, found.of) == ("all", "JobSet")
+    assert read_membership(owned_job("JobSet", template={"labels": {"a": "b"}})) is None
+    assert read_membership(owned_job("CronJob")) is None
+    assert read_membership(batch_job("alone")) is None
+
+
+def test_a_job_that_is_held_by_itself_stays_so() -> None:
+    """Admission has labelled its template, and may be asked again."""
+    gates = [{"name": "fluxqueue"}]
+    assert read_membership(owned_job("JobSet", schedulingGates=gates)) is None
+    marked = {"labels": ASKS, "annotations": {"fluxqueue/group": "all ?- JobSet"}}
+    found = read_membership(owned_job("JobSet", template=marked, schedulingGates=gates))
+    assert found is not None

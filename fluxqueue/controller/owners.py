@@ -1,0 +1,189 @@
+"""Who makes a pod in the end: its controllers, up to the topmost one.
+
+Part of ``observer``, asked of pods that admission marked as an owner's (``workload.groups``) and of
+no others, so that nobody else's pods cost a request. An owner is looked up once: its metadata, and
+the whole object where a table says how many pods it is to have (``workload.owner_kinds``). Where
+the chain cannot be followed further (the owner is gone, or may not be read) it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fluxqueue.clock import Clock
+from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
+from fluxqueue.kube.backoff import Backoff
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import Resource
+from fluxqueue.workload.owner_kinds import OwnerKinds, size_of
+from fluxqueue.workload.pods import controller_owner
+
+logger = logging.getLogger(__name__)
+
+Object = Mapping[str, Any]
+
+DEPTH = 8
+KNOWN_MAX = 20_000
+RETRY_MIN_S, RETRY_MAX_S = 0.2, 30.0
+ASK_AGAIN_S = 60.0
+"""Kinds that the API server did not know may be installed later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What makes pods. ``size``: how many pods it is to have, where that can be told."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a look-up found: the owner's own controller, if any, and its size."""
+
+    parent: Mapping[str, Any] | None
+    size: int | None = None
+
+
+class Owners:
+    """The topmost controllers of pods.
+
+    Parameters
+    ----------
+    find : gives an object that is watched anyway (a BatchJob, a Pod) by its UID.
+    on_found : told the UID of a pod whose topmost owner is known now.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        kinds: OwnerKinds,
+        *,
+        find: Callable[[str], Object | None],
+        on_found: Callable[[str], None],
+    ) -> None:
+        self._client, self._clock, self._kinds = client, clock, kinds
+        self._find, self._on_found = find, on_found
+        self._known: dict[str, _Found] = {}
+        self._waiting: dict[str, set[str]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._plurals: dict[str, tuple[float, dict[str, tuple[str, bool]]]] = {}
+
+    def top(self, pod: Object) -> Owner | None:
+        """The topmost controller of ``pod``; None until it is known (``on_found`` tells)."""
+        owner, namespace = controller_owner(pod), pod["metadata"]["namespace"]
+        for _ in range(DEPTH):
+            if owner is None:
+                return None
+            found = self._look(owner)
+            if found is None:
+                self._want(owner, namespace, pod["metadata"]["uid"])
+                return None
+            if found.parent is None:
+                return Owner(
+                    owner["apiVersion"], owner["kind"], owner["name"], owner["uid"], found.size
+                )
+            owner = found.parent
+        logger.warning("owners without end", extra={"uid": pod["metadata"]["uid"]})
+        return None if owner is None else Owner(*(owner[key] for key in _REFERENCE))
+
+    def _look(self, owner: Mapping[str, Any]) -> _Found | None:
+        watched = self._find(owner["uid"])
+        if watched is not None:
+            return _Found(controller_owner(watched))
+        return self._known.get(owner["uid"])
+
+    def _want(self, owner: Mapping[str, Any], namespace: str, pod_uid: str) -> None:
+        uid = owner["uid"]
+        self._waiting.setdefault(uid, set()).add(pod_uid)
+        if uid not in self._tasks:
+            work = self._ask(dict(owner), namespace)
+            self._tasks[uid] = asyncio.create_task(work, name=f"owner {uid}")
+
+    async def settle(self) -> None:
+        """Wait until nobody waits for an answer."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def ask_again(self, owner: Owner, namespace: str, pod_uid: str) -> None:
+        """Have an owner's size read anew: it may have been changed while its pods gather."""
+        said = (owner.api_version, owner.kind, owner.name, owner.uid)
+        self._want(dict(zip(_REFERENCE, said, strict=True)), namespace, pod_uid)
+
+    async def _ask(self, owner: Mapping[str, Any], namespace: str) -> None:
+        backoff, uid = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S), owner["uid"]
+        try:
+            while True:
+                try:
+                    found = await self._read(owner, namespace)
+                    break
+                except ApiUnavailable as error:
+                    extra = {"action": "owner", "uid": uid, "error": str(error)}
+                    logger.warning("owner not read; tried again", extra=extra)
+                    await self._clock.sleep(backoff.next_delay_s())
+        finally:
+            del self._tasks[uid]
+        if len(self._known) >= KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[uid] = found
+        for pod_uid in sorted(self._waiting.pop(uid, ())):
+            self._on_found(pod_uid)
+
+    async def _read(self, owner: Mapping[str, Any], namespace: str) -> _Found:
+        """Raises ApiUnavailable."""
+        group, _, _ = owner["apiVersion"].rpartition("/")
+        entry = self._kinds.find(group, owner["kind"])
+        try:
+            resource = await self._resource(owner["apiVersion"], owner["kind"])
+            if resource is None:
+                return _Found(None)
+            at = (resource, namespace if resource.namespaced else None, owner["name"])
+            has_size = entry is not None and entry.has_size
+            get = self._client.get if has_size else self._client.get_metadata
+            obj = await get(*at)
+        except NotFound:
+            return _Found(None)
+        except ApiError as error:
+            extra = {"action": "owner", "uid": owner["uid"], "error": str(error)}
+            logger.warning("owner may not be read; taken for the topmost", extra=extra)
+            return _Found(None)
+        if obj["metadata"]["uid"] != owner["uid"]:
+            return _Found(None)
+        return _Found(controller_owner(obj), None if entry is None else size_of(entry, obj))
+
+    async def _resource(self, api_version: str, kind: str) -> Resource | None:
+        """How a kind is called in URLs, as discovery says; None where it is served no more."""
+        group, _, version = api_version.rpartition("/")
+        now_s = self._clock.monotonic_s()
+        asked_s, plurals = self._plurals.get(api_version, (float("-inf"), {}))
+        if kind not in plurals and now_s - asked_s >= ASK_AGAIN_S:
+            root = f"/apis/{api_version}" if group else f"/api/{api_version}"
+            served = await self._client.request("GET", root)
+            plurals = {
+                one["kind"]: (one["name"], bool(one["namespaced"]))
+                for one in served.get("resources") or ()
+                if "/" not in one["name"]
+            }
+            self._plurals[api_version] = now_s, plurals
+        if kind not in plurals:
+            return None
+        plural, is_namespaced = plurals[kind]
+        return Resource(group, version, plural, kind, is_namespaced)
+
+
+_REFERENCE = ("apiVersion", "kind", "name", "uid")

@@ -1,0 +1,236 @@
+"""What operators make: queued whole by the topmost owner, on definitions of the same structure.
+
+The operators themselves are not here: the tests make what these would, from the templates as
+admission left them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
+from tests.e2e.objects import FOR_EVER, bare_pod, job
+from tests.e2e.space import Space, make_space, remove_space
+from tests.e2e.test_crashes import kill_part
+from tests.e2e.test_groups import MPI_JOB, SIZES, define, phases
+from tests.support.waiting import eventually
+
+Obj = dict[str, Any]
+
+ASKS = {"fluxqueue/managed": "true"}
+JOB_SET = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True)
+MINI_CLUSTER = Resource("flux-framework.org", "v1alpha2", "miniclusters", "MiniCluster", True)
+RAY_CLUSTER = Resource("ray.io", "v1", "rayclusters", "RayCluster", True)
+RAY_JOB = Resource("ray.io", "v1", "rayjobs", "RayJob", True)
+GANG = Resource("example.org", "v1", "gangs", "Gang", True)
+
+MAIN = {"pool": "main"}
+
+
+def template(*, cpu: str = "1", run: Any = None) -> Obj:
+    """A pod template of the pool ``main``."""
+    pod = bare_pod("x", cpu=cpu, nodeSelector=MAIN, **({} if run is None else {"run": run}))
+    return {"metadata": {"annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]}
+
+
+def pod_of(owner: Obj, name: str, made_from: Obj) -> Obj:
+    """A Pod as an operator makes it."""
+    meta = {**made_from["metadata"], "name": name, "ownerReferences": [owner]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": made_from["spec"]}
+
+
+def job_of(owner: Obj, name: str, made_from: Obj, *, pods: int, **spec: Any) -> Obj:
+    """A Job as an operator makes it."""
+    made = job(name, pods=pods, **spec)
+    made["metadata"]["ownerReferences"] = [owner]
+    made["spec"]["template"] = made_from
+    return made
+
+
+def reference(resource: Resource, made: Obj) -> Obj:
+    meta = made["metadata"]
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
+
+
+async def create(
+    space: Space, resource: Resource, name: str, spec: Obj, *, owner: Obj | None = None
+) -> Obj:
+    """An operator's object that asks to be queued, unless it is made by another."""
+    await define(space, resource)
+    meta: Obj = {"name": name, "labels": {} if owner else ASKS}
+    meta |= {"ownerReferences": [owner]} if owner else {}
+    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+    return await space.client.create(resource, space.name, body | {"spec": spec})
+
+
+async def until(space: Space, name: str, state: str, words: str = "") -> Obj:
+    """Until the FluxJob ``name`` is in a state and says so."""
+
+    async def look() -> Obj | None:
+        found = (await space.client.list(FLUXJOBS, space.name)).items
+        for one in found:
+            status = one.get("status") or {}
+            is_so = status.get("state") == state and words in status.get("reason", "")
+            if one["metadata"]["name"] == name and is_so:
+                return one
+        return None
+
+    return await eventually(look, what=f"{name} {state}: {words}")
+
+
+async def all_are(space: Space, phase: str, count: int) -> None:
+    async def look() -> bool:
+        return list((await phases(space)).values()) == [phase] * count
+
+    await eventually(look, what=f"{count} pods {phase}")
+
+
+async def delete_all(space: Space, pods: Iterable[str]) -> None:
+    for name in pods:
+        await space.delete(name, PODS)
+
+
+async def test_a_jobset_starts_whole(space: Space) -> None:
+    """Two Jobs of it, the second made later: neither is suspended, nor let go before the other."""
+    replicated = [
+        {"name": name, "replicas": 1, "template": {"spec": {"parallelism": n, "template": made}}}
+        for name, n, made in (("driver", 1, template()), ("workers", 3, template(cpu="8")))
+    ]
+    made = await create(space, JOB_SET, "train", {"replicatedJobs": replicated})
+    owner = reference(JOB_SET, made)
+    for part, words in zip(
+        made["spec"]["replicatedJobs"], ("1 of 4 pods; missing 3", ""), strict=True
+    ):
+        spec = part["template"]["spec"]
+        assert spec["template"]["metadata"]["labels"] == ASKS
+        name = f"train-{part['name']}-0"
+        await space.create(job_of(owner, name, spec["template"], pods=spec["parallelism"]))
+        if words:
+            waiting = await until(space, "train-jobset", "Gathering", words)
+            assert waiting["spec"]["workload"]["kind"] == "JobSet"
+    await space.until_all_complete(["train-driver-0", "train-workers-0"])
+    await until(space, "train-jobset", "Completed")
+    assert len((await space.client.list(FLUXJOBS, space.name)).items) == 1
+
+
+async def test_an_mpijob_is_one_and_is_over_when_its_launcher_is(space: Space) -> None:
+    """Launcher and workers wait for each other; its operator takes the workers away at the end."""
+    parts = {
+        "Launcher": {"replicas": 1, "template": template()},
+        "Worker": {"replicas": 4, "template": template(cpu="16", run=FOR_EVER)},
+    }
+    made = await create(space, MPI_JOB, "amg", {"mpiReplicaSpecs": parts})
+    owner, parts = reference(MPI_JOB, made), made["spec"]["mpiReplicaSpecs"]
+    workers = [f"amg-worker-{number}" for number in range(4)]
+    parts["Launcher"]["template"]["spec"]["nodeSelector"] = {"pool": "single"}
+    for name in workers:
+        await space.create(pod_of(owner, name, parts["Worker"]["template"]))
+    await until(space, "amg-mpijob", "Gathering", "4 of 5 pods; missing 1")
+    assert set((await phases(space)).values()) == {"Pending"}
+    await space.create(job_of(owner, "amg-launcher", parts["Launcher"]["template"], pods=1))
+    await space.until_job("amg-launcher")
+    await until(space, "amg-mpijob", "Running")
+    await delete_all(space, workers)
+    await until(space, "amg-mpijob", "Completed")
+
+
+async def test_a_rayjob_is_the_owner_of_its_clusters_pods(space: Space) -> None:
+    """Pod -> RayCluster -> RayJob; a worker group that is made larger grows it."""
+    cluster = {
+        "headGroupSpec": {"template": template(run=FOR_EVER)},
+        "workerGroupSpecs": [{"replicas": 2, "template": template(cpu="2", run=FOR_EVER)}],
+    }
+    made = await create(space, RAY_JOB, "tune", {"rayClusterSpec": cluster})
+    inner = made["spec"]["rayClusterSpec"]
+    between = await create(space, RAY_CLUSTER, "tune-x7", inner, owner=reference(RAY_JOB, made))
+    owner = reference(RAY_CLUSTER, between)
+    await space.create(pod_of(owner, "head", inner["headGroupSpec"]["template"]))
+    await until(space, "tune-rayjob", "Gathering", "1 of 3 pods; missing 2")
+    worker = inner["workerGroupSpecs"][0]["template"]
+    for name in ("w0", "w1"):
+        await space.create(pod_of(owner, name, worker))
+    await all_are(space, "Running", 3)
+    await space.create(pod_of(owner, "w2", worker))
+    await all_are(space, "Running", 4)
+    await delete_all(space, ("head", "w0", "w1", "w2"))
+    await space.until_gone(FLUXJOBS, "tune-rayjob")
+
+
+async def test_an_owner_that_is_changed_while_its_pods_gather(space: Space) -> None:
+    """It was to have four pods and is to have two: nobody waits for the others."""
+    made = await create(space, MINI_CLUSTER, "flux", {"size": 4, "pod": {}})
+    owner = reference(MINI_CLUSTER, made)
+    pod = template(run=FOR_EVER)
+    pod["metadata"]["labels"] = made["spec"]["pod"]["labels"]
+    for number in range(2):
+        await space.create(pod_of(owner, f"flux-{number}", pod))
+    await until(space, "flux-minicluster", "Gathering", "2 of 4 pods; missing 2")
+    smaller = await space.client.get(MINI_CLUSTER, space.name, "flux")
+    smaller["spec"]["size"] = 2
+    await space.client.replace(MINI_CLUSTER, space.name, "flux", smaller)
+    await all_are(space, "Running", 2)
+    await delete_all(space, ("flux-0", "flux-1"))
+    await space.until_gone(FLUXJOBS, "flux-minicluster")
+
+
+async def test_owners_whose_pods_come_out_of_step_do_not_clog(space: Space) -> None:
+    """Six MiniClusters whose Jobs are made one after the other, on room for two of them."""
+    recording = space.recording()
+    async with recording:
+        for number, size in enumerate(SIZES):
+            made = await create(space, MINI_CLUSTER, f"m{number}", {"size": size, "pod": {}})
+            pods = template(cpu="5")
+            pods["metadata"]["labels"] = made["spec"]["pod"]["labels"]
+            owner = reference(MINI_CLUSTER, made)
+            indexed = {"completionMode": "Indexed"}
+            await space.create(job_of(owner, f"m{number}", pods, pods=size, **indexed))
+        for number in range(len(SIZES)):
+            await until(space, f"m{number}-minicluster", "Completed")
+        await recording.until(lambda seen: all(one.is_over for one in seen.present()), "all over")
+    for state in recording.states():
+        for number, size in enumerate(SIZES):
+            its = [one for one in state.values() if one.name.startswith(f"m{number}-")]
+            assert len(its) == size or all(one.is_gated for one in its), "let go incomplete"
+
+
+async def test_a_kind_that_nobody_knows_starts_with_those_that_come(space: Space) -> None:
+    """In a namespace whose sets are managed; it survives its controller."""
+    managed = await make_space(space.world, {"fluxqueue/sets": "managed"})
+    try:
+        made = await create(managed, GANG, "odd", {})
+        owner = reference(GANG, made)
+        for number in range(3):
+            await managed.create(pod_of(owner, f"odd-{number}", template(run=FOR_EVER)))
+        await until(managed, "odd-gang", "Running")
+        await all_are(managed, "Running", 3)
+        await kill_part(managed.world, "controller")
+        await managed.create(pod_of(owner, "odd-3", template(run=FOR_EVER)))
+        await all_are(managed, "Running", 4)
+        assert len((await managed.client.list(FLUXJOBS, managed.name)).items) == 1
+        await delete_all(managed, (f"odd-{number}" for number in range(4)))
+        await managed.until_gone(FLUXJOBS, "odd-gang")
+    finally:
+        await remove_space(managed)
+
+
+async def test_what_does_not_ask_is_left_alone(space: Space) -> None:
+    """Its Jobs are queued one by one, as any; its pods run beside the queue."""
+    await define(space, JOB_SET)
+    body = {"apiVersion": JOB_SET.api_version, "kind": "JobSet", "metadata": {"name": "free"}}
+    made = await space.client.create(JOB_SET, space.name, body | {"spec": {}})
+    owner = reference(JOB_SET, made)
+    await space.create(job_of(owner, "free-0", template(), pods=2))
+    await space.create(pod_of(owner, "free-pod", template()))
+    await space.until_job("free-0")
+    (fluxjob,) = (await space.client.list(FLUXJOBS, space.name)).items
+    assert fluxjob["metadata"]["name"] == "free-0-job"
+    pod = await space.client.get(PODS, space.name, "free-pod")
+    assert "fluxqueue/group" not in pod["metadata"]["annotations"]
+    assert (await space.client.get(JOBS, space.name, "free-0"))["spec"]["suspend"] is False
