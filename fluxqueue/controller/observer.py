@@ -38,7 +38,7 @@ from fluxqueue.controller.observe import (
 from fluxqueue.controller.owners import Owners
 from fluxqueue.controller.pod_groups import PodGroups
 from fluxqueue.controller.queues import QueueWatch
-from fluxqueue.controller.wrapping import Wrapper
+from fluxqueue.controller.wrapping import Wrapper, shown
 from fluxqueue.controller.zones import ZoneWatch
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import check_term, confirm, doubt
@@ -480,10 +480,10 @@ class Observer:
                 await save_nodes(tx, *nodes)
             if any(foreign):
                 await save_foreign(tx, *foreign)
+        amended = [one for one in seen if _asks_otherwise(self._written.get(one.uid), one)]
         self._remember(seen, gone, foreign)
-        for one in seen:
-            if one.is_gathered and one.pods and all(pod.is_gated for pod in one.pods):
-                self._wrapper.amend(one)
+        for one in amended:
+            self._wrapper.amend(one)
         await self._queues.tell_faults(queues[0])
 
     def _see(self, uids: Iterable[str]) -> list[WorkloadSeen]:
@@ -716,6 +716,16 @@ def _is_workload(pod: Object, ours: Container[str]) -> bool:
     """Whether a pod without a BatchJob may be a workload of its own."""
     meta = pod["metadata"]
     return not meta.get("ownerReferences") or meta["uid"] in ours
+
+
+def _asks_otherwise(before: WorkloadSeen | None, now: WorkloadSeen) -> bool:
+    """Whether a FluxJob should say what its workload asks for by now: one that was scaled, or a
+    group that gathers. (What is left of a group when pods of it have ended is not what it asks.)
+    """
+    if now.is_gathered:
+        return bool(now.pods) and all(pod.is_gated for pod in now.pods)
+    is_known = before is not None and before.request is not now.request
+    return is_known and before is not None and shown(before) != shown(now)
 
 
 def _pages(keys: Sequence[str], size: int) -> list[Sequence[str]]:

@@ -87,8 +87,8 @@ class Wrapper:
         self._amends.pop(uid, None)
 
     def amend(self, seen: WorkloadSeen) -> None:
-        """Have the FluxJob of a group that gathers say what it asks for by now."""
-        if self._shown.get(seen.uid) == _shown(seen):
+        """Have a FluxJob say what its workload asks for by now."""
+        if self._shown.get(seen.uid) == shown(seen):
             return
         is_under_way = seen.uid in self._amends
         self._amends[seen.uid] = seen
@@ -107,7 +107,7 @@ class Wrapper:
     async def _amend(self, uid: str) -> None:
         backoff = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
         while (seen := self._amends.get(uid)) is not None:
-            body = {"metadata": {"uid": seen.flux_uid}, "spec": _shown(seen)}
+            body = {"metadata": {"uid": seen.flux_uid}, "spec": shown(seen)}
             try:
                 await self._client.patch(
                     FLUXJOBS,
@@ -125,7 +125,7 @@ class Wrapper:
                 logger.warning("FluxJob not amended; tried again", extra=extra)
                 await self._clock.sleep(backoff.next_delay_s())
                 continue
-            self._shown[uid] = _shown(seen)
+            self._shown[uid] = shown(seen)
             if self._amends.get(uid) is seen:
                 del self._amends[uid]
 
@@ -243,8 +243,8 @@ def _build(workload: Object, class_values: Mapping[str, int], site: Site) -> dic
     )
 
 
-def _shown(seen: WorkloadSeen) -> dict[str, Any]:
-    """What of a FluxJob's spec changes while a group gathers."""
+def shown(seen: WorkloadSeen) -> dict[str, Any]:
+    """What of a FluxJob's spec changes: while a group gathers, and when a workload is scaled."""
     return {
         "size": seen.size,
         "jobspec": seen.request,

@@ -8,7 +8,7 @@ changes something; *over a limit* waits, blocks nobody and starts when enough ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fluxqueue.fluxjob.request import CPU, describe_amount
 from fluxqueue.jobspec import Jobspec
@@ -63,6 +63,11 @@ def why_refused(
             "wait until it is enabled or choose another queue"
         )
     return _over_per_job(queue, rules.per_job, request)
+
+
+def why_too_large(rules: QueueRules, has: Amounts, more: Amounts) -> str | None:
+    """Name the limit of one job that ``more`` would pass, beside what that job ``has``."""
+    return _over(rules, "perJob", replace(rules.per_job, jobs=None), has, more, "it")
 
 
 def _over_per_job(queue: str, limits: Limits, request: Jobspec) -> str | None:

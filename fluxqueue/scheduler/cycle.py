@@ -21,7 +21,7 @@ from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import why_no_plan
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total
-from fluxqueue.policy.limits import Amounts, Use
+from fluxqueue.policy.limits import NOTHING, Amounts, Use
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 
@@ -86,12 +86,16 @@ class Queues:
     """The named queues of one cycle: whose rules each obeys, and what of each runs already."""
 
     rules: Mapping[str, QueueRules] = field(default_factory=dict)
-    use: Mapping[tuple[str, str], Amounts] = field(default_factory=dict)
+    use: dict[tuple[str, str], Amounts] = field(default_factory=dict)
 
     @property
     def are_several(self) -> bool:
         """Whether FluxJobs of another queue may come between those of one."""
         return len(self.rules) > 1
+
+    def count(self, queue: str, user: str, more: Amounts) -> None:
+        """Something was given outside the walk."""
+        self.use[queue, user] = self.use.get((queue, user), NOTHING) + more
 
 
 def run_cycle(

@@ -228,7 +228,7 @@ class Engine:
             for uid, one in sorted(self.running.items(), key=lambda item: int(item[0]))
             if one.lacks
         ]
-        given = top_up(self.matcher, lacks, self.now)
+        given = top_up(self.matcher, lacks, self.now).slots
         for lack, placed in given:
             running, record = self.running[lack.uid], self.by_uid[lack.uid]
             self._close_span(record, running)

@@ -134,7 +134,8 @@ class CycleRunner:
         await self._reconsider(tx, matcher, changes)
         matcher.clear_plan()
         now = self._context.clock.now_s()
-        given = top_up(matcher, await lacking(tx), now) if locked.has_lacking else []
+        lacks = await lacking(tx) if locked.has_lacking else []
+        given = top_up(matcher, lacks, now, queues)
         await store_top_up(tx, given)
         new = Taken()
         if locked.has_new:
@@ -147,7 +148,7 @@ class CycleRunner:
         promised = self._plans.promised(matcher, queue)
         decisions = run_cycle(matcher, queue, self._policy, now, queues, promised)
         cycle = Cycle(queue, decisions, queues, self._policy, now)
-        await self._plans.note(tx, matcher, cycle, [lack.uid for lack, _ in given])
+        await self._plans.note(tx, matcher, cycle, [lack.uid for lack, _ in given.slots])
         self._tell_full(decisions, new, view, queues)
         words = self._plans.words(decisions)
         lost = await store_decisions(

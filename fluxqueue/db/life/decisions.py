@@ -19,7 +19,7 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
-from fluxqueue.scheduler.top_up import Lack
+from fluxqueue.scheduler.top_up import Given, Lack
 
 RESERVED_REASON = "has a reservation; nothing behind it may delay it"
 
@@ -153,6 +153,10 @@ async def lacking(tx: Transaction) -> list[Lack]:
     rows = await tx.fetch(
         """
         SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request, a.until,
+               f.queue, f.user_name,
+               (SELECT coalesce(sum((s.resources ->> 'cpu')::bigint), 0)::bigint
+                FROM allocation_slots s
+                WHERE s.allocation_id = a.id AND s.state <> 'returned') AS cpu_m,
                -- Of unequal pods each needs a slot of its own kind: those that wait say which.
                (SELECT coalesce(array_agg(p.slot_kind ORDER BY p.name), '{}') FROM pods p
                 WHERE p.workload_uid = f.uid AND p.slot_kind <> '' AND p.is_gated
@@ -178,13 +182,26 @@ async def lacking(tx: Transaction) -> list[Lack]:
             row["until"],
             tuple(row["refused"]),
             tuple(row["kinds"]),
+            row["queue"],
+            row["user_name"],
+            row["cpu_m"],
         )
         for row in rows
     ]
 
 
-async def store_top_up(tx: Transaction, given: Sequence[tuple[Lack, Sequence[Placement]]]) -> None:
-    """Add slots to live allocations; settling hands them to the pods that wait."""
+async def store_top_up(tx: Transaction, given: Given) -> None:
+    """Add slots to live allocations; settling hands them to the pods that wait. Who is kept from
+    more by a limit is told which.
+    """
+    if given.barred:
+        await tx.execute(
+            "UPDATE fluxjobs f SET reason = r.reason"
+            " FROM unnest(CAST(:uids AS text[]), CAST(:reasons AS text[])) AS r (uid, reason)"
+            " WHERE f.uid = r.uid AND f.lacking > 0 AND f.reason <> r.reason",
+            uids=list(given.barred),
+            reasons=[f"some of its pods wait for a slot: {why}" for why in given.barred.values()],
+        )
     slots = [
         {
             "uid": lack.uid,
@@ -193,7 +210,7 @@ async def store_top_up(tx: Transaction, given: Sequence[tuple[Lack, Sequence[Pla
             "r": dict(slot.resources),
             "kind": slot.kind,
         }
-        for lack, placements in given
+        for lack, placements in given.slots
         for number, slot in enumerate(slot for one in placements for slot in one.slots)
     ]
     if not slots:
@@ -211,7 +228,7 @@ async def store_top_up(tx: Transaction, given: Sequence[tuple[Lack, Sequence[Pla
     )
     await tx.execute(
         "UPDATE fluxjobs SET settle_at = now() WHERE uid = ANY(CAST(:uids AS text[]))",
-        uids=[lack.uid for lack, _ in given],
+        uids=[lack.uid for lack, _ in given.slots],
     )
 
 

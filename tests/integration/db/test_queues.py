@@ -19,7 +19,7 @@ from fluxqueue.policy.queue_rules import read_rules as rules_of
 from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.schedule import ROLE
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, workload
+from tests.support.rows import Rows, cpu_node, pod, workload
 
 
 def queue(name: str, *, namespaces: list[str] | None = None, **spec: Any) -> QueueSeen:
@@ -172,6 +172,37 @@ async def test_limits_on_what_runs_name_value_and_use(rows: Rows) -> None:
     await rows.settle("j0")
     await rows.match()
     assert (await rows.states())["j2"] == "Allocated"
+    await rows.check()
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"perJob": {"cpu": "4m"}}, "perJob.cpu is 0.004 cpu, it has 0.004 cpu"),
+        ({"perUser": {"cpu": "5m"}}, "perUser.cpu is 0.005 cpu, user alice has 0.005 cpu"),
+        ({"total": {"cpu": "7m"}}, "total.cpu is 0.007 cpu, queue q has 0.007 cpu"),
+    ],
+)
+async def test_what_runs_grows_within_the_limits_of_its_queue(
+    rows: Rows, limits: dict[str, Any], words: str
+) -> None:
+    """Whoever starts small must not take afterwards what it could not have been given at once."""
+    await rows.add_nodes(cpu_node("n0", cpu=20))
+    await see_queues(rows, queue("q", limits=limits))
+    small = job("a", "q", request(2, cpu=1), user_name="alice")
+    other = job("b", "q", request(cpu=2), user_name="bob")
+    third = job("c", "q", request(cpu=1), user_name="alice")
+    await rows.see(small, other, third)
+    await rows.match()
+    assert set((await rows.states()).values()) == {"Allocated"}
+    pods = tuple(pod(f"p{n}") for n in range(5))
+    await rows.see(replace(small, wanted=5, pods=pods))
+    await rows.settle("a")
+    await rows.match()
+    await rows.settle("a")
+    await rows.match()
+    assert len(await rows.slots("a")) == 4
+    assert words in (await told(rows, "a"))[1]
     await rows.check()
 
 

@@ -1,0 +1,98 @@
+"""Jobs whose size is changed by their author: while they wait, and while they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import JOBS, PODS
+from tests.e2e.objects import FOR_EVER, bare_pod, job
+from tests.e2e.space import Space
+from tests.e2e.test_groups import until_reason
+from tests.e2e.test_sets import until_held
+from tests.support.waiting import eventually
+
+Obj = dict[str, Any]
+
+SINGLE = {"pool": "single", "run": FOR_EVER}
+"""One node of 16 cpu."""
+
+
+async def change(space: Space, name: str, **spec: Any) -> None:
+    await space.client.patch(JOBS, space.name, name, {"spec": spec}, kind=PatchKind.MERGE)
+
+
+async def until_running(space: Space, name: str, count: int) -> set[str]:
+    """Until so many pods of the Job run, and no other is there; gives their UIDs."""
+
+    async def look() -> list[Obj] | None:
+        pods = await space.pods(name)
+        is_so = [pod["status"].get("phase") for pod in pods] == ["Running"] * count
+        return pods if is_so else None
+
+    return {pod["metadata"]["uid"] for pod in await eventually(look, f"{count} pods run")}
+
+
+async def until_size(space: Space, name: str, size: int) -> None:
+    async def look() -> bool:
+        found = await space.fluxjob(name)
+        return found is not None and found["spec"]["size"] == size
+
+    await eventually(look, f"the FluxJob of {name} has size {size}")
+
+
+async def test_who_is_made_larger_while_it_waits_starts_as_large_as_it_is(space: Space) -> None:
+    """All at once, and not with what it was to have been."""
+    await space.create(bare_pod("big", cpu="16", run=FOR_EVER, nodeSelector={"pool": "single"}))
+    await space.until_state("big", "Running")
+    await space.create(job("x", pods=2, cpu="4", completions=8, **SINGLE))
+    await space.until_state("x", "Pending", "Reserved")
+    await change(space, "x", parallelism=4)
+    await until_size(space, "x", 4)
+    await change(space, "x", parallelism=3)
+    await until_size(space, "x", 3)
+    assert (await space.client.get(JOBS, space.name, "x"))["spec"]["suspend"] is True
+    await space.delete("big", PODS)
+    await until_running(space, "x", 3)
+    (row,) = await space.world.rows(
+        "SELECT count(*) AS n FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id"
+        " JOIN fluxjobs f USING (uid) WHERE f.namespace = :namespace AND f.name = 'x-job'",
+        namespace=space.name,
+    )
+    assert row["n"] == 3, "matched once, as large as it is"
+    await space.delete("x")
+
+
+@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
+async def test_a_running_job_grows_as_room_comes_and_shrinks_at_once(
+    space: Space, mode: str
+) -> None:
+    """What runs is not touched; what leaves gives back its slot, and no other."""
+    first_size = {} if mode == "Indexed" else {"completions": 8}
+
+    def sized(pods: int) -> Obj:
+        # Of an Indexed Job both change together, or neither.
+        return {"parallelism": pods} | ({"completions": pods} if mode == "Indexed" else {})
+
+    await space.create(bare_pod("big", cpu="8", run=FOR_EVER, nodeSelector={"pool": "single"}))
+    await space.until_state("big", "Running")
+    await space.create(job("x", cpu="4", completionMode=mode, **SINGLE, **first_size))
+    first = await until_running(space, "x", 1)
+    await change(space, "x", **sized(4))
+    await until_reason(space, "x", "Running", "2 of its pods wait for a slot")
+    await until_held(space, 2 + 1)
+    await until_size(space, "x", 4)
+    await space.delete("big", PODS)
+    assert await until_running(space, "x", 4) > first
+    await change(space, "x", **sized(2))
+    left = await until_running(space, "x", 2)
+    await until_held(space, 2)
+    if mode == "Indexed":
+        assert left > first, "the first index keeps its pod"
+    await change(space, "x", **sized(3))
+    assert await until_running(space, "x", 3) > left
+    await until_held(space, 3)
+    await space.delete("x")
+    await until_held(space, 0)
