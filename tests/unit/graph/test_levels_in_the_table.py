@@ -63,6 +63,21 @@ def test_several_racks_with_a_count_in_each() -> None:
     assert list(found.nodes) == sorted(found.nodes), "neighbouring slots lie close"
 
 
+@pytest.mark.parametrize("policy", ["first", "lonode", "hinode", "pack", "spread"])
+def test_neighbouring_slots_share_a_rack(policy: str) -> None:
+    """Whatever nodes a policy takes, in whatever order they joined: the slots are numbered along
+    the tree, so that those of one zone follow each other, and in it those of one rack."""
+    matcher = Matcher(ShareLedger(), policy)
+    for number in range(12):
+        add(matcher, f"n{number * 5 % 12}", {ZONE: "ab"[number % 2], RACK: f"r{number % 3}"})
+    for asked in (job(slot(30)), job(some("node", 9, slot(2)))):
+        placement = matcher.match_now(asked, 0)
+        facts = [matcher.ledger.masks.facts[matcher.ledger.rows[node]] for node in placement.nodes]
+        paths = [(fact.labels[ZONE], fact.labels[RACK]) for fact in facts if fact is not None]
+        assert len(set(paths)) > 3
+        assert paths == sorted(paths)
+
+
 def test_the_commonest_of_flux() -> None:
     """``node[4] -> slot[2]``."""
     found = cluster().match_now(job(some("node", 4, slot(2))), 0)
