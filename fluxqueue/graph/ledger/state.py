@@ -241,6 +241,8 @@ class GraphState:
 
         Fluxion's verbs never say so: what overruns is gone from their future.
         """
+        if now == self.time:
+            return
         self.time = now
         ends = self._ends
         while ends and ends[0][0] <= now:
