@@ -331,3 +331,86 @@ async def test_the_scale_of_a_custom_resource_stands_where_it_says(api: Api) -> 
     reply = await api.call("PATCH", f"{WIDGETS}/w/scale", wanted, patch="merge")
     assert reply.code == 422
     assert "spec.n in body should be less than or equal to 9" in reply.body["message"]
+
+
+# -- what workloads may say -------------------------------------------------------------------
+
+CONTAINER = {"name": "c", "image": "registry.example/app:1"}
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER]}}
+
+
+def pod_of(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "p"}, "spec": {"containers": [CONTAINER], **spec}}
+
+
+def job_of(**spec: Any) -> dict[str, Any]:
+    pods = {"spec": {"restartPolicy": "Never", "containers": [CONTAINER]}}
+    return {"metadata": {"name": "j"}, "spec": {"template": pods, **spec}}
+
+
+def deployment_of(**spec: Any) -> dict[str, Any]:
+    selector = {"matchLabels": {"a": "b"}}
+    return {"metadata": {"name": "d"}, "spec": {"selector": selector, "template": TEMPLATE, **spec}}
+
+
+PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+REPLICASETS = "/apis/apps/v1/namespaces/default/replicasets"
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+NO_ROLLING = {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}
+ODD = {"resources": {"requests": {"odd": "1"}}}
+BOTH = {"nonResourceAttributes": {"path": "/", "verb": "get"}, "resourceAttributes": {"verb": "g"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        (
+            PODS,
+            pod_of(dnsPolicy="x"),
+            'spec.dnsPolicy: Unsupported value: "x": supported values: "C',
+        ),
+        (PODS, pod_of(runtimeClassName="x"), 'pod rejected: RuntimeClass "x" not found'),
+        (PODS, pod_of(overhead={"cpu": "1"}), "Overhead set without corresponding RuntimeClass"),
+        (PODS, pod_of(containers=[{**CONTAINER, **ODD}]), "must be a standard resource for conta"),
+        (JOBS, job_of(successPolicy={"rules": []}), "requires indexed completion mode"),
+        (
+            JOBS,
+            job_of(completionMode="Indexed", completions=2, maxFailedIndexes=1),
+            "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified",
+        ),
+        (DEPLOYMENTS, deployment_of(strategy={"type": "X"}), 'supported values: "Recreate", "Rol'),
+        (DEPLOYMENTS, deployment_of(strategy=NO_ROLLING), "may not be 0 when `maxSurge` is 0"),
+        (
+            DEPLOYMENTS,
+            deployment_of(strategy={"type": "Recreate", **NO_ROLLING}),
+            "may not be specified when strategy `type` is 'Recreate'",
+        ),
+        (DEPLOYMENTS, deployment_of(progressDeadlineSeconds=0), "greater than minReadySeconds"),
+        (REPLICASETS, deployment_of(selector={}), "empty selector is invalid for deployment"),
+        (REVIEWS, {"spec": {}}, "token is required for TokenReview in authentication"),
+        (ACCESS, {"spec": {"user": "u", **BOTH}}, "cannot be specified in combination with resour"),
+    ],
+)
+async def test_refused_workloads_and_reviews(
+    api: Api, path: str, body: dict[str, Any], said: str
+) -> None:
+    reply = await api.call("POST", path, body)
+    assert reply.code in {400, 403, 422}, reply.body
+    assert said in reply.body["message"]
+
+
+async def test_a_negative_grace_period_is_a_second(api: Api) -> None:
+    account = {"metadata": {"name": "default"}}
+    await api.call("POST", "/api/v1/namespaces/default/serviceaccounts", account)
+    made = await api.ok("POST", PODS, pod_of(terminationGracePeriodSeconds=-1))
+    assert made["spec"]["terminationGracePeriodSeconds"] == 1
+
+
+async def test_a_zero_that_was_said_stays(api: Api) -> None:
+    """Of numbers that may be percentages, too; unset they would become 25%."""
+    rolling = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    made = await api.ok("POST", DEPLOYMENTS, deployment_of(strategy=rolling))
+    assert made["spec"]["strategy"]["rollingUpdate"] == rolling["rollingUpdate"]

@@ -52,24 +52,8 @@ def assemble(lock: str, target: Path, wheel: Path, *left_out: str) -> Installati
 
 
 @pytest.fixture(scope="module")
-def _index(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skip where no package index answers; one small wheel tells."""
-    folder = tmp_path_factory.mktemp("probe")
-    version = pins("requirements/webhook.lock")["idna"]
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "0"]
-    done = subprocess.run(
-        [*pip, "--timeout", "20", "--dest", str(folder), f"idna=={version}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        pytest.skip(f"no package index answers here: {done.stderr.strip().splitlines()[-1:]}")
-
-
-@pytest.fixture(scope="module")
 def webhook_files(
-    _index: None, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+    package_index: None, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Installation:
     """The files of the webhook's image."""
     target = tmp_path_factory.mktemp("webhook") / "env"
@@ -147,7 +131,7 @@ def test_no_file_tells_when_or_where_it_was_made(webhook_files: Installation) ->
     )
 
 
-@pytest.mark.usefixtures("_index")
+@pytest.mark.usefixtures("package_index")
 def test_the_other_image_has_all_that_its_commands_import(wheel: Path, tmp_path: Path) -> None:
     """controller, worker, migrations; and nothing of the cluster that demos and tests run on."""
     found = assemble("requirements/runtime.lock", tmp_path / "env", wheel)

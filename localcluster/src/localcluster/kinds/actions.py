@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import orjson
+
 from localcluster.kinds.registry import RequestContext, UserInfo
 from localcluster.obj import Obj
 from localcluster.types.label_match import match_label_selector
 from localcluster.types.refusals import (
     INVALID,
     FieldError,
+    Raw,
     StatusError,
     bad_request,
     conflict,
@@ -174,6 +177,8 @@ class Reviews:
         if self._tokens is None:
             raise not_served("token reviews")
         spec = body.get("spec") or {}
+        if not spec.get("token"):
+            raise bad_request("token is required for TokenReview in authentication")
         found = self._tokens.review(spec.get("token", ""), spec.get("audiences") or [])
         if isinstance(found, str):
             body["status"] = {"user": {}, "error": found}
@@ -202,7 +207,12 @@ class Reviews:
             text = "at least one of user or group must be specified"
             errors.append(FieldError(INVALID, "spec.user", "", text))
         resource = spec.get("resourceAttributes")
-        if (resource is None) == (spec.get("nonResourceAttributes") is None):
+        other = spec.get("nonResourceAttributes")
+        if resource is not None and other is not None:
+            shown = Raw(orjson.dumps({key.capitalize(): other[key] for key in other}).decode())
+            text = "cannot be specified in combination with resourceAttributes"
+            errors.append(FieldError(INVALID, "spec.nonResourceAttributes", shown, text))
+        elif resource is None and other is None:
             text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
             errors.append(FieldError(INVALID, "spec.resourceAttributes", resource, text))
         if kind == "LocalSubjectAccessReview" and resource is not None:

@@ -108,6 +108,7 @@ def complete_pod(pod: Obj, ctx: RequestContext) -> None:
     spec = pod["spec"]
     _set_service_account(pod, spec, ctx)
     _set_priority(pod, spec, ctx)
+    _check_runtime_class(pod, spec)
     _add_tolerations(spec)
 
 
@@ -179,6 +180,18 @@ def _mount_token(spec: Obj) -> None:
             },
         }
     )
+
+
+def _check_runtime_class(pod: Obj, spec: Obj) -> None:
+    """RuntimeClasses are not served here, so none can be found."""
+    name = spec.get("runtimeClassName")
+    if name:
+        why = f'pod rejected: RuntimeClass "{name}" not found'
+    elif spec.get("overhead"):
+        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+    else:
+        return
+    raise forbidden("", "pods", _name_of(pod), why)
 
 
 def _set_priority(pod: Obj, spec: Obj, ctx: RequestContext) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 
+import orjson
+
 from localcluster.kinds.job_status import validate_job_status
 from localcluster.kinds.meta import immutable
 from localcluster.kinds.podspec import default_template
@@ -22,8 +24,10 @@ from localcluster.types import names
 from localcluster.types.label_match import match_label_selector
 from localcluster.types.refusals import (
     INVALID,
+    OMIT,
     REQUIRED,
     FieldError,
+    Raw,
     sorted_map,
     sorted_selector,
 )
@@ -219,6 +223,9 @@ def _validate_mode(spec: Obj) -> list[FieldError]:
                 "is Indexed"
             )
             errors.append(FieldError(INVALID, "spec.parallelism", spec["parallelism"], text))
+        if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+            text = "when maxFailedIndexes is specified"
+            errors.append(FieldError(REQUIRED, "spec.backoffLimitPerIndex", None, text))
     elif spec.get("backoffLimitPerIndex") is not None:
         errors.append(
             FieldError(
@@ -250,7 +257,11 @@ def _validate_policies(spec: Obj) -> list[FieldError]:
                 if has_codes
                 else "specifying one of OnExitCodes and OnPodConditions is required"
             )
-            errors.append(FieldError(INVALID, at, "", text))
+            errors.append(FieldError(INVALID, at, OMIT, text))
+    if "successPolicy" in spec and spec.get("completionMode") != "Indexed":
+        shown = Raw(orjson.dumps({"Rules": spec["successPolicy"].get("rules")}).decode())
+        text = "requires indexed completion mode"
+        errors.append(FieldError(INVALID, "spec.successPolicy", shown, text))
     return errors
 
 

@@ -25,6 +25,8 @@ def default_pod_spec(spec: Obj) -> None:
         _default_volume(volume)
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
+    if spec["terminationGracePeriodSeconds"] < 0:  # pods of long ago; they end at once
+        spec["terminationGracePeriodSeconds"] = 1
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("securityContext", {})
     spec.setdefault("schedulerName", "default-scheduler")

@@ -23,6 +23,7 @@ from localcluster.types.refusals import (
 )
 
 _STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
+_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _POLICIES = ("Always", "OnFailure", "Never")
 _PULL = ("Always", "IfNotPresent", "Never")
 
@@ -62,6 +63,8 @@ def validate_pod_spec(spec: Obj, path: str) -> list[FieldError]:
             if policy
             else FieldError(REQUIRED, f"{path}.restartPolicy", None, "")
         )
+    if spec.get("dnsPolicy") not in _DNS_POLICIES:
+        errors.append(unsupported(f"{path}.dnsPolicy", spec.get("dnsPolicy", ""), _DNS_POLICIES))
     errors += validate_labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
     errors += _validate_names(spec, path)
     deadline = spec.get("activeDeadlineSeconds")
@@ -271,6 +274,8 @@ def _validate_amount(name: str, text: str, path: str, parent: str, kind: str) ->
     if not errors and is_plain and name not in _STANDARD_RESOURCES:
         why = "must be a standard resource type or fully qualified"
         errors.append(FieldError(INVALID, path, name, why))
+        why = "must be a standard resource for containers"
+        errors.append(FieldError(INVALID, path, name, why))
     value = value_of(text)
     if value < 0:
         errors.append(FieldError(INVALID, path, text, "must be greater than or equal to 0"))
@@ -439,7 +444,10 @@ def _validate_spread(constraints: Any, path: str) -> list[FieldError]:
         if constraint.get("maxSkew", 0) <= 0:
             errors.append(
                 FieldError(
-                    INVALID, f"{at}.maxSkew", constraint.get("maxSkew", 0), "must be greater than 0"
+                    INVALID,
+                    f"{at}.maxSkew",
+                    constraint.get("maxSkew", 0),
+                    "must be greater than zero",
                 )
             )
         errors += _validate_topology(constraint, at)

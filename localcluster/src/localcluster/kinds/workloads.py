@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import orjson
+
 from localcluster.kinds.meta import immutable
 from localcluster.kinds.podspec import default_template
 from localcluster.kinds.podspec_rules import (
@@ -21,6 +23,7 @@ from localcluster.types.refusals import (
     INVALID,
     REQUIRED,
     FieldError,
+    Raw,
     sorted_map,
     sorted_selector,
 )
@@ -62,7 +65,8 @@ class WorkloadStrategy(BaseStrategy):
         if selector is None:
             errors.append(FieldError(REQUIRED, "spec.selector", None, ""))
         elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            text = f"empty selector is invalid for {self.type_name.lower()}"
+            known_as = "deployment" if self.type_name == "ReplicaSet" else self.type_name.lower()
+            text = f"empty selector is invalid for {known_as}"
             errors.append(FieldError(INVALID, "spec.selector", sorted_selector(selector), text))
         if selector is None or not match_label_selector(selector, labels or {}):
             text = "`selector` does not match template `labels`"
@@ -82,6 +86,10 @@ class WorkloadStrategy(BaseStrategy):
         return errors
 
 
+_DEPLOYMENT_STRATEGIES = ("Recreate", "RollingUpdate")
+_ROLLING = ("maxUnavailable", "maxSurge")
+
+
 class DeploymentStrategy(WorkloadStrategy):
     """apps/v1 Deployment."""
 
@@ -97,6 +105,29 @@ class DeploymentStrategy(WorkloadStrategy):
             rolling.setdefault("maxSurge", "25%")
         spec.setdefault("revisionHistoryLimit", 10)
         spec.setdefault("progressDeadlineSeconds", 600)
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Also: a strategy that can make progress, and within its deadline."""
+        spec, errors = obj["spec"], super().validate(obj, ctx)
+        strategy = spec.get("strategy") or {}
+        rolling = strategy.get("rollingUpdate")
+        path = "spec.strategy"
+        if strategy.get("type") not in _DEPLOYMENT_STRATEGIES:
+            shown = {"Type": strategy.get("type", ""), "RollingUpdate": rolling}
+            value = Raw(orjson.dumps(shown).decode())
+            errors.append(unsupported(path, value, _DEPLOYMENT_STRATEGIES))
+        elif strategy["type"] == "Recreate" and rolling is not None:
+            text = "may not be specified when strategy `type` is 'Recreate'"
+            errors.append(FieldError(FORBIDDEN, f"{path}.rollingUpdate", None, text))
+        elif rolling and all(rolling.get(key) in (0, "0%") for key in _ROLLING):
+            where = f"{path}.rollingUpdate.maxUnavailable"
+            text = "may not be 0 when `maxSurge` is 0"
+            errors.append(FieldError(INVALID, where, rolling["maxUnavailable"], text))
+        deadline = spec.get("progressDeadlineSeconds")
+        if deadline is not None and deadline <= (spec.get("minReadySeconds") or 0):
+            text = "must be greater than minReadySeconds"
+            errors.append(FieldError(INVALID, "spec.progressDeadlineSeconds", deadline, text))
+        return errors
 
     def generation_relevant(self, obj: Obj) -> Any:
         """Annotations count, too (``deploymentStrategy.PrepareForUpdate``)."""
