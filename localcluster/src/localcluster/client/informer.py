@@ -1,6 +1,6 @@
 """``Informer``: a local copy of one resource that follows the cluster by list and watch.
 
-Shared by the controllers of one process (``controllers.informers``). A list REPLACES the copy: what
+Shared by the controllers of one process (``loops.informers``). A list REPLACES the copy: what
 is gone is reported as removed. Handlers are plain functions that must not block; they see every
 change in order, but may see several changes of an object as one.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from localcluster.client.informer import Key
 from localcluster.client.resources import DAEMONSETS, NODES, PODS
 from localcluster.controllers.claims import PodClaims
 from localcluster.controllers.templates import (
@@ -41,8 +42,6 @@ TOLERATED = (
     ("pid-pressure", "NoSchedule"),
     ("unschedulable", "NoSchedule"),
 )
-
-Key = tuple[str, str]
 
 
 def daemon_pod(daemon: Obj, node: str) -> Obj:

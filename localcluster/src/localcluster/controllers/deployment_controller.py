@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from localcluster.client.informer import Key
 from localcluster.client.resources import DEPLOYMENTS, REPLICASETS
 from localcluster.controllers import rollout
 from localcluster.errors import Conflict
@@ -13,8 +14,6 @@ from localcluster.loops.writing import delete_object
 from localcluster.obj import Obj
 
 COMPONENT = "deployment-controller"
-
-Key = tuple[str, str]
 
 
 class DeploymentController:

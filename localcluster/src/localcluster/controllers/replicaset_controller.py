@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from localcluster.client.informer import Key
 from localcluster.client.resources import PODS, REPLICASETS
 from localcluster.controllers.claims import PodClaims
 from localcluster.controllers.job_pods import removal_rank
@@ -29,8 +30,6 @@ from localcluster.obj import Obj
 
 COMPONENT = "replicaset-controller"
 BURST_MAX = 500
-
-Key = tuple[str, str]
 
 
 def replica_status(rs: Obj, pods: list[Obj], waits_s: list[float | None]) -> Obj:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from localcluster.client.informer import Key
 from localcluster.client.resources import CONTROLLER_REVISIONS, PODS, STATEFULSETS
 from localcluster.controllers import stateful as plans
 from localcluster.controllers.claims import PodClaims
@@ -15,8 +16,6 @@ from localcluster.obj import Obj
 
 COMPONENT = "statefulset-controller"
 NO_STORAGE = "volumeClaimTemplates are ignored: the embedded cluster has no storage"
-
-Key = tuple[str, str]
 
 
 class StatefulSetController:

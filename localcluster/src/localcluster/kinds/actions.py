@@ -1,6 +1,6 @@
 """What happens behind pods/binding, pods/eviction, serviceaccounts/token and the reviews.
 
-Called by ``api`` through :class:`registry.Subresource.handler` and ``ResourceInfo.create_only``.
+Called by ``server.subresources`` through ``Subresource.handler`` and ``ResourceInfo.create_only``.
 Access is always allowed in the embedded cluster, and each answer says so.
 """
 
@@ -28,7 +28,7 @@ ALWAYS_ALLOWED = "the embedded cluster allows everything; RBAC is not enforced"
 
 
 class Tokens(Protocol):
-    """Service-account tokens (``api.auth``)."""
+    """Service-account tokens (``server.auth``)."""
 
     def issue(self, account: Obj, spec: Obj) -> tuple[str, str]:
         """A token for a ServiceAccount and the time it expires (RFC 3339)."""

@@ -24,7 +24,7 @@ ESTABLISH_DELAY_S = 0.02
 
 
 class ObjectStore(Protocol):
-    """The part of ``api.store.Store`` that is used here."""
+    """The part of ``server.store.Store`` that is used here."""
 
     def entry(self, storage: Storage, namespace: str, name: str) -> Any:
         """The stored entry, or None."""

@@ -49,7 +49,7 @@ class UserInfo:
 
 
 class ObjectReader(Protocol):
-    """What strategies and admission may ask of the store (implemented by ``api.store``)."""
+    """What strategies and admission may ask of the store (implemented by ``server.store``)."""
 
     def get(self, group: str, plural: str, namespace: str, name: str) -> Obj | None:
         """The stored object, not to be changed, or None."""

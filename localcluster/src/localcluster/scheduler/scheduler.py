@@ -13,6 +13,7 @@ import logging
 from dataclasses import dataclass, field
 
 from localcluster.client.calls import PatchKind
+from localcluster.client.informer import Key
 from localcluster.client.resources import NODES, PODS
 from localcluster.errors import ClientError, Conflict, Invalid, NotFound
 from localcluster.loops.context import Context
@@ -40,7 +41,6 @@ from localcluster.types.pod_requests import Amounts, pod_requests
 
 logger = logging.getLogger(__name__)
 
-Key = tuple[str, str]
 
 # A burst of changes becomes one pass over the waiting pods.
 GATHER_S = 0.005

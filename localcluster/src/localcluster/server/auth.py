@@ -129,7 +129,7 @@ class Authenticator:
 
 
 class AccountTokens:
-    """Issues and reviews service-account tokens for ``resources.subresources``."""
+    """Issues and reviews service-account tokens for ``kinds.actions``."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator

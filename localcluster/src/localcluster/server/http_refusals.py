@@ -1,7 +1,7 @@
 """Refusals that come from the HTTP and request layer, in the real server's words.
 
 The general forms (not found, conflict, invalid ...) live with the kinds in
-``resources.status``; here are those that no kind can raise.
+``types.refusals``; here are those that no kind can raise.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _LONGEST_BASE = 58
 
 
 class AdmissionChain(Protocol):
-    """What writes ask before anything is stored (``resources.admission.Admission``)."""
+    """What writes ask before anything is stored (``kinds.admission.Admission``)."""
 
     async def admit(
         self,

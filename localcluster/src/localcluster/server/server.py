@@ -1,6 +1,6 @@
 """The embedded API server: parts put together, TLS, start and stop.
 
-Made by ``cluster`` (and by tests); ``python -m localcluster.server`` runs one alone.
+Made by ``cluster`` (and by tests); ``localcluster --api-only`` runs one alone.
 Listens on loopback only.
 """
 

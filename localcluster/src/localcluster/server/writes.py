@@ -2,7 +2,7 @@
 
 Called by ``routes`` (and by ``subresources`` and ``apply`` through :func:`change`).  What a kind
 allows is decided by its strategy and by admission; this module decodes, checks versions and
-metadata, and stores.  The order is written down in ``resources.registry``.
+metadata, and stores.  The order is written down in ``kinds.registry``.
 """
 
 from __future__ import annotations
