@@ -395,6 +395,7 @@ def _published(fluxjob: Object) -> KnownGroup | None:
         fluxjob=meta["name"],
         user=str(spec.get("user") or ""),
         created=str(meta.get("creationTimestamp") or ""),
+        flux_uid=str(meta["uid"]),
         size=_size((fluxjob.get("status") or {}).get("state"), spec.get("size")),
     )
 

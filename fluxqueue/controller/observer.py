@@ -530,9 +530,7 @@ class Observer:
     ) -> None:
         self._written.update({one.uid: one for one in seen})
         for uid, (_, left) in gone.items():
-            was = self._written.pop(uid, None)
-            if was is not None and was.is_gathered and was.flux_uid is not None:
-                self._wrapper.unwrap(was)
+            self._wrapper.unwrap(uid, self._written.pop(uid, None))
             self._reader.forget(uid)
             self._wrapper.forget(uid)
             # Also what was written counts: a pod that went meanwhile has yet to be written down.
@@ -554,8 +552,8 @@ class Observer:
         """Read the rows, then the cluster; bring the two together before anything is decided."""
         known = await self._read_known()
         self._flux_uids = dict(known.flux_uids)
-        self._groups.know(known.groups)
-        self._groups.know(await self._published_groups())
+        groups = [*known.groups, *await self._published_groups()]
+        self._groups.know(groups)
         self._foreign.know(known.foreign)
         for informer in self._informers.values():
             informer.start()
@@ -564,6 +562,7 @@ class Observer:
             await informer.synced.wait()
         await self._owners.settle()
         self._groups.listed()
+        self._forget_groups(groups)
         pause = RETRY_MIN_S
         while True:
             try:
@@ -575,6 +574,16 @@ class Observer:
             else:
                 self._is_begun = True
                 return
+
+    def _forget_groups(self, known: Iterable[KnownGroup]) -> None:
+        """Those of which no pod is left go, and with them the FluxJobs that nobody owns."""
+        for one in known:
+            if one.flux_uid is None:
+                continue
+            self._wrapper.know(one.uid, one.namespace, one.fluxjob, one.flux_uid)
+            if one.uid not in self._groups:
+                self._flux_uids.setdefault(one.uid, one.flux_uid)
+                self._marks.mark(Kind.WORKLOAD, one.uid)
 
     async def _read_known(self) -> Known:
         while True:

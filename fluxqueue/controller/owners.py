@@ -29,8 +29,6 @@ Object = Mapping[str, Any]
 DEPTH = 8
 KNOWN_MAX = 20_000
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 30.0
-ASK_AGAIN_S = 60.0
-"""Kinds that the API server did not know may be installed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class Owners:
         self._known: dict[str, _Found] = {}
         self._waiting: dict[str, set[str]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._plurals: dict[str, tuple[float, dict[str, tuple[str, bool]]]] = {}
+        self._plurals: dict[str, dict[str, tuple[str, bool]]] = {}
 
     def top(self, pod: Object) -> Owner | None:
         """The topmost controller of ``pod``; None until it is known (``on_found`` tells)."""
@@ -169,9 +167,8 @@ class Owners:
     async def _resource(self, api_version: str, kind: str) -> Resource | None:
         """How a kind is called in URLs, as discovery says; None where it is served no more."""
         group, _, version = api_version.rpartition("/")
-        now_s = self._clock.monotonic_s()
-        asked_s, plurals = self._plurals.get(api_version, (float("-inf"), {}))
-        if kind not in plurals and now_s - asked_s >= ASK_AGAIN_S:
+        plurals = self._plurals.get(api_version, {})
+        if kind not in plurals:  # or installed since
             root = f"/apis/{api_version}" if group else f"/api/{api_version}"
             served = await self._client.request("GET", root)
             plurals = {
@@ -179,7 +176,7 @@ class Owners:
                 for one in served.get("resources") or ()
                 if "/" not in one["name"]
             }
-            self._plurals[api_version] = now_s, plurals
+            self._plurals[api_version] = plurals
         if kind not in plurals:
             return None
         plural, is_namespaced = plurals[kind]

@@ -68,6 +68,7 @@ class Wrapper:
         self._stands = stands
         self._shown: dict[str, Mapping[str, Any]] = {}
         self._amends: dict[str, WorkloadSeen] = {}
+        self._made: dict[str, tuple[str, str, str]] = {}
         self._beside: set[asyncio.Task[None]] = set()
         self._wanted: dict[str, None] = {}
         self._more = asyncio.Event()
@@ -85,6 +86,7 @@ class Wrapper:
         self._told.pop(uid, None)
         self._shown.pop(uid, None)
         self._amends.pop(uid, None)
+        self._made.pop(uid, None)
 
     def amend(self, seen: WorkloadSeen) -> None:
         """Have a FluxJob say what its workload asks for by now."""
@@ -95,9 +97,20 @@ class Wrapper:
         if not is_under_way:
             self._do_beside(self._amend(seen.uid), f"amend {seen.uid}")
 
-    def unwrap(self, seen: WorkloadSeen) -> None:
-        """Take away the FluxJob of a group of which no pod is left: nobody owns it."""
-        self._do_beside(self._unwrap(seen), f"unwrap {seen.uid}")
+    def know(self, uid: str, namespace: str, name: str, flux_uid: str) -> None:
+        """There is a FluxJob that nobody owns, from before this process."""
+        self._made[uid] = namespace, name, flux_uid
+
+    def unwrap(self, uid: str, seen: WorkloadSeen | None) -> None:
+        """Take away the FluxJob of a group of which no pod is left: nobody owns it.
+
+        ``seen``: as it was written last; None where it was gone before that.
+        """
+        made = self._made.pop(uid, None)
+        if seen is not None and seen.is_gathered and seen.flux_uid is not None:
+            made = seen.namespace, seen.name, seen.flux_uid
+        if made is not None:
+            self._do_beside(self._unwrap(uid, *made), f"unwrap {uid}")
 
     def _do_beside(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -129,15 +142,15 @@ class Wrapper:
             if self._amends.get(uid) is seen:
                 del self._amends[uid]
 
-    async def _unwrap(self, seen: WorkloadSeen) -> None:
+    async def _unwrap(self, uid: str, namespace: str, name: str, flux_uid: str) -> None:
         backoff = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
         while True:
             try:
-                await self._client.delete(FLUXJOBS, seen.namespace, seen.name, uid=seen.flux_uid)
+                await self._client.delete(FLUXJOBS, namespace, name, uid=flux_uid)
             except (NotFound, Conflict):
                 return
             except (ApiUnavailable, ApiError) as error:
-                extra = {"action": "unwrap", "uid": seen.uid, "error": str(error)}
+                extra = {"action": "unwrap", "uid": uid, "error": str(error)}
                 logger.warning("FluxJob not deleted; tried again", extra=extra)
                 await self._clock.sleep(backoff.next_delay_s())
                 continue
@@ -201,6 +214,8 @@ class Wrapper:
         if flux_uid is None:
             return False
         self._told.pop(uid, None)
+        if not kind_of(workload).has_object:
+            self._made[uid] = workload["metadata"]["namespace"], fluxjob_name(workload), flux_uid
         self._on_made(uid, flux_uid)
         return True
 

@@ -484,6 +484,7 @@ class KnownGroup:
     created: str
     pods: frozenset[str] = frozenset()
     size: int | None = None
+    flux_uid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,8 +507,8 @@ async def read_known(tx: Transaction) -> Known:
         f"SELECT uid, flux_uid FROM fluxjobs WHERE NOT is_gone OR {LIVING}"  # noqa: S608 constant
     )
     groups = await tx.fetch(
-        "SELECT uid, namespace, workload_name AS name, name AS fluxjob, user_name AS user,"  # noqa: S608 constant
-        " to_char(submitted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS created,"
+        "SELECT uid, flux_uid, namespace, workload_name AS name, name AS fluxjob,"  # noqa: S608 constant
+        " user_name AS user, to_char(submitted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS created,"
         " CASE WHEN missing = 0 THEN size END AS size,"
         " (SELECT coalesce(array_agg(p.uid), '{}') FROM pods p"
         "  WHERE p.workload_uid = f.uid) AS pods"

@@ -18,6 +18,7 @@ from fluxqueue.db.life.observations import save_workloads
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.resources import FLUXJOBS, PODS, Resource
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import settings_for
@@ -141,3 +142,94 @@ async def test_a_loop_beside_that_fails_ends_all(
             monkeypatch.setattr(module, "confirm", confirm_wrongly)
             with pytest.raises(ZeroDivisionError):
                 await asyncio.wait_for(running, WAIT_S)
+
+
+class SlowClient(KubeClient):
+    """FluxJobs take until they may be made."""
+
+    may_make: asyncio.Event
+    has_begun: asyncio.Event
+    has_made: asyncio.Event
+
+    async def create(self, resource: Resource, *given: Any, **named: Any) -> Obj:
+        if resource != FLUXJOBS:
+            return await super().create(resource, *given, **named)
+        self.has_begun.set()
+        await self.may_make.wait()
+        made = await super().create(resource, *given, **named)
+        self.has_made.set()
+        return made
+
+
+async def test_a_group_that_went_while_its_fluxjob_was_made_leaves_none(
+    database_url: str, database: Database
+) -> None:
+    """It has no row yet, and nobody owns the FluxJob."""
+    notes = {"fluxqueue/group": "mpi 2-2", "fluxqueue/user": "alice"}
+    member = bare_pod("a", meta={"annotations": notes}, schedulingGates=[{"name": "fluxqueue"}])
+    async with LocalCluster(QUIET) as cluster:
+        transport = InProcessTransport(cluster)
+        async with SlowClient(config_of(cluster), transport=transport) as client:
+            client.may_make, client.has_begun = asyncio.Event(), asyncio.Event()
+            client.has_made = asyncio.Event()
+            await install_definitions(client, "fluxqueue-system")
+            term = await seize(database, ROLE, "test")
+            made = Observer(database, client, settings_for(database_url), SystemClock(), term)
+            running = asyncio.create_task(made.run())
+            await client.create(PODS, "default", member)
+            await client.has_begun.wait()
+            await client.delete(PODS, "default", "a", grace_s=0)
+
+            async def is_unseen() -> bool:
+                return not made._pods_by_uid
+
+            await eventually(is_unseen, "the pod is seen gone")
+            client.may_make.set()
+            await client.has_made.wait()
+
+            async def is_gone() -> bool:
+                return not (await client.list(FLUXJOBS)).items
+
+            await eventually(is_gone, "no FluxJob is left")
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_group_that_went_while_nobody_looked_leaves_no_fluxjob(
+    database_url: str, database: Database
+) -> None:
+    """With its row, and with a database that knows nothing of it."""
+    notes = {"fluxqueue/group": "mpi 2-2", "fluxqueue/user": "alice"}
+    gates = [{"name": "fluxqueue"}]
+    settings = settings_for(database_url)
+    async with LocalCluster(QUIET) as cluster:
+        transport = InProcessTransport(cluster)
+        async with KubeClient(config_of(cluster), transport=transport) as client:
+            await install_definitions(client, "fluxqueue-system")
+
+            async def count(expected: int) -> None:
+                async def is_so() -> bool:
+                    return len((await client.list(FLUXJOBS)).items) == expected
+
+                await eventually(is_so, f"{expected} FluxJobs")
+
+            for is_emptied in (False, True):
+                member = bare_pod("a", meta={"annotations": notes}, schedulingGates=gates)
+                await client.create(PODS, "default", member)
+                for expected in (1, 0):
+                    term = await seize(database, ROLE, "test")
+                    made = Observer(database, client, settings, SystemClock(), term)
+                    running = asyncio.create_task(made.run())
+                    await count(expected)
+                    if expected:
+
+                        async def has_row() -> bool:
+                            return bool(await database.fetch("SELECT FROM fluxjobs"))
+
+                        await eventually(has_row, "it is in the rows")
+                    running.cancel()
+                    await asyncio.gather(running, return_exceptions=True)
+                    if expected:
+                        await client.delete(PODS, "default", "a", grace_s=0)
+                        if is_emptied:
+                            await database.execute("DELETE FROM fluxjobs")
