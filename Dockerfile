@@ -34,7 +34,8 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
 FROM build AS webhook-files
 COPY requirements/webhook.lock requirements/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
-    images/assemble requirements/webhook.lock /opt/fluxqueue fluxqueue kubectl-fluxqueue
+    images/assemble requirements/webhook.lock /opt/fluxqueue fluxqueue kubectl-fluxqueue \
+        kubectl_complete-fluxqueue
 
 # What both have in common. No HEALTHCHECK: what healthy means differs from part to part, and the
 # chart and docker-compose.yml each say it. Any user will do (OpenShift): nothing is written.

@@ -1,21 +1,23 @@
 """What a cluster has and what of it is used, read through its API server.
 
-For ``fluxqueue graph`` and ``resource-query --from-cluster``, which need no database.
+For ``fluxqueue graph``, ``nodes``, ``tree`` and ``resource-query --from-cluster``, which need no
+database.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fluxqueue.errors import ApiError, InvalidSettings, NotFound
-from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_config
 from fluxqueue.kube.resources import FLUXJOBS, NODE_TOPOLOGIES, NODES, PODS
+from fluxqueue.workload.kinds import workload_uid
 from fluxqueue.workload.nodes import foreign_pod, node_fact
-from fluxqueue.workload.pods import controller_owner
 
 _HOLDING = ("Allocated", "Running")
 
@@ -55,19 +57,36 @@ async def read_cluster(kubeconfig: Path | None) -> ClusterView:
     """
     config = load_config(str(kubeconfig) if kubeconfig else None)
     async with KubeClient(config) as client:
-        zones = await _topologies(client)
-        nodes = [
-            node_fact(node, zones.get(node["metadata"]["name"]))
-            for node in (await client.list(NODES)).items
-        ]
-        pods: list[dict[str, Any]] = (await client.list(PODS)).items
-        fluxjobs = await _running_fluxjobs(client)
+        return await view_cluster(client)
+
+
+async def view_cluster(client: KubeClient) -> ClusterView:
+    """The same over a connection that is open. Of each page no more is kept than counts.
+
+    Raises
+    ------
+    InvalidSettings
+        The cluster has no nodes.
+    """
+    zones = await _topologies(client)
+    nodes, _ = await client.collect(
+        NODES, keep=lambda node: node_fact(node, zones.get(node["metadata"]["name"]))
+    )
     if not nodes:
-        raise InvalidSettings("the cluster has no nodes", where=config.server)
+        raise InvalidSettings("the cluster has no nodes", where=client.config.server)
+    pods, _ = await client.collect(PODS, keep=_bound)
+    fluxjobs = await _running_fluxjobs(client)
     ours = {one["spec"]["workload"]["uid"] for one in fluxjobs}
-    others = [pod for pod in pods if not ours & _uids(pod)]
+    bound = [pod for pod in pods if pod is not None]
+    others = [pod for uid, pod in bound if uid not in ours]
     nodes.sort(key=lambda node: (len(node.name), node.name))
-    return ClusterView(nodes, _use(pods), _use(others), fluxjobs)
+    return ClusterView(nodes, _use([pod for _, pod in bound]), _use(others), fluxjobs)
+
+
+def _bound(pod: dict[str, Any]) -> tuple[str, ForeignPod] | None:
+    """Whose a pod is and what it takes; None where it takes nothing."""
+    fact = foreign_pod(pod)
+    return None if fact is None else (workload_uid(pod), fact)
 
 
 async def _topologies(client: KubeClient) -> dict[str, dict[str, Any]]:
@@ -85,22 +104,20 @@ async def _topologies(client: KubeClient) -> dict[str, dict[str, Any]]:
 
 async def _running_fluxjobs(client: KubeClient) -> list[dict[str, Any]]:
     """FluxJobs with an allocation; none where fluxqueue is not installed."""
+
+    def keep(one: dict[str, Any]) -> dict[str, Any] | None:
+        return one if (one.get("status") or {}).get("state") in _HOLDING else None
+
     try:
-        found: list[dict[str, Any]] = (await client.list(FLUXJOBS)).items
+        kept, _ = await client.collect(FLUXJOBS, keep=keep)
     except NotFound:
         return []
-    return [one for one in found if (one.get("status") or {}).get("state") in _HOLDING]
+    return [one for one in kept if one is not None]
 
 
-def _uids(pod: dict[str, Any]) -> set[str]:
-    """UIDs under which a pod's FluxJob may know its workload."""
-    owner = controller_owner(pod)
-    return {pod["metadata"]["uid"], *([] if owner is None else [owner["uid"]])}
-
-
-def _use(pods: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+def _use(pods: Sequence[ForeignPod]) -> dict[str, dict[str, int]]:
     used: dict[str, dict[str, int]] = {}
-    for pod in filter(None, map(foreign_pod, pods)):
+    for pod in pods:
         on_node = used.setdefault(pod.node, {})
         for name, amount in pod.resources.items():
             on_node[name] = on_node.get(name, 0) + amount

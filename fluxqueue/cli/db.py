@@ -1,4 +1,4 @@
-"""``fluxqueue db``: migrate the database, compare it with the code, wait for it.
+"""``fluxqueue db``: migrate the database, compare it with the code, wait for it, steer by it.
 
 The functions here print and choose exit codes; the work is in ``fluxqueue.db.migrate``. Errors of
 our tree pass through to ``cli/main.py``, which prints one line and exits 2 (bad input) or 1.
@@ -15,7 +15,10 @@ from fluxqueue import logs
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
 
-app = typer.Typer(help="Migrate and check the queue database.", no_args_is_help=True)
+app = typer.Typer(
+    help="The queue database: migrate, check, and steer the queue beside the cluster.",
+    no_args_is_help=True,
+)
 
 UrlOption = Annotated[
     str,

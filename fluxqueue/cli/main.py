@@ -1,4 +1,7 @@
-"""The ``fluxqueue`` command: one file per subcommand, imported only when it is used.
+"""The ``fluxqueue`` command, and ``kubectl fluxqueue``: one file per subcommand or subject.
+
+What a user types stands in ``cli.user`` and needs a kubeconfig only; the others are the
+administrator's, and the parts of the system itself.
 
 Errors of our own tree become one line on standard error: exit code 2 for input that must change,
 1 for everything else.
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,6 +30,7 @@ from fluxqueue.cli import (
     uninstall,
     up,
 )
+from fluxqueue.cli.user import jobs, places, steer, submit, version, waiting
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 GC_OBJECTS = 50_000
@@ -37,6 +42,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A durable, queue-based job controller for Kubernetes with a Flux graph matcher.",
 )
+
+USERS = "Jobs and queues, with a kubeconfig"
+for verb in (
+    jobs.jobs,
+    places.nodes,
+    places.tree,
+    places.queues,
+    submit.submit,
+    waiting.wait,
+    steer.hold,
+    steer.release,
+    steer.requeue,
+    steer.priority,
+    steer.move,
+    steer.cancel,
+    steer.drain,
+    steer.undrain,
+    version.version,
+):
+    app.command(verb.__name__, rich_help_panel=USERS)(verb)
+
+steering.register(db.app)
 app.add_typer(db.app, name="db")
 app.command("up")(up.up)
 app.command("check")(check.check)
@@ -47,7 +74,6 @@ app.command("controller")(processes.controller)
 app.command("worker")(processes.worker)
 app.command("graph")(graph.graph)
 app.command("certs")(certs.certs)
-steering.register(app)
 app.command("uninstall")(uninstall.uninstall)
 
 
@@ -85,10 +111,11 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; the console script's entry point."""
+    """Run the command line; the console script's entry point, under both of its names."""
+    called = Path(sys.argv[0]).name
     gc.set_threshold(GC_OBJECTS, 20, 100)
     try:
-        app()
+        app(prog_name="kubectl fluxqueue" if called.startswith("kubectl") else "fluxqueue")
     except InvalidInput as error:
         print(f"fluxqueue: {error}", file=sys.stderr)
         sys.exit(2)

@@ -1,8 +1,9 @@
-"""``fluxqueue hold|release|cancel|requeue|priority|move`` and ``list|history|accounting``.
+"""``fluxqueue db hold|release|cancel|requeue|priority|move`` and ``list|history|accounting``.
 
-Works on the database alone: what is to happen on the cluster the workers do. Exit code 0 where
-everything is now as was asked for, 1 where a command was refused for one of the names, 2 for bad
-input. The work is in ``db.life.steering`` and ``db.accounting``.
+For the administrator beside the database, whatever state the cluster is in; everybody else's verbs
+are ``cli.user``. Works on the database alone: what is to happen on the cluster the workers do.
+Exit code 0 where everything is now as was asked for, 1 where a command was refused for one of the
+names, 2 for bad input. The work is in ``db.life.steering`` and ``db.accounting``.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def priority(
     output: Form = Output.TABLE,
     database_url: Url = "",
 ) -> None:
-    """Give workloads another priority: `fluxqueue priority NAME... N`, or --set N, or --clear."""
+    """Give workloads another priority: `priority NAME... N`, or --set N, or --clear."""
     from fluxqueue.db.life import steering
 
     if value is None and not clear and len(names) > 1:
@@ -136,13 +137,13 @@ def move(
     output: Form = Output.TABLE,
     database_url: Url = "",
 ) -> None:
-    """Put waiting workloads into another queue: `fluxqueue move NAME... QUEUE`, or --to QUEUE."""
+    """Put waiting workloads into another queue: `move NAME... QUEUE`, or --to QUEUE."""
     from fluxqueue.db.life import steering
 
     if not queue and len(names) > 1:
         names, queue = names[:-1], names[-1]
     if not queue:
-        raise InvalidInput("say which queue", where="--to", hint="fluxqueue move train batch")
+        raise InvalidInput("say which queue", where="--to", hint="fluxqueue db move train batch")
 
     async def verb(database: Database, where: str, refs: Sequence[str], who: str) -> list[Outcome]:
         return await steering.move(database, where, refs, who, queue=queue)
@@ -310,8 +311,7 @@ def _cell(value: object) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the ``fluxqueue`` command."""
+    """Add the commands to ``fluxqueue db``."""
     for command in (hold, release, cancel, requeue, priority, move, history, accounting):
         app.command(command.__name__)(command)
     app.command("list")(list_queue)
-    app.command("queue", hidden=True)(list_queue)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,6 +34,7 @@ from fluxqueue.kube.transport import HttpTransport, Reply, Transport, TransportE
 ATTEMPTS_MAX = 4
 LIST_RESTARTS_MAX = 3
 WATCH_IDLE_S = 90.0
+FOLLOW_IDLE_S = 24 * 3600.0
 TOKEN_MAX_AGE_S = 60.0
 RESERVED_CONCURRENCY = 2
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -221,19 +222,43 @@ class KubeClient:
         keep: Callable[[dict[str, Any]], Kept],
     ) -> tuple[Many[Kept], str]:
         kept: list[Kept] = []
+        version = ""
+        async with aclosing(self._read_pages(resource, path, query, limit)) as pages:
+            async for page in pages:
+                kept.extend(map(keep, page.items))
+                version = page.resource_version
+        return kept, version
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, *, limit: int = 500
+    ) -> AsyncGenerator[ListResult, None]:
+        """All objects, page by page as they come, in the server's order (namespace and name).
+
+        Raises Gone where the list took so long that the server has forgotten its version.
+        """
+        async with aclosing(
+            self._read_pages(resource, resource.path(namespace), {}, limit)
+        ) as found:
+            async for page in found:
+                yield page
+
+    async def _read_pages(
+        self, resource: Resource, path: str, query: dict[str, str], limit: int
+    ) -> AsyncGenerator[ListResult, None]:
         page_query = dict(query)
         if limit:
             page_query["limit"] = str(limit)
         while True:
             page = await self.request("GET", path, query=page_query)
             metadata = page.get("metadata") or {}
-            for item in page.get("items") or ():
+            items = page.get("items") or []
+            for item in items:
                 item.setdefault("apiVersion", resource.api_version)
                 item.setdefault("kind", resource.kind)
-                kept.append(keep(item))
+            yield ListResult(items, str(metadata.get("resourceVersion") or ""))
             token = metadata.get("continue")
             if not token:
-                return kept, str(metadata.get("resourceVersion") or "")
+                return
             page_query["continue"] = token
 
     async def watch(
@@ -246,7 +271,7 @@ class KubeClient:
         field_selector: str = "",
         timeout_s: int = 300,
         idle_s: float = WATCH_IDLE_S,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Events after ``resource_version``, bookmarks included.
 
         Ends when the server closes the stream (after ``timeout_s``) or when nothing, not even a
@@ -422,6 +447,26 @@ class KubeClient:
         if reply.status >= 400:
             raise as_error(reply.status, reply.headers, reply.body, what=f"GET {path}")
         return reply.body.decode("utf-8", "replace")
+
+    async def lines(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """Lines of a text as they are written (a pod's log, with ``follow``), without their ends.
+
+        Ends when the server closes the stream. Raises ApiError, ApiUnavailable.
+        """
+        target = f"{path}?{urlencode(query)}"
+        rest = b""
+        async with self._transport.stream(target, self._headers(), FOLLOW_IDLE_S) as reply:
+            metrics.API_REQUESTS.labels("GET", str(reply.status)).inc()
+            if reply.status >= 400:
+                body = b"".join([chunk async for chunk in reply.chunks()])
+                raise as_error(reply.status, reply.headers, body, what=f"GET {path}")
+            async with aclosing(reply.chunks()) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    *whole, rest = (rest + chunk).split(b"\n")
+                    for line in whole:
+                        yield line
+        if rest:
+            yield rest
 
     async def _send_with_retries(
         self,

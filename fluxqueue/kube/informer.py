@@ -215,7 +215,7 @@ class Informer:
             label_selector=self._label_selector,
             field_selector=self._field_selector,
         )
-        async with aclosing(events) as stream:  # type: ignore[type-var]
+        async with aclosing(events) as stream:
             async for event in stream:
                 self._apply(event)
                 self._backoff.reset()

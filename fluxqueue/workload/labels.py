@@ -81,6 +81,9 @@ JOBID = "fluxqueue/jobid"
 NODES = "fluxqueue/nodes"
 """Annotation written on released pods, for people: the nodes of the whole allocation."""
 
+DRAIN_REASON = "fluxqueue/drain-reason"
+"""Annotation on a node that ``fluxqueue drain`` cordoned: why."""
+
 CERTIFICATES, SELF_MADE = "fluxqueue/certificates", "self-made"
 """Label on the Secret whose certificates the controller makes and renews."""
 

@@ -1,4 +1,4 @@
-"""``fluxqueue hold``, ``list`` and their like as a shell sees them: words, JSON, exit codes."""
+"""``fluxqueue db hold``, ``list`` and their like as a shell sees them: words, JSON, exit codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def url(database_url: str) -> str:
 
 def run(url: str, *arguments: str) -> Result:
     """The command, with the database in its environment."""
-    return CliRunner().invoke(app, arguments, env={"DATABASE_URL": url})
+    return CliRunner().invoke(app, ("db", *arguments), env={"DATABASE_URL": url})
 
 
 def test_several_names_and_one_that_is_not_there(url: str) -> None:

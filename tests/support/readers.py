@@ -74,16 +74,20 @@ READERS: dict[str, Reader] = {
     "the observer's start": _in_transaction(read_known),
     "promises": _in_transaction(read_promises),
     "estimates": _in_transaction(read_told),
-    "fluxqueue list": lambda rows: accounting.living(rows.database),
-    "fluxqueue hold": lambda rows: hold(rows.database, "default", ["waits-1"], "alice"),
-    "fluxqueue history of a name": lambda rows: accounting.history(
+    "fluxqueue db list": lambda rows: accounting.living(rows.database),
+    "fluxqueue db hold": lambda rows: hold(rows.database, "default", ["waits-1"], "alice"),
+    "fluxqueue db history of a name": lambda rows: accounting.history(
         rows.database, "team-7", "old-7"
     ),
-    "fluxqueue history of a number": lambda rows: accounting.history(rows.database, "team-7", "7"),
-    "fluxqueue accounting of a name": lambda rows: accounting.runs(
+    "fluxqueue db history of a number": lambda rows: accounting.history(
+        rows.database, "team-7", "7"
+    ),
+    "fluxqueue db accounting of a name": lambda rows: accounting.runs(
         rows.database, "team-7", "old-7"
     ),
-    "fluxqueue accounting of a number": lambda rows: accounting.runs(rows.database, "team-7", "7"),
+    "fluxqueue db accounting of a number": lambda rows: accounting.runs(
+        rows.database, "team-7", "7"
+    ),
     "retention, nothing is old": lambda rows: retention.delete_old_rows(
         rows.database, retention_s=30 * DAY_S
     ),

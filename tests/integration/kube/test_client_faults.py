@@ -12,7 +12,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from fluxqueue.errors import ApiUnavailable, Conflict, Gone, Invalid
+from fluxqueue.errors import ApiUnavailable, Conflict, Gone, Invalid, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind, WatchEvent
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import PODS
@@ -23,7 +23,7 @@ POD = {"metadata": {"name": "p", "namespace": "n", "resourceVersion": "1"}}
 
 
 async def _collect(events: AsyncIterator[WatchEvent]) -> list[WatchEvent]:
-    async with aclosing(events) as opened:  # type: ignore[type-var]
+    async with aclosing(events) as opened:
         return [event async for event in opened]
 
 
@@ -232,3 +232,28 @@ async def test_concurrency_is_bounded_and_leases_are_not_behind_it(faulty: Fault
         faulty.then(*[json_answer(POD)] * 6)
         await asyncio.gather(*waiting, reserved)
         assert len(faulty.seen) == 6
+
+
+async def test_pages_are_fetched_as_they_are_wanted(client: KubeClient, faulty: FaultyApi) -> None:
+    """Who stops after the first page costs the server one; a forgotten version is reported."""
+    page = {"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [dict(POD)]}
+    faulty.then(json_answer(page), json_answer(page), status(410))
+    async with aclosing(client.pages(PODS, "n", limit=1)) as pages:
+        async for found in pages:
+            assert found.items[0]["kind"] == "Pod"
+            break
+    assert [one.query for one in faulty.seen] == [{"limit": "1"}]
+    with pytest.raises(Gone):
+        _ = [one async for one in client.pages(PODS, "n", limit=1)]
+    assert faulty.seen[-1].query == {"limit": "1", "continue": "more"}
+
+
+async def test_lines_come_as_they_are_written(client: KubeClient, faulty: FaultyApi) -> None:
+    """Cut where they end, whatever the pieces; the last one needs no end; refusals are typed."""
+    faulty.then(stream(b"one\ntw", b"o\n", b"three"), status(404))
+    query = {"follow": "true"}
+    found = [line async for line in client.lines("/api/v1/namespaces/n/pods/p/log", query)]
+    assert found == [b"one", b"two", b"three"]
+    assert faulty.seen[0].query == query
+    with pytest.raises(NotFound):
+        _ = [line async for line in client.lines("/x", query)]

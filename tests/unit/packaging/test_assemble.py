@@ -24,6 +24,8 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 
+COMMANDS = ("fluxqueue", "kubectl-fluxqueue", "kubectl_complete-fluxqueue")
+"""Of ours; none of them runs in the webhook's image."""
 ONE_PROCESS = pytest.mark.xdist_group("webhook image")
 """For the tests that look at the same files: they are made once."""
 
@@ -58,7 +60,7 @@ def webhook_files(
     """The files of the webhook's image."""
     target = tmp_path_factory.mktemp("webhook") / "env"
     lock = "requirements/webhook.lock"
-    return assemble(lock, target, wheel, "fluxqueue", "kubectl-fluxqueue")
+    return assemble(lock, target, wheel, *COMMANDS)
 
 
 @ONE_PROCESS

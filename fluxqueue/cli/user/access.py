@@ -1,0 +1,153 @@
+"""How a verb reaches the cluster: kubeconfig, context, namespace, impersonation, as with kubectl.
+
+``with_access`` gives a command these options, and an ``Access`` in their place. What the API server
+refuses is told in its own sentence here, in one place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from fluxqueue.cli.user.complete import complete_namespaces
+from fluxqueue.errors import ApiError
+
+if TYPE_CHECKING:
+    from fluxqueue.kube.client import KubeClient
+
+T = TypeVar("T")
+
+DONE, REFUSED, BAD_INPUT, NOT_YET, NEVER = 0, 1, 2, 3, 4
+"""Exit codes of every verb; docs/cli.md lists them."""
+INTERRUPTED = 130
+TIMEOUT_S = 30.0
+
+_DENIED = re.compile(
+    r"(?:admission webhook|ValidatingAdmissionPolicy) .*? denied (?:the )?request: "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """An open connection; ``namespace`` None is all of them."""
+
+    client: KubeClient
+    namespace: str | None
+
+    @property
+    def one_namespace(self) -> str:
+        """The namespace of a verb that acts in one."""
+        return self.namespace or "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Which cluster, and as whom; empty fields are as kubectl would have them."""
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    impersonate: str = ""
+    namespace: str = ""
+    is_everywhere: bool = False
+
+    def run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+        """Do ``work`` on the cluster; a refusal is told, and ends the command with code 1."""
+        try:
+            return asyncio.run(self._run(work))
+        except ApiError as error:
+            refuse(error)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+
+    async def _run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+        from fluxqueue.kube.client import KubeClient
+        from fluxqueue.kube.config import load_config
+
+        kubeconfig = str(self.kubeconfig) if self.kubeconfig else None
+        config = load_config(kubeconfig, self.context or None)
+        async with KubeClient(config, timeout_s=TIMEOUT_S) as client:
+            acting = client.acting_as(self.impersonate) if self.impersonate else client
+            where = None if self.is_everywhere else self.namespace or config.namespace
+            return await work(Cluster(acting, where))
+
+
+def refuse(error: ApiError) -> NoReturn:
+    """Tell what the API server said, and exit 1."""
+    typer.echo(f"fluxqueue: {sentence(error)}", err=True)
+    raise typer.Exit(REFUSED)
+
+
+def sentence(error: ApiError) -> str:
+    """What the API server said, without the wrapping: of an admission, its own sentence."""
+    text = str(error.body.get("message") or error)
+    if found := _DENIED.search(text):
+        return text[found.end() :]
+    if error.code == 403 and "cannot" in text:
+        return f"{text} (ask for one of the roles that docs/security.md names)"
+    if error.code == 404 and "could not find the requested resource" in text:
+        return "this cluster serves no FluxJobs (is fluxqueue installed here? see docs/install.md)"
+    if error.code == 401:
+        return "the API server does not know you: the credentials of the kubeconfig are refused"
+    return text
+
+
+Kubeconfig = Annotated[Path | None, typer.Option(help="default: KUBECONFIG, then ~/.kube/config")]
+Context = Annotated[str, typer.Option(help="which context of the kubeconfig")]
+User = Annotated[str, typer.Option("--as", help="impersonate this user")]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="default: that of the context",
+        autocompletion=complete_namespaces,
+    ),
+]
+Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="in every namespace")]
+
+_CLUSTER = {"kubeconfig": Kubeconfig, "context": Context, "impersonate": User}
+_DEFAULTS: dict[str, Any] = {
+    "kubeconfig": None, "context": "", "impersonate": "", "namespace": "", "is_everywhere": False
+}  # fmt: skip
+
+
+def with_access(
+    *, is_namespaced: bool = True, may_be_everywhere: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that make up its first parameter, an ``Access``."""
+    options: dict[str, Any] = dict(_CLUSTER)
+    if is_namespaced:
+        options["namespace"] = Namespace
+    if may_be_everywhere:
+        options["is_everywhere"] = Everywhere
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        added = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=kind
+            )
+            for name, kind in options.items()
+        ]
+
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> None:
+            access = Access(**{name: given.pop(name) for name in options})
+            command(access, **given)
+
+        named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        untyped: Any = wrapped
+        untyped.__signature__ = inspect.Signature([*named, *added])
+        untyped.__annotations__ = {one.name: one.annotation for one in (*named, *added)}
+        del untyped.__wrapped__
+        return wrapped
+
+    return decorate

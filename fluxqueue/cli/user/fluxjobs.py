@@ -1,0 +1,215 @@
+"""FluxJobs as users read them: one line each, which of them, in which order, and by which name.
+
+Pure but for ``find``, which asks the API server whom a name stands for. Called by the verbs about
+jobs; nothing here prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fluxqueue.clock import from_rfc3339
+from fluxqueue.errors import InvalidInput, NotFound
+from fluxqueue.fluxjob.states import FINAL, WAITING, FluxJobState
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.workload.fluxjob_object import name_for
+
+SUFFIXES = ("job", "pod", "group", "deployment", "statefulset", "replicaset")
+"""Of a FluxJob's name, by what its workload is; docs/groups.md."""
+
+HOLDING = frozenset({FluxJobState.ALLOCATED, FluxJobState.RUNNING})
+GROUPS: Mapping[str, frozenset[FluxJobState]] = {
+    "live": WAITING | HOLDING,
+    "waiting": WAITING,
+    "started": HOLDING,
+    "ended": FINAL,
+    "all": frozenset(FluxJobState),
+}
+"""Words that stand for several states."""
+
+_RANK = {
+    FluxJobState.RUNNING: 0,
+    FluxJobState.ALLOCATED: 0,
+    FluxJobState.RESERVED: 1,
+    FluxJobState.PENDING: 1,
+    FluxJobState.GATHERING: 2,
+    FluxJobState.HELD: 3,
+    FluxJobState.UNSATISFIABLE: 4,
+}
+_LAST = 9
+_FAR = 2**60
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """What one line says of a FluxJob; times in epoch seconds, ``expected`` while it waits."""
+
+    namespace: str
+    fluxjob: str
+    name: str
+    kind: str
+    state: str
+    reason: str
+    jobid: int | None
+    user: str
+    queue: str
+    size: int
+    nodes: str
+    priority: int
+    submitted: int
+    started: int | None
+    expected: int | None
+    ended: int | None
+
+
+def read_line(fluxjob: Mapping[str, Any]) -> JobLine:
+    """Read a FluxJob as the API server gives it; one without a status waits."""
+    meta, spec = fluxjob["metadata"], fluxjob["spec"]
+    status = fluxjob.get("status") or {}
+    return JobLine(
+        namespace=meta["namespace"],
+        fluxjob=meta["name"],
+        name=spec["workload"]["name"],
+        kind=spec["workload"]["kind"],
+        state=status.get("state", FluxJobState.PENDING.value),
+        reason=status.get("reason", ""),
+        jobid=status.get("jobid"),
+        user=spec.get("user", ""),
+        queue=status.get("queue") or spec.get("queue", ""),
+        size=spec.get("size", 0),
+        nodes=status.get("nodes", ""),
+        priority=status.get("priority", spec.get("priority", 0)),
+        submitted=from_rfc3339(meta["creationTimestamp"]),
+        started=_time(status.get("startTime")),
+        expected=_time(status.get("expectedStart")),
+        ended=_time(status.get("endTime")),
+    )
+
+
+def _time(text: str | None) -> int | None:
+    return from_rfc3339(text) if text else None
+
+
+def parse_states(words: str, where: str = "--state") -> frozenset[str]:
+    """Read ``pending,running``, or words for several (``waiting``), in any case.
+
+    Raises
+    ------
+    InvalidInput
+        A word is no state.
+    """
+    known = {state.lower(): frozenset({state}) for state in FluxJobState} | dict(GROUPS)
+    found: set[str] = set()
+    for word in words.split(","):
+        states = known.get(word.strip().lower())
+        if states is None:
+            raise InvalidInput(
+                f"{word!r} is no state", where=where, value=word, hint=f"one of {', '.join(known)}"
+            )
+        found |= {state.value for state in states}
+    return frozenset(found)
+
+
+def turn(line: JobLine) -> tuple[int, ...]:
+    """Sort key: what runs, oldest first; what waits in the order of its turn; then the rest."""
+    state = FluxJobState(line.state) if line.state in set(FluxJobState) else FluxJobState.PENDING
+    rank = _RANK.get(state, _LAST)
+    if rank == 0:
+        return (rank, line.started or 0, line.jobid or _FAR)
+    if rank == _LAST:
+        return (rank, -(line.ended or 0), line.jobid or _FAR)
+    return (rank, -line.priority, line.jobid or _FAR)
+
+
+ORDERS: dict[str, Callable[[JobLine], Any]] = {
+    "turn": turn,
+    "name": lambda line: (line.namespace, line.fluxjob),
+    "age": lambda line: line.submitted,
+    "jobid": lambda line: line.jobid or _FAR,
+    "priority": lambda line: -line.priority,
+    "queue": lambda line: (line.queue, turn(line)),
+    "size": lambda line: -line.size,
+    "start": lambda line: line.started or line.expected or _FAR,
+    "state": lambda line: (turn(line)[0], line.state, line.jobid or _FAR),
+    "user": lambda line: (line.user, turn(line)),
+}
+
+
+def parse_order(word: str) -> tuple[Callable[[JobLine], Any], bool]:
+    """A sort key, and whether backwards (``-age``).
+
+    Raises
+    ------
+    InvalidInput
+        There is no such order.
+    """
+    name = word.removeprefix("-")
+    if name not in ORDERS:
+        known = ", ".join(ORDERS)
+        raise InvalidInput(
+            f"{word!r} is no order", where="--sort", value=word, hint=f"{known}; -NAME is backwards"
+        )
+    return ORDERS[name], word.startswith("-")
+
+
+async def find(client: KubeClient, namespace: str, reference: str) -> dict[str, Any]:
+    """The FluxJob that a workload's name, a FluxJob's name or a jobid stands for.
+
+    Of several the newest that has not ended, as the database's commands choose. A number is always
+    a jobid. Names are asked for one by one; a jobid, which no selector knows, page by page.
+
+    Raises
+    ------
+    InvalidInput
+        There is none.
+    """
+    is_number = reference.isascii() and reference.isdigit()
+    found = [] if is_number else await _by_names(client, namespace, reference)
+    if not found:
+        found = await _by_reading(client, namespace, reference, is_number)
+    if not found:
+        raise InvalidInput(
+            f"namespace {namespace} has no such workload in the queue",
+            where=reference,
+            hint=f"fluxqueue jobs -n {namespace} --state all",
+        )
+    return max(found, key=_newest_living)
+
+
+def _newest_living(fluxjob: Mapping[str, Any]) -> tuple[bool, int]:
+    line = read_line(fluxjob)
+    return line.state not in FINAL, line.jobid or line.submitted
+
+
+async def _by_names(client: KubeClient, namespace: str, reference: str) -> list[dict[str, Any]]:
+    names = [reference, *(name_for(reference, suffix) for suffix in SUFFIXES)]
+
+    async def get(name: str) -> dict[str, Any] | None:
+        try:
+            return await client.get(FLUXJOBS, namespace, name)
+        except NotFound:
+            return None
+
+    found = filter(None, await asyncio.gather(*map(get, names)))
+    return [one for one in found if _is_meant(one, reference)]
+
+
+def _is_meant(fluxjob: Mapping[str, Any], reference: str) -> bool:
+    return reference in (fluxjob["metadata"]["name"], fluxjob["spec"]["workload"]["name"])
+
+
+async def _by_reading(
+    client: KubeClient, namespace: str, reference: str, is_number: bool
+) -> list[dict[str, Any]]:
+    def keep(one: dict[str, Any]) -> dict[str, Any] | None:
+        if is_number:
+            jobid = (one.get("status") or {}).get("jobid")
+            return one if jobid is not None and str(jobid) == reference.lstrip("0") else None
+        return one if _is_meant(one, reference) else None
+
+    kept, _ = await client.collect(FLUXJOBS, namespace, keep=keep)
+    return [one for one in kept if one is not None]

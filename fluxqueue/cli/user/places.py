@@ -1,0 +1,399 @@
+"""``fluxqueue nodes``, ``tree`` and ``queues``: where there is room, as sinfo shows it.
+
+What is ours is what FluxJobs were allocated, by the R in their status, whether or not their pods
+are there yet; what is others' is what bound pods of nobody here ask for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fluxqueue.cli.user import printing
+from fluxqueue.cli.user.access import Access, Cluster, with_access
+from fluxqueue.cli.user.complete import complete_nodes, complete_queues
+from fluxqueue.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from fluxqueue.cli.cluster_view import ClusterView
+    from fluxqueue.fluxjob.levels import Levels
+    from fluxqueue.fluxjob.node import NodeFact
+
+STATES = ("idle", "mixed", "allocated", "draining", "drained", "down")
+ROOT = "cluster"
+GIB = 1 << 30
+
+
+@dataclass
+class Use:
+    """Amounts in base units: what there is, what is ours, what is others'."""
+
+    nodes: int = 0
+    has: dict[str, int] = field(default_factory=dict)
+    ours: dict[str, int] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+
+    def free(self, name: str) -> int:
+        """What is neither; a node may be promised more than it has left."""
+        taken = self.ours.get(name, 0) + self.others.get(name, 0)
+        return max(0, self.has.get(name, 0) - taken)
+
+    def add(self, more: Use) -> None:
+        """Count another's in."""
+        self.nodes += more.nodes
+        for into, amounts in (
+            (self.has, more.has), (self.ours, more.ours), (self.others, more.others),
+            (self.states, more.states),
+        ):  # fmt: skip
+            for name, amount in amounts.items():
+                into[name] = into.get(name, 0) + amount
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``-o json`` prints it."""
+        names = sorted(self.has)
+        return {
+            "nodes": self.nodes,
+            "states": self.states,
+            "resources": {
+                name: {
+                    "total": self.has[name],
+                    "ours": self.ours.get(name, 0),
+                    "others": self.others.get(name, 0),
+                    "free": self.free(name),
+                }
+                for name in names
+            },
+        }
+
+
+@dataclass(frozen=True)
+class NodeLine:
+    """One node: where it stands in the levels, its state, and what of it is used."""
+
+    name: str
+    path: tuple[str | None, ...]
+    state: str
+    why: str
+    use: Use
+
+
+def node_lines(view: ClusterView, levels: Levels, why: Mapping[str, str]) -> list[NodeLine]:
+    """A line for each node; ``why``: node -> reason for which it was drained."""
+    from fluxqueue.fluxjob.levels import path_of
+
+    ours = _allocated(view.fluxjobs)
+    lines = []
+    for node in view.nodes:
+        held = ours.get(node.name, {})
+        use = Use(1, dict(node.capacity), held, view.foreign.get(node.name, {}))
+        state = _state(node, use)
+        use.states = {state: 1}
+        lines.append(
+            NodeLine(node.name, path_of(levels, node.labels), state, why.get(node.name, ""), use)
+        )
+    return lines
+
+
+def _allocated(fluxjobs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Node -> resource -> what FluxJobs hold; an R that cannot be read counts nothing."""
+    from fluxqueue.errors import InvalidInput as Unreadable
+    from fluxqueue.scheduler.resource_set import read_resource_set
+
+    found: dict[str, dict[str, int]] = {}
+    for one in fluxjobs:
+        try:
+            given = read_resource_set((one.get("status") or {}).get("R"))
+        except Unreadable:
+            continue
+        for node, resources in given.slots:
+            on_node = found.setdefault(node, {})
+            for name, amount in resources.items():
+                on_node[name] = on_node.get(name, 0) + amount
+    return found
+
+
+def _state(node: NodeFact, use: Use) -> str:
+    if not node.is_up:
+        return "down"
+    if not node.is_schedulable:
+        return "draining" if use.ours else "drained"
+    if not use.free("cpu"):
+        return "allocated"
+    return "mixed" if use.ours else "idle"
+
+
+@with_access(is_namespaced=False)
+def nodes(
+    access: Access,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="only these", autocompletion=complete_nodes)
+    ] = None,
+    states: Annotated[
+        str, typer.Option("--state", "-t", help=f"only these: {', '.join(STATES)}")
+    ] = "",
+    by: Annotated[
+        str, typer.Option(help="sum by state, or by a level of the cluster: zone, rack, ...")
+    ] = "",
+    output: Annotated[str, typer.Option("--output", "-o", help="table, wide or json")] = "table",
+) -> None:
+    """List nodes: their state, what of them is ours, others' and free."""
+    _check_output(output)
+    wanted = set(filter(None, states.split(",")))
+    if unknown := wanted - set(STATES):
+        word = sorted(unknown)[0]
+        raise InvalidInput(
+            f"{word!r} is no state", where="--state", value=word, hint=", ".join(STATES)
+        )
+    lines, levels = access.run(_read)
+    if missing := set(names or ()) - {line.name for line in lines}:
+        raise InvalidInput("the cluster has no such node", where=sorted(missing)[0])
+    chosen = [
+        line
+        for line in lines
+        if (not names or line.name in names) and (not wanted or line.state in wanted)
+    ]
+    if by:
+        _print_sums(_sum_by(chosen, levels, by), by, output)
+        return
+    if output == "json":
+        typer.echo(json.dumps([_node_json(one, levels) for one in chosen], indent=2))
+        return
+    _print_nodes(chosen, levels, output == "wide")
+
+
+def _print_nodes(lines: Sequence[NodeLine], levels: Levels, wide: bool) -> None:
+    used = [n for n, level in enumerate(levels) if any(line.path[n] for line in lines)]
+    extended = sorted({name for line in lines for name in line.use.has if _is_device(name)})
+    headers = ["NODE", "STATE", *(levels[n].name.upper() for n in used)]
+    headers += ["CPU", "OURS", "OTHERS", "FREE", "MEMORY-FREE", *(f"FREE:{n}" for n in extended)]
+    headers += ["MEMORY", "PODS-FREE", "REASON"] if wide else []
+    rows = []
+    for line in lines:
+        use = line.use
+        cells = [line.name, line.state, *(line.path[n] or "" for n in used), *_cpu_cells(use)]
+        cells += [_gib(use.free("memory"))]
+        cells += [f"{use.free(n)}/{use.has.get(n, 0)}" for n in extended]
+        if wide:
+            cells += [_gib(use.has.get("memory", 0)), str(use.free("pods")), line.why]
+        rows.append(tuple(cells))
+    printing.Table(headers).write(rows)
+
+
+def _cpu_cells(use: Use) -> list[str]:
+    amounts = (use.has.get("cpu", 0), use.ours.get("cpu", 0), use.others.get("cpu", 0))
+    return [_cores(amount) for amount in (*amounts, use.free("cpu"))]
+
+
+def _cores(millicores: int) -> str:
+    return f"{millicores / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def _gib(amount: int) -> str:
+    return f"{amount / GIB:.1f}Gi"
+
+
+def _is_device(name: str) -> bool:
+    return "/" in name and not name.startswith("hugepages")
+
+
+def _node_json(line: NodeLine, levels: Levels) -> dict[str, Any]:
+    where = {level.name: place for level, place in zip(levels, line.path, strict=True) if place}
+    return {
+        "name": line.name,
+        "state": line.state,
+        "reason": line.why,
+        "levels": where,
+        "resources": line.use.to_json()["resources"],
+    }
+
+
+def _sum_by(lines: Sequence[NodeLine], levels: Levels, by: str) -> dict[str, Use]:
+    from fluxqueue.fluxjob.levels import find_level
+
+    sums: dict[str, Use] = {}
+    level = find_level(levels, by)
+    if by != "state" and level is None:
+        known = ", ".join(["state", *(one.name for one in levels)])
+        raise InvalidInput(f"{by!r} is no level", where="--by", value=by, hint=known)
+    depth = levels.index(level) if level is not None else 0
+    for line in lines:
+        place = "/".join(one or "-" for one in line.path[: depth + 1] if one or levels)
+        place = "/".join(one for one in place.split("/") if one != "-") or "unknown"
+        sums.setdefault(line.state if level is None else place, Use()).add(line.use)
+    return sums
+
+
+def _print_sums(sums: Mapping[str, Use], by: str, output: str) -> None:
+    if output == "json":
+        found = [{"name": name, **use.to_json()} for name, use in sums.items()]
+        typer.echo(json.dumps(found, indent=2))
+        return
+    table = printing.Table([by.upper(), *SUMS])
+    table.write([(name, *_sum_cells(use)) for name, use in sums.items()])
+
+
+SUMS = ("NODES", "UP", "CPU", "OURS", "OTHERS", "FREE", "MEMORY-FREE")
+
+
+def _sum_cells(use: Use) -> list[str]:
+    up = use.nodes - sum(use.states.get(state, 0) for state in ("down", "drained", "draining"))
+    return [str(use.nodes), str(up), *_cpu_cells(use), _gib(use.free("memory"))]
+
+
+@with_access(is_namespaced=False)
+def tree(
+    access: Access,
+    depth: Annotated[int, typer.Option(min=0, help="so many levels; 0: down to the nodes")] = 0,
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table",
+) -> None:
+    """Show the cluster as a tree of its levels, with what of each place is used."""
+    _check_output(output)
+    lines, levels = access.run(_read)
+    used = [n for n in range(len(levels)) if any(line.path[n] for line in lines)]
+    root = Branch(ROOT)
+    for line in lines:
+        root.add([line.path[n] or "unknown" for n in used] + [line.name], line)
+    if output == "json":
+        typer.echo(json.dumps(root.to_json(depth or len(used) + 1), indent=2))
+        return
+    rows = [
+        (label, *_sum_cells(branch.use), branch.state, _bar(branch.use))
+        for label, branch in root.walk(depth or len(used) + 1)
+    ]
+    printing.Table(["PLACE", *SUMS, "STATE", "CPU-USED"]).write(rows)
+
+
+@dataclass
+class Branch:
+    """A place with what is below it; a node is a leaf."""
+
+    name: str
+    use: Use = field(default_factory=Use)
+    state: str = ""
+    below: dict[str, Branch] = field(default_factory=dict)
+
+    def add(self, path: Sequence[str], line: NodeLine) -> None:
+        """Count a node in, here and at every place of its path."""
+        self.use.add(line.use)
+        if not path:
+            self.state = line.state
+            return
+        self.below.setdefault(path[0], Branch(path[0])).add(path[1:], line)
+
+    def walk(self, depth: int, prefix: str = "", own: str = "") -> Iterable[tuple[str, Branch]]:
+        """Every place with its label, drawn as a tree, to ``depth`` below this one."""
+        yield own + self.name, self
+        children = list(self.below.values()) if depth else []
+        for number, child in enumerate(children, 1):
+            is_last = number == len(children)
+            mark, line = ("└─ ", "   ") if is_last else ("├─ ", "│  ")
+            yield from child.walk(depth - 1, prefix + line, prefix + mark)
+
+    def to_json(self, depth: int) -> dict[str, Any]:
+        """As ``-o json`` prints it."""
+        below = [child.to_json(depth - 1) for child in self.below.values()] if depth else []
+        found: dict[str, Any] = {"name": self.name, **self.use.to_json()}
+        return {**found, **({"below": below} if below else {})}
+
+
+def _bar(use: Use) -> str:
+    width, has = 10, use.has.get("cpu", 0)
+    if not has:
+        return ""
+    ours = min(width, round(width * use.ours.get("cpu", 0) / has))
+    others = min(width - ours, round(width * use.others.get("cpu", 0) / has))
+    return "#" * ours + "o" * others + "." * (width - ours - others)
+
+
+@with_access(is_namespaced=False)
+def queues(
+    access: Access,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="only these", autocompletion=complete_queues)
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="table, wide or json")] = "table",
+) -> None:
+    """List queues: what waits and runs in each, and by which policy."""
+    from fluxqueue.kube.resources import FLUXQUEUES
+
+    _check_output(output)
+
+    async def read(cluster: Cluster) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await cluster.client.list(FLUXQUEUES)).items
+        return found
+
+    found = access.run(read)
+    if missing := set(names or ()) - {one["metadata"]["name"] for one in found}:
+        known = ", ".join(one["metadata"]["name"] for one in found)
+        raise InvalidInput(
+            "the cluster has no such queue", where=sorted(missing)[0], hint=f"known: {known}"
+        )
+    chosen = [one for one in found if not names or one["metadata"]["name"] in names]
+    if output == "json":
+        typer.echo(json.dumps(chosen, indent=2))
+        return
+    wide = output == "wide"
+    headers = ["QUEUE", "POLICY", "TAKES", "STARTS", "PRIORITY", "PENDING", "RUNNING", "HELD"]
+    headers += ["NEVER", "DURATION", "WEIGHT", "WHY"] if wide else ["NEVER"]
+    printing.Table(headers).write([_queue_cells(one, wide) for one in chosen])
+
+
+def _queue_cells(queue: Mapping[str, Any], wide: bool) -> printing.Cells:
+    spec, status = queue.get("spec") or {}, queue.get("status") or {}
+    counts = [str(status.get(key, "")) for key in ("pending", "running", "held", "unsatisfiable")]
+    cells = [queue["metadata"]["name"], spec.get("policy", "")]
+    cells += ["yes" if spec.get(key, True) else "no" for key in ("enabled", "started")]
+    cells += [str(spec.get("priority", 0)), *counts]
+    if wide:
+        refused = [
+            one["message"]
+            for one in status.get("conditions") or ()
+            if one["type"] == "Valid" and one["status"] == "False"
+        ]
+        cells += [spec.get("defaultDuration", ""), str(spec.get("weight", 1)), " ".join(refused)]
+    return tuple(cells)
+
+
+async def _read(cluster: Cluster) -> tuple[list[NodeLine], Levels]:
+    from fluxqueue.cli.cluster_view import view_cluster
+    from fluxqueue.kube.resources import NODES
+    from fluxqueue.workload.labels import DRAIN_REASON
+
+    def reason(node: Mapping[str, Any]) -> tuple[str, str]:
+        annotations = node["metadata"].get("annotations") or {}
+        return node["metadata"]["name"], annotations.get(DRAIN_REASON, "")
+
+    view = await view_cluster(cluster.client)
+    why, _ = await cluster.client.collect(NODES, keep=reason)
+    levels = await read_levels(cluster)
+    return node_lines(view, levels, dict(why)), levels
+
+
+async def read_levels(cluster: Cluster) -> Levels:
+    """The levels as the cluster's FluxQueues show them; the defaults where none does yet."""
+    from fluxqueue.errors import ApiError
+    from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
+    from fluxqueue.kube.resources import FLUXQUEUES
+
+    try:
+        found = (await cluster.client.list(FLUXQUEUES)).items
+    except ApiError as error:
+        if error.code not in {403, 404}:
+            raise
+        return DEFAULT_LEVELS
+    for queue in found:
+        if told := (queue.get("status") or {}).get("levels"):
+            return tuple(Level(one["name"], tuple(one["labels"])) for one in told)
+    return DEFAULT_LEVELS
+
+
+def _check_output(output: str) -> None:
+    if output not in {"table", "wide", "json"}:
+        raise InvalidInput(
+            f"{output!r} is no form", where="-o", value=output, hint="table, wide or json"
+        )

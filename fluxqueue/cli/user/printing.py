@@ -1,0 +1,212 @@
+"""How answers are printed: aligned columns, JSON, YAML, names, columns of one's own.
+
+A printer takes objects in batches, so that a list of any length is never held whole. Colours are
+for terminals only, and for none where NO_COLOR is set (no-color.org).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import typer
+
+from fluxqueue.errors import InvalidInput
+
+Cells = tuple[str, ...]
+COLOURS = {
+    "Running": "green", "Allocated": "green", "Completed": "green", "idle": "green",
+    "mixed": "green", "allocated": "blue", "Pending": "yellow", "Reserved": "yellow",
+    "Gathering": "yellow", "draining": "yellow", "drained": "yellow", "Held": "magenta",
+    "Unsatisfiable": "red", "Failed": "red", "Cancelled": "red", "down": "red",
+}  # fmt: skip
+GAP = "   "
+_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']+)'\]")
+
+
+def is_coloured() -> bool:
+    """Whether standard output is a terminal that wants colours."""
+    dull = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not dull
+
+
+class Table:
+    """Aligned columns; widths are those of the first batch, and grow with later ones."""
+
+    def __init__(self, headers: Sequence[str]) -> None:
+        self._headers = tuple(headers)
+        self._widths = [0] * len(self._headers)
+        self._has_begun = False
+
+    def write(self, rows: Sequence[Cells]) -> None:
+        """Print rows, below the headers if they are the first."""
+        lines = [tuple(cell or "-" for cell in row) for row in rows]
+        shown = lines if self._has_begun else [self._headers, *lines]
+        for column, width in enumerate(self._widths):
+            self._widths[column] = max([width, *(len(line[column]) for line in shown)])
+        coloured = is_coloured()
+        for line in shown:
+            typer.echo(self._join(line, coloured and line is not self._headers))
+        self._has_begun = True
+
+    def _join(self, line: Cells, coloured: bool) -> str:
+        cells = [cell.ljust(width) for cell, width in zip(line, self._widths, strict=True)]
+        cells[-1] = cells[-1].rstrip()
+        if coloured:
+            cells = [_colour(cell) for cell in cells]
+        return GAP.join(cells).rstrip()
+
+
+def _colour(cell: str) -> str:
+    colour = COLOURS.get(cell.rstrip())
+    return typer.style(cell, fg=colour) if colour else cell
+
+
+class Printer(Protocol):
+    """One form of output for objects of the API."""
+
+    def prepare(self, item: Mapping[str, Any]) -> Any:
+        """What has to be kept of an object until it is written."""
+        ...
+
+    def write(self, prepared: Sequence[Any]) -> None:
+        """Print a batch."""
+        ...
+
+    def close(self) -> None:
+        """Print what ends the list."""
+        ...
+
+
+class Columns:
+    """A table whose cells are made of objects."""
+
+    def __init__(self, headers: Sequence[str], cells: Callable[[Mapping[str, Any]], Cells]) -> None:
+        self._table, self._cells = Table(headers), cells
+
+    def prepare(self, item: Mapping[str, Any]) -> Cells:
+        """Its cells."""
+        return self._cells(item)
+
+    def write(self, prepared: Sequence[Cells]) -> None:
+        """Print lines."""
+        self._table.write(prepared)
+
+    def close(self) -> None:
+        """Nothing ends a table."""
+
+
+class Json:
+    """A List, as kubectl prints one; with ``is_lines`` one object a line, for watching."""
+
+    def __init__(self, *, is_lines: bool = False) -> None:
+        self._is_lines, self._is_first = is_lines, True
+
+    def prepare(self, item: Mapping[str, Any]) -> bytes:
+        """The object, compact."""
+        return json.dumps(item, separators=(",", ":")).encode()
+
+    def write(self, prepared: Sequence[bytes]) -> None:
+        """Print objects."""
+        for one in prepared:
+            if self._is_lines:
+                typer.echo(one.decode())
+                continue
+            typer.echo(self._opening() if self._is_first else ",")
+            typer.echo(json.dumps(json.loads(one), indent=2), nl=False)
+            self._is_first = False
+
+    def close(self) -> None:
+        """End the list."""
+        if not self._is_lines:
+            typer.echo(f"{self._opening()}]}}" if self._is_first else "\n]}")
+
+    def _opening(self) -> str:
+        return '{"apiVersion": "v1", "kind": "List", "items": ['
+
+
+class Yaml:
+    """Documents, one after the other."""
+
+    def prepare(self, item: Mapping[str, Any]) -> bytes:
+        """The object, compact."""
+        return json.dumps(item, separators=(",", ":")).encode()
+
+    def write(self, prepared: Sequence[bytes]) -> None:
+        """Print documents."""
+        import yaml
+
+        for one in prepared:
+            typer.echo("---")
+            typer.echo(yaml.safe_dump(json.loads(one), sort_keys=False), nl=False)
+
+    def close(self) -> None:
+        """Nothing ends documents."""
+
+
+class Names:
+    """``fluxjob.jobs.converged-computing.org/train-job``, as kubectl takes them."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def prepare(self, item: Mapping[str, Any]) -> str:
+        """Its name."""
+        return f"{self._prefix}/{item['metadata']['name']}"
+
+    def write(self, prepared: Sequence[str]) -> None:
+        """Print names."""
+        for one in prepared:
+            typer.echo(one)
+
+    def close(self) -> None:
+        """Nothing ends names."""
+
+
+def read_path(path: str, where: str) -> Callable[[Mapping[str, Any]], str]:
+    """A reader of ``.status.conditions[0].reason``; what is not there reads as nothing.
+
+    Raises
+    ------
+    InvalidInput
+        It is no such path.
+    """
+    steps: list[str | int] = []
+    at = 0
+    while at < len(path):
+        found = _STEP.match(path, at)
+        if found is None:
+            raise InvalidInput(
+                f"{path!r} is no path", where=where, value=path, hint="such as .status.state"
+            )
+        name, number, quoted = found.groups()
+        steps.append(int(number) if number else name or quoted)
+        at = found.end()
+
+    def read(item: Mapping[str, Any]) -> str:
+        value: Any = item
+        for step in steps:
+            try:
+                value = value[step]
+            except (KeyError, IndexError, TypeError):
+                return ""
+        return value if isinstance(value, str) else json.dumps(value)
+
+    return read
+
+
+def span(seconds: int) -> str:
+    """A length of time as kubectl writes ages: ``42s``, ``5m``, ``3h12m``, ``2d4h``."""
+    seconds = max(0, seconds)
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if hours < 2:
+        return f"{minutes}m"
+    if days < 2:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"

@@ -1,0 +1,243 @@
+"""``fluxqueue hold|release|requeue|priority|move|cancel`` and ``drain|undrain``: one patch each.
+
+A verb writes what is wanted into the FluxJob's spec; admission judges it in the user's own name,
+and the controller carries it out. So the rights are those of RBAC, and who did what stands in the
+API server's audit log and in ``history``. Cancelling is deleting the FluxJob.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fluxqueue.cli.user.access import REFUSED, Access, Cluster, sentence, with_access
+from fluxqueue.cli.user.complete import complete_jobs, complete_nodes, complete_queues
+from fluxqueue.errors import ApiError, InvalidInput
+
+if TYPE_CHECKING:
+    from fluxqueue.kube.resources import Resource
+
+FIELD_MANAGER = "kubectl-fluxqueue"
+INT32 = range(-(2**31), 2**31)
+
+Names = Annotated[
+    list[str],
+    typer.Argument(help="names of workloads or FluxJobs, or jobids", autocompletion=complete_jobs),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="ask the API server whether it would, and change nothing")
+]
+Output = Annotated[str, typer.Option("--output", "-o", help="table (a sentence), json or name")]
+Write = Callable[[Cluster, Mapping[str, Any], bool], Awaitable[Any]]
+
+
+def _patching(spec: Mapping[str, Any]) -> Write:
+    async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
+        from fluxqueue.kube.resources import FLUXJOBS
+
+        meta = fluxjob["metadata"]
+        await cluster.client.patch(
+            FLUXJOBS,
+            meta["namespace"],
+            meta["name"],
+            # The UID makes it a patch of this FluxJob, not of a later one of its name (409).
+            {"metadata": {"uid": meta["uid"]}, "spec": dict(spec)},
+            field_manager=FIELD_MANAGER,
+            dry_run=dry_run,
+        )
+
+    return write
+
+
+@with_access()
+def hold(access: Access, names: Names, dry_run: DryRun = False, output: Output = "table") -> None:
+    """Keep waiting jobs from starting until they are released."""
+    _steer(access, names, _patching({"hold": True}), "to be held", dry_run, output)
+
+
+@with_access()
+def release(
+    access: Access, names: Names, dry_run: DryRun = False, output: Output = "table"
+) -> None:
+    """Let held jobs go back to their places in the queue."""
+    _steer(access, names, _patching({"hold": None}), "to be released", dry_run, output)
+
+
+@with_access()
+def requeue(
+    access: Access, names: Names, dry_run: DryRun = False, output: Output = "table"
+) -> None:
+    """End the pods of running jobs and have them wait again at their old place."""
+    # A wish has a name, so that the same one is not carried out twice.
+    name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
+    _steer(access, names, _patching({"requeue": name}), "to be requeued", dry_run, output)
+
+
+@with_access()
+def priority(
+    access: Access,
+    names: Names,
+    value: Annotated[int | None, typer.Option("--set", help="higher goes first")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="back to what its author asked")] = False,
+    dry_run: DryRun = False,
+    output: Output = "table",
+) -> None:
+    """Give jobs another priority: `priority NAME... N`, or --set N, or --clear."""
+    if value is None and not clear and len(names) > 1:
+        names, value = names[:-1], _number(names[-1])
+    if (value is None) != clear:
+        raise InvalidInput("say a number or --clear", where="priority", hint="priority train 10")
+    if value is not None and value not in INT32:
+        raise InvalidInput("is out of range", where="priority", value=value, hint="32 bits")
+    what = "to have its author's priority" if clear else f"to have priority {value}"
+    _steer(access, names, _patching({"priority": value}), what, dry_run, output)
+
+
+@with_access()
+def move(
+    access: Access,
+    names: Names,
+    queue: Annotated[
+        str, typer.Option("--to", help="name of the queue", autocompletion=complete_queues)
+    ] = "",
+    dry_run: DryRun = False,
+    output: Output = "table",
+) -> None:
+    """Put waiting jobs into another queue: `move NAME... QUEUE`, or --to QUEUE."""
+    if not queue and len(names) > 1:
+        names, queue = names[:-1], names[-1]
+    if not queue:
+        raise InvalidInput("say which queue", where="--to", hint="fluxqueue move train batch")
+    _steer(access, names, _patching({"queue": queue}), f"to go to {queue}", dry_run, output)
+
+
+@with_access()
+def cancel(access: Access, names: Names, dry_run: DryRun = False, output: Output = "table") -> None:
+    """Delete jobs, whether they wait or run."""
+
+    async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
+        from fluxqueue.kube.resources import FLUXJOBS
+
+        meta = fluxjob["metadata"]
+        await cluster.client.delete(
+            FLUXJOBS, meta["namespace"], meta["name"], uid=meta["uid"], dry_run=dry_run
+        )
+
+    _steer(access, names, write, "to be cancelled", dry_run, output)
+
+
+def _number(text: str) -> int:
+    with suppress(ValueError):
+        return int(text)
+    raise InvalidInput(f"{text!r} is no number", where="PRIORITY", value=text, hint="or --clear")
+
+
+def _steer(
+    access: Access, names: Sequence[str], write: Write, what: str, dry_run: bool, output: str
+) -> None:
+    """Do it for each name, tell of each; exit 1 if one was refused."""
+    if output not in {"table", "json", "name"}:
+        raise InvalidInput(
+            f"{output!r} is no form", where="-o", value=output, hint="table, json or name"
+        )
+
+    async def all_of_them(cluster: Cluster) -> list[dict[str, Any]]:
+        return [await _one(cluster, name, write, what, dry_run) for name in names]
+
+    outcomes = access.run(all_of_them)
+    if output == "json":
+        typer.echo(json.dumps(outcomes, indent=2))
+    for one in outcomes:
+        if not one["isDone"] and output != "json":
+            typer.echo(f"{one['reference']}: {one['message']}", err=True)
+        elif output == "name":
+            typer.echo(f"fluxjob.jobs.converged-computing.org/{one['fluxjob']}")
+        elif output == "table":
+            typer.echo(f"{one['fluxjob']}{_numbered(one)}: {one['message']}")
+    if not all(one["isDone"] for one in outcomes):
+        raise typer.Exit(REFUSED)
+
+
+def _numbered(outcome: Mapping[str, Any]) -> str:
+    return f" (job {outcome['jobid']})" if outcome["jobid"] else ""
+
+
+async def _one(
+    cluster: Cluster, reference: str, write: Write, what: str, dry_run: bool
+) -> dict[str, Any]:
+    from fluxqueue.cli.user.fluxjobs import find
+
+    outcome: dict[str, Any] = {"reference": reference, "fluxjob": "", "jobid": None}
+    try:
+        fluxjob = await find(cluster.client, cluster.one_namespace, reference)
+        outcome["fluxjob"] = fluxjob["metadata"]["name"]
+        outcome["jobid"] = (fluxjob.get("status") or {}).get("jobid")
+        await write(cluster, fluxjob, dry_run)
+    except ApiError as error:
+        return {**outcome, "isDone": False, "message": sentence(error)}
+    except InvalidInput as error:
+        return {**outcome, "isDone": False, "message": error.message}
+    return {**outcome, "isDone": True, "message": f"is {what}{' (dry run)' if dry_run else ''}"}
+
+
+NodeNames = Annotated[
+    list[str], typer.Argument(help="names of nodes", autocompletion=complete_nodes)
+]
+
+
+@with_access(is_namespaced=False)
+def drain(
+    access: Access,
+    nodes: NodeNames,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="why; `nodes -o wide` shows it")],
+    dry_run: DryRun = False,
+) -> None:
+    """Start nothing more on nodes: what runs there ends by itself, what waits goes elsewhere."""
+    _cordon(access, nodes, True, reason, dry_run)
+
+
+@with_access(is_namespaced=False)
+def undrain(access: Access, nodes: NodeNames, dry_run: DryRun = False) -> None:
+    """Start jobs on nodes again."""
+    _cordon(access, nodes, False, None, dry_run)
+
+
+def _cordon(
+    access: Access, nodes: Sequence[str], is_on: bool, reason: str | None, dry_run: bool
+) -> None:
+    from fluxqueue.kube.resources import NODES
+    from fluxqueue.workload.labels import DRAIN_REASON
+
+    patch = {
+        "metadata": {"annotations": {DRAIN_REASON: reason}},
+        "spec": {"unschedulable": True if is_on else None},
+    }
+
+    async def all_of_them(cluster: Cluster) -> list[str]:
+        return [await _patch(cluster, NODES, name, patch, dry_run) for name in nodes]
+
+    refusals = access.run(all_of_them)
+    for name, refusal in zip(nodes, refusals, strict=True):
+        said = f"takes {'nothing new' if is_on else 'jobs again'}{' (dry run)' * dry_run}"
+        typer.echo(f"{name}: {refusal or said}", err=bool(refusal))
+    if any(refusals):
+        raise typer.Exit(REFUSED)
+
+
+async def _patch(
+    cluster: Cluster, resource: Resource, name: str, patch: Mapping[str, Any], dry_run: bool
+) -> str:
+    """Patch one; empty, or why it was refused."""
+    try:
+        await cluster.client.patch(
+            resource, None, name, patch, field_manager=FIELD_MANAGER, dry_run=dry_run
+        )
+    except ApiError as error:
+        return sentence(error)
+    return ""

@@ -1,0 +1,342 @@
+"""``fluxqueue submit``: a Job from a command line or a script; wait for it, read its logs.
+
+The Job is an ordinary one, with our annotations: what this makes, a manifest can say. Each of its
+pods runs the command, as srun does; JOB_COMPLETION_INDEX tells them apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fluxqueue.cli.user.access import NEVER, NOT_YET, Access, Cluster, with_access
+from fluxqueue.cli.user.complete import complete_queues
+from fluxqueue.errors import ApiUnavailable, InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from fluxqueue.cli.user.script import Request
+
+IMAGE_VARIABLE = "FLUXQUEUE_IMAGE"
+GPU = "nvidia.com/gpu"
+APPEARS_S = 60.0
+_LOOK_S = 0.2
+
+
+@with_access()
+def submit(
+    access: Access,
+    command: Annotated[
+        list[str], typer.Argument(help="a script with #FLUX: or #SBATCH lines, or -- and a command")
+    ],
+    image: Annotated[str, typer.Option(envvar=IMAGE_VARIABLE, help="of the container")] = "",
+    name: Annotated[str, typer.Option("--name", "-J", help="default: from the command")] = "",
+    tasks: Annotated[int, typer.Option("--tasks", min=0, help="pods, all at once")] = 0,
+    cpus: Annotated[str, typer.Option(help="of each pod: 4, 500m")] = "",
+    memory: Annotated[str, typer.Option("--memory", help="of each pod: 4Gi")] = "",
+    gpus: Annotated[int, typer.Option(min=0, help=f"of each pod ({GPU})")] = 0,
+    time: Annotated[
+        str, typer.Option("--time", "-t", help="longest run: 90s, 2h30m, 1:30:00")
+    ] = "",
+    queue: Annotated[str, typer.Option("--queue", "-q", autocompletion=complete_queues)] = "",
+    priority: Annotated[str, typer.Option(help="higher goes first")] = "",
+    within: Annotated[str, typer.Option(help="all pods below one node, rack, zone, ...")] = "",
+    depends_on: Annotated[str, typer.Option("--depends-on", help="afterok:a,b")] = "",
+    begin: Annotated[str, typer.Option(help="not before: +2h, 2030-01-31T08:00:00Z")] = "",
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE")] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="until it is released")] = False,
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="whole nodes")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="until it has ended")] = False,
+    attach: Annotated[bool, typer.Option("--attach", help="and print its logs")] = False,
+    timeout: Annotated[str, typer.Option(help="with --wait or --attach: 15m, 2h")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="what the API server would make of it, and nothing")
+    ] = False,
+    output: Annotated[str, typer.Option("--output", "-o", help="table, name, json or yaml")] = (
+        "table"
+    ),
+) -> None:
+    """Submit a Job from a script or a command.
+
+    Examples:
+
+      fluxqueue submit --image python:3.13 --tasks 4 --cpus 2 -- python -c 'print("hello")'
+
+      fluxqueue submit train.sh --image pytorch/pytorch --attach
+
+      fluxqueue submit train.sh --dry-run -o yaml
+    """
+    from fluxqueue.cli.user.script import duration, pair
+
+    _check_output(output)
+    given: dict[str, Any] = {
+        "name": name, "image": image, "tasks": tasks, "cpus": cpus, "memory": memory,
+        "gpus": gpus, "queue": queue, "priority": priority, "within": within,
+        "duration": duration(time, "time", "submit") if time else "", "depends_on": depends_on,
+        "begin": begin, "is_held": hold, "is_exclusive": exclusive,
+    }  # fmt: skip
+    request = replace(read_command(command), **{key: one for key, one in given.items() if one})
+    pairs = [pair(one, "--env") for one in env or ()]
+    request = replace(request, environment=(*request.environment, *pairs))
+    manifest = job_manifest(request)
+    if request.ignored:
+        typer.echo(f"no meaning here: {', '.join(request.ignored)}", err=True)
+
+    async def work(cluster: Cluster) -> int:
+        return await _submit(
+            cluster,
+            manifest,
+            output,
+            dry_run=dry_run,
+            waits=wait or attach,
+            attaches=attach,
+            timeout=timeout,
+        )
+
+    if code := access.run(work):
+        raise typer.Exit(code)
+
+
+def read_command(words: list[str]) -> Request:
+    """A script, where the first word is a file that begins with ``#!``; else a command.
+
+    Raises
+    ------
+    InvalidInput
+        A script that cannot be used.
+    """
+    from fluxqueue.cli.user.script import Request, read_script
+
+    file = Path(words[0])
+    if not file.is_file():
+        stem = _name_of(words[0])
+        return Request(command=tuple(words), name=stem)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"cannot be read: {error}", where=words[0]) from None
+    request = read_script(text, words[0])
+    # With -c the first word after the program is $0.
+    shell = request.command[-2:-1] == ("-c",) and "python" not in request.command[-3]
+    tail = (file.name, *words[1:]) if shell else tuple(words[1:])
+    return replace(
+        request, command=(*request.command, *tail), name=request.name or _name_of(file.stem)
+    )
+
+
+def _name_of(word: str) -> str:
+    """A name for a Job, made of a word, and not one that is taken."""
+    base = re.sub(r"[^a-z0-9]+", "-", word.rsplit("/", 1)[-1].lower()).strip("-")[:40] or "job"
+    return f"{base.rstrip('-')}-{secrets.token_hex(3)}"
+
+
+def job_manifest(request: Request) -> dict[str, Any]:
+    """The Job that ``request`` is.
+
+    Raises
+    ------
+    InvalidInput
+        No image is named.
+    """
+    from fluxqueue.workload import labels
+
+    if not request.image:
+        raise InvalidInput(
+            "no image named",
+            where="--image",
+            hint=f"--image, {IMAGE_VARIABLE}, or a line `#FLUX: --image=...` in the script",
+        )
+    annotations = {
+        labels.DURATION: request.duration,
+        labels.PRIORITY: request.priority,
+        labels.DEPENDS_ON: request.depends_on,
+        labels.BEGIN_TIME: request.begin,
+        labels.WITHIN: request.within,
+        labels.HOLD: "true" if request.is_held else "",
+        labels.EXCLUSIVE: "true" if request.is_exclusive else "",
+        labels.SPREAD: "node" if request.is_spread else "",
+    }
+    count = request.array or request.tasks
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": request.name,
+            "labels": {labels.QUEUE: request.queue} if request.queue else {},
+            "annotations": {key: one for key, one in annotations.items() if one},
+        },
+        "spec": {
+            "parallelism": request.tasks if not request.array else count,
+            "completions": count,
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "template": {
+                "spec": {"restartPolicy": "Never", "containers": [_container(request)]},
+            },
+        },
+    }
+
+
+def _container(request: Request) -> dict[str, Any]:
+    resources = {"cpu": request.cpus, "memory": request.memory}
+    requests = {key: one for key, one in resources.items() if one}
+    limits = {GPU: str(request.gpus)} if request.gpus else {}
+    return {
+        "name": "main",
+        "image": request.image,
+        # Kubernetes expands $(NAME) and makes one $ of two; the program is to see its own text.
+        "command": [word.replace("$", "$$") for word in request.command],
+        **({"workingDir": request.folder} if request.folder else {}),
+        **(
+            {"env": [{"name": n, "value": v.replace("$", "$$")} for n, v in request.environment]}
+            if request.environment
+            else {}
+        ),
+        "resources": {"requests": {**requests, **limits}, **({"limits": limits} if limits else {})},
+    }
+
+
+async def _submit(
+    cluster: Cluster,
+    manifest: dict[str, Any],
+    output: str,
+    *,
+    dry_run: bool,
+    waits: bool,
+    attaches: bool,
+    timeout: str,
+) -> int:
+    from fluxqueue.kube.resources import JOBS
+    from fluxqueue.workload.annotations import parse_duration
+
+    limit = float(parse_duration(timeout, "--timeout")) if timeout else None
+    made = await cluster.client.create(
+        JOBS, cluster.one_namespace, manifest, dry_run=dry_run, field_manager="kubectl-fluxqueue"
+    )
+    _tell(made, output, dry_run)
+    if dry_run or not waits:
+        return 0
+    try:
+        async with asyncio.timeout(limit):
+            return await _until_ended(cluster, made, attaches)
+    except TimeoutError:
+        typer.echo(f"fluxqueue: not ended within {timeout}; it goes on", err=True)
+        return NOT_YET
+
+
+def _check_output(output: str) -> None:
+    known = ("table", "name", "json", "yaml")
+    if output not in known:
+        raise InvalidInput(
+            f"{output!r} is no form", where="-o", value=output, hint=", ".join(known)
+        )
+
+
+def _tell(job: dict[str, Any], output: str, dry_run: bool) -> None:
+    name = job["metadata"]["name"]
+    if output == "json":
+        typer.echo(json.dumps(job, indent=2))
+    elif output == "yaml":
+        import yaml
+
+        typer.echo(yaml.safe_dump(job, sort_keys=False), nl=False)
+    elif output == "name":
+        typer.echo(f"job.batch/{name}")
+    else:
+        typer.echo(f"{name}: submitted{' (dry run)' if dry_run else ''}")
+
+
+async def _until_ended(cluster: Cluster, job: dict[str, Any], attaches: bool) -> int:
+    """Tell each change of state on standard error, the logs on standard output."""
+    from fluxqueue.cli.user.waiting import until_state
+    from fluxqueue.fluxjob.states import FluxJobState
+
+    def tell(text: str) -> None:
+        typer.echo(text, err=True)
+
+    fluxjob = await _appears(cluster, job)
+    if fluxjob is None:
+        return NEVER
+    logs = asyncio.create_task(_attach(cluster, job)) if attaches else None
+    code = await until_state(cluster, fluxjob, frozenset({FluxJobState.COMPLETED.value}), tell)
+    if logs is not None:
+        await logs
+    return code
+
+
+async def _appears(cluster: Cluster, job: dict[str, Any]) -> dict[str, Any] | None:
+    """The Job's FluxJob, which the controller makes; None, and said so, where it does not."""
+    from fluxqueue.kube.resources import FLUXJOBS
+    from fluxqueue.workload.fluxjob_object import name_for
+
+    name, uid = name_for(job["metadata"]["name"], "job"), job["metadata"]["uid"]
+    try:
+        async with asyncio.timeout(APPEARS_S):
+            while True:
+                try:
+                    found = await cluster.client.get(FLUXJOBS, cluster.one_namespace, name)
+                    if found["spec"]["workload"]["uid"] == uid:
+                        return found
+                except NotFound:
+                    pass
+                await asyncio.sleep(_LOOK_S)
+    except TimeoutError:
+        typer.echo(
+            f"fluxqueue: no FluxJob {name} after {APPEARS_S:.0f} s: does the controller run, "
+            "and is the namespace managed?",
+            err=True,
+        )
+        return None
+
+
+async def _attach(cluster: Cluster, job: dict[str, Any]) -> None:
+    """Print the logs of each of its pods as they come; lines of several are told apart."""
+    from fluxqueue.kube.resources import JOBS, PODS
+
+    namespace, name = cluster.one_namespace, job["metadata"]["name"]
+    is_many = job["spec"].get("completions", 1) != 1
+    running: dict[str, asyncio.Task[None]] = {}
+    selector = f"batch.kubernetes.io/job-name={name}"
+    while True:
+        try:
+            seen = await cluster.client.get(JOBS, namespace, name)
+        except NotFound:
+            seen = {}
+        pods = (await cluster.client.list(PODS, namespace, label_selector=selector)).items
+        for pod in pods:
+            begun = (pod.get("status") or {}).get("phase") in {"Running", "Succeeded", "Failed"}
+            if begun and pod["metadata"]["name"] not in running:
+                running[pod["metadata"]["name"]] = asyncio.create_task(
+                    _print_logs(cluster, pod, is_many)
+                )
+        conditions = (seen.get("status") or {}).get("conditions") or ()
+        if not seen or any(
+            one["type"] in {"Complete", "Failed"} and one["status"] == "True" for one in conditions
+        ):
+            break
+        await asyncio.sleep(_LOOK_S)
+    await asyncio.gather(*running.values())
+
+
+async def _print_logs(cluster: Cluster, pod: dict[str, Any], is_many: bool) -> None:
+    from fluxqueue.errors import ApiError
+    from fluxqueue.kube.resources import PODS
+    from fluxqueue.workload.labels import COMPLETION_INDEX
+
+    meta = pod["metadata"]
+    index = (meta.get("annotations") or {}).get(COMPLETION_INDEX, meta["name"])
+    prefix = f"{index}: " if is_many else ""
+    path = PODS.path(meta["namespace"], meta["name"], "log")
+    try:
+        async with aclosing(cluster.client.lines(path, {"follow": "true"})) as lines:
+            async for line in lines:
+                typer.echo(f"{prefix}{line.decode('utf-8', 'replace')}")
+    except (ApiError, ApiUnavailable) as error:
+        typer.echo(f"{meta['name']}: no logs: {error}", err=True)

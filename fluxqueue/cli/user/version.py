@@ -1,0 +1,42 @@
+"""``fluxqueue version``: of this command, of the cluster, and of what it serves of ours."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from fluxqueue import __version__
+from fluxqueue.cli.user.access import Access, Cluster, with_access
+from fluxqueue.errors import InvalidInput
+
+
+@with_access(is_namespaced=False)
+def version(
+    access: Access,
+    client: Annotated[bool, typer.Option("--client", help="ask no cluster")] = False,
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table",
+) -> None:
+    """Print the versions of this command, of Kubernetes, and of the API that is installed there."""
+    if output not in {"table", "json"}:
+        raise InvalidInput(f"{output!r} is no form", where="-o", value=output, hint="table or json")
+    found = {"client": __version__, **({} if client else access.run(_ask))}
+    if output == "json":
+        typer.echo(json.dumps(found, indent=2))
+        return
+    for name, value in found.items():
+        typer.echo(f"{name}: {value}")
+
+
+async def _ask(cluster: Cluster) -> dict[str, str]:
+    from fluxqueue.errors import NotFound
+    from fluxqueue.kube.resources import FLUXJOBS
+
+    kubernetes = await cluster.client.request("GET", "/version")
+    try:
+        group = await cluster.client.request("GET", f"/apis/{FLUXJOBS.group}")
+        served = ", ".join(one["groupVersion"] for one in group["versions"])
+    except NotFound:
+        served = "not installed"
+    return {"kubernetes": kubernetes["gitVersion"], "api": served}

@@ -1,0 +1,366 @@
+"""The verbs of users against an embedded API server: what they print, send, and exit with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    FLUXJOBS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+)
+from tests.support.control_plane import ControlPlane
+from tests.support.typing_verbs import Typist, fluxjob, real_typist, typist
+from tests.support.workloads import bare_pod, container
+
+PENDING, RUNNING, HELD = FluxJobState.PENDING, FluxJobState.RUNNING, FluxJobState.HELD
+COMPLETED, FAILED = FluxJobState.COMPLETED, FluxJobState.FAILED
+CPU = {"cpu": 4000, "memory": 1 << 30, "pods": 1}
+
+
+@pytest_asyncio.fixture
+async def shell(tmp_path: Path) -> AsyncIterator[Typist]:
+    """A shell on a cluster with a few FluxJobs in it."""
+    async with typist(tmp_path) as made:
+        await made.job("train", RUNNING, jobid=1, slots=[("n1", CPU), ("n2", CPU)], queue="default")
+        await made.job("post", jobid=3, priority=0, reason="waits for train", queue="default")
+        await made.job("next", jobid=4, priority=9, user="bob", queue="batch",
+                       expected_start_s=1_900_000_000)  # fmt: skip
+        await made.job("old", COMPLETED, jobid=2, started_at_s=1, ended_at_s=61)
+        await made.client.create(NAMESPACES, None, {"metadata": {"name": "other"}})
+        await made.job("away", HELD, jobid=5, namespace="other")
+        yield made
+
+
+async def test_jobs_are_listed_in_the_order_of_their_turn(shell: Typist) -> None:
+    """What runs comes first; what has ended is not among them unless it is asked for."""
+    told = await shell.type("jobs")
+    assert told.code == 0
+    assert told.lines[0][:5] == ["JOBID", "NAME", "USER", "QUEUE", "STATE"]
+    assert [line[1] for line in told.lines[1:]] == ["train", "next", "post"]
+    assert "n[1-2]" in told.lines[1]
+    assert "waits for train" in told.out
+    assert "~20" in told.out, "an expected start is told apart from a real one"
+    assert "\x1b" not in told.out
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("-A",), ["train", "next", "post", "away"]),
+        (("-n", "other"), ["away"]),
+        (("--state", "all"), ["train", "next", "post", "old"]),
+        (("-t", "COMPLETED,running"), ["train", "old"]),
+        (("-u", "bob"), ["next"]),
+        (("-q", "batch"), ["next"]),
+        (("--sort", "-jobid"), ["next", "post", "train"]),
+        (("--sort", "name"), ["next", "post", "train"]),
+        (("--sort", "name", "--limit", "2"), ["next", "post"]),
+        (("--limit", "1"), ["train"]),
+        (("old", "3"), ["post", "old"]),
+    ],
+)
+async def test_filters_and_orders(shell: Typist, words: tuple[str, ...], names: list[str]) -> None:
+    """Each says which, and in which order."""
+    told = await shell.type("jobs", "-o", "custom=NAME", *words)
+    assert [line[0] for line in told.lines[1:]] == names
+
+
+async def test_forms_of_output(shell: Typist) -> None:
+    """Objects whole, names for kubectl, columns of one's own."""
+    for order in ("turn", "name"):
+        found = json.loads((await shell.type("jobs", "-o", "json", "--sort", order)).out)
+        assert {one["metadata"]["name"] for one in found["items"]} == {
+            "train-job", "next-job", "post-job"
+        }  # fmt: skip
+    empty = await shell.type("jobs", "-o", "json", "-u", "nobody")
+    assert json.loads(empty.out)["items"] == []
+    assert "no jobs found" in empty.err
+    documents = list(yaml.safe_load_all((await shell.type("jobs", "-o", "yaml")).out))
+    assert [one["status"]["jobid"] for one in documents] == [1, 4, 3]
+    names = (await shell.type("jobs", "-o", "name")).out.split()
+    assert names[0] == "fluxjob.jobs.converged-computing.org/train-job"
+    custom = await shell.type("jobs", "-o", "custom=jobid,WHY:.status.reason,N:.spec.size", "3")
+    assert custom.out.splitlines()[1].split() == ["3", "waits", "for", "train", "2"]
+    assert "END" in (await shell.type("jobs", "-o", "wide")).lines[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("jobs", "--state", "sleeping"), "'sleeping' is no state"),
+        (("jobs", "--sort", "beauty"), "'beauty' is no order"),
+        (("jobs", "-o", "xml"), "'xml' is no form"),
+        (("jobs", "-o", "custom=NOSE"), "'NOSE' is no column"),
+        (("jobs", "-o", "custom=A:status"), "'status' is no path"),
+        (("nodes", "--by", "galaxy"), "'galaxy' is no level"),
+        (("nodes", "n9"), "no such node"),
+        (("queues", "q9"), "no such queue"),
+        (("priority", "train"), "say a number"),
+        (("wait", "train", "--for", "bliss"), "'bliss' is no state"),
+        (("submit", "--image", "a", "-e", "X", "--", "true"), "'X' is no NAME=VALUE"),
+        (("submit", "--", "true"), "no image named"),
+        (("jobs", "--kubeconfig", "/nowhere"), "no such kubeconfig"),
+    ],
+)
+async def test_bad_input_is_named(shell: Typist, words: tuple[str, ...], complaint: str) -> None:
+    """Exit code 2, the option, the value and the way out."""
+    told = await shell.type(*words)
+    assert told.code == 2
+    assert complaint in told.err
+
+
+async def test_watching_tells_each_change_once(shell: Typist) -> None:
+    """After the table each FluxJob that changes, and one that leaves the filter a last time."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fluxqueue", "jobs", "-w", "-o", "custom=NAME,STATE",
+        "--kubeconfig", str(shell.kubeconfig),
+        stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        first = [(await process.stdout.readline()).decode().split() for _ in range(4)]
+        assert [line[0] for line in first] == ["NAME", "train", "next", "post"]
+        post = await shell.read("post-job")
+        await shell.tell(post, HELD, jobid=3)
+        assert (await process.stdout.readline()).split() == [b"post", b"Held"]
+        await shell.tell(post, COMPLETED, jobid=3)
+        assert (await process.stdout.readline()).split() == [b"post", b"Completed"]
+    process.terminate()
+    await process.wait()
+
+
+async def test_nodes_tell_ours_others_and_free(shell: Typist) -> None:
+    """What is allocated is ours, what others' pods ask for is theirs."""
+    pod = bare_pod("them", nodeName="n3", containers=[container(requests={"cpu": "2"})])
+    pod["metadata"] = {"name": "them", "annotations": {"localcluster/never-ends": "true"}}
+    await shell.client.create(PODS, "default", pod)
+    await shell.type("drain", "n2", "--reason", "fan is loud")
+    told = await shell.type("nodes", "-o", "wide")
+    rows = {line[0]: line for line in told.lines[1:]}
+    assert told.lines[0][:7] == ["NODE", "STATE", "RACK", "CPU", "OURS", "OTHERS", "FREE"]
+    total = int(rows["n1"][3])
+    assert rows["n1"][1:7] == ["mixed", "r1", str(total), "4", "0", str(total - 4)]
+    assert rows["n2"][1:7] == ["draining", "r1", str(total), "4", "0", str(total - 4)]
+    assert rows["n3"][1:7] == ["idle", "r2", str(total), "0", "2", str(total - 2)]
+    assert "fan is loud" in told.out
+    assert [r[0] for r in (await shell.type("nodes", "-t", "idle")).lines[1:]] == ["n3"]
+    sums = json.loads((await shell.type("nodes", "--by", "rack", "-o", "json")).out)
+    assert {one["name"]: one["resources"]["cpu"]["ours"] for one in sums} == {"r1": 8000, "r2": 0}
+    by_state = (await shell.type("nodes", "--by", "state")).lines
+    assert {line[0]: line[1] for line in by_state[1:]} == {
+        "mixed": "1",
+        "draining": "1",
+        "idle": "1",
+    }
+
+
+async def test_the_tree_sums_up(shell: Typist) -> None:
+    """Each place has what is below it."""
+    told = await shell.type("tree")
+    places = [line[: line.index("   ", 8)].rstrip() for line in told.out.splitlines()[1:]]
+    assert places == ["cluster", "├─ r1", "│  ├─ n1", "│  └─ n2", "└─ r2", "   └─ n3"]
+    found = json.loads((await shell.type("tree", "-o", "json", "--depth", "1")).out)
+    assert (found["nodes"], found["resources"]["cpu"]["ours"]) == (3, 8000)
+    assert [(one["name"], one["nodes"]) for one in found["below"]] == [("r1", 2), ("r2", 1)]
+    assert "below" not in found["below"][0]
+
+
+async def test_queues(shell: Typist) -> None:
+    """Policy, doors and counts."""
+    await shell.queue("batch", policy="easy", priority=5, started=False)
+    told = await shell.type("queues")
+    assert told.lines[1][:5] == ["batch", "easy", "yes", "no", "5"]
+    assert "WEIGHT" in (await shell.type("queues", "batch", "-o", "wide")).lines[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "spec"),
+    [
+        (("hold", "post"), {"hold": True}),
+        (("priority", "post", "7"), {"priority": 7}),
+        (("priority", "3", "--set", "-7"), {"priority": -7}),
+        (("move", "post-job", "batch"), {"queue": "batch"}),
+    ],
+)
+async def test_steering_patches_the_spec(
+    shell: Typist, words: tuple[str, ...], spec: dict[str, object]
+) -> None:
+    """By the workload's name, the FluxJob's or the jobid; a dry run changes nothing."""
+    before = (await shell.read("post-job"))["spec"]
+    dry = await shell.type(*words, "--dry-run")
+    assert (dry.code, "dry run" in dry.out) == (0, True)
+    assert (await shell.read("post-job"))["spec"] == before
+    told = await shell.type(*words)
+    assert (told.code, told.err) == (0, "")
+    assert told.out.startswith("post-job (job 3): is to ")
+    assert (await shell.read("post-job"))["spec"] == {**before, **spec}
+
+
+async def test_release_and_the_author_s_priority_are_removals(shell: Typist) -> None:
+    """null in a merge patch: what was set by hand is gone."""
+    await shell.type("hold", "post")
+    await shell.type("release", "post")
+    assert "hold" not in (await shell.read("post-job"))["spec"]
+    await shell.type("priority", "post", "7")
+    await shell.type("priority", "post", "--clear")
+    assert (await shell.read("post-job"))["spec"].get("priority", 0) == 0
+
+
+async def test_cancel_deletes_that_fluxjob(shell: Typist) -> None:
+    """And says of each name what became of it."""
+    told = await shell.type("cancel", "post", "nobody", "-o", "json")
+    assert told.code == 1
+    found = json.loads(told.out)
+    assert [(one["reference"], one["isDone"]) for one in found] == [
+        ("post", True),
+        ("nobody", False),
+    ]
+    names = {
+        one["metadata"]["name"] for one in (await shell.client.list(FLUXJOBS, "default")).items
+    }
+    assert "post-job" not in names
+
+
+async def test_of_two_of_a_name_the_newest_that_lives(shell: Typist) -> None:
+    """A Pod and a Job may share a name; what has ended is not steered instead."""
+    await shell.job("old", jobid=9, kind="Pod")
+    told = await shell.type("hold", "old", "-o", "name")
+    assert told.out.strip() == "fluxjob.jobs.converged-computing.org/old-pod"
+
+
+@pytest.mark.real_cluster
+async def test_rights_are_those_of_the_api_server(
+    control_plane: ControlPlane,
+) -> None:
+    """Who may not is told so in one sentence, exit code 1; a viewer reads, and steers nothing."""
+    async with real_typist(control_plane) as shell:
+        await shell.job("post", jobid=3)
+        rule = {"apiGroups": [FLUXJOBS.group], "resources": ["fluxjobs"], "verbs": ["get", "list"]}
+        role = {"metadata": {"name": "seer"}, "rules": [rule]}
+        api = "rbac.authorization.k8s.io"
+        binding = {
+            "metadata": {"name": "seer"},
+            "subjects": [{"kind": "User", "name": "vera", "apiGroup": api}],
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "seer"},
+        }
+        await shell.client.create(CLUSTER_ROLES, None, role)
+        await shell.client.create(CLUSTER_ROLE_BINDINGS, None, binding)
+        assert (await shell.type("jobs", "--as", "vera")).lines[1][1] == "post"
+        refused = await shell.type("hold", "post", "--as", "vera")
+        assert refused.code == 1
+        assert 'User "vera" cannot patch' in refused.err
+        assert "hold" not in (await shell.read("post-job"))["spec"]
+        nobody = await shell.type("jobs", "--as", "nemo")
+        assert nobody.code == 1
+        assert 'User "nemo" cannot list' in nobody.err
+        assert (await shell.type("hold", "post")).code == 0
+        assert (await shell.read("post-job"))["spec"]["hold"] is True
+        for word in ("nodes", "tree", "queues", "version"):
+            told = await shell.type(word)
+            assert told.code in ((0,) if word in {"queues", "version"} else (2,)), told.err
+        assert (await shell.type("cancel", "post")).code == 0
+
+
+async def test_drain_and_undrain(shell: Typist) -> None:
+    """Cordoned with the reason; both go again."""
+    told = await shell.type("drain", "n1", "n9", "--reason", "disk")
+    assert told.code == 1
+    assert "n1: takes nothing new" in told.out
+    assert "n9" in told.err
+    node = await shell.client.get(NODES, None, "n1")
+    assert node["spec"]["unschedulable"] is True
+    assert node["metadata"]["annotations"]["fluxqueue/drain-reason"] == "disk"
+    assert (await shell.type("undrain", "n1")).code == 0
+    node = await shell.client.get(NODES, None, "n1")
+    assert not node["spec"].get("unschedulable")
+    assert "fluxqueue/drain-reason" not in (node["metadata"].get("annotations") or {})
+
+
+@pytest.mark.parametrize(
+    ("words", "end", "code"),
+    [
+        (("wait", "post"), COMPLETED, 0),
+        (("wait", "post"), FAILED, 4),
+        (("wait", "post", "--for", "ended"), FAILED, 0),
+        (("wait", "post", "--for", "started"), RUNNING, 0),
+        (("wait", "post", "--timeout", "1s"), HELD, 3),
+        (("wait", "post", "old"), None, 4),
+    ],
+)
+async def test_waiting_ends_with_an_exact_code(
+    shell: Typist, words: tuple[str, ...], end: FluxJobState | None, code: int
+) -> None:
+    """0 it is so, 3 the time is over, 4 it never will be (None: the FluxJob was deleted)."""
+    waiting = asyncio.create_task(shell.type(*words))
+    if end is None:
+        await shell.client.delete(FLUXJOBS, "default", "post-job")
+        assert (await waiting).code in {4, 2}  # 2: it was gone before it was looked for
+        return
+    await shell.tell(await shell.read("post-job"), end, jobid=3)
+    assert (await waiting).code == code
+
+
+async def test_submit_makes_a_job(shell: Typist, tmp_path: Path) -> None:
+    """From a command, or from a script with directives; options win over the script's."""
+    told = await shell.type(
+        "submit", "--image", "busybox", "--tasks", "3", "--cpus", "2", "-t", "15m", "-q", "batch",
+        "--name", "hello", "--env", "A=$B", "--", "sh", "-c", "echo $$ $(hostname)",
+    )  # fmt: skip
+    assert (told.code, told.out) == (0, "hello: submitted\n")
+    job = await shell.client.get(JOBS, "default", "hello")
+    assert job["metadata"]["labels"]["fluxqueue/queue"] == "batch"
+    assert job["metadata"]["annotations"]["fluxqueue/duration"] == "900s"
+    assert (job["spec"]["parallelism"], job["spec"]["completionMode"]) == (3, "Indexed")
+    main = job["spec"]["template"]["spec"]["containers"][0]
+    assert main["command"] == ["sh", "-c", "echo $$$$ $$(hostname)"], "Kubernetes halves them"
+    assert main["env"] == [{"name": "A", "value": "$$B"}]
+
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/bash\n#SBATCH -n 4 --mem=2G --mail-user=a@b\n#FLUX: -q gpu\ndate\n")
+    dry = await shell.type("submit", str(script), "--image", "a", "--dry-run", "-o", "yaml",
+                           "-q", "other")  # fmt: skip
+    made = yaml.safe_load(dry.out)
+    assert made["spec"]["parallelism"] == 4
+    assert made["metadata"]["labels"]["fluxqueue/queue"] == "other"
+    assert "no meaning here: --mail-user" in dry.err
+    assert len((await shell.client.list(JOBS, "default")).items) == 1, "a dry run makes none"
+
+
+async def test_submit_waits_for_the_end(shell: Typist) -> None:
+    """Its exit code is the Job's fate."""
+    waiting = asyncio.create_task(
+        shell.type("submit", "--image", "a", "--name", "w", "--wait", "--", "true")
+    )
+    async with asyncio.timeout(60):
+        while not (jobs := (await shell.client.list(JOBS, "default")).items):
+            await asyncio.sleep(0.05)
+        body = fluxjob("w")
+        body["spec"]["workload"]["uid"] = jobs[0]["metadata"]["uid"]
+        made = await shell.client.create(FLUXJOBS, "default", body)
+        await shell.tell(made, FAILED, jobid=11, reason="segfault")
+        told = await waiting
+    assert told.code == 4
+    assert "w-job Failed: segfault" in told.err
+
+
+async def test_version(shell: Typist) -> None:
+    """Of the three that have to fit."""
+    found = json.loads((await shell.type("version", "-o", "json")).out)
+    assert set(found) == {"client", "kubernetes", "api"}
+    assert found["api"] == "jobs.converged-computing.org/v1alpha1"
+    assert "kubernetes" not in (await shell.type("version", "--client")).out
