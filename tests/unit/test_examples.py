@@ -18,5 +18,5 @@ def test_a_property(number: int) -> None:
     drawn.append(number)
 
 
-def test_of_which_a_third_was_drawn() -> None:
-    assert len(drawn) == (90 if os.environ.get(ALL_VARIABLE) else 30)
+def test_of_which_a_fifth_was_drawn() -> None:
+    assert len(drawn) == (90 if os.environ.get(ALL_VARIABLE) else 18)

@@ -74,6 +74,8 @@ class TestAccess:
             ("GET", "/nonexistent", 404),
             ("GET", f"{PODS}/a/log", 501),
             ("GET", "/api/v1/resourcequotas", 501),
+            ("GET", "/apis/batch/v1/cronjobs", 501),
+            ("POST", "/apis/batch/v1/namespaces/default/cronjobs", 501),
             ("GET", "/apis/metrics.k8s.io/v1beta1/pods", 501),
             ("PUT", PODS, 405),
             ("POST", f"{PODS}/a", 405),
