@@ -189,7 +189,10 @@ def see_workload(
         duration_s=int(request.duration_s) or None,
         begin_at_s=begin_time(workload, wishes),
         depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
-        ignored=list(dict.fromkeys(one for spec in specs for one in ignored(spec))),
+        ignored=[
+            *dict.fromkeys(one for spec in specs for one in ignored(spec)),
+            *kind.disregarded(workload),
+        ],
         is_gone=False,
         has_hold=wishes.is_held,
         has_affinity=any(map(has_required_affinity, specs)),

@@ -660,6 +660,9 @@ BEGIN
     IF NEW.missing > 0 AND NEW.state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Gathering') THEN
         IF TG_OP = 'INSERT' OR NEW.gather_until IS NULL THEN
             NEW.gather_until := now() + make_interval(secs => NEW.gather_s);
+        ELSIF NEW.gather_s <> OLD.gather_s THEN
+            -- Its PodGroup was seen after its first pod, or was changed.
+            NEW.gather_until := NEW.gather_until + make_interval(secs => NEW.gather_s - OLD.gather_s);
         END IF;
         NEW.state := 'Gathering';
         NEW.expected_start := NULL;

@@ -272,6 +272,34 @@ async def define(space: Space, resource: Resource) -> None:
     await eventually(is_served, what=f"{resource.key} is served")
 
 
+async def test_pods_that_do_not_come_are_said_to_be_overdue(space: Space) -> None:
+    """In the reason, and with a Warning on the FluxJob; it waits on, and starts when they come."""
+    await define(space, POD_GROUP)
+    kind = {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind}
+    body = {**kind, "metadata": {"name": "late"}}
+    spec = {"minMember": 2, "scheduleTimeoutSeconds": 1}
+    await space.client.create(POD_GROUP, space.name, body | {"spec": spec})
+    for name in ("a", "b"):
+        pod = bare_pod(name, nodeSelector={"pool": "main"})
+        pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "late"}
+        pod["metadata"]["annotations"]["fluxqueue/priority"] = str(ord(name))
+        await space.create(pod)
+        if name == "a":
+            words = "1 of 2 pods; missing 1; overdue: it has gathered for more than 1 s"
+            waiting = await until_reason(space, "late", "Gathering", words)
+
+    async def is_warned() -> bool:
+        found = await space.events_on(waiting["metadata"]["uid"])
+        return ("Warning", "Overdue") in [(one["type"], one["reason"]) for one in found]
+
+    await eventually(is_warned, "the Warning is there")
+    done = await space.until_state("late", "Completed")
+    (ignored,) = [
+        one for one in done["status"]["conditions"] if one["type"] == "ConstraintsIgnored"
+    ]
+    assert "fluxqueue/priority where pods disagree (the oldest's counts)" in ignored["message"]
+
+
 @pytest.mark.skipif(not LAMMPS.is_file(), reason=f"{LAMMPS} is not there")
 async def test_the_workers_of_an_mpijob_of_before_start_as_a_group(space: Space) -> None:
     """LAMMPS as it was run with Fluence: PodGroup with minMember 4, 24 workers by an operator."""

@@ -508,7 +508,8 @@ async def read_known(tx: Transaction) -> Known:
     )
     groups = await tx.fetch(
         "SELECT uid, flux_uid, namespace, workload_name AS name, name AS fluxjob,"  # noqa: S608 constant
-        " user_name AS user, to_char(submitted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS created,"
+        " user_name AS user,"
+        " to_char(submitted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS created,"
         " CASE WHEN missing = 0 THEN size END AS size,"
         " (SELECT coalesce(array_agg(p.uid), '{}') FROM pods p"
         "  WHERE p.workload_uid = f.uid) AS pods"

@@ -97,6 +97,10 @@ class Kind(ABC):
         """
         return read_wishes(workload)
 
+    def disregarded(self, workload: Object) -> Sequence[str]:
+        """What its pods wish and does not count, as people are told."""
+        return ()
+
     def asks(self, workload: Object) -> tuple[Any, ...]:
         """All that its request, its wishes and its priority are read from."""
         meta, spec = workload["metadata"], dict(workload["spec"])

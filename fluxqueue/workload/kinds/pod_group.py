@@ -25,6 +25,10 @@ from fluxqueue.workload.pods import controller_owner, pod_fact
 from fluxqueue.workload.shape import Part, build_parts
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
+_NO_WISHES = {
+    *(labels.MANAGED, labels.USER, labels.GROUP, labels.JOBID, labels.NODES),
+    *(labels.POD_GROUP, labels.GROUP_SIZE, labels.GROUP_USERS),
+}
 _SHAPING = ("containers", "initContainers", "overhead", "nodeSelector", "affinity", "tolerations")
 
 
@@ -76,13 +80,17 @@ class PodGroupKind(Kind):
             )
         return found
 
+    def disregarded(self, workload: Object) -> Sequence[str]:
+        """Wishes in which its pods do not agree."""
+        return [f"{key} where pods disagree (the oldest's counts)" for key in _disputed(workload)]
+
     def asks(self, workload: Object) -> tuple[Any, ...]:
         least, wanted = workload["spec"]["minimum"], _counted(workload)
         kinds = workload["slotKinds"]
         first = tuple(kinds[pod["metadata"]["uid"]] for pod in wanted[:least])
         said = [pod["metadata"].get("annotations") for pod in _first_of_each_kind(workload)]
         marks = [pod["metadata"].get("labels") for pod in _first_of_each_kind(workload)]
-        return first, frozenset(kinds.values()), said, marks
+        return first, frozenset(kinds.values()), said, marks, _disputed(workload)
 
     def size(self, workload: Object) -> int:
         counted = len(_counted(workload))
@@ -264,6 +272,18 @@ def _first_of_each_kind(workload: Object) -> list[Object]:
     for pod in waiting or counted or sorted(workload["members"].values(), key=_age):
         found.setdefault(kinds[pod["metadata"]["uid"]], pod)
     return list(found.values())
+
+
+def _disputed(workload: Object) -> list[str]:
+    """Annotations and labels of ours that its pods give different values."""
+    values: dict[str, set[str]] = {}
+    for pod in workload["members"].values():
+        meta = pod["metadata"]
+        for place in (meta.get("annotations") or {}, meta.get("labels") or {}):
+            for key, value in place.items():
+                if key.startswith(labels.PREFIX) and key not in _NO_WISHES:
+                    values.setdefault(key, set()).add(value)
+    return sorted(key for key, said in values.items() if len(said) > 1)
 
 
 def _age(pod: Object) -> tuple[str, str]:

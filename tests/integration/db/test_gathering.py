@@ -139,6 +139,16 @@ async def test_pods_that_do_not_come_are_overdue(rows: Rows) -> None:
     assert await told(rows) == ("Pending", "")
 
 
+async def test_the_time_that_its_pods_have_is_what_was_said_last(rows: Rows) -> None:
+    """Counted from its first pod: a PodGroup may be seen after that, and may be changed."""
+    await rows.see(group(2, pod(0, SMALL), gather_s=1000))
+    before = await rows.value("SELECT gather_until FROM fluxjobs")
+    await rows.see(group(2, pod(0, SMALL), gather_s=400))
+    after = await rows.value("SELECT gather_until FROM fluxjobs")
+    assert (before - after).total_seconds() == 600
+    assert await rows.value("SELECT settle_at = gather_until FROM fluxjobs")
+
+
 async def test_it_grows_by_the_kinds_of_the_pods_that_wait(rows: Rows) -> None:
     """Beyond its least size each pod gets a slot as soon as one of its kind fits."""
     await rows.add_nodes(cpu_node("n0", 2))

@@ -168,3 +168,17 @@ def test_who_makes_its_pods_is_named_where_it_is_not_a_job() -> None:
     assert POD_GROUP.made_by(group(alone, of_job)) is None
     of_set = member("c", meta={"ownerReferences": [owner("ReplicaSet", "web")]})
     assert POD_GROUP.made_by(group(alone, of_set)) == "ReplicaSet web"
+
+
+def test_wishes_in_which_its_pods_do_not_agree_are_told() -> None:
+    """What was told by one of them only is no disagreement; nor is what we write ourselves."""
+    said = [{"fluxqueue/priority": str(n), "fluxqueue/user": f"u{n}"} for n in range(2)]
+    said[0]["fluxqueue/duration"] = "1h"
+    made = group(*(member(f"p{n}", meta={"annotations": one}) for n, one in enumerate(said)))
+    assert POD_GROUP.disregarded(made) == [
+        "fluxqueue/priority where pods disagree (the oldest's counts)"
+    ]
+    before = POD_GROUP.asks(made)
+    made["members"]["uid-p1"]["metadata"]["annotations"]["fluxqueue/priority"] = "0"
+    assert POD_GROUP.disregarded(made) == []
+    assert POD_GROUP.asks(made) != before
