@@ -15,6 +15,8 @@ import pytest
 import pytest_asyncio
 from pytest_asyncio import is_async_test
 
+from fluxqueue.errors import NotFound
+from fluxqueue.kube.resources import NODES as NODE_OBJECTS
 from tests.e2e.health import assert_nothing_left
 from tests.e2e.objects import job
 from tests.e2e.rights import is_under_rights, sufficient_rights
@@ -94,3 +96,19 @@ async def unmanaged(world: World, space: Space) -> AsyncIterator[Space]:
     made = await make_space(world, {"fluxqueue/managed": "false"})
     yield made
     await remove_space(made)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def late(world: World) -> AsyncIterator[World]:
+    """Nodes that join during the test leave after it."""
+    yield world
+    for name in [node for node in ("late-1", "late-2") if await _exists(world, node)]:
+        await world.late_nodes.fleet.remove(name)
+
+
+async def _exists(world: World, name: str) -> bool:
+    try:
+        await world.client.get(NODE_OBJECTS, None, name)
+    except NotFound:
+        return False
+    return True

@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest_asyncio
-
-from fluxqueue.errors import NotFound
 from fluxqueue.kube.resources import NODES, PODS
-from localcluster import NodeShape
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import WAITING, Space
-from tests.e2e.world import ZONE, World
+from tests.e2e.world import ZONE, World, late_node
 from tests.support.waiting import eventually
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def late(world: World) -> AsyncIterator[World]:
-    """Nodes that join during the test leave after it."""
-    yield world
-    for name in [node for node in ("late-1", "late-2") if await _exists(world, node)]:
-        await world.late_nodes.fleet.remove(name)
-
-
-async def _exists(world: World, name: str) -> bool:
-    try:
-        await world.client.get(NODES, None, name)
-    except NotFound:
-        return False
-    return True
-
-
-def _late(number: int, cpu: str) -> NodeShape:
-    return NodeShape(f"late-{number}", cpu=cpu, memory="32Gi", labels={"pool": "late"})
 
 
 async def test_an_exclusive_job_has_its_nodes_to_itself(space: Space) -> None:
@@ -148,7 +122,7 @@ async def test_a_node_that_joins_makes_the_impossible_possible(space: Space, lat
     """Unsatisfiable is about the cluster as it is; it is looked at again when nodes change."""
     await space.create(job("huge", cpu="30"))
     await space.until_state("huge", "Unsatisfiable")
-    await late.late_nodes.add(_late(1, "32"))
+    await late.late_nodes.add(late_node(1, "32"))
     await space.until_job("huge")
     assert {pod["spec"]["nodeName"] for pod in await space.pods("huge")} == {"late-1"}
 
@@ -156,7 +130,7 @@ async def test_a_node_that_joins_makes_the_impossible_possible(space: Space, lat
 async def test_a_node_that_leaves_makes_waiting_jobs_impossible(space: Space, late: World) -> None:
     """And its return makes them possible again."""
     for number in (1, 2):
-        await late.late_nodes.add(_late(number, "4"))
+        await late.late_nodes.add(late_node(number, "4"))
     await space.create(job("blocker", cpu="4", pool="late", run=FOR_EVER))
     blocker = await space.until_state("blocker", "Running")
     await space.create(job("pair", pods=2, cpu="4", pool="late"))
@@ -165,7 +139,7 @@ async def test_a_node_that_leaves_makes_waiting_jobs_impossible(space: Space, la
     await late.late_nodes.fleet.remove(idle)
     told = await space.until_state("pair", "Unsatisfiable")
     assert "the empty cluster holds 1" in told["status"]["reason"]
-    await late.late_nodes.add(_late(int(idle[-1]), "4"))
+    await late.late_nodes.add(late_node(int(idle[-1]), "4"))
     await space.until_state("pair", *WAITING)
     await space.delete("blocker")
     await space.until_job("pair")

@@ -19,6 +19,7 @@ from fluxqueue.kube.resources import (
 )
 from tests.e2e.objects import FOR_EVER, bare_pod
 from tests.e2e.space import Space, make_space, remove_space
+from tests.e2e.world import World, late_node
 from tests.support.waiting import eventually
 
 Obj = dict[str, Any]
@@ -280,6 +281,29 @@ async def test_an_evicted_pod_of_a_set_gets_its_slot_back(space: Space) -> None:
     await eventually(is_replaced, what="another runs in its place")
     await until_held(space, 4)
     await space.delete("db", STATEFULSETS)
+    await until_held(space, 0)
+
+
+async def test_pods_of_a_set_on_a_lost_node_are_made_anew_elsewhere(
+    space: Space, late: World
+) -> None:
+    """What ran there gives its slots back when its pods are gone; their successors get others."""
+    await late.late_nodes.add(late_node(1, "4"))
+    made = a_set(DEPLOYMENTS, "web", replicas=2, cpu="2")
+    made["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "late"}
+    await space.client.create(DEPLOYMENTS, space.name, made)
+    before = {pod["metadata"]["uid"] for pod in await until_running(space, 2)}
+    await late.late_nodes.add(late_node(2, "4"))
+    await late.late_nodes.fleet.remove("late-1")
+
+    async def are_replaced() -> bool:
+        found = await _running(space)
+        return [pod["spec"]["nodeName"] for pod in found] == ["late-2"] * 2
+
+    await eventually(are_replaced, what="two others run elsewhere")
+    assert not before & {pod["metadata"]["uid"] for pod in await _running(space)}
+    await until_held(space, 2)
+    await space.delete("web", DEPLOYMENTS)
     await until_held(space, 0)
 
 

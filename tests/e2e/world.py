@@ -40,6 +40,11 @@ NODES = (
 1x16, ``gpu`` 2x8 with four GPUs each."""
 
 
+def late_node(number: int, cpu: str) -> NodeShape:
+    """One that joins during a test (fixture ``late``), ``late-1`` or ``late-2``, pool ``late``."""
+    return NodeShape(f"late-{number}", cpu=cpu, memory="32Gi", labels={"pool": "late"})
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """Everything running, and the doors to it. ``late_nodes`` lets nodes join and leave."""
