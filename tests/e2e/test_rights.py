@@ -19,12 +19,30 @@ import pytest_asyncio
 
 from fluxqueue.db.life.steering import cancel
 from fluxqueue.errors import NotFound
-from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS, MUTATING_WEBHOOKS, PODS, SECRETS
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import (
+    DEPLOYMENTS,
+    EVENTS,
+    FLUXJOBS,
+    JOBS,
+    MUTATING_WEBHOOKS,
+    NODE_TOPOLOGIES,
+    POD_GROUPS,
+    PODS,
+    SECRETS,
+    STATEFULSETS,
+    Resource,
+)
 from fluxqueue.workload.labels import GATE
+from fluxqueue.workload.owner_kinds import BUILT_IN
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.e2e.rights import RightsWorld, rights_world
 from tests.e2e.space import WAITING, Space, make_space, remove_space
+from tests.e2e.test_crashes import kill_part
+from tests.e2e.test_groups import define, member
+from tests.e2e.test_owners import create, pod_of, reference, template
+from tests.e2e.test_sets import a_set
 from tests.support import chart_rights
 from tests.support.control_plane import missing_reason
 from tests.support.waiting import eventually
@@ -54,11 +72,13 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     await _jobs_and_pods_run(space)
     await _a_waiting_job_is_suspended_again(space)
     await _a_status_meets_a_conflict(space)
+    await _a_status_is_refused(rights, space)
     await _a_fluxjob_is_in_the_way(rights, space)
     await _a_fluxjob_is_let_go(space)
     await _what_passed_by_admission_is_reported(rights)
     await _work_is_cancelled(space)
     await _fluxjobs_are_deleted(space)
+    await _owners_are_read(space)
     await _certificates_are_made(rights)
     await assert_invariants(world)
     await space.create_all(job(f"left-{n}", cpu="16", pool="single") for n in range(3))
@@ -69,7 +89,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     uses = rights.uses()
     assert not chart_rights.missing(uses)
     for part in chart_rights.PARTS:
-        assert not chart_rights.unused(uses, part)
+        assert sorted(chart_rights.unused(uses, part)) == []
     await remove_space(space)
 
 
@@ -111,6 +131,22 @@ async def _a_status_meets_a_conflict(space: Space) -> None:
     await space.until_state("other", "Completed")
 
 
+async def _a_status_is_refused(rights: RightsWorld, space: Space) -> None:
+    """The one that is there claims to be newer: the worker looks whether it still owes its own."""
+    await space.create(job("shown", run={"duration": "3s"}))
+    running = await space.until_state("shown", "Running")
+    newer = {"status": running["status"] | {"version": 10**6}}
+    at = (FLUXJOBS, space.name, "shown-job")
+    await space.client.patch(*at, newer, kind=PatchKind.MERGE, subresource="status")
+
+    async def has_looked() -> bool:
+        return any(one.name == "shown-job" and one.verb == "get" for one in rights.uses())
+
+    await eventually(has_looked, "the worker looks at the status")
+    await space.delete("shown")
+    await space.until_gone(FLUXJOBS, "shown-job")
+
+
 async def _a_fluxjob_is_in_the_way(rights: RightsWorld, space: Space) -> None:
     """A FluxJob of that name exists already: the controller looks whose it is, and waits."""
     model = await space.fluxjob("two")
@@ -142,16 +178,18 @@ async def _a_fluxjob_is_let_go(space: Space) -> None:
 
 
 async def _work_is_cancelled(space: Space) -> None:
-    """The worker deletes the workload: a Job, and a bare Pod."""
+    """The worker deletes the workload: a Job, a bare Pod, and all of a group."""
     await space.create(job("unwanted", cpu="1", run=FOR_EVER))
     await space.create(bare_pod("unwanted-too", run=FOR_EVER))
-    for name in ("unwanted", "unwanted-too"):
+    await space.create_all(member(f"both-{n}", "both", 2, run=FOR_EVER) for n in range(2))
+    for name in ("unwanted", "unwanted-too", "both"):
         fluxjob = await space.until_state(name, "Running")
         jobid = str(fluxjob["status"]["jobid"])
         (outcome,) = await cancel(space.world.database, space.name, [jobid], "test")
         assert outcome.is_done, outcome
     await space.until_gone(JOBS, "unwanted")
     await space.until_gone(PODS, "unwanted-too")
+    await space.until_gone(PODS, "both-1")
 
 
 async def _fluxjobs_are_deleted(space: Space) -> None:
@@ -163,6 +201,38 @@ async def _fluxjobs_are_deleted(space: Space) -> None:
         await space.delete(fluxjob["metadata"]["name"], FLUXJOBS)
     await space.until_gone(JOBS, "unliked")
     await space.until_gone(PODS, "unliked-too")
+
+
+async def _owners_are_read(space: Space) -> None:
+    """Pods of each kind that is built in ask to be queued: who made them is looked up. Objects of
+    others are followed where their definitions are.
+    """
+    for resource in (*POD_GROUPS, NODE_TOPOLOGIES[0]):
+        await define(space, resource)
+    await kill_part(space.world, "controller")
+    for resource in (DEPLOYMENTS, STATEFULSETS):
+        await space.client.create(resource, space.name, a_set(resource, "set", replicas=1))
+        await until_owner(space, f"set-{resource.kind.lower()}")
+        await space.delete("set", resource)
+    for one in BUILT_IN:
+        if one.group == "apps":
+            continue
+        resource = Resource(one.group, "v1", one.resource, one.kind, True)
+        made = await create(space, resource, "owner", {})
+        asking = template()
+        asking["metadata"]["labels"] = {"fluxqueue/managed": "true"}
+        name = f"of-{one.kind.lower()}"
+        await space.create(pod_of(reference(resource, made), name, asking))
+        await until_owner(space, f"owner-{one.kind.lower()}")
+        await space.delete(name, PODS)
+
+
+async def until_owner(space: Space, name: str) -> None:
+    async def is_there() -> bool:
+        found = (await space.client.list(FLUXJOBS, space.name)).items
+        return any(one["metadata"]["name"] == name for one in found)
+
+    await eventually(is_there, f"FluxJob {name}")
 
 
 async def _what_passed_by_admission_is_reported(rights: RightsWorld) -> None:
