@@ -193,7 +193,7 @@ ALL_ASK = {"fluxqueue/sets": "managed"}
 
 
 def _owners_and_sets(**options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    owners, sets, _, _ = build_configuration(URL, CA, **options)["webhooks"]
+    owners, sets, *_ = build_configuration(URL, CA, **options)["webhooks"]
     return owners, sets
 
 
