@@ -154,6 +154,8 @@ async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:
     job = await client.get(*at)
     if job["metadata"]["uid"] != wanted.uid:
         return job
+    if wanted.is_authors and not job["spec"].get("suspend"):
+        return job
     if wanted.is_pinned and not is_managed(job):
         patch = unpin_patch(wanted.uid) if job["spec"].get("suspend") else stop_patch(wanted.uid)
         return await client.patch(*at, patch, kind=PatchKind.STRATEGIC)

@@ -36,6 +36,8 @@ class Wanted:
     ``pin``: the one node of all its slots, which its pod template is to name, without our gate.
     ``members``: UIDs and names of its pods, where these are to be deleted, as it has no object.
     ``is_pinned``: its template may name a node and lack our gate, since it was released before.
+    ``is_authors``: its author has suspended it; if it is not, he has resumed it meanwhile, and that
+    is to be seen before anybody suspends it again.
     """
 
     uid: str
@@ -46,6 +48,7 @@ class Wanted:
     is_deleted: bool = False
     pin: Pin | None = None
     is_pinned: bool = False
+    is_authors: bool = False
     members: tuple[tuple[str, str], ...] = ()
 
 
@@ -122,7 +125,7 @@ def _desired(row: Mapping[str, Any]) -> Wanted | None:
     is_waiting = FluxJobState(row["state"]).is_waiting
     if not is_waiting or (is_authors and not is_pinned):
         return None
-    return Wanted(*name, is_suspended=True, is_pinned=is_pinned)
+    return Wanted(*name, is_suspended=True, is_pinned=is_pinned, is_authors=is_authors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from fluxqueue.db import retention
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import PODS
+from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.localpg import LocalPostgres
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
@@ -71,6 +71,30 @@ async def test_a_lost_wake_up_costs_a_second_not_a_job(
         await submit(rows, admin, "a")
         await rows.execute("DELETE FROM procrastinate.procrastinate_jobs WHERE status = 'todo'")
         await eventually(lambda: is_released(admin, "a"), "it is done")
+
+
+async def test_who_has_resumed_meanwhile_is_not_suspended_unseen(
+    database_url: str, cluster: LocalCluster, admin: KubeClient
+) -> None:
+    """A Job that its author suspended is put back as it was, unless he has resumed it by then.
+
+    Suspended again before the controller had seen that, it would seem to be his suspension still.
+    """
+    async with rows_of(database_url) as rows:
+        uid = await submit(rows, admin, "a")
+        await admin.patch(JOBS, "default", "a", {"spec": {"suspend": False}})
+        await rows.execute(
+            "UPDATE fluxjobs SET state = 'Held', held_by = 'author', author_hold = 'suspended',"
+            " pinned_to = 'n0', release_at = now()"
+        )
+
+        async def is_done() -> bool:
+            return bool(await rows.value("SELECT release_at IS NULL FROM fluxjobs"))
+
+        async with worker(database_url, cluster):
+            await eventually(is_done, "the release that was owed")
+        assert await is_released(admin, "a")
+        assert await rows.states() == {uid: "Held"}, "until the controller sees it"
 
 
 async def nothing_waits(rows: Rows) -> bool:
