@@ -38,14 +38,15 @@ def install(
         asyncio.run(_put_definitions(settings))
         typer.echo("the definitions are those of this version")
         return
-    configuration = _configuration(webhook_url, webhook_ca, settings.own_namespace)
+    configuration = _configuration(webhook_url, webhook_ca, settings)
     asyncio.run(_install(settings, configuration))
     typer.echo("installed the FluxJob definition")
     if configuration is not None:
         typer.echo(f"installed the webhook configuration {configuration['metadata']['name']}")
 
 
-def _configuration(url: str, ca: Path | None, own_namespace: str) -> dict[str, Any] | None:
+def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, Any] | None:
+    from fluxqueue.workload.owner_kinds import parse_owner_kinds
     from webhook.configuration import Endpoint, build_configuration
 
     if not url and ca is None:
@@ -69,7 +70,12 @@ def _configuration(url: str, ca: Path | None, own_namespace: str) -> dict[str, A
         raise InvalidSettings(
             f"cannot read the CA's certificate: {error.strerror}", where="--webhook-ca", value=ca
         ) from error
-    return build_configuration(Endpoint(url=url), pem, own_namespace=own_namespace)
+    return build_configuration(
+        Endpoint(url=url),
+        pem,
+        own_namespace=settings.own_namespace,
+        owner_kinds=parse_owner_kinds(settings.owner_kinds),
+    )
 
 
 async def _put_definitions(settings: Settings) -> None:

@@ -187,6 +187,7 @@ class Stack:
 
     async def _start_webhook(self) -> None:
         from fluxqueue.certs import ensure
+        from fluxqueue.workload.owner_kinds import parse_owner_kinds
         from webhook.configuration import Endpoint, build_configuration
 
         host = self.options.webhook_host
@@ -206,7 +207,11 @@ class Stack:
         await part.start()
         authority = files.ca.read_bytes()
         await part.wait_ready(lambda: _answers_as(authority, port))
-        configuration = build_configuration(Endpoint(url=f"https://{host}:{port}"), authority)
+        configuration = build_configuration(
+            Endpoint(url=f"https://{host}:{port}"),
+            authority,
+            owner_kinds=parse_owner_kinds(self._settings(self.options.environ).owner_kinds),
+        )
         async with self._client() as client:
             await install_webhook(client, configuration)
 
