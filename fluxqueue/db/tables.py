@@ -48,6 +48,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, INT4MULTIRANGE, JSONB
 
+from fluxqueue.db import words
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 
@@ -498,3 +499,8 @@ schema_floor = Table(
     Column("oldest_head", Text, nullable=False, comment="newest revision that such code knows"),
     CheckConstraint("is_only", name="one_row"),
 )
+
+for _name, _table in metadata.tables.items():
+    _table.comment = words.TABLES.get(_name)
+    for _column, _text in words.COLUMNS.get(_name, {}).items():
+        _table.c[_column].comment = _text

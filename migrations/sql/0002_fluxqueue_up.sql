@@ -97,9 +97,19 @@ CREATE INDEX ix_fluxjobs_unexamined ON fluxjobs (jobid) WHERE NOT is_examined AN
 
 CREATE INDEX ix_fluxjobs_waiting ON fluxjobs (queue, priority DESC, jobid) WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL;
 
+COMMENT ON TABLE fluxjobs IS 'One row per workload: what it asks for, its state, the workload as last seen';
+
 COMMENT ON COLUMN fluxjobs.uid IS 'UID of the workload object';
 
+COMMENT ON COLUMN fluxjobs.jobid IS 'number in the order of submission; what users see';
+
+COMMENT ON COLUMN fluxjobs.namespace IS 'namespace of the workload';
+
 COMMENT ON COLUMN fluxjobs.name IS 'name of the FluxJob object';
+
+COMMENT ON COLUMN fluxjobs.workload_kind IS 'Job, Pod or PodGroup';
+
+COMMENT ON COLUMN fluxjobs.workload_name IS 'name of the workload';
 
 COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
 
@@ -119,13 +129,29 @@ COMMENT ON COLUMN fluxjobs.last_error IS 'why what is owed has failed last';
 
 COMMENT ON COLUMN fluxjobs.user_name IS 'who submitted it';
 
+COMMENT ON COLUMN fluxjobs.queue IS 'queue it is in';
+
 COMMENT ON COLUMN fluxjobs.set_queue IS 'where an operator moved it; wins over the author''s';
 
 COMMENT ON COLUMN fluxjobs.priority IS 'see queues.sql';
 
+COMMENT ON COLUMN fluxjobs.asked_priority IS 'what its author asked for';
+
 COMMENT ON COLUMN fluxjobs.set_priority IS 'given by an operator; wins over the author''s';
 
+COMMENT ON COLUMN fluxjobs.priority_parts IS 'what the priority is made of';
+
+COMMENT ON COLUMN fluxjobs.state IS 'where it is in its life; docs/state-machine.md';
+
+COMMENT ON COLUMN fluxjobs.reason IS 'why it is in this state, for people';
+
 COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user who held it';
+
+COMMENT ON COLUMN fluxjobs.request IS 'the jobspec';
+
+COMMENT ON COLUMN fluxjobs.size IS 'pods that run at once, all or none';
+
+COMMENT ON COLUMN fluxjobs.duration_s IS 'the longest it runs, in seconds; null: without limit';
 
 COMMENT ON COLUMN fluxjobs.accepted_by IS 'queue that took it in; asked again after a move';
 
@@ -134,6 +160,8 @@ COMMENT ON COLUMN fluxjobs.begin_at IS 'not to start before';
 COMMENT ON COLUMN fluxjobs.set_begin_at IS 'set by hand; wins over the author''s';
 
 COMMENT ON COLUMN fluxjobs.steered IS 'what its FluxJob''s spec said by hand when it was last heeded';
+
+COMMENT ON COLUMN fluxjobs.depends_on IS 'what must have ended or started before, as its author wrote it';
 
 COMMENT ON COLUMN fluxjobs.blocked_by IS 'why no cycle considers it yet; null: one does';
 
@@ -159,6 +187,8 @@ COMMENT ON COLUMN fluxjobs.vacate_by IS 'who wants its pods gone and it back in 
 
 COMMENT ON COLUMN fluxjobs.cancel_by IS 'who wants its workload deleted';
 
+COMMENT ON COLUMN fluxjobs.requeues IS 'how often it went back to the queue';
+
 COMMENT ON COLUMN fluxjobs.let_go_at IS 'generation of the BatchJob that our release made';
 
 COMMENT ON COLUMN fluxjobs.idle_in IS 'generation in which it was seen suspended, without pods';
@@ -173,9 +203,35 @@ COMMENT ON COLUMN fluxjobs.replaces_pods IS 'another pod is made for one that is
 
 COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
 
+COMMENT ON COLUMN fluxjobs.ignored IS 'constraints of its pods that are not considered';
+
+COMMENT ON COLUMN fluxjobs.wanted IS 'pods that it can still use';
+
 COMMENT ON COLUMN fluxjobs.lacking IS 'slots to be added';
 
 COMMENT ON COLUMN fluxjobs.ended_indexes IS 'completion indexes that get no pod any more';
+
+COMMENT ON COLUMN fluxjobs.result IS 'how its workload ended; null: it has not';
+
+COMMENT ON COLUMN fluxjobs.is_deleting IS 'its workload is being deleted';
+
+COMMENT ON COLUMN fluxjobs.is_gone IS 'its workload is not there any more';
+
+COMMENT ON COLUMN fluxjobs.is_suspended IS 'its workload is suspended';
+
+COMMENT ON COLUMN fluxjobs.is_examined IS 'a cycle has asked whether it can ever fit';
+
+COMMENT ON COLUMN fluxjobs.submitted_at IS 'when it was first seen';
+
+COMMENT ON COLUMN fluxjobs.allocated_at IS 'when its nodes were given to it';
+
+COMMENT ON COLUMN fluxjobs.started_at IS 'when its first pod was seen running';
+
+COMMENT ON COLUMN fluxjobs.ended_at IS 'when it had ended and returned everything';
+
+COMMENT ON COLUMN fluxjobs.expected_start IS 'when it will start, as far as is known';
+
+COMMENT ON COLUMN fluxjobs.version IS 'rises with each change that its status shows';
 
 CREATE TABLE allocations (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -196,13 +252,25 @@ CREATE INDEX ix_allocations_uid ON allocations (uid);
 
 CREATE UNIQUE INDEX uq_allocations_live ON allocations (uid) WHERE is_live;
 
+COMMENT ON TABLE allocations IS 'One live row per workload that holds resources, and those of before';
+
+COMMENT ON COLUMN allocations.id IS 'number of the allocation';
+
+COMMENT ON COLUMN allocations.uid IS 'whose it is: fluxjobs.uid';
+
 COMMENT ON COLUMN allocations.term IS 'leadership term that decided it';
 
 COMMENT ON COLUMN allocations.starts_at IS 'epoch seconds';
 
 COMMENT ON COLUMN allocations.until IS 'epoch seconds; null is unlimited';
 
+COMMENT ON COLUMN allocations.is_exclusive IS 'its nodes are held whole';
+
 COMMENT ON COLUMN allocations.held IS 'further nodes held whole, as of an exclusive rack';
+
+COMMENT ON COLUMN allocations.is_live IS 'it has not ended';
+
+COMMENT ON COLUMN allocations.ended_at IS 'when it ended';
 
 CREATE TABLE allocation_slots (
     allocation_id BIGINT NOT NULL,
@@ -228,6 +296,24 @@ CREATE INDEX ix_allocation_slots_returned_at ON allocation_slots (returned_at) W
 
 CREATE UNIQUE INDEX uq_allocation_slots_pod ON allocation_slots (pod_uid) WHERE pod_uid IS NOT NULL;
 
+COMMENT ON TABLE allocation_slots IS 'One row per slot of an allocation: where it is, what it holds, whose';
+
+COMMENT ON COLUMN allocation_slots.allocation_id IS 'of which allocation';
+
+COMMENT ON COLUMN allocation_slots.number IS 'counts from 0 within the allocation';
+
+COMMENT ON COLUMN allocation_slots.node IS 'name of the node';
+
+COMMENT ON COLUMN allocation_slots.resources IS 'amounts in base units: millicores, bytes, pieces';
+
+COMMENT ON COLUMN allocation_slots.state IS 'free (no pod has it), held, or returned to the cluster';
+
+COMMENT ON COLUMN allocation_slots.pod_uid IS 'the pod that has it';
+
+COMMENT ON COLUMN allocation_slots.given_at IS 'when it was given to the workload';
+
+COMMENT ON COLUMN allocation_slots.returned_at IS 'when it went back to the cluster';
+
 COMMENT ON COLUMN allocation_slots.refused_at IS 'when its node refused a pod';
 
 COMMENT ON COLUMN allocation_slots.completion_index IS 'whose slot it is, once a pod of it has held it';
@@ -243,9 +329,15 @@ CREATE TABLE reservations (
     CONSTRAINT fk_reservations_uid_fluxjobs FOREIGN KEY(uid) REFERENCES fluxjobs (uid) ON DELETE CASCADE
 );
 
+COMMENT ON TABLE reservations IS 'Planned starts of the last cycle: promises';
+
+COMMENT ON COLUMN reservations.uid IS 'whose it is: fluxjobs.uid';
+
 COMMENT ON COLUMN reservations.starts_at IS 'epoch seconds';
 
 COMMENT ON COLUMN reservations.until IS 'epoch seconds; null is unlimited';
+
+COMMENT ON COLUMN reservations.nodes IS 'the slots that are planned';
 
 CREATE TABLE pods (
     uid TEXT NOT NULL,
@@ -266,6 +358,28 @@ CREATE INDEX ix_pods_sent_at ON pods (sent_at) WHERE is_gated AND sent_at IS NOT
 
 CREATE INDEX ix_pods_workload_uid ON pods (workload_uid);
 
+COMMENT ON TABLE pods IS 'Pods of our workloads that have not ended, as last seen';
+
+COMMENT ON COLUMN pods.uid IS 'UID of the pod';
+
+COMMENT ON COLUMN pods.workload_uid IS 'whose it is: fluxjobs.uid';
+
+COMMENT ON COLUMN pods.namespace IS 'namespace of the pod';
+
+COMMENT ON COLUMN pods.name IS 'name of the pod';
+
+COMMENT ON COLUMN pods.phase IS 'its phase, as Kubernetes says';
+
+COMMENT ON COLUMN pods.is_gated IS 'our gate is on it';
+
+COMMENT ON COLUMN pods.is_terminating IS 'it is being deleted';
+
+COMMENT ON COLUMN pods.node IS 'the node that it is bound to';
+
+COMMENT ON COLUMN pods.completion_index IS 'its index, of an Indexed Job';
+
+COMMENT ON COLUMN pods.sent_at IS 'when it was last sent to be let go';
+
 COMMENT ON COLUMN pods.slot_kind IS 'kind of slot that it needs';
 
 CREATE TABLE nodes (
@@ -274,6 +388,14 @@ CREATE TABLE nodes (
     seen_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     CONSTRAINT pk_nodes PRIMARY KEY (name)
 );
+
+COMMENT ON TABLE nodes IS 'Nodes as last seen';
+
+COMMENT ON COLUMN nodes.name IS 'name of the node';
+
+COMMENT ON COLUMN nodes.fact IS 'capacity (base units), labels, taints, whether it is up and schedulable';
+
+COMMENT ON COLUMN nodes.seen_at IS 'when that was written';
 
 CREATE TABLE foreign_usage (
     pod_uid TEXT NOT NULL,
@@ -287,6 +409,18 @@ CREATE TABLE foreign_usage (
 
 CREATE INDEX ix_foreign_usage_node ON foreign_usage (node);
 
+COMMENT ON TABLE foreign_usage IS 'Pods of others that are bound to a node';
+
+COMMENT ON COLUMN foreign_usage.pod_uid IS 'UID of the pod';
+
+COMMENT ON COLUMN foreign_usage.namespace IS 'namespace of the pod';
+
+COMMENT ON COLUMN foreign_usage.name IS 'name of the pod';
+
+COMMENT ON COLUMN foreign_usage.node IS 'name of its node';
+
+COMMENT ON COLUMN foreign_usage.resources IS 'amounts in base units: millicores, bytes, pieces';
+
 COMMENT ON COLUMN foreign_usage.is_permanent IS 'of a DaemonSet, or static';
 
 CREATE TABLE graph_changes (
@@ -297,7 +431,13 @@ CREATE TABLE graph_changes (
     CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'allocation', 'queue', 'fluxjob'))
 );
 
+COMMENT ON TABLE graph_changes IS 'What no cycle has taken in yet';
+
+COMMENT ON COLUMN graph_changes.id IS 'in the order of writing';
+
 COMMENT ON COLUMN graph_changes.kind IS 'node, queue: its name; allocation: its id; fluxjob: its uid';
+
+COMMENT ON COLUMN graph_changes.key IS 'which one has changed';
 
 CREATE TABLE leadership (
     role TEXT NOT NULL,
@@ -306,6 +446,16 @@ CREATE TABLE leadership (
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT pk_leadership PRIMARY KEY (role)
 );
+
+COMMENT ON TABLE leadership IS 'Who may match, and who may observe, under which term';
+
+COMMENT ON COLUMN leadership.role IS 'matcher or controller';
+
+COMMENT ON COLUMN leadership.term IS 'rises with each holder; an older one commits nothing';
+
+COMMENT ON COLUMN leadership.holder IS 'name of the process';
+
+COMMENT ON COLUMN leadership.expires_at IS 'until when, unless it is renewed';
 
 CREATE TABLE history (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -319,6 +469,22 @@ CREATE TABLE history (
 );
 
 CREATE INDEX ix_history_uid ON history (uid, id);
+
+COMMENT ON TABLE history IS 'Who did what to which FluxJob, and when';
+
+COMMENT ON COLUMN history.id IS 'in the order of writing';
+
+COMMENT ON COLUMN history.at IS 'when';
+
+COMMENT ON COLUMN history.uid IS 'to which workload: fluxjobs.uid';
+
+COMMENT ON COLUMN history.jobid IS 'its number';
+
+COMMENT ON COLUMN history.actor IS 'who: a user, or a part of fluxqueue';
+
+COMMENT ON COLUMN history.event IS 'what: the state it came to, or a command';
+
+COMMENT ON COLUMN history.detail IS 'from which state, why, and what else belongs to it';
 
 CREATE TABLE fluxqueues (
     name TEXT NOT NULL,
@@ -336,11 +502,25 @@ CREATE TABLE fluxqueues (
     CONSTRAINT ck_fluxqueues_queue_depth CHECK (queue_depth > 0)
 );
 
+COMMENT ON TABLE fluxqueues IS 'One row per named queue';
+
+COMMENT ON COLUMN fluxqueues.name IS 'name of the FluxQueue';
+
 COMMENT ON COLUMN fluxqueues.uid IS 'UID of the FluxQueue object; null before it was seen';
+
+COMMENT ON COLUMN fluxqueues.generation IS 'generation of the spec in force';
+
+COMMENT ON COLUMN fluxqueues.spec IS 'the spec in force';
 
 COMMENT ON COLUMN fluxqueues.namespaces IS 'those allowed, selectors resolved; null: all';
 
 COMMENT ON COLUMN fluxqueues.queue_depth IS 'null: as the settings say';
+
+COMMENT ON COLUMN fluxqueues.priority IS 'added to the priority of its FluxJobs';
+
+COMMENT ON COLUMN fluxqueues.min_priority IS 'the least that can be asked for';
+
+COMMENT ON COLUMN fluxqueues.max_priority IS 'the most that can be asked for';
 
 COMMENT ON COLUMN fluxqueues.newcomer_points IS 'fair share of users without a row; 0: fair share is off';
 
@@ -356,9 +536,19 @@ CREATE TABLE fair_shares (
     CONSTRAINT pk_fair_shares PRIMARY KEY (queue, user_name)
 );
 
+COMMENT ON TABLE fair_shares IS 'Decayed use by queue and user, and the points it is worth';
+
+COMMENT ON COLUMN fair_shares.queue IS 'name of the queue';
+
+COMMENT ON COLUMN fair_shares.user_name IS 'who';
+
 COMMENT ON COLUMN fair_shares.used IS 'cpu-seconds, decayed to computed_at';
 
 COMMENT ON COLUMN fair_shares.factor IS '1 is nothing used, 0.5 exactly one''s share';
+
+COMMENT ON COLUMN fair_shares.points IS 'what is added to the priority';
+
+COMMENT ON COLUMN fair_shares.computed_at IS 'when';
 
 CREATE TABLE dependencies (
     uid TEXT NOT NULL,
@@ -377,9 +567,21 @@ CREATE INDEX ix_dependencies_namespace_job ON dependencies (namespace, job);
 
 CREATE INDEX ix_dependencies_target_uid ON dependencies (target_uid);
 
+COMMENT ON TABLE dependencies IS 'Edges of depends_on, each with the workload its name stands for';
+
+COMMENT ON COLUMN dependencies.uid IS 'who waits: fluxjobs.uid';
+
+COMMENT ON COLUMN dependencies.number IS 'counts from 0 within the workload';
+
+COMMENT ON COLUMN dependencies.kind IS 'afterok, afternotok, afterany or after';
+
+COMMENT ON COLUMN dependencies.namespace IS 'where the name is looked for';
+
 COMMENT ON COLUMN dependencies.job IS 'name or jobid, as its author wrote it';
 
 COMMENT ON COLUMN dependencies.target_uid IS 'the workload that is meant; null: there is none yet';
+
+COMMENT ON COLUMN dependencies.is_satisfied IS 'it stays satisfied once it was';
 
 CREATE TABLE accounting (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -416,13 +618,41 @@ CREATE INDEX ix_accounting_queue_user ON accounting (queue, user_name, ended_at)
 
 CREATE UNIQUE INDEX uq_accounting_run ON accounting (uid, run);
 
+COMMENT ON TABLE accounting IS 'One row per run: when, where, how much, and how it ended';
+
+COMMENT ON COLUMN accounting.id IS 'in the order of writing';
+
+COMMENT ON COLUMN accounting.uid IS 'of which workload';
+
+COMMENT ON COLUMN accounting.jobid IS 'its number';
+
 COMMENT ON COLUMN accounting.run IS 'counts from 1; a requeue begins another';
 
 COMMENT ON COLUMN accounting.allocation_id IS 'null: it never had one';
 
+COMMENT ON COLUMN accounting.namespace IS 'its namespace';
+
 COMMENT ON COLUMN accounting.name IS 'name of the workload';
 
+COMMENT ON COLUMN accounting.workload_kind IS 'Job, Pod or PodGroup';
+
+COMMENT ON COLUMN accounting.user_name IS 'who submitted it';
+
+COMMENT ON COLUMN accounting.queue IS 'in which queue';
+
+COMMENT ON COLUMN accounting.size IS 'pods that ran at once';
+
+COMMENT ON COLUMN accounting.queued_at IS 'when this run began to wait';
+
+COMMENT ON COLUMN accounting.allocated_at IS 'when it was given its nodes; null: never';
+
 COMMENT ON COLUMN accounting.started_at IS 'when the first pod was seen running';
+
+COMMENT ON COLUMN accounting.ended_at IS 'when it had returned everything';
+
+COMMENT ON COLUMN accounting.nodes IS 'how many nodes it had';
+
+COMMENT ON COLUMN accounting.slots IS 'how many slots it had';
 
 COMMENT ON COLUMN accounting.cpu_s IS 'core-seconds given';
 
@@ -430,12 +660,18 @@ COMMENT ON COLUMN accounting.gpu_s IS 'GPU-seconds given';
 
 COMMENT ON COLUMN accounting.result IS 'the final state, or Requeued';
 
+COMMENT ON COLUMN accounting.reason IS 'why it ended so, for people';
+
 CREATE TABLE schema_floor (
     is_only BOOLEAN DEFAULT true NOT NULL,
     oldest_head TEXT NOT NULL,
     CONSTRAINT pk_schema_floor PRIMARY KEY (is_only),
     CONSTRAINT ck_schema_floor_one_row CHECK (is_only)
 );
+
+COMMENT ON TABLE schema_floor IS 'The oldest code that still works on this schema';
+
+COMMENT ON COLUMN schema_floor.is_only IS 'there is one row';
 
 COMMENT ON COLUMN schema_floor.oldest_head IS 'newest revision that such code knows';
 
@@ -1133,3 +1369,64 @@ WHERE (s.state = 'free'
    OR (s.state = 'held' AND n.name IS NULL AND EXISTS (
         SELECT FROM pods p WHERE p.uid = s.pod_uid AND p.node IS NULL AND NOT p.is_gated
           AND NOT p.is_terminating));
+
+-- What psql says of them: \d+ queue. Of tables and their columns words.py says it.
+COMMENT ON VIEW queue IS 'What waits, in the order of its turn';
+COMMENT ON COLUMN queue.position IS 'Its turn; null: no cycle looks at it';
+COMMENT ON COLUMN queue.jobid IS 'Its number';
+COMMENT ON COLUMN queue.namespace IS 'Namespace of the workload';
+COMMENT ON COLUMN queue.name IS 'Name of the workload';
+COMMENT ON COLUMN queue.queue IS 'Queue it is in';
+COMMENT ON COLUMN queue.state IS 'Gathering, Pending, Reserved, Held or Unsatisfiable';
+COMMENT ON COLUMN queue.size IS 'Pods that run at once';
+COMMENT ON COLUMN queue.priority IS 'Higher goes first';
+COMMENT ON COLUMN queue.expected_start IS 'When it will start, as far as is known';
+COMMENT ON COLUMN queue.waiting IS 'Since it was submitted';
+COMMENT ON COLUMN queue.reason IS 'Why it waits';
+COMMENT ON VIEW pending_queue IS 'Of queue, what is in its turn or promised a start';
+COMMENT ON COLUMN pending_queue.position IS 'Its turn';
+COMMENT ON COLUMN pending_queue.jobid IS 'Its number';
+COMMENT ON COLUMN pending_queue.namespace IS 'Namespace of the workload';
+COMMENT ON COLUMN pending_queue.name IS 'Name of the workload';
+COMMENT ON COLUMN pending_queue.queue IS 'Queue it is in';
+COMMENT ON COLUMN pending_queue.state IS 'Pending or Reserved';
+COMMENT ON COLUMN pending_queue.size IS 'Pods that run at once';
+COMMENT ON COLUMN pending_queue.priority IS 'Higher goes first';
+COMMENT ON COLUMN pending_queue.expected_start IS 'When it will start, as far as is known';
+COMMENT ON COLUMN pending_queue.waiting IS 'Since it was submitted';
+COMMENT ON COLUMN pending_queue.reason IS 'Why it waits';
+COMMENT ON VIEW node_usage IS 'What each node has of each resource, and who uses it';
+COMMENT ON COLUMN node_usage.node IS 'Name of the node';
+COMMENT ON COLUMN node_usage.resource IS 'cpu (millicores), memory (bytes), others (pieces)';
+COMMENT ON COLUMN node_usage.capacity IS 'What pods may use';
+COMMENT ON COLUMN node_usage.allocated IS 'What is allocated to FluxJobs';
+COMMENT ON COLUMN node_usage.foreign_used IS 'What pods of others ask for';
+COMMENT ON COLUMN node_usage.free IS 'What is neither';
+COMMENT ON VIEW drift IS 'Broken invariants; to be empty';
+COMMENT ON COLUMN drift.invariant IS 'Which one';
+COMMENT ON COLUMN drift.subject IS 'Of what';
+COMMENT ON COLUMN drift.detail IS 'In figures';
+COMMENT ON VIEW owed IS 'What the workers still have to do';
+COMMENT ON COLUMN owed.task IS 'publish, release or settle';
+COMMENT ON COLUMN owed.uid IS 'For which workload: fluxjobs.uid';
+COMMENT ON COLUMN owed.jobid IS 'Its number';
+COMMENT ON COLUMN owed.since IS 'Since when it has been due';
+COMMENT ON COLUMN owed.last_error IS 'Why it has failed last';
+
+-- zz_reader.sql
+-- Who may look, and change nothing: GRANT fluxqueue_reader TO somebody. It belongs to the server, not to this
+-- database, so it may be there already; who migrates may not be allowed to make it.
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'fluxqueue_reader') THEN
+        CREATE ROLE fluxqueue_reader NOLOGIN;
+    END IF;
+EXCEPTION
+    WHEN duplicate_object OR unique_violation THEN NULL;
+    WHEN insufficient_privilege THEN
+        RAISE WARNING 'role fluxqueue_reader is not there and may not be made here; docs/psql.md says how';
+END $$;
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'fluxqueue_reader') THEN
+        GRANT SELECT ON ALL TABLES IN SCHEMA public TO fluxqueue_reader;
+    END IF;
+END $$;

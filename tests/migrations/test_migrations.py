@@ -206,3 +206,42 @@ def test_revision_files_say_before_or_after_the_new_code() -> None:
     names = sorted(path.stem for path in (REPOSITORY / "migrations/versions").glob("*.py"))
     assert [name.split("_")[0] for name in names] == migrate.revisions()
     assert {name.split("_")[1] for name in names} <= {"pre", "post"}
+
+
+def test_everything_in_the_database_says_what_it_is(url: str) -> None:
+    """Each table, view and column of ours has a comment: `\\d+` in psql is documentation."""
+    migrate.upgrade(url)
+    with psycopg.connect(url) as connection:
+        lacking = connection.execute(
+            """SELECT c.relname, a.attname FROM pg_class c
+               LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+                    AND NOT a.attisdropped AND col_description(c.oid, a.attnum) IS NULL
+               WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'v')
+                 AND c.relname <> 'alembic_version'
+                 AND (a.attname IS NOT NULL OR obj_description(c.oid, 'pg_class') IS NULL)"""
+        ).fetchall()
+    assert lacking == []
+
+
+def test_a_reader_reads_everything_and_writes_nothing(url: str) -> None:
+    """The role exists, cannot log in, and has SELECT on each table and view, and no more."""
+    migrate.upgrade(url)
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "SELECT rolcanlogin, rolsuper FROM pg_roles WHERE rolname = 'fluxqueue_reader'"
+        ).fetchone()
+        assert found == (False, False)
+        names = connection.execute(
+            """SELECT relname, has_table_privilege('fluxqueue_reader', oid, 'SELECT'),
+                      has_table_privilege('fluxqueue_reader', oid,
+                                          'INSERT, UPDATE, DELETE, TRUNCATE')
+               FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')
+                 AND relname <> 'alembic_version'"""
+        ).fetchall()
+        assert len(names) > 15
+        assert [name for name, reads, writes in names if not reads or writes] == []
+        connection.execute("SET ROLE fluxqueue_reader")
+        for name, _, _ in names:
+            connection.execute(f"SELECT * FROM {name} LIMIT 1".encode())
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("DELETE FROM fluxjobs")

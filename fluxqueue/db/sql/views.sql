@@ -93,3 +93,46 @@ WHERE (s.state = 'free'
    OR (s.state = 'held' AND n.name IS NULL AND EXISTS (
         SELECT FROM pods p WHERE p.uid = s.pod_uid AND p.node IS NULL AND NOT p.is_gated
           AND NOT p.is_terminating));
+
+-- What psql says of them: \d+ queue. Of tables and their columns words.py says it.
+COMMENT ON VIEW queue IS 'What waits, in the order of its turn';
+COMMENT ON COLUMN queue.position IS 'Its turn; null: no cycle looks at it';
+COMMENT ON COLUMN queue.jobid IS 'Its number';
+COMMENT ON COLUMN queue.namespace IS 'Namespace of the workload';
+COMMENT ON COLUMN queue.name IS 'Name of the workload';
+COMMENT ON COLUMN queue.queue IS 'Queue it is in';
+COMMENT ON COLUMN queue.state IS 'Gathering, Pending, Reserved, Held or Unsatisfiable';
+COMMENT ON COLUMN queue.size IS 'Pods that run at once';
+COMMENT ON COLUMN queue.priority IS 'Higher goes first';
+COMMENT ON COLUMN queue.expected_start IS 'When it will start, as far as is known';
+COMMENT ON COLUMN queue.waiting IS 'Since it was submitted';
+COMMENT ON COLUMN queue.reason IS 'Why it waits';
+COMMENT ON VIEW pending_queue IS 'Of queue, what is in its turn or promised a start';
+COMMENT ON COLUMN pending_queue.position IS 'Its turn';
+COMMENT ON COLUMN pending_queue.jobid IS 'Its number';
+COMMENT ON COLUMN pending_queue.namespace IS 'Namespace of the workload';
+COMMENT ON COLUMN pending_queue.name IS 'Name of the workload';
+COMMENT ON COLUMN pending_queue.queue IS 'Queue it is in';
+COMMENT ON COLUMN pending_queue.state IS 'Pending or Reserved';
+COMMENT ON COLUMN pending_queue.size IS 'Pods that run at once';
+COMMENT ON COLUMN pending_queue.priority IS 'Higher goes first';
+COMMENT ON COLUMN pending_queue.expected_start IS 'When it will start, as far as is known';
+COMMENT ON COLUMN pending_queue.waiting IS 'Since it was submitted';
+COMMENT ON COLUMN pending_queue.reason IS 'Why it waits';
+COMMENT ON VIEW node_usage IS 'What each node has of each resource, and who uses it';
+COMMENT ON COLUMN node_usage.node IS 'Name of the node';
+COMMENT ON COLUMN node_usage.resource IS 'cpu (millicores), memory (bytes), others (pieces)';
+COMMENT ON COLUMN node_usage.capacity IS 'What pods may use';
+COMMENT ON COLUMN node_usage.allocated IS 'What is allocated to FluxJobs';
+COMMENT ON COLUMN node_usage.foreign_used IS 'What pods of others ask for';
+COMMENT ON COLUMN node_usage.free IS 'What is neither';
+COMMENT ON VIEW drift IS 'Broken invariants; to be empty';
+COMMENT ON COLUMN drift.invariant IS 'Which one';
+COMMENT ON COLUMN drift.subject IS 'Of what';
+COMMENT ON COLUMN drift.detail IS 'In figures';
+COMMENT ON VIEW owed IS 'What the workers still have to do';
+COMMENT ON COLUMN owed.task IS 'publish, release or settle';
+COMMENT ON COLUMN owed.uid IS 'For which workload: fluxjobs.uid';
+COMMENT ON COLUMN owed.jobid IS 'Its number';
+COMMENT ON COLUMN owed.since IS 'Since when it has been due';
+COMMENT ON COLUMN owed.last_error IS 'Why it has failed last';

@@ -1,0 +1,165 @@
+"""What psql says of tables and columns (``\\d+ fluxjobs``) beside what ``tables.py`` says.
+
+There a comment stands beside a column whose name does not tell a developer enough; here are the
+others, for whoever reads the database. ``tables.py`` applies both; a test finds what lacks one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TABLES: Mapping[str, str] = {
+    "fluxjobs": "One row per workload: what it asks for, its state, the workload as last seen",
+    "allocations": "One live row per workload that holds resources, and those of before",
+    "allocation_slots": "One row per slot of an allocation: where it is, what it holds, whose",
+    "reservations": "Planned starts of the last cycle: promises",
+    "pods": "Pods of our workloads that have not ended, as last seen",
+    "nodes": "Nodes as last seen",
+    "foreign_usage": "Pods of others that are bound to a node",
+    "graph_changes": "What no cycle has taken in yet",
+    "leadership": "Who may match, and who may observe, under which term",
+    "history": "Who did what to which FluxJob, and when",
+    "fluxqueues": "One row per named queue",
+    "fair_shares": "Decayed use by queue and user, and the points it is worth",
+    "dependencies": "Edges of depends_on, each with the workload its name stands for",
+    "accounting": "One row per run: when, where, how much, and how it ended",
+    "schema_floor": "The oldest code that still works on this schema",
+}
+"""Name of a table -> what a row is."""
+
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "fluxjobs": {
+        "jobid": "number in the order of submission; what users see",
+        "namespace": "namespace of the workload",
+        "workload_kind": "Job, Pod or PodGroup",
+        "workload_name": "name of the workload",
+        "queue": "queue it is in",
+        "asked_priority": "what its author asked for",
+        "priority_parts": "what the priority is made of",
+        "state": "where it is in its life; docs/state-machine.md",
+        "reason": "why it is in this state, for people",
+        "request": "the jobspec",
+        "size": "pods that run at once, all or none",
+        "duration_s": "the longest it runs, in seconds; null: without limit",
+        "depends_on": "what must have ended or started before, as its author wrote it",
+        "requeues": "how often it went back to the queue",
+        "ignored": "constraints of its pods that are not considered",
+        "wanted": "pods that it can still use",
+        "result": "how its workload ended; null: it has not",
+        "is_deleting": "its workload is being deleted",
+        "is_gone": "its workload is not there any more",
+        "is_suspended": "its workload is suspended",
+        "is_examined": "a cycle has asked whether it can ever fit",
+        "submitted_at": "when it was first seen",
+        "allocated_at": "when its nodes were given to it",
+        "started_at": "when its first pod was seen running",
+        "ended_at": "when it had ended and returned everything",
+        "expected_start": "when it will start, as far as is known",
+        "version": "rises with each change that its status shows",
+    },
+    "allocations": {
+        "id": "number of the allocation",
+        "uid": "whose it is: fluxjobs.uid",
+        "is_exclusive": "its nodes are held whole",
+        "is_live": "it has not ended",
+        "ended_at": "when it ended",
+    },
+    "allocation_slots": {
+        "allocation_id": "of which allocation",
+        "number": "counts from 0 within the allocation",
+        "node": "name of the node",
+        "resources": "amounts in base units: millicores, bytes, pieces",
+        "state": "free (no pod has it), held, or returned to the cluster",
+        "pod_uid": "the pod that has it",
+        "given_at": "when it was given to the workload",
+        "returned_at": "when it went back to the cluster",
+    },
+    "reservations": {
+        "uid": "whose it is: fluxjobs.uid",
+        "nodes": "the slots that are planned",
+    },
+    "pods": {
+        "uid": "UID of the pod",
+        "workload_uid": "whose it is: fluxjobs.uid",
+        "namespace": "namespace of the pod",
+        "name": "name of the pod",
+        "phase": "its phase, as Kubernetes says",
+        "is_gated": "our gate is on it",
+        "is_terminating": "it is being deleted",
+        "node": "the node that it is bound to",
+        "completion_index": "its index, of an Indexed Job",
+        "sent_at": "when it was last sent to be let go",
+    },
+    "nodes": {
+        "name": "name of the node",
+        "fact": "capacity (base units), labels, taints, whether it is up and schedulable",
+        "seen_at": "when that was written",
+    },
+    "foreign_usage": {
+        "pod_uid": "UID of the pod",
+        "namespace": "namespace of the pod",
+        "name": "name of the pod",
+        "node": "name of its node",
+        "resources": "amounts in base units: millicores, bytes, pieces",
+    },
+    "graph_changes": {
+        "id": "in the order of writing",
+        "key": "which one has changed",
+    },
+    "leadership": {
+        "role": "matcher or controller",
+        "term": "rises with each holder; an older one commits nothing",
+        "holder": "name of the process",
+        "expires_at": "until when, unless it is renewed",
+    },
+    "history": {
+        "id": "in the order of writing",
+        "at": "when",
+        "uid": "to which workload: fluxjobs.uid",
+        "jobid": "its number",
+        "actor": "who: a user, or a part of fluxqueue",
+        "event": "what: the state it came to, or a command",
+        "detail": "from which state, why, and what else belongs to it",
+    },
+    "fluxqueues": {
+        "name": "name of the FluxQueue",
+        "generation": "generation of the spec in force",
+        "spec": "the spec in force",
+        "priority": "added to the priority of its FluxJobs",
+        "min_priority": "the least that can be asked for",
+        "max_priority": "the most that can be asked for",
+    },
+    "fair_shares": {
+        "queue": "name of the queue",
+        "user_name": "who",
+        "points": "what is added to the priority",
+        "computed_at": "when",
+    },
+    "dependencies": {
+        "uid": "who waits: fluxjobs.uid",
+        "number": "counts from 0 within the workload",
+        "kind": "afterok, afternotok, afterany or after",
+        "namespace": "where the name is looked for",
+        "is_satisfied": "it stays satisfied once it was",
+    },
+    "accounting": {
+        "id": "in the order of writing",
+        "uid": "of which workload",
+        "jobid": "its number",
+        "namespace": "its namespace",
+        "workload_kind": "Job, Pod or PodGroup",
+        "user_name": "who submitted it",
+        "queue": "in which queue",
+        "size": "pods that ran at once",
+        "queued_at": "when this run began to wait",
+        "allocated_at": "when it was given its nodes; null: never",
+        "ended_at": "when it had returned everything",
+        "nodes": "how many nodes it had",
+        "slots": "how many slots it had",
+        "reason": "why it ended so, for people",
+    },
+    "schema_floor": {
+        "is_only": "there is one row",
+    },
+}
+"""Name of a table -> name of a column -> what it holds."""
