@@ -8,6 +8,9 @@ so that a sum over processes counts nothing twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -28,12 +31,33 @@ _SHORT_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 _LONG_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 86400)
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One metric as docs/metrics.md lists it; docs/metrics_table.py writes the list."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+DESCRIBED: list[Described] = []
+"""Every metric of controller and worker, in the order of this file."""
+
+
 def _counter(name: str, text: str, *label_names: str) -> Counter:
+    DESCRIBED.append(Described(name, "counter", label_names, text))
     return Counter(name, text, label_names, registry=REGISTRY)
 
 
 def _gauge(name: str, text: str, *label_names: str) -> Gauge:
+    DESCRIBED.append(Described(name, "gauge", label_names, text))
     return Gauge(name, text, label_names, registry=REGISTRY)
+
+
+def _histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
+    DESCRIBED.append(Described(name, "histogram", (), text))
+    return Histogram(name, text, registry=REGISTRY, buckets=buckets)
 
 
 # --- the queue: set by the leading controller from the rows --------------------------------------
@@ -41,33 +65,33 @@ def _gauge(name: str, text: str, *label_names: str) -> Gauge:
 FLUXJOBS = _gauge("fluxqueue_fluxjobs", "FluxJobs that have not ended.", "queue", "state")
 OLDEST_WAITING_S = _gauge(
     "fluxqueue_oldest_waiting_seconds",
-    "Age of the FluxJob that has waited longest (Pending or Reserved).",
+    "Age of the FluxJob that has waited longest in a state.",
     "queue",
+    "state",
 )
 OWED = _gauge("fluxqueue_owed", "FluxJobs whose rows owe an effect.", "task")
 OWED_AGE_S = _gauge(
     "fluxqueue_owed_seconds", "For how long the oldest of those has been due.", "task"
 )
+TASKS = _gauge("fluxqueue_tasks", "Tasks of procrastinate: todo (due or later), doing.", "state")
 DRIFT = _gauge("fluxqueue_drift_rows", "Broken invariants in the rows; 0 in health.")
 
 # --- the worker ----------------------------------------------------------------------------------
 
-CYCLE_S = Histogram(
+CYCLE_S = _histogram(
     "fluxqueue_cycle_duration_seconds",
     "Time of one scheduling cycle, its transaction included.",
-    registry=REGISTRY,
-    buckets=_SHORT_S,
+    _SHORT_S,
 )
 DECISIONS = _counter(
     "fluxqueue_decisions_total",
     "Decisions that were committed: allocated, reserved, waiting, unsatisfiable.",
     "outcome",
 )
-UNGATED_S = Histogram(
+UNGATED_S = _histogram(
     "fluxqueue_submit_to_ungated_seconds",
     "From submission until the gate of a pod was taken off; first pods only, no replacements.",
-    registry=REGISTRY,
-    buckets=_LONG_S,
+    _LONG_S,
 )
 EFFECTS = _counter("fluxqueue_effects_total", "Effects tried: done or failed.", "kind", "outcome")
 HEALED = _counter("fluxqueue_drift_healed_total", "Places where drift was repaired.", "invariant")

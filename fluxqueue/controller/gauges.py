@@ -25,13 +25,14 @@ PATIENCE_S = 600.0
 """One round may run into the time-outs of its statements."""
 
 _LIVE = tuple(state for state in FluxJobState if state not in FINAL)
-_WAITING = (FluxJobState.PENDING, FluxJobState.RESERVED)
+_WAITING = tuple(state for state in FluxJobState if state.is_waiting)
 _EFFECTS = (TaskName.RELEASE, TaskName.SETTLE, TaskName.PUBLISH)
 _ALL = (
     metrics.FLUXJOBS,
     metrics.OLDEST_WAITING_S,
     metrics.OWED,
     metrics.OWED_AGE_S,
+    metrics.TASKS,
 )
 
 
@@ -61,11 +62,14 @@ def show(found: QueueGauges) -> None:
         for state in _LIVE:
             number = found.fluxjobs.get((queue, state), 0)
             metrics.FLUXJOBS.labels(queue, str(state)).set(number)
-        oldest_s = max(found.oldest_s.get((queue, state), 0.0) for state in _WAITING)
-        metrics.OLDEST_WAITING_S.labels(queue).set(oldest_s)
+        for state in _WAITING:
+            oldest_s = found.oldest_s.get((queue, state), 0.0)
+            metrics.OLDEST_WAITING_S.labels(queue, str(state)).set(oldest_s)
     for task in {*found.owed, *map(str, _EFFECTS)}:
         metrics.OWED.labels(task).set(found.owed.get(task, 0))
         metrics.OWED_AGE_S.labels(task).set(found.overdue_s.get(task, 0.0))
+    for word, number in found.tasks.items():
+        metrics.TASKS.labels(word).set(number)
     metrics.DRIFT.set(found.drift)
 
 

@@ -236,7 +236,9 @@ async def test_queue_lengths_and_ages_are_shown(start: Starter, database_url: st
             if (await controller.get("/metrics"))[0] == 0:
                 return False
             length = await controller.value('fluxqueue_fluxjobs{queue="default",state="Pending"}')
-            age = await controller.value('fluxqueue_oldest_waiting_seconds{queue="default"}')
+            age = await controller.value(
+                'fluxqueue_oldest_waiting_seconds{queue="default",state="Pending"}'
+            )
             return length == 3 and (age or 0) > 0
 
         await eventually(is_shown, "three wait")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from webhook.metrics import AdmissionMetrics
 
 ROOT = Path(__file__).parents[2]
 NAME = re.compile(r"\bfluxqueue_[a-z_]+\b")
+SCRAPED = ("namespace", "service", "pod", "instance", "job")
+"""Labels that Prometheus adds."""
 SUFFIXES = ("_total", "_bucket", "_sum", "_count", "_created")
 
 
@@ -31,6 +34,17 @@ def _family(name: str) -> str:
     return name
 
 
+def test_the_table_is_what_the_code_says() -> None:
+    """`python docs/metrics_table.py` has been run; the words are the code's."""
+    page = runpy.run_path(str(ROOT / "docs" / "metrics_table.py"))
+    assert page["page_with"](page["table"]()) == page["PAGE"].read_text(encoding="utf-8")
+
+
+def test_every_metric_is_described() -> None:
+    """One that was made past the helpers would be missing from the table."""
+    assert {_family(one.name) for one in metrics.DESCRIBED} == _ours()
+
+
 def test_the_documentation_lists_exactly_the_metrics_there_are() -> None:
     lines = (ROOT / "docs" / "metrics.md").read_text().splitlines()
     listed = {_family(NAME.findall(line)[0]) for line in lines if line.startswith("| `fluxqueue_")}
@@ -43,6 +57,20 @@ def test_the_chart_asks_for_metrics_that_exist(file: str) -> None:
     asked = {_family(name) for name in NAME.findall(path.read_text())}
     assert asked, "nothing is asked for: the file has moved"
     assert not asked - _ours() - _webhooks()
+
+
+@pytest.mark.parametrize("file", ["alerts.yaml", "dashboard.json"])
+def test_the_chart_selects_by_labels_that_exist(file: str) -> None:
+    """A selector by a label that no series has finds nothing, and an alert never fires."""
+    page = runpy.run_path(str(ROOT / "docs" / "metrics_table.py"))
+    described = [*metrics.DESCRIBED, *page["webhook_metrics"]()]
+    labels = {_family(one.name): {*one.labels, *SCRAPED} for one in described}
+    text = (ROOT / "chart" / "files" / file).read_text().replace('\\"', '"')
+    selectors = re.findall(r"\b(fluxqueue_[a-z_]+)\{([^}]*)\}", text)
+    assert selectors
+    for name, matchers in selectors:
+        used = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", matchers))
+        assert used <= labels[_family(name)], f"{name}{{{matchers}}}"
 
 
 def test_leadership_is_shown_and_taken_back() -> None:

@@ -21,6 +21,11 @@ SELECT task, count(*) AS number,
     CAST(greatest(extract(epoch FROM now() - min(since)), 0) AS float8) AS overdue_s
 FROM owed GROUP BY task
 """
+# What has ended stays for long: each state by the partial index that has it.
+_TASKS = """
+SELECT (SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE status = 'todo') AS todo,
+       (SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE status = 'doing') AS doing
+"""
 _DRIFT = "SELECT count(*) AS number FROM drift"
 
 
@@ -30,12 +35,14 @@ class QueueGauges:
 
     ``fluxjobs``: by queue and state, those that have not ended. ``oldest_s``: by queue and state,
     since submission. ``owed``: by task; ``overdue_s``: for how long the oldest has been due.
+    ``tasks``: those of procrastinate that have not ended, by state.
     """
 
     fluxjobs: Mapping[tuple[str, str], int]
     oldest_s: Mapping[tuple[str, str], float]
     owed: Mapping[str, int]
     overdue_s: Mapping[str, float]
+    tasks: Mapping[str, int]
     drift: int
 
 
@@ -50,11 +57,13 @@ async def read_gauges(database: Database) -> QueueGauges:
     async with database.begin() as tx:
         fluxjobs = await tx.fetch(_FLUXJOBS)
         owed = await tx.fetch(_OWED)
+        tasks = await tx.fetch_one(_TASKS)
         drift = await tx.fetch_one(_DRIFT)
     return QueueGauges(
         fluxjobs={(row["queue"], row["state"]): row["number"] for row in fluxjobs},
         oldest_s={(row["queue"], row["state"]): row["oldest_s"] for row in fluxjobs},
         owed={row["task"]: row["number"] for row in owed},
         overdue_s={row["task"]: row["overdue_s"] for row in owed},
+        tasks={} if tasks is None else dict(tasks),
         drift=drift["number"] if drift is not None else 0,
     )

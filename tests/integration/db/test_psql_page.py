@@ -21,7 +21,9 @@ async def _fill(url: str) -> None:
     async with Database(settings_for(url), role="test") as database:
         rows = Rows(database)
         await rows.add_nodes(cpu_node("n1", 4000))
-        await rows.see(workload("train", request(4, cpu=1000)), workload("next", request(4, cpu=1000)))
+        await rows.see(
+            workload("train", request(4, cpu=1000)), workload("next", request(4, cpu=1000))
+        )
         await rows.see(workload("kept"))
         await rows.execute(
             "UPDATE fluxjobs SET state = 'Held', held_by = 'carol' WHERE workload_name = 'kept'"
