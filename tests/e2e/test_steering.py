@@ -20,10 +20,14 @@ from tests.support.waiting import eventually
 
 
 async def command(space: Space, *arguments: str) -> tuple[int, str]:
-    """The command line as an operator runs it, in the test's namespace; code and output."""
+    """The command line in the test's namespace, with a kubeconfig, and a database for `db`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "fluxqueue", *arguments, "-n", space.name,
-        env={**os.environ, "DATABASE_URL": space.world.stack.database_url},
+        env={
+            **os.environ,
+            "DATABASE_URL": space.world.stack.database_url,
+            "KUBECONFIG": str(space.world.kubeconfig),
+        },
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     output, _ = await process.communicate()
@@ -126,12 +130,12 @@ async def test_hold_by_annotation_and_by_hand(space: Space) -> None:
     await space.create(job("kept", wishes={"hold": "true"}))
     await space.until_state("kept", "Held")
     await until_reason(space, "kept", "held by its annotation fluxqueue/hold")
-    await done(space, "hold", "kept", "--as", "carol")
+    await done(space, "db", "hold", "kept", "--as", "carol")
     await annotate(space, "kept", "hold", None)
     await until_reason(space, "kept", "held by carol")
-    assert "is released" in await done(space, "release", "kept", "--as", "carol")
+    assert "is released" in await done(space, "db", "release", "kept", "--as", "carol")
     await space.until_job("kept")
-    told = await done(space, "history", "kept")
+    told = await done(space, "db", "history", "kept")
     assert "carol" in told
     assert "release" in told
 
@@ -151,7 +155,7 @@ async def test_a_running_job_is_requeued_and_runs_again(space: Space) -> None:
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert len(seen.seen("long")) == 4
         assert seen.peak_cpu_m()["single"] <= 16_000
-    runs = await done(space, "accounting", "long")
+    runs = await done(space, "db", "accounting", "long")
     assert "Requeued" in runs
     await assert_invariants(space.world)
 
@@ -199,7 +203,7 @@ async def test_priority_by_hand_changes_the_order(space: Space) -> None:
             await space.create(job(name, cpu="16", pool="single"))
             await space.until_state(name, *WAITING)
         await done(space, "priority", "two", "50")
-        listed = (await done(space, "list")).splitlines()
+        listed = (await done(space, "db", "list")).splitlines()
         assert [line.split()[2] for line in listed[1:]] == ["blocker", "two", "one"]
         await done(space, "cancel", "blocker")
         await space.until_all_complete(["one", "two"])
