@@ -41,7 +41,7 @@ from fluxqueue.controller.queues import QueueWatch
 from fluxqueue.controller.wrapping import Wrapper, shown
 from fluxqueue.controller.zones import ZoneWatch
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.leadership import check_term, confirm, doubt
+from fluxqueue.db.leadership import check_term, confirm, doubt, hold_decisions
 from fluxqueue.db.life.observations import (
     Known,
     KnownGroup,
@@ -693,6 +693,8 @@ class Observer:
         is_room_measured: bool,
     ) -> None:
         async with self._begin_write() as tx:
+            if is_room_measured:
+                await hold_decisions(tx)
             present = await read_present(tx, page)
             differences = resync.compare(sight, present, page, self._see_one)
             taken = await resync.write(tx, differences, held, is_room_measured=is_room_measured)

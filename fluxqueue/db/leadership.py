@@ -183,6 +183,15 @@ async def may_decide(tx: Transaction, role: str, term: int) -> bool:
     return row is not None and bool(row["is_observed"])
 
 
+async def hold_decisions(tx: Transaction) -> None:
+    """No cycle is under way until this transaction ends, and the next one sees all of it.
+
+    For whoever makes rows that wait beside rows that have their nodes already: a cycle reads what
+    has changed in the graph first, who waits after that, and would find room that is taken.
+    """
+    await tx.execute("SELECT FROM leadership WHERE role = 'matcher' FOR UPDATE")
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """A role as the row shows it: ``is_held`` is false once its time has run out."""

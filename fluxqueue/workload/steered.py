@@ -44,8 +44,6 @@ def read_steered(fluxjob: Mapping[str, Any]) -> Steered | None:
     if not by:
         return None
     values = {name: spec[name] for name in STEERABLE if name in by and spec.get(name) is not None}
-    if not values.get(HOLD):
-        values.pop(HOLD, None)
     return Steered(values, dict(by))
 
 

@@ -88,7 +88,7 @@ async def test_what_depends_on_a_failure_is_held_until_it_is_put_right(space: Sp
     await until_reason(space, "test", "can never run: afterok:build (job")
     code, output = await command(space, "release", "test")
     assert code == 1
-    assert "held by what it depends on" in output
+    assert "is not held by hand: can never run: afterok:build" in output
     await space.until_job("mourn")
     await space.delete("build")
     await space.until_gone(JOBS, "build")

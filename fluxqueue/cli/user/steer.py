@@ -58,7 +58,14 @@ def _patching(spec: Mapping[str, Any]) -> Write:
 @with_access()
 def hold(access: Access, names: Names, dry_run: DryRun = False, output: Output = "table") -> None:
     """Keep waiting jobs from starting until they are released."""
-    _steer(access, names, _patching({"hold": True}), "to be held", dry_run, output)
+
+    async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
+        if fluxjob["spec"].get("hold") and not _is_held(fluxjob):
+            # Let go beside the FluxJob since: only a change is heeded.
+            await _patching({"hold": None})(cluster, fluxjob, dry_run)
+        await _patching({"hold": True})(cluster, fluxjob, dry_run)
+
+    _steer(access, names, write, "to be held", dry_run, output)
 
 
 @with_access()
@@ -66,7 +73,21 @@ def release(
     access: Access, names: Names, dry_run: DryRun = False, output: Output = "table"
 ) -> None:
     """Let held jobs go back to their places in the queue."""
-    _steer(access, names, _patching({"hold": None}), "to be released", dry_run, output)
+
+    async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
+        status = fluxjob.get("status") or {}
+        holder = (status.get("operator") or {}).get("heldBy")
+        if _is_held(fluxjob) and status.get("reason") != f"held by {holder}":
+            raise InvalidInput(f"is not held by hand: {status.get('reason')}")
+        # Held beside the FluxJob, it says nothing of it: only a change is heeded.
+        is_said = fluxjob["spec"].get("hold") is not None
+        await _patching({"hold": None if is_said else False})(cluster, fluxjob, dry_run)
+
+    _steer(access, names, write, "to be released", dry_run, output)
+
+
+def _is_held(fluxjob: Mapping[str, Any]) -> bool:
+    return bool((fluxjob.get("status") or {}).get("state") == "Held")
 
 
 @with_access()

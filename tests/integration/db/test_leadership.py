@@ -11,6 +11,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.errors import LostLeadership
 from fluxqueue.worker.schedule import ROLE, CycleRunner
 from tests.support.rows import Rows, cpu_node, workload
+from tests.support.waiting import eventually
 
 
 async def acquire(database: Database, holder: str, duration_s: float = 60) -> int | None:
@@ -107,3 +108,19 @@ async def test_two_matchers_at_once_allocate_nothing_twice(rows: Rows) -> None:
     assert outcomes[1] is None
     assert await rows.value("SELECT count(*) FROM allocations WHERE is_live") == 10
     await rows.check()
+
+
+async def test_no_cycle_sees_half_of_what_is_made_beside_what_runs(rows: Rows) -> None:
+    """Rows that wait and rows that have their nodes come in one transaction: it waits for both."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"))
+    await rows.match()
+    async with rows.database.begin() as tx:
+        await leadership.hold_decisions(tx)
+        cycle = asyncio.create_task(rows.match())
+        blocked = (
+            "SELECT FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND query LIKE '%is_observed FROM leadership%'"
+        )
+        await eventually(lambda: rows.fetch(blocked), "a cycle waits")
+    await cycle

@@ -24,10 +24,10 @@ def test_nothing_is_read_of_what_nobody_changed() -> None:
 
 
 def test_what_was_changed_is_read_and_nothing_else() -> None:
-    """A field without a value has been given back; a hold that is false is none."""
+    """A field without a value has been given back."""
     by = {"hold": "alice", "queue": "bob"}
     found = read_steered(fluxjob(hold=False, priority=3, steeredBy=by))
-    assert found == Steered({}, by)
+    assert found == Steered({"hold": False}, by)
     found = read_steered(fluxjob(hold=True, queue="gold", priority=3, steeredBy=by))
     assert found == Steered({"hold": True, "queue": "gold"}, by)
 
