@@ -98,6 +98,8 @@ def make_next_version(folder: Path) -> Path:
         '    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),\n'
     )
     _replace(tables, seen_at, "")
+    words = root / "fluxqueue" / "db" / "words.py"
+    _replace(words, '        "seen_at": "when that was written",\n', "")
     _replace(root / "fluxqueue" / "db" / "life" / "observations.py", ", seen_at = now()", "")
     return root
 
