@@ -66,7 +66,13 @@ class Both:
         self.walk = Matcher(graph, self.policy, filters, end=FOREVER, use_reference=True)
 
     def knows(self, asked: Jobspec) -> bool:
-        """A type that no node has is a jobspec error in Flux's words, and never fits in ours."""
+        """A type that no node has is a jobspec error in Flux's words, and never fits in ours.
+
+        A preferred level under a policy that takes nodes whole is left out: where some nodes lie in
+        no zone the walk keeps to those, and the table does not (docs/matcher.md).
+        """
+        if asked.prefer_within and self.policy.endswith("x"):
+            return False
         return all(kind in self.walk.graph.type_number for kind in asked.types())
 
     def match(self, asked: Jobspec, *, later: bool, now: int = 0) -> Pair | None:
