@@ -109,6 +109,7 @@ class Progress:
     result: str | None
     is_deleting: bool
     is_suspended: bool
+    is_suspended_again: bool
     is_idle: bool
     generation: int
     ended_indexes: str
@@ -138,6 +139,7 @@ def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: in
         result=str(fact.result) if fact.result else None,
         is_deleting=fact.is_deleting,
         is_suspended=kind.is_suspended(workload),
+        is_suspended_again=kind.is_suspended_again(workload),
         is_idle=kind.is_idle(workload),
         generation=int(workload["metadata"].get("generation") or 0),
         ended_indexes=as_multirange(kind.ended_indexes(workload, facts)),

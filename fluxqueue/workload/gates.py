@@ -245,8 +245,9 @@ def stop_patch(uid: str) -> Merge:
     return _of_job(uid, suspend=True)
 
 
-def _of_job(uid: str, **spec: Any) -> Merge:
-    return {"metadata": {"uid": uid}, "spec": spec}
+def _of_job(uid: str, *, suspend: bool, **spec: Any) -> Merge:
+    whose = {labels.AUTHOR_SUSPENDED: "false" if suspend else None}
+    return {"metadata": {"uid": uid, "annotations": whose}, "spec": {"suspend": suspend, **spec}}
 
 
 def _pinned(node: str, hostname: str | None, *, has_affinity: bool = False) -> dict[str, Any]:
@@ -270,16 +271,12 @@ def resuspend_patch(job: Mapping[str, Any]) -> Patch:
     It is ours as long as our gate is in its template (``managed.is_managed``): where that went in
     the meantime, the queue has been uninstalled, and the patch fails.
     """
-    patch = [
+    return [
         _test_uid(job),
         *_test_gate(job["spec"]["template"]["spec"], "/spec/template/spec"),
         _op("replace", "/spec/suspend", value=True),
+        *_set(job, ("metadata", "annotations"), labels.AUTHOR_SUSPENDED, "false"),
     ]
-    annotations = job["metadata"].get("annotations") or {}
-    if labels.AUTHOR_SUSPENDED in annotations:
-        pointer = _pointer("metadata", "annotations", labels.AUTHOR_SUSPENDED)
-        patch.append(_op("remove", pointer))
-    return patch
 
 
 def let_go_patch(job: Mapping[str, Any], *, is_unsuspended: bool) -> Patch:
@@ -294,10 +291,12 @@ def let_go_patch(job: Mapping[str, Any], *, is_unsuspended: bool) -> Patch:
         _op("test", "/spec/suspend", value=True),
         *_remove_gate(pod_spec, "/spec/template/spec"),
     ]
-    if labels.AUTHOR_SUSPENDED in (job["metadata"].get("annotations") or {}):
-        pointer = _pointer("metadata", "annotations", labels.AUTHOR_SUSPENDED)
-        return [*patch, _op("remove", pointer)]
-    return [*patch, _op("replace", "/spec/suspend", value=False)] if is_unsuspended else patch
+    whose = (job["metadata"].get("annotations") or {}).get(labels.AUTHOR_SUSPENDED)
+    if whose is not None:
+        patch.append(_op("remove", _pointer("metadata", "annotations", labels.AUTHOR_SUSPENDED)))
+    if is_unsuspended and whose != "true":
+        patch.append(_op("replace", "/spec/suspend", value=False))
+    return patch
 
 
 def free_patch(pod: Mapping[str, Any]) -> Patch:

@@ -16,7 +16,8 @@ SETS, SETS_MANAGED = "fluxqueue/sets", "managed"
 """Label on a namespace: pods that something else than a Job makes are queued there, too."""
 
 AUTHOR_SUSPENDED = "fluxqueue/author-suspended"
-"""Annotation on a BatchJob that its author created suspended: not ours to unsuspend."""
+"""Annotation on a suspended BatchJob: ``"true"`` if its author created it so, and it is not ours to
+unsuspend; ``"false"`` if we have suspended it again. Gone while it runs."""
 
 QUEUE = "fluxqueue/queue"
 """Label: the named queue."""

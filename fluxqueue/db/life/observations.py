@@ -27,7 +27,8 @@ class WorkloadSeen:
     """A workload and all its pods as the controller sees them now.
 
     ``has_hold``: it is held by annotation. ``generation``: of its object, which tells a suspension
-    by its author from the one before our release. ``is_idle``: it is suspended, and whoever makes
+    by its author from the one before our release; ``is_suspended_again``: this one is ours, too,
+    late where its turn has come meanwhile. ``is_idle``: it is suspended, and whoever makes
     its pods says that none is left. ``ended_indexes``: completion indexes for which
     no pod will be made any more, as an ``int4multirange``. ``has_affinity``: its pods require node
     affinity of their own. ``is_suspendable``, ``replaces_pods``: of its kind (``workload.kinds``).
@@ -62,6 +63,7 @@ class WorkloadSeen:
     is_deleting: bool
     is_gone: bool
     is_suspended: bool
+    is_suspended_again: bool = False
     pods: tuple[PodFact, ...] = field(default=())
     has_hold: bool = False
     generation: int = 0
@@ -84,7 +86,8 @@ WITH seen AS (
         uid text, namespace text, name text, workload_kind text, workload_name text,
         flux_uid text, user_name text, queue text, priority int, held_by text, request jsonb,
         size int, duration_s int, begin_at_s bigint, depends_on jsonb, ignored jsonb,
-        wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool, position int,
+        wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool,
+        is_suspended_again bool, position int,
         jobid bigint, has_hold bool, generation bigint, is_idle bool, ended_indexes int4multirange,
         has_affinity bool, is_suspendable bool, replaces_pods bool, is_pinnable bool,
         pinned_to text, needs_look bool, is_gathered bool, missing int, gather_reason text,
@@ -121,14 +124,15 @@ _INSERT_AS = _INSERT.replace("(\n    uid", "(\n    jobid, uid", 1).replace(
 )
 """For rows that had a number before: those of a database that was lost (``db.life.rebuild``)."""
 
-# A BatchJob that is suspended in a later generation than our release made was suspended by its
-# author: its pods end, it goes back to the queue and stays held until it is resumed. (Before our
-# release it is suspended by us.)
+# A BatchJob that is suspended in a later generation than our release made, and not by us, was
+# suspended by its author: its pods end, it goes back to the queue and stays held until it is
+# resumed. (Before our release it is suspended by us.)
 _UPDATE = """
 , stored AS (
     SELECT f.uid, f.author_hold, f.state IN ('Allocated', 'Running') AS is_let_go,
            f.vacate_by IS NULL AND f.state IN ('Allocated', 'Running')
-           AND seen.is_suspended AND seen.generation > f.let_go_at
+           AND seen.is_suspended AND NOT seen.is_suspended_again
+           AND seen.generation > f.let_go_at
            AND seen.result IS NULL AND NOT seen.is_deleting AS is_stopped,
            f.vacate_by = 'author' AND NOT seen.is_suspended AS is_resumed,
            coalesce(f.held_by NOT IN ('author', 'dependency', 'queue'), false) AS is_operators

@@ -85,9 +85,10 @@ class BatchJobKind(Kind):
         return all(condition.get("status") == "True" for condition in found)
 
     def is_author_suspended(self, workload: Object) -> bool:
-        annotations = (workload.get("metadata") or {}).get("annotations") or {}
-        is_suspended = bool((workload.get("spec") or {}).get("suspend"))
-        return is_suspended and annotations.get(labels.AUTHOR_SUSPENDED) == "true"
+        return _whose_suspension(workload) == "true"
+
+    def is_suspended_again(self, workload: Object) -> bool:
+        return _whose_suspension(workload) == "false"
 
     def replaces_pods(self, workload: Object) -> bool:
         return True
@@ -173,6 +174,12 @@ def _wider_group(job: Mapping[str, Any]) -> Membership | None:
             hint=f"give the group {own} pods or more, or leave its size out",
         )
     return None
+
+
+def _whose_suspension(job: Mapping[str, Any]) -> str | None:
+    if not (job.get("spec") or {}).get("suspend"):
+        return None
+    return ((job.get("metadata") or {}).get("annotations") or {}).get(labels.AUTHOR_SUSPENDED)
 
 
 def size(job: Mapping[str, Any]) -> int:

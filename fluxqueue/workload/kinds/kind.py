@@ -186,6 +186,10 @@ class Kind(ABC):
         """Whether its author made it suspended and has not let it go yet."""
         return False
 
+    def is_suspended_again(self, workload: Object) -> bool:
+        """Whether it is we who suspended it after it had been let go, by its author or by us."""
+        return False
+
     def replaces_pods(self, workload: Object) -> bool:
         """Whether it makes another pod for one that is deleted."""
         return False

@@ -54,6 +54,9 @@ def test_a_suspension_by_its_author_is_no_annotated_hold() -> None:
     seen = see(job({"author-suspended": "true"}))
     assert (seen.held_by, seen.has_hold) == ("author", False)
     assert see(job({})).held_by is None
+    ours = see(job({"author-suspended": "false"}))
+    assert (ours.held_by, ours.is_suspended_again) == (None, True)
+    assert not see(job({"author-suspended": "false"}, suspend=False)).is_suspended_again
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,8 @@ def test_admission_is_idempotent(
 
 
 def test_release_unsuspends_this_very_batch_job() -> None:
-    assert gates.release_patch("u") == {"metadata": {"uid": "u"}, "spec": {"suspend": False}}
+    patch = gates.release_patch("u")
+    assert (patch["metadata"]["uid"], patch["spec"]) == ("u", {"suspend": False})
 
 
 def test_a_release_over_several_nodes_takes_back_the_one_before() -> None:
@@ -160,7 +161,7 @@ def test_a_release_over_several_nodes_takes_back_the_one_before() -> None:
 def test_a_release_to_one_node_is_in_the_template() -> None:
     """No gate, and the node by label and by name: its pods need no patch."""
     patch = gates.pin_patch("u", node="n1", hostname="host1", jobid=7, nodes="n1")
-    assert patch["metadata"] == {"uid": "u"}
+    assert patch["metadata"]["uid"] == "u"
     assert patch["spec"]["suspend"] is False
     template = patch["spec"]["template"]
     assert template["metadata"]["annotations"] == {"fluxqueue/jobid": "7", "fluxqueue/nodes": "n1"}
@@ -176,7 +177,16 @@ def test_resuspension_forgets_the_authors() -> None:
     job = batch_job(meta={"annotations": notes}, pod={"schedulingGates": [OURS]})
     result = jsonpatch.apply_patch(job, gates.resuspend_patch(job))
     assert result["spec"]["suspend"] is True
-    assert result["metadata"]["annotations"] == {"a": "b"}
+    assert result["metadata"]["annotations"] == {"fluxqueue/author-suspended": "false", "a": "b"}
+
+
+@pytest.mark.parametrize("patch", [gates.stop_patch("u"), gates.unpin_patch("u")])
+def test_every_suspension_of_ours_says_so(patch: dict[str, Any]) -> None:
+    """And every release takes it back, so that the next one is told from it."""
+    assert patch["metadata"]["annotations"] == {"fluxqueue/author-suspended": "false"}
+    pin = gates.pin_patch("u", node="n1", hostname=None, jobid=7, nodes="n1")
+    for release in (gates.release_patch("u"), gates.release_patch("u", is_pinned=True), pin):
+        assert release["metadata"]["annotations"] == {"fluxqueue/author-suspended": None}
 
 
 def test_what_was_let_go_for_good_is_not_suspended_again() -> None:
@@ -195,6 +205,15 @@ def test_letting_go_takes_our_gate_and_our_suspension_and_nothing_else(
     free = jsonpatch.apply_patch(job, gates.let_go_patch(job, is_unsuspended=is_unsuspended))
     assert free["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "theirs"}]
     assert free["spec"]["suspend"] is not is_unsuspended
+
+
+def test_letting_go_takes_a_second_suspension_of_ours_too() -> None:
+    job = _admit(batch_job())
+    again = {**job, "spec": {**job["spec"], "suspend": False}}
+    again = jsonpatch.apply_patch(again, gates.resuspend_patch(again))
+    free = jsonpatch.apply_patch(again, gates.let_go_patch(again, is_unsuspended=True))
+    assert free["spec"]["suspend"] is False
+    assert "fluxqueue/author-suspended" not in free["metadata"]["annotations"]
 
 
 def test_letting_go_leaves_suspended_what_its_author_suspended() -> None:
