@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +23,7 @@ from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.controller.operator import build_registry, run_operator
 from fluxqueue.controller.steered import SteeringWatch
 from fluxqueue.db import leadership
-from fluxqueue.db.database import Database
+from fluxqueue.db.database import Database, Transaction
 from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import (
     Conflict,
@@ -175,9 +175,12 @@ class Controller:
             if self._observer is not None:
                 self._observer.on_fluxjob_deleted(workload_uid)
 
-        return SteeringWatch(
-            self._database, self._client, self._clock, stands=stands, on_lost=on_lost
-        )
+        def begin() -> AbstractAsyncContextManager[Transaction]:
+            if self._observer is None:
+                raise LostLeadership("no term has begun")
+            return self._observer.begin_write()
+
+        return SteeringWatch(self._client, self._clock, begin=begin, stands=stands, on_lost=on_lost)
 
     async def _on_fluxjob_let_go(self, fluxjob: Mapping[str, Any]) -> None:
         """Delete it; where its workload still exists, the leader makes it again with its owner."""

@@ -426,7 +426,7 @@ class Observer:
             if self._is_in_doubt:
                 continue
             try:
-                async with self._begin_write() as tx:
+                async with self.begin_write() as tx:
                     await self._confirm(tx)
             except DatabaseUnavailable as error:
                 logger.warning("database away", extra={"action": "confirm", "error": str(error)})
@@ -441,7 +441,7 @@ class Observer:
         self._marks.wake()
 
     @asynccontextmanager
-    async def _begin_write(self) -> AsyncIterator[Transaction]:
+    async def begin_write(self) -> AsyncIterator[Transaction]:
         """A transaction under our term."""
         async with self._database.begin() as tx:
             await check_term(tx, ROLE, self._term)
@@ -470,7 +470,7 @@ class Observer:
         foreign = self._foreign.changes(batch.get(Kind.FOREIGN, []))
         if not any((seen, gone, *queues, *nodes, *foreign)):
             return
-        async with self._begin_write() as tx:
+        async with self.begin_write() as tx:
             # First: what names a queue that was made just before it must find it.
             if any(queues):
                 await save_queues(tx, *queues)
@@ -588,7 +588,7 @@ class Observer:
     async def _read_known(self) -> Known:
         while True:
             try:
-                async with self._begin_write() as tx:
+                async with self.begin_write() as tx:
                     return await read_known(tx)
             except DatabaseUnavailable as error:
                 logger.warning("database away", extra={"action": "begin", "error": str(error)})
@@ -635,25 +635,25 @@ class Observer:
         await self._write_surroundings()
         mended = await self._mend(sight, suspects)
         self._is_in_doubt = False
-        async with self._begin_write() as tx:
+        async with self.begin_write() as tx:
             await self._confirm(tx)
             await tx.wake_matcher()
         mended.tell()
 
     async def _write_surroundings(self) -> None:
         """Queues, nodes and pods of others: what workloads are measured against."""
-        async with self._begin_write() as tx:
+        async with self.begin_write() as tx:
             known, names = await read_known(tx), await queue_names(tx)
         self._foreign.know(known.foreign)
-        async with self._writing, self._begin_write() as tx:
+        async with self._writing, self.begin_write() as tx:
             await save_queues(tx, *self._queues.see({*names, *self._queues.names()}))
         for page in _pages(sorted({*known.nodes, *self._node_names()}), PAGE):
-            async with self._writing, self._begin_write() as tx:
+            async with self._writing, self.begin_write() as tx:
                 await save_nodes(tx, *self._nodes(page))
         for page in _pages([*{*known.foreign, *self._pods_by_uid}], PAGE):
             async with self._writing:
                 foreign = self._foreign.changes(page)
-                async with self._begin_write() as tx:
+                async with self.begin_write() as tx:
                     await save_foreign(tx, *foreign)
                 self._foreign.remember(foreign)
 
@@ -670,7 +670,7 @@ class Observer:
             async with self._writing:
                 await self._mend_page(sight.of(page), page, held, mended, bool(suspects.found))
             if mended.rows_made >= max(ANALYZE_FROM, 2 * analyzed):
-                async with self._begin_write() as tx:
+                async with self.begin_write() as tx:
                     await analyze(tx)
                 analyzed = mended.rows_made
         return mended
@@ -678,10 +678,10 @@ class Observer:
     async def _prepare(self, suspects: resync.Suspects) -> None:
         """Between two pages the rows are neither as before nor as the cluster: nobody may act."""
         self._is_in_doubt = True
-        async with self._begin_write() as tx:
+        async with self.begin_write() as tx:
             await doubt(tx, ROLE, term=self._term)
         for page in _pages(suspects.outdated, PAGE) or [[]]:
-            async with self._begin_write() as tx:
+            async with self.begin_write() as tx:
                 await prepare(tx, page, highest_jobid=suspects.highest_jobid)
 
     async def _mend_page(
@@ -692,7 +692,7 @@ class Observer:
         mended: resync.Mended,
         is_room_measured: bool,
     ) -> None:
-        async with self._begin_write() as tx:
+        async with self.begin_write() as tx:
             if is_room_measured:
                 await hold_decisions(tx)
             present = await read_present(tx, page)

@@ -11,12 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fluxqueue.clock import Clock
-from fluxqueue.db.database import Database
+from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.steering import FluxJobOf, Outcome, cancel_deleted, heed
-from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, NotFound
+from fluxqueue.errors import (
+    ApiError,
+    ApiUnavailable,
+    DatabaseUnavailable,
+    LostLeadership,
+    NotFound,
+)
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import CRDS, FLUXJOBS, Resource, resource_of
@@ -38,20 +45,21 @@ class SteeringWatch:
 
     Parameters
     ----------
+    begin : begins a transaction under the leader's term; LostLeadership where that is over.
     stands : tells whether the workload of a UID is there and not being deleted.
     on_lost : told the UID of a workload that goes on without its FluxJob: it is to get another.
     """
 
     def __init__(
         self,
-        database: Database,
         client: KubeClient,
         clock: Clock,
         *,
+        begin: Callable[[], AbstractAsyncContextManager[Transaction]],
         stands: Callable[[str], bool],
         on_lost: Callable[[str], None],
     ) -> None:
-        self._database, self._client, self._clock = database, client, clock
+        self._client, self._clock, self._begin = client, clock, begin
         self._stands, self._on_lost = stands, on_lost
         self._heeded: dict[str, Steered] = {}
         self._steered: dict[str, Object] = {}
@@ -106,7 +114,7 @@ class SteeringWatch:
     async def _attempt(self, work: Awaitable[bool]) -> bool:
         try:
             return await work
-        except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+        except (DatabaseUnavailable, LostLeadership, ApiUnavailable, ApiError) as error:
             logger.warning("will try again", extra={"action": "steer", "error": str(error)})
         except Exception:
             logger.exception("steering failed and is repeated")
@@ -116,7 +124,8 @@ class SteeringWatch:
         steered = read_steered(fluxjob)
         assert steered is not None, "only such are kept"
         workload = fluxjob["spec"]["workload"]["uid"]
-        outcomes = await heed(self._database, _of(fluxjob), steered.values, steered.by)
+        async with self._begin() as tx:
+            outcomes = await heed(tx, _of(fluxjob), steered.values, steered.by)
         if outcomes is None:
             return not self._stands(workload)  # its row is yet to come
         self._heeded[uid] = steered
@@ -146,7 +155,8 @@ class SteeringWatch:
         if not await self._is_meant(fluxjob):
             self._on_lost(workload["uid"])
             return True
-        outcome = await cancel_deleted(self._database, _of(fluxjob), DELETER)
+        async with self._begin() as tx:
+            outcome = await cancel_deleted(tx, _of(fluxjob), DELETER)
         if outcome is None or not outcome.is_done:
             self._on_lost(workload["uid"])
         if outcome is not None:
@@ -155,7 +165,7 @@ class SteeringWatch:
 
     async def _is_meant(self, fluxjob: Object) -> bool:
         meta, workload = fluxjob["metadata"], fluxjob["spec"]["workload"]
-        if not self._stands(workload["uid"]) or not await self._is_defined():
+        if not self._stands(workload["uid"]) or not await self._outlived(meta["creationTimestamp"]):
             return False
         if await self._exists(FLUXJOBS, meta["namespace"], meta["name"]):
             return False  # made again
@@ -164,18 +174,28 @@ class SteeringWatch:
         at = (resource_of(workload["kind"]), meta["namespace"])
         return await self._exists(*at, workload["name"], workload["uid"])
 
-    async def _is_defined(self) -> bool:
-        """Whoever takes away the definition takes away all FluxJobs, and means none of them."""
-        return await self._exists(CRDS, None, f"{FLUXJOBS.plural}.{FLUXJOBS.group}")
+    async def _outlived(self, created: str) -> bool:
+        """Whether the definition of FluxJobs is there, and was when one was made at ``created``.
+
+        Whoever takes away the definition takes away all FluxJobs, and means none of them, also if
+        he makes it again at once. Times are whole seconds: of two in one second nothing is meant.
+        """
+        definition = await self._find(CRDS, None, f"{FLUXJOBS.plural}.{FLUXJOBS.group}")
+        return definition is not None and str(definition["creationTimestamp"]) < created
 
     async def _exists(
-        self, resource: Resource, namespace: str | None, name: str, uid: str | None = None
+        self, resource: Resource, namespace: str, name: str, uid: str | None = None
     ) -> bool:
+        meta = await self._find(resource, namespace, name)
+        return meta is not None and uid in {None, meta["uid"]}
+
+    async def _find(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
+        """The metadata of an object that is there and not being deleted."""
         try:
-            meta = (await self._client.get(resource, namespace, name))["metadata"]
+            meta: Object = (await self._client.get(resource, namespace, name))["metadata"]
         except NotFound:
-            return False
-        return "deletionTimestamp" not in meta and uid in {None, meta["uid"]}
+            return None
+        return None if "deletionTimestamp" in meta else meta
 
 
 def _of(fluxjob: Object) -> FluxJobOf:

@@ -325,7 +325,7 @@ class FluxJobOf:
 
 
 async def heed(
-    database: Database,
+    tx: Transaction,
     fluxjob: FluxJobOf,
     values: Mapping[str, Any],
     by: Mapping[str, str],
@@ -337,6 +337,7 @@ async def heed(
 
     Parameters
     ----------
+    tx : under the controller's term: one that was stopped meanwhile knows an old spec.
     fluxjob : the FluxJob, and the workload that it says it is of.
     values, by : as of ``workload.steered.Steered``.
 
@@ -345,38 +346,38 @@ async def heed(
     list of Outcome or None
         What became of each change; None where the workload has no row (yet), or another FluxJob.
     """
-    uid = fluxjob.workload_uid
-    async with database.begin() as tx:
-        row = await _lock(tx, fluxjob)
-        if row is None:
-            return None
-        before = row["steered"] or {}
-        outcomes = []
-        for field, verb in _HEEDED.items():
-            if before.get(field) == values.get(field):
-                continue
-            actor = by.get(field) or "somebody"
-            actor = f"user {actor}" if actor in RESERVED_ACTORS else actor
-            await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
-            outcomes.append(await _heed(tx, row, actor, field, verb, values.get(field)))
-            row = await _lock(tx, fluxjob) or row
-        if before != dict(values):
-            await tx.execute(
-                "UPDATE fluxjobs SET steered = CAST(:values AS jsonb) WHERE uid = :uid",
-                uid=uid,
-                values=orjson.dumps(dict(values)).decode(),
-            )
-        return outcomes
-
-
-async def cancel_deleted(database: Database, fluxjob: FluxJobOf, actor: str) -> Outcome | None:
-    """Cancel a workload whose FluxJob was deleted; None where it has no row, or another FluxJob."""
-    async with database.begin() as tx:
+    row = await _lock(tx, fluxjob)
+    if row is None:
+        return None
+    before = row["steered"] or {}
+    outcomes = []
+    for field, verb in _HEEDED.items():
+        if before.get(field) == values.get(field):
+            continue
+        actor = by.get(field) or "somebody"
+        actor = f"user {actor}" if actor in RESERVED_ACTORS else actor
         await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
-        row = await _lock(tx, fluxjob)
-        if row is None:
-            return None
-        return await _heed(tx, row, actor, "", lambda tx, row, by, _: _cancel(tx, row, by), None)
+        outcomes.append(await _heed(tx, row, actor, field, verb, values.get(field)))
+        row = await _lock(tx, fluxjob) or row
+    if before != dict(values):
+        await tx.execute(
+            "UPDATE fluxjobs SET steered = CAST(:values AS jsonb) WHERE uid = :uid",
+            uid=fluxjob.workload_uid,
+            values=orjson.dumps(dict(values)).decode(),
+        )
+    return outcomes
+
+
+async def cancel_deleted(tx: Transaction, fluxjob: FluxJobOf, actor: str) -> Outcome | None:
+    """Cancel a workload whose FluxJob was deleted; None where it has no row, or another FluxJob.
+
+    ``tx``: as of ``heed``.
+    """
+    await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
+    row = await _lock(tx, fluxjob)
+    if row is None:
+        return None
+    return await _heed(tx, row, actor, "", lambda tx, row, by, _: _cancel(tx, row, by), None)
 
 
 async def _lock(tx: Transaction, fluxjob: FluxJobOf) -> Row | None:

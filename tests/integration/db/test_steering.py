@@ -221,6 +221,25 @@ async def test_who_resumes_what_is_being_requeued_is_overruled(rows: Rows) -> No
     assert owed.wanted.is_suspended
 
 
+async def test_a_late_suspension_of_ours_is_not_its_authors(rows: Rows) -> None:
+    """Resumed by its author, it is to be suspended till its turn, and has it before it is."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a", held_by="author", generation=1))
+    await rows.see(workload("a", is_suspended=False, generation=2))
+    (late,) = await read_owed_releases(rows.database, ["a"])
+    await rows.match()
+    await rows.see(workload("a", is_suspended=False, generation=2, has_affinity=True))
+    await finish(rows.database, [Released(late, is_made=True, generation=2)])
+    await rows.see(workload("a", is_suspended_again=True, generation=3))
+    assert await rows.states() == {"a": "Allocated"}
+    assert await rows.value("SELECT coalesce(author_hold, vacate_by) FROM fluxjobs") is None
+    (owed,) = await read_owed_releases(rows.database, ["a"])
+    await finish(rows.database, [Released(owed, is_made=True, generation=4)])
+    await rows.see(workload("a", is_suspended=False, generation=4))
+    await rows.see(workload("a", generation=5))
+    assert await rows.value("SELECT author_hold FROM fluxjobs") == "suspended", "this one is his"
+
+
 async def test_a_requeued_one_that_ends_first_has_ended(rows: Rows) -> None:
     """Its last pod succeeds before the suspension arrives."""
     await run(rows)
@@ -376,22 +395,38 @@ def of(uid: str, namespace: str = "default") -> steering.FluxJobOf:
     return steering.FluxJobOf(namespace, f"{uid}-job", uid)
 
 
+async def heed(
+    rows: Rows, fluxjob: steering.FluxJobOf, values: dict[str, object], by: dict[str, str]
+) -> list[steering.Outcome] | None:
+    """What the controller does with a spec."""
+    async with rows.database.begin() as tx:
+        return await steering.heed(tx, fluxjob, values, by)
+
+
+async def cancel_deleted(
+    rows: Rows, fluxjob: steering.FluxJobOf, actor: str
+) -> steering.Outcome | None:
+    """What the controller does with a deletion."""
+    async with rows.database.begin() as tx:
+        return await steering.cancel_deleted(tx, fluxjob, actor)
+
+
 async def test_a_fluxjob_that_lies_about_its_workload_steers_nothing(rows: Rows) -> None:
     """Made in a namespace of one's own, with the UID of somebody else's work."""
     await rows.see(workload("a"))
     lies = of("a", "mine")
-    assert await steering.heed(rows.database, lies, {"hold": True}, {"hold": "eve"}) is None
-    assert await steering.cancel_deleted(rows.database, lies, "eve") is None
+    assert await heed(rows, lies, {"hold": True}, {"hold": "eve"}) is None
+    assert await cancel_deleted(rows, lies, "eve") is None
     assert await rows.states() == {"a": "Pending"}
 
 
 async def test_what_a_spec_says_is_heeded_once(rows: Rows) -> None:
     """By whoever changed it; seen again, or after somebody else's command, it changes nothing."""
     await rows.see(workload("a"))
-    assert await steering.heed(rows.database, of("nobody"), {"hold": True}, {}) is None
+    assert await heed(rows, of("nobody"), {"hold": True}, {}) is None
     said = {"hold": True, "priority": 7}
     by = {"hold": "bob", "priority": "eve"}
-    outcomes = await steering.heed(rows.database, of("a"), said, by)
+    outcomes = await heed(rows, of("a"), said, by)
     assert outcomes is not None
     assert [(one.reference, one.is_done) for one in outcomes] == [
         ("spec.hold", True),
@@ -399,13 +434,13 @@ async def test_what_a_spec_says_is_heeded_once(rows: Rows) -> None:
     ]
     assert await rows.states() == {"a": "Held"}
     assert await reason(rows) == "held by bob"
-    assert await steering.heed(rows.database, of("a"), said, by) == []
+    assert await heed(rows, of("a"), said, by) == []
     await act(steering.release, rows, "a")
-    assert await steering.heed(rows.database, of("a"), said, by) == []
+    assert await heed(rows, of("a"), said, by) == []
     assert await rows.states() == {"a": "Pending"}
     actors = "SELECT actor FROM history WHERE event IN ('hold', 'priority') ORDER BY id"
     assert [row["actor"] for row in await rows.fetch(actors)] == ["bob", "eve"]
-    assert await steering.heed(rows.database, of("a"), {}, by) is not None
+    assert await heed(rows, of("a"), {}, by) is not None
     assert await rows.value("SELECT set_priority IS NULL AND priority = 0 FROM fluxjobs")
 
 
@@ -413,13 +448,13 @@ async def test_what_a_spec_says_and_cannot_be_is_told_and_not_done_later(rows: R
     """A queue that is not there, a hold of what runs."""
     await run(rows)
     said = {"hold": True, "queue": "nowhere"}
-    outcomes = await steering.heed(rows.database, of("a"), said, {"hold": "bob", "queue": "bob"})
+    outcomes = await heed(rows, of("a"), said, {"hold": "bob", "queue": "bob"})
     assert outcomes is not None
     assert [one.message.split(":")[0] for one in outcomes if not one.is_done] == [
         "is Running",
         "is Running",
     ]
-    assert await steering.heed(rows.database, of("a"), said, {}) == []
+    assert await heed(rows, of("a"), said, {}) == []
     assert await rows.states() == {"a": "Running"}
 
 
@@ -427,11 +462,11 @@ async def test_a_begin_time_set_by_hand_wins_over_the_authors(rows: Rows) -> Non
     """Also when the author's is seen again; removed, it may start at any time."""
     later = "2100-01-01T00:00:00Z"
     await rows.see(workload("a"))
-    await steering.heed(rows.database, of("a"), {"beginTime": later}, {"beginTime": "bob"})
+    await heed(rows, of("a"), {"beginTime": later}, {"beginTime": "bob"})
     await rows.see(workload("a", begin_at_s=1))
     assert await rows.value("SELECT blocked_by FROM fluxjobs") == "begin-time"
     assert await reason(rows) == f"is not to start before {later}"
-    await steering.heed(rows.database, of("a"), {}, {"beginTime": "bob"})
+    await heed(rows, of("a"), {}, {"beginTime": "bob"})
     await rows.see(workload("a", begin_at_s=4102444800))
     assert await rows.value("SELECT blocked_by FROM fluxjobs") is None
 
@@ -440,12 +475,12 @@ async def test_the_deletion_of_a_fluxjob_cancels_its_workload(rows: Rows) -> Non
     """As the command does; what has ended stays as it is."""
     await rows.see(workload("a"), workload("b", result="Completed", wanted=0))
     await rows.settle("b")
-    cancelled = await steering.cancel_deleted(rows.database, of("a"), "somebody")
+    cancelled = await cancel_deleted(rows, of("a"), "somebody")
     assert cancelled is not None
     assert cancelled.is_done
     wanted = await read_wanted(rows.database, "a")
     assert wanted is not None
     assert wanted.is_deleted
-    over = await steering.cancel_deleted(rows.database, of("b"), "somebody")
+    over = await cancel_deleted(rows, of("b"), "somebody")
     assert over is not None
     assert not over.is_done

@@ -1,0 +1,141 @@
+"""The admission policy on steering, on a real API server: who decides about others.
+
+The chart's own roles are used. The webhook is not there: it checks values and states, not people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.errors import ApiError, Invalid
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    FLUXJOBS,
+    NAMESPACES,
+    Resource,
+)
+from fluxqueue.workload.labels import MANAGED, OWN_NAMESPACE
+from tests.chart.rendering import render
+from tests.support.control_plane import ControlPlane
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.real_cluster, pytest.mark.timeout(240)]
+
+RELEASE = "steered"
+FLUXJOB = {
+    "apiVersion": FLUXJOBS.api_version,
+    "kind": FLUXJOBS.kind,
+    "metadata": {"name": "a-job"},
+    "spec": {
+        "size": 1,
+        "workload": {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "uid-a"},
+    },
+}
+ROLES = ("viewer", "user", "operator")
+_ADMISSION = "admissionregistration.k8s.io"
+_POLICIES = {
+    kind: Resource(_ADMISSION, "v1", plural, kind, False)
+    for kind, plural in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    )
+}
+
+
+class People:
+    """A FluxJob, and one person for each role, named after it."""
+
+    def __init__(self, admin: KubeClient, namespace: str) -> None:
+        self._admin, self._namespace = admin, namespace
+
+    async def patch(self, who: str, **spec: Any) -> dict[str, Any]:
+        """Change its spec as ``who``."""
+        acting = self._admin.acting_as(who)
+        return await acting.patch(FLUXJOBS, self._namespace, "a-job", {"spec": spec})
+
+
+@pytest_asyncio.fixture
+async def people(control_plane: ControlPlane) -> AsyncIterator[People]:
+    """The policy and the roles in force; all of it gone after the test."""
+    policies = [
+        (_POLICIES[one["kind"]], one)
+        for one in render(name=RELEASE)
+        if one["kind"] in _POLICIES and one["metadata"]["name"].endswith("-steering")
+    ]
+    names = {f"{RELEASE}-fluxqueue-{role}": role for role in ROLES}
+    roles = [
+        (CLUSTER_ROLES, one)
+        for one in render(name=RELEASE)
+        if one["kind"] == "ClusterRole" and one["metadata"]["name"] in names
+    ]
+    bindings = [
+        (
+            CLUSTER_ROLE_BINDINGS,
+            {
+                "metadata": {"name": name},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": name,
+                },
+                "subjects": [{"kind": "User", "name": role}],
+            },
+        )
+        for name, role in names.items()
+    ]
+    async with KubeClient(control_plane.config) as admin, AsyncExitStack() as exits:
+        await install_definitions(admin, OWN_NAMESPACE)
+        for resource, one in [*policies, *roles, *bindings]:
+            await admin.create(resource, None, one)
+            exits.push_async_callback(admin.delete, resource, None, one["metadata"]["name"])
+        meta = {"generateName": "test-", "labels": {MANAGED: "false"}}
+        made = await admin.create(NAMESPACES, None, {"metadata": meta})
+        namespace = made["metadata"]["name"]
+        exits.push_async_callback(admin.delete, NAMESPACES, None, namespace)
+        await admin.create(FLUXJOBS, namespace, FLUXJOB)
+        there = People(admin, namespace)
+        await eventually(lambda: _is_in_force(there), "policy and roles are in force")
+        yield there
+
+
+async def _is_in_force(people: People) -> bool:
+    """Both are read some time after they are written, each by itself."""
+    try:
+        await people.patch("operator", priority=None)
+        await people.patch("user", priority=1)
+    except ApiError as error:
+        return "verb operate" in str(error)
+    return False
+
+
+async def test_an_operator_decides_about_others_and_a_user_does_not(people: People) -> None:
+    """The refusal says what is needed; holding, and asking to be requeued, is a user's own."""
+    for spec in ({"priority": 7}, {"queue": "gold"}):
+        with pytest.raises(ApiError, match=r"verb operate .*steered-fluxqueue-operator"):
+            await people.patch("user", **spec)
+        patched = await people.patch("operator", **spec)
+        assert spec.items() <= patched["spec"].items()
+    for spec in ({"hold": True}, {"hold": None}, {"requeue": "again"}):
+        await people.patch("user", **spec)
+    # Taking an operator's word back is deciding, too.
+    with pytest.raises(ApiError, match="verb operate"):
+        await people.patch("user", priority=None)
+
+
+async def test_a_viewer_steers_nothing(people: People) -> None:
+    """Role-based access control says so, before any policy."""
+    with pytest.raises(ApiError, match=r"403.*viewer"):
+        await people.patch("viewer", hold=True)
+
+
+async def test_wrong_values_are_refused_by_the_definition(people: People) -> None:
+    with pytest.raises(Invalid, match=r"spec\.priority"):
+        await people.patch("operator", priority="high")
