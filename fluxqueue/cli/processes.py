@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import uvloop
 
 from fluxqueue.clock import SystemClock
 from fluxqueue.errors import InvalidSettings
@@ -36,13 +37,13 @@ IdentityOption = Annotated[
 def controller(identity: IdentityOption = "") -> None:
     """Run a controller: it observes the cluster while it holds the Lease."""
     settings = _settings("controller")
-    asyncio.run(_run_controller(settings, identity or _own_name("controller")))
+    uvloop.run(_run_controller(settings, identity or _own_name("controller")))
 
 
 def worker(identity: IdentityOption = "") -> None:
     """Run a worker: it matches while it holds the role, and carries out effects always."""
     settings = _settings("worker")
-    asyncio.run(_run_worker(settings, identity or _own_name("worker")))
+    uvloop.run(_run_worker(settings, identity or _own_name("worker")))
 
 
 def _settings(part: str) -> Settings:

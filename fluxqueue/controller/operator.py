@@ -81,6 +81,25 @@ class _NothingKept(kopf.DiffBaseStorage):
         return
 
 
+class _NothingNoted(kopf.ProgressStorage):
+    """No handler of ours goes on where it left off: nothing is looked for in any object."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return
+
+    def purge(self, **_: Any) -> None:
+        return
+
+    def touch(self, **_: Any) -> None:
+        return
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
+
+
 class _Everybody(Collection[asyncio.Task[Any]]):
     """All tasks of the loop, present and future."""
 
@@ -99,6 +118,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.persistence.diffbase_storage = _NothingKept()
+    settings.persistence.progress_storage = _NothingNoted()
     # Else the process is killed ten minutes after kopf has ended, also by an error.
     settings.process.ultimate_exiting_timeout = None
     return settings
