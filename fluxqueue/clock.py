@@ -80,8 +80,9 @@ class Pace:
     """Rest after work, in times of what the work took: under load fewer, larger batches.
 
     Who works in batches that cost about the same however large they are does less in all when he
-    lets some more come together. A few in a row go without rest (the generic cell rate algorithm,
-    ITU-T I.371), so who has little to do keeps nobody waiting.
+    lets some more come together; each also costs what he does not see (``EACH_S``): tasks, and
+    statements of others. A few in a row go without rest (the generic cell rate algorithm, ITU-T
+    I.371), so who has little to do keeps nobody waiting.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ class Pace:
     gather_s : pause before each batch, so that a burst is one.
     """
 
-    FACTOR, CREDIT_S, REST_MAX_S = 4, 0.25, 0.25
+    FACTOR, EACH_S, CREDIT_S, REST_MAX_S = 4, 0.15, 0.75, 0.5
 
     def __init__(self, clock: Clock, *, gather_s: float = 0.0) -> None:
         self._clock, self._gather_s = clock, gather_s
@@ -111,7 +112,7 @@ class Pace:
             yield
         finally:
             ended_s = self._clock.monotonic_s()
-            owed_s = max(self._rested_s, began_s) + self.FACTOR * (ended_s - began_s)
+            owed_s = max(self._rested_s, began_s) + self.EACH_S + self.FACTOR * (ended_s - began_s)
             self._rested_s = min(owed_s, ended_s + self.CREDIT_S + self.REST_MAX_S)
 
 
