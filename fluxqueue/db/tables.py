@@ -379,10 +379,10 @@ graph_changes = Table(
         "kind",
         Text,
         nullable=False,
-        comment="node, queue: its name; allocation: its id; fluxjob: its uid",
+        comment="node, queue: its name; foreign: its node's; allocation: its id; fluxjob: its uid",
     ),
     Column("key", Text, nullable=False),
-    CheckConstraint("kind IN ('node', 'allocation', 'queue', 'fluxjob')", name="kind"),
+    CheckConstraint("kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob')", name="kind"),
 )
 
 leadership = Table(

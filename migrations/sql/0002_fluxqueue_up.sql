@@ -428,14 +428,14 @@ CREATE TABLE graph_changes (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
     CONSTRAINT pk_graph_changes PRIMARY KEY (id),
-    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'allocation', 'queue', 'fluxjob'))
+    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob'))
 );
 
 COMMENT ON TABLE graph_changes IS 'What no cycle has taken in yet';
 
 COMMENT ON COLUMN graph_changes.id IS 'in the order of writing';
 
-COMMENT ON COLUMN graph_changes.kind IS 'node, queue: its name; allocation: its id; fluxjob: its uid';
+COMMENT ON COLUMN graph_changes.kind IS 'node, queue: its name; foreign: its node''s; allocation: its id; fluxjob: its uid';
 
 COMMENT ON COLUMN graph_changes.key IS 'which one has changed';
 
@@ -1083,8 +1083,10 @@ BEGIN
     SELECT d.task, cardinality(d.uids)::bigint FROM deferred d;
     IF NOT EXISTS (SELECT FROM procrastinate.procrastinate_jobs
                    WHERE queue_name = 'schedule' AND status IN ('todo', 'doing'))
-       AND (EXISTS (SELECT FROM graph_changes WHERE kind <> 'allocation')
+       AND (EXISTS (SELECT FROM graph_changes WHERE kind NOT IN ('allocation', 'foreign'))
             OR (EXISTS (SELECT FROM graph_changes) AND fluxqueue_anybody_waits())
+            -- Where nobody ever comes: so that they do not grow for ever.
+            OR EXISTS (SELECT FROM graph_changes OFFSET 1000)
             OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
                        AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')))
     THEN
@@ -1094,11 +1096,11 @@ BEGIN
 END
 $$;
 
--- What was given back while nobody waits is taken in by the cycle of who comes next, who wakes it
--- himself. Who comes at this very moment, and is looked at before this commits, is found by the sweep.
+-- What was given back while nobody waits, and what others took or gave back, is taken in by the cycle
+-- of who comes next, who wakes it himself. Who comes at this very moment, and is looked at before this commits, is found by the sweep.
 CREATE FUNCTION graph_changes_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM new_rows WHERE kind <> 'allocation')
+    IF EXISTS (SELECT FROM new_rows WHERE kind NOT IN ('allocation', 'foreign'))
        OR (EXISTS (SELECT FROM new_rows) AND fluxqueue_anybody_waits())
     THEN
         PERFORM fluxqueue_wake_matcher();

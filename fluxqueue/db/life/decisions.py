@@ -68,7 +68,7 @@ DELETE FROM graph_changes RETURNING kind, key
 class Changes:
     """What has changed since the last cycle, apart from the ledger, which has taken it in."""
 
-    have_nodes_changed: bool
+    have_nodes_changed: bool  # not by what others take of them for a while
     queues: frozenset[str]
 
 
@@ -94,7 +94,7 @@ async def take_changes(tx: Transaction, ledger: ShareLedger) -> Changes:
     cycle; reading whole present states makes taking one in twice harmless.
     """
     changes = await tx.fetch(_TAKE_CHANGES)
-    names = sorted({row["key"] for row in changes if row["kind"] == "node"})
+    names = sorted({row["key"] for row in changes if row["kind"] in {"node", "foreign"}})
     ids = sorted({int(row["key"]) for row in changes if row["kind"] == "allocation"})
     if names:
         rows = await tx.fetch(
@@ -109,7 +109,8 @@ async def take_changes(tx: Transaction, ledger: ShareLedger) -> Changes:
         for uid in {row["uid"] for row in rows}:
             ledger.cancel(uid)
         _book(ledger, [row for row in rows if row["node"] is not None])
-    return Changes(bool(names), _queues_in(changes))
+    have_nodes_changed = any(row["kind"] == "node" for row in changes)
+    return Changes(have_nodes_changed, _queues_in(changes))
 
 
 async def _set_nodes(

@@ -453,15 +453,19 @@ async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Seq
         WHERE (old.node, old.resources) IS DISTINCT FROM (r.node, r.resources)
         ORDER BY r.uid
         ON CONFLICT (pod_uid) DO UPDATE SET node = excluded.node, resources = excluded.resources
-        RETURNING node
+        RETURNING node, is_permanent
         """,
         rows=orjson.dumps(present).decode(),
     )
     removed = await tx.fetch(
-        "DELETE FROM foreign_usage WHERE pod_uid = ANY(CAST(:gone AS text[])) RETURNING node",
+        "DELETE FROM foreign_usage WHERE pod_uid = ANY(CAST(:gone AS text[]))"
+        " RETURNING node, is_permanent",
         gone=list(gone),
     )
-    await tell_matcher(tx, "node", [row["node"] for row in (*changed, *removed)])
+    rows = [*changed, *removed]
+    # What stays for good decides what can ever run there.
+    await tell_matcher(tx, "node", [row["node"] for row in rows if row["is_permanent"]])
+    await tell_matcher(tx, "foreign", [row["node"] for row in rows if not row["is_permanent"]])
 
 
 async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:

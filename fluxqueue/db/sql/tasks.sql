@@ -61,8 +61,10 @@ BEGIN
     SELECT d.task, cardinality(d.uids)::bigint FROM deferred d;
     IF NOT EXISTS (SELECT FROM procrastinate.procrastinate_jobs
                    WHERE queue_name = 'schedule' AND status IN ('todo', 'doing'))
-       AND (EXISTS (SELECT FROM graph_changes WHERE kind <> 'allocation')
+       AND (EXISTS (SELECT FROM graph_changes WHERE kind NOT IN ('allocation', 'foreign'))
             OR (EXISTS (SELECT FROM graph_changes) AND fluxqueue_anybody_waits())
+            -- Where nobody ever comes: so that they do not grow for ever.
+            OR EXISTS (SELECT FROM graph_changes OFFSET 1000)
             OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
                        AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')))
     THEN
@@ -72,11 +74,11 @@ BEGIN
 END
 $$;
 
--- What was given back while nobody waits is taken in by the cycle of who comes next, who wakes it
--- himself. Who comes at this very moment, and is looked at before this commits, is found by the sweep.
+-- What was given back while nobody waits, and what others took or gave back, is taken in by the cycle
+-- of who comes next, who wakes it himself. Who comes at this very moment, and is looked at before this commits, is found by the sweep.
 CREATE FUNCTION graph_changes_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM new_rows WHERE kind <> 'allocation')
+    IF EXISTS (SELECT FROM new_rows WHERE kind NOT IN ('allocation', 'foreign'))
        OR (EXISTS (SELECT FROM new_rows) AND fluxqueue_anybody_waits())
     THEN
         PERFORM fluxqueue_wake_matcher();

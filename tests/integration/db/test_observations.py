@@ -145,7 +145,9 @@ async def test_gone_is_told_and_is_not_forgotten(rows: Rows) -> None:
 
 async def changes(rows: Rows) -> list[str]:
     """Node changes recorded for the matcher, then forgotten."""
-    listed = await rows.fetch("DELETE FROM graph_changes WHERE kind = 'node' RETURNING key")
+    listed = await rows.fetch(
+        "DELETE FROM graph_changes WHERE kind IN ('node', 'foreign') RETURNING key"
+    )
     return sorted(row["key"] for row in listed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from itertools import pairwise
 
 import procrastinate
@@ -12,8 +13,11 @@ from procrastinate.jobs import Status
 from procrastinate.periodic import PeriodicDeferrer
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.task_queue import TaskName, every, rescue_stalled
+from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
 from tests.support.waiting import eventually
@@ -165,6 +169,39 @@ async def test_what_is_given_back_while_nobody_waits_wakes_no_cycle(rows: Rows) 
     assert await rows.is_cycle_asked()
     await rows.match()
     assert (await rows.states())["b"] == "Allocated"
+
+
+async def test_what_others_take_wakes_a_cycle_for_who_waits_alone(rows: Rows) -> None:
+    """But for what stays on its node for good: that decides what can ever run."""
+    await rows.add_nodes(cpu_node("n0", cpu=2))
+    await rows.match()
+    await rows.take_tasks(*TaskName)
+    await _others(rows, ForeignPod("f", "ns", "f", "n0", {CPU: 2}))
+    assert not await rows.is_cycle_asked()
+    assert "schedule" not in await swept(rows)
+    await _others(rows, ForeignPod("agent", "ns", "agent", "n0", {}, is_permanent=True))
+    assert await rows.is_cycle_asked()
+    await rows.see(workload("a", request(1, cpu=2)))
+    await rows.match()
+    assert (await rows.states())["a"] != "Allocated"
+    await rows.take_tasks(*TaskName)
+    await _others(rows, gone=["f"])
+    assert await rows.is_cycle_asked()
+    await rows.match()
+    assert (await rows.states())["a"] == "Allocated"
+
+
+async def test_what_nobody_asks_for_does_not_grow_for_ever(rows: Rows) -> None:
+    await rows.execute(
+        "INSERT INTO graph_changes (kind, key) SELECT 'foreign', 'n0' FROM generate_series(1, 1001)"
+    )
+    assert not await rows.is_cycle_asked()
+    assert (await swept(rows))["schedule"] == 1
+
+
+async def _others(rows: Rows, *present: ForeignPod, gone: Sequence[str] = ()) -> None:
+    async with rows.database.begin() as tx:
+        await save_foreign(tx, present, gone)
 
 
 async def test_what_is_given_back_wakes_a_cycle_for_who_waits(rows: Rows) -> None:
