@@ -66,13 +66,7 @@ class Both:
         self.walk = Matcher(graph, self.policy, filters, end=FOREVER, use_reference=True)
 
     def knows(self, asked: Jobspec) -> bool:
-        """A type that no node has is a jobspec error in Flux's words, and never fits in ours.
-
-        A preferred level under a policy that takes nodes whole is left out: where some nodes lie in
-        no zone the walk keeps to those, and the table does not (docs/matcher.md).
-        """
-        if asked.prefer_within and self.policy.endswith("x"):
-            return False
+        """A type that no node has is a jobspec error in Flux's words, and never fits in ours."""
         return all(kind in self.walk.graph.type_number for kind in asked.types())
 
     def match(self, asked: Jobspec, *, later: bool, now: int = 0) -> Pair | None:
@@ -149,15 +143,16 @@ def amounts(placement: Placement, whole: set[str]) -> dict[tuple[str, str], int]
 @st.composite
 def clusters(draw: st.DrawFn, *, flat: bool = False) -> Cluster:
     """Up to eight nodes: odd amounts, some gpus, some use by others, some down; a level that one of
-    them lacks stands for an unknown place."""
+    them lacks, a few or many, stands for an unknown place."""
     facts = []
+    labelled = draw(st.sampled_from([2, 9]))
     foreign: dict[str, dict[str, int]] = {}
     for number in range(draw(st.integers(1, 8))):
         name = f"n{number}"
         labels = {
             f"topology.kubernetes.io/{level}": f"{level[0]}{draw(st.integers(0, 1))}"
             for level in NAMES
-            if not flat and draw(st.integers(0, 9))
+            if not flat and draw(st.integers(0, labelled))
         }
         capacity = {
             "cpu": draw(st.sampled_from([1000, 2000, 3333, 4000])),
@@ -472,6 +467,29 @@ def hold_one_core(both: Both, number: int) -> None:
     found = both.match(one, later=False)
     assert found is not None
     both.start(number, found)
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_nodes_without_a_label_are_in_no_common_place(is_whole: bool) -> None:
+    """Where no zone holds what prefers one, it lies anywhere; not together on the nodes that do not
+    say in which zone they are. A level that no node names is passed over on the way up."""
+    zones = (None, "a", None, "a", None)
+    facts = tuple(
+        NodeFact(
+            f"n{number}", "", {"cpu": 1}, {"topology.kubernetes.io/zone": zone} if zone else {}
+        )
+        for number, zone in enumerate(zones)
+    )
+    both = Both(facts, {}, "lonode")
+    for level, count, nodes in (
+        ("zone", 2, ("n1", "n3")),
+        ("rack", 2, ("n1", "n3")),
+        ("zone", 3, ("n0", "n1", "n2")),
+    ):
+        asked = Jobspec(1, (slots(count, {"cpu": 1}),), duration_s=10, prefer_within=level)
+        found = both.match(replace(asked, is_node_exclusive=is_whole), later=False)
+        assert found is not None
+        assert tuple(sorted(found[0].nodes)) == nodes
 
 
 def test_first_goes_from_rack_to_rack_in_the_walk_only() -> None:

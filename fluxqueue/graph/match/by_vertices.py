@@ -7,7 +7,7 @@ serve, else by the walk (``search``). Called by ``Matcher``; pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -187,15 +187,22 @@ class ByVertices:
         chosen = policy or self.policy
         if jobspec.is_node_exclusive:
             chosen = chosen.of_whole_nodes()
-        tried = relaxations(jobspec, self._levels()) if jobspec.prefer_within else (jobspec,)
-        requests = tuple(map(self.compile, tried))
+        requests = tuple(map(self.compile, self._tried(jobspec)))
         if chosen.stops_early and self.weights.unweighed:
             self.weights.weigh_the_rest(now)
         return Search(self, requests, chosen, now, verb, nodes=nodes)
 
+    def _tried(self, jobspec: Jobspec) -> Iterator[Jobspec]:
+        """The request, after the preferred forms of it that this graph has the levels for."""
+        known = self.graph.type_number.keys() | jobspec.types()
+        return (one for one in relaxations(jobspec, self._levels()) if one.types() <= known)
+
     def _levels(self) -> list[str]:
-        """Types of the vertices between root and nodes, top first."""
+        """Types of what stands between root and nodes, top first; of a cluster those that it has
+        labels for: nodes that lack one are in no common place."""
         graph = self.graph
+        if graph.cluster is not None:
+            return [level.name for level in graph.cluster.levels]
         tops = sorted((v for v in graph.tops if v), key=graph.depth)
         return list(dict.fromkeys(map(graph.type_name, tops)))
 
