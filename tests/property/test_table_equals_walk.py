@@ -546,3 +546,35 @@ def test_the_same_nodes_for_whole_cores(
         assert set(placement.nodes) == set(theirs.nodes)
         table.allocate(number, placement)
         cores.allocate(number, theirs)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_kind_of_slots_keeps_another_from_its_only_node(policy: str) -> None:
+    """A launcher that fits anywhere, and a worker for the one node with a gpu: whichever is named
+    first, it is possible, and now."""
+    facts = tuple(
+        NodeFact(f"n{number}", "", {"cpu": 4, GPU: 1} if number == 1 else {"cpu": 4})
+        for number in range(3)
+    )
+    launcher = replace(slots(1, {"cpu": 2}), label="launcher")
+    worker = replace(slots(1, {"cpu": 4, GPU: 1}), label="worker")
+    both = Both(facts, {}, policy)
+    for kinds in ((launcher, worker), (worker, launcher)):
+        found = both.match(Jobspec(1, kinds, duration_s=10), later=False)
+        assert found is not None
+        on = {slot.kind: slot.node for slot in found[0].slots}
+        assert on["worker"] == "n1"
+        assert [slot.kind for slot in found[0].slots] == [kind.label for kind in kinds]
+
+
+def test_of_work_that_overruns_one_more_slot_takes_what_is_free_now() -> None:
+    """Its end has passed: what it grows by has no time of its own."""
+    both = Both(tuple(NodeFact(f"n{n}", "", {"cpu": 1}) for n in range(2)), {}, "lonode")
+    life, one = Life(both), Jobspec(1, (slots(1, {"cpu": 1}),), duration_s=10)
+    life.ask(1, one)
+    life.pass_time(10)
+    life.grow(1, 10, [])
+    assert both.table.ledger.live["1"].until == 10
+    assert (
+        both.match(Jobspec(1, (slots(1, {"cpu": 1}),), duration_s=10), later=False, now=10) is None
+    )

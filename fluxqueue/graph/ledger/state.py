@@ -142,11 +142,19 @@ class GraphState:
         return found
 
     def free_share(
-        self, number: int, booked: int, start: int, end: int, taken: Sequence[tuple[int, int]] = ()
+        self,
+        number: int,
+        booked: int,
+        start: int,
+        end: int,
+        taken: Sequence[tuple[int, int]] = (),
+        *,
+        is_alone: bool = False,
     ) -> int:
         """How empty a block is: for each type below its root the free share of its units, in
         parts of ``FULL_SHARE``, summed up (``pack`` and ``spread``; ``ledger.table`` agrees).
-        ``taken`` are shares (vertex of the block, units) to count as taken too."""
+        ``taken`` are shares (vertex of the block, units) to count as taken too; ``is_alone`` leaves
+        out what others use."""
         graph = self.graph
         block = graph.blocks[number]
         shape = block.shape
@@ -157,7 +165,8 @@ class GraphState:
             if kind in graph.consumable:
                 for i in iterate_bits(shape.type_mask[kind] & left):
                     v = block.base + i
-                    free -= self.units_used(v, start, end) + graph.foreign.get(v, 0)
+                    free -= self.units_used(v, start, end)
+                    free -= 0 if is_alone else graph.foreign.get(v, 0)
                 free -= sum(units for i, units in taken if shape.types[i] == kind)
             # Floats as in the arrays of ``ledger.table``: both cut at the same place.
             found += int(max(free, 0) / total * FULL_SHARE)

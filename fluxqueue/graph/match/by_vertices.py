@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from fluxqueue.errors import InsufficientResources, InvalidInput
@@ -133,20 +132,26 @@ class ByVertices:
         avoid: Collection[str] = (),
         policy: Policy | None = None,
     ) -> ResourceSet:
-        """One slot more of the last kind, as ``Matcher.match_more``."""
+        """One slot more of the last kind, as ``Matcher.match_more``. Of work that overruns
+        ``until`` has passed: then it takes what is free now."""
         more = one_more(jobspec, self.graph.type_name(0))
-        duration_s = 0 if until >= FOREVER else until - now
-        asked = replace(more.jobspec, duration_s=duration_s)
+        asked = replace(more.jobspec, duration_s=0 if until >= FOREVER else max(1, until - now))
         is_open = self._open_to(more, nodes)
         avoided = frozenset(avoid)
 
         def is_elsewhere(v: int) -> bool:
             return is_open(v) and self.graph.name(v) not in avoided
 
-        verb = Verb.WITHOUT_ALLOCATING
-        with suppress(InsufficientResources):
-            return self._search(asked, now, verb, policy, nodes=is_elsewhere).find(NOBODY)
-        return self._search(asked, now, verb, policy, nodes=is_open).find(NOBODY)
+        def find(nodes: Callable[[int], bool]) -> ResourceSet:
+            found = self._search(asked, now, Verb.WITHOUT_ALLOCATING, policy, nodes=nodes)
+            return found.find(NOBODY)
+
+        try:
+            found = find(is_elsewhere)
+        except InsufficientResources:
+            found = find(is_open)
+        found.booking.end = min(until, found.booking.end)
+        return found
 
     def _open_to(self, more: OneMore, nodes: Sequence[str]) -> Callable[[int], bool]:
         """Which nodes may have one more slot beside those on ``nodes``: in the same place of the

@@ -3,8 +3,8 @@
 From the leaves upwards it is counted how many units every place holds (sums over segments of the
 topology); from the top downwards the best places are taken, and in the lowest ones the policy
 chooses among nodes. Requests of one kind of slots are answered exactly. Of several side by side
-the first kind is placed, then the next in what is left, without going back: sound, and for kinds
-that fit beside each other complete.
+the first kind is placed, then the next in what is left; one that finds no room there goes first in
+another try (``match.orders``). Sound, and for kinds that fit beside each other complete.
 
 Places are taken the fullest first (``spread``: the emptiest first), then in the order of their
 names: what is left stays in one piece. Called by the matcher; changes nothing.
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Table
+from fluxqueue.graph.match.orders import place_all
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.ask import Group, Leaf, Part
 from fluxqueue.graph.match.shares.filling import fill
@@ -76,17 +77,23 @@ class Choice:
     def _fill(
         self, parts: Sequence[Part], places: Places | None, place: int | None
     ) -> list[Chosen] | None:
-        chosen: list[Chosen] = []
-        for part in parts:
-            if isinstance(part, Leaf):
-                rows = self._fill_leaf(part, places, place)
-                found = None if rows is None else [(part, rows)]
-            else:
-                found = self._fill_group(part, places, place)
-            if found is None:
-                return None
-            chosen += found
-        return chosen
+        if len(parts) == 1:
+            return self._fill_part(parts[0], places, place)
+        kept = self._keep()
+
+        def place_one(part: Part) -> list[Chosen] | None:
+            return self._fill_part(part, places, place)
+
+        found = place_all(parts, place_one, lambda: self._restore(kept))
+        return None if found is None else [one for chosen in found for one in chosen]
+
+    def _fill_part(
+        self, part: Part, places: Places | None, place: int | None
+    ) -> list[Chosen] | None:
+        if isinstance(part, Group):
+            return self._fill_group(part, places, place)
+        rows = self._fill_leaf(part, places, place)
+        return None if rows is None else [(part, rows)]
 
     def _fill_leaf(self, leaf: Leaf, places: Places | None, place: int | None) -> Vector | None:
         view = self._view(leaf)
@@ -226,7 +233,8 @@ class Choice:
 
     def _restore(self, kept: tuple[dict[int, Vector], set[int], set[int]] | None) -> None:
         if kept is not None:
-            self._taken, self._distinct, self.held = kept
+            taken, distinct, held = kept
+            self._taken, self._distinct, self.held = dict(taken), set(distinct), set(held)
             self._views.clear()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fluxqueue.graph.match.policy import NODE_FACTOR
 from fluxqueue.graph.match.request import Need
-from fluxqueue.graph.match.walk.candidates import Candidate, Found
+from fluxqueue.graph.match.walk.candidates import Candidate, Found, Share
 from fluxqueue.graph.match.walk.looking import Looking
 from fluxqueue.graph.model.store import BlockClass
 
@@ -46,7 +46,7 @@ class Scoring(Looking):
             base = graph.blocks[number].base
             if window.ignores_status or base not in graph.down:
                 booked = self.state.block_masks(number, window.start, window.end)[0]
-                free += self.state.free_share(number, booked, window.start, window.end)
+                free += self._free_share(number, booked)
         score = (-free if self.policy.occupancy < 0 else free) * TIES + graph.id[v]
         return -score if self.policy.is_high else score
 
@@ -69,8 +69,14 @@ class Scoring(Looking):
                 if is_exclusive and graph.type_of[u] not in self._pools:
                     booked |= self._held_bits(u, block.base, block.shape)
             shares += [(u - block.base, units) for u, units in candidate.shares]
-        free = self.state.free_share(number, booked, window.start, window.end, shares)
+        free = self._free_share(number, booked, shares)
         return self.policy.occupancy * free * TIES + min(max(graph.id[block.base], 0), TIES - 1)
+
+    def _free_share(self, number: int, booked: int, taken: Sequence[Share] = ()) -> int:
+        window = self.window
+        return self.state.free_share(
+            number, booked, window.start, window.end, taken, is_alone=window.ignores_status
+        )
 
     def _factor(self, v: int) -> int:
         """What a node adds to the scores below it (``score_factor_t::calc_factor``)."""

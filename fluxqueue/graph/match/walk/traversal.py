@@ -7,7 +7,7 @@ are explored; a vertex whose named children suffice *chooses* the best of them (
 hands its candidates up; the root chooses among all that came up.
 
 Of several kinds of slots side by side Fluxion's traverser has no answer. Here one kind after the
-other is placed, each beside those before it, as by the table of shares.
+other is placed, each beside those before it, as by the table of shares (``match.orders``).
 
 Called by the matcher; changes nothing but the marks it returns.
 """
@@ -21,6 +21,7 @@ from fluxqueue.graph.ledger.booking import Booking, merged
 from fluxqueue.graph.ledger.state import GraphState
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.collect import Collector
+from fluxqueue.graph.match.orders import place_all
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.request import (
     Need,
@@ -167,32 +168,41 @@ class Walk(Choosing):
         Returns what was chosen, its marks made; None where there is no room for one of them.
         """
         assert self._constraint_of is not None
+        constraint_of = self._constraint_of
         kept = self.marks, self.shares, self._beside, self._distinct, self.constraint
         kinds = self._exclusive_kinds
         taken, distinct = Booking(0, 0, 0), set(self._distinct)
-        chosen: Found = {}
-        is_placed = True
-        for need in needs:
+
+        def place_one(need: Need) -> Found | None:
+            nonlocal taken, distinct
             self.marks, self.shares = {}, {}
             self._distinct = distinct
             self._set_beside(taken if kept[2] is None else merged(kept[2], taken))
-            self.constraint = self._constraint_of(need.labels)
+            self.constraint = constraint_of(need.labels)
             self._want_whole(exclusive_kinds((need,)))
             found = place(need)
             if found is None:
-                is_placed = False
-                break
+                return None
             for candidates in found.values():
                 del candidates.members[candidates.chosen :]
-            merge(chosen, found)
             more = self._taken_below(v, need)
             distinct = distinct | self._distinct_nodes(need, more)
             taken = merged(taken, more)
+            return found
+
+        def start_again() -> None:
+            nonlocal taken, distinct
+            taken, distinct = Booking(0, 0, 0), set(kept[3])
+
+        placed = place_all(needs, place_one, start_again)
         self.marks, self.shares, beside, self._distinct, self.constraint = kept
         self._set_beside(beside)
         self._want_whole(kinds)
-        if not is_placed:
+        if placed is None:
             return None
+        chosen: Found = {}
+        for found in placed:
+            merge(chosen, found)
         for candidates in chosen.values():
             candidates.chosen = len(candidates.members)
         self._mark_taken(v, taken)
