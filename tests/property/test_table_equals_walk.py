@@ -30,7 +30,6 @@ from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.jobspec.constraint import parse_constraint
 from fluxqueue.jobspec.demand import ANYWHERE, NodeDemand
-from fluxqueue.jobspec.shape import moldable_counts, with_counts
 
 NAMES = ("zone", "block", "rack")
 LEVELS = tuple(Level(name, (f"topology.kubernetes.io/{name}",)) for name in NAMES)
@@ -189,10 +188,22 @@ def jobspecs(draw: st.DrawFn, *, flat: bool = False) -> Jobspec:
         if draw(st.integers(0, 2)) == 0:
             is_whole = draw(st.integers(0, 4)) == 0 or None
             top = above(name, draw(st.integers(1, 2)), top, is_exclusive=is_whole)
-    if top.type in {"slot", "node"} and draw(st.integers(0, 3)) == 0:
-        least = top.count.minimum
-        top = replace(top, count=Count(least, least + draw(st.integers(1, 6))))
+    if draw(st.integers(0, 3)) == 0:
+        top = draw(with_series(top))
     return Jobspec(1, (top,), duration_s=draw(st.sampled_from([5.0, 10.0, 20.0])))
+
+
+@st.composite
+def with_series(draw: st.DrawFn, part: Resource) -> Resource:
+    """The same with some of its counts not fixed, at any of its levels."""
+    below = part.with_
+    if part.type != "slot":
+        below = tuple(draw(with_series(one)) for one in below)
+    least, count = part.count.minimum, part.count
+    if draw(st.booleans()):
+        series = draw(st.sampled_from([("+", 1), ("+", 2), ("*", 2)]))
+        count = Count(least, least + draw(st.integers(1, 6)), *series)
+    return replace(part, count=count, with_=below)
 
 
 def slots(count: int, needs: dict[str, int], whole: str = "") -> Resource:
@@ -240,9 +251,7 @@ def any_jobspecs(draw: st.DrawFn) -> Jobspec:
     asked = replace(asked, duration_s=duration_s, where=where)
     form = draw(st.sampled_from(["as it is", "preferred", "whole nodes", "kinds", "kinds"]))
     if form == "preferred":
-        fixed = [count.minimum for count in moldable_counts(asked)]
-        level = draw(st.sampled_from([*NAMES, "node"]))
-        return replace(with_counts(asked, fixed), prefer_within=level)
+        return replace(asked, prefer_within=draw(st.sampled_from([*NAMES, "node"])))
     if form == "whole nodes":
         return replace(asked, is_node_exclusive=True)
     if form == "kinds":
@@ -282,6 +291,8 @@ def of_several_kinds(draw: st.DrawFn, asked: Jobspec) -> Jobspec:
         if draw(st.booleans()):
             own = parse_constraint({"hostlist": ["n[0-3]"]})
             where = ((labels[-1], NodeDemand(own, TOLERANT.tolerations)),)
+    if draw(st.integers(0, 3)) == 0:
+        kinds = tuple(draw(with_series(one)) for one in kinds)
     return replace(asked, resources=kinds, slot_where=where)
 
 
@@ -430,7 +441,8 @@ def small_clusters(size: int) -> Iterator[tuple[NodeFact, ...]]:
 
 
 def small_jobspecs() -> list[Jobspec]:
-    """One or two slots of one or two cores, on nodes or not, in one rack, two, or anywhere."""
+    """One or two slots of one or two cores, on nodes or not, in one rack, two, or anywhere; and as
+    many slots, nodes and racks as there are, from one of each."""
     found = []
     for racks, nodes_, count, cpu in product((0, 1, 2), (0, 1, 2), (1, 2), (1, 2)):
         top = slots(count, {"cpu": cpu})
@@ -439,7 +451,15 @@ def small_jobspecs() -> list[Jobspec]:
         if racks:
             top = above("rack", racks, top)
         found.append(Jobspec(1, (top,), duration_s=10))
+        if (count, cpu) == (1, 1) and (racks, nodes_) != (2, 2):
+            found.append(replace(found[-1], resources=(as_many_as_there_are(top),)))
     return found
+
+
+def as_many_as_there_are(part: Resource) -> Resource:
+    """The same with all counts open, up to four."""
+    below = part.with_ if part.type == "slot" else tuple(map(as_many_as_there_are, part.with_))
+    return replace(part, count=Count(part.count.minimum, 4), with_=below)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ from fluxqueue.graph.match.shares.later import Steps, Wanted, first_possible
 from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
 from fluxqueue.jobspec.model import Jobspec
 from fluxqueue.jobspec.shape import describe as describe_request
-from fluxqueue.jobspec.shape import members, with_counts
 
 NOT_USABLE = "the nodes it needs are down, cordoned or used by others"
 
@@ -45,8 +44,6 @@ OFFERS_MAX = 128
 """Offers kept, each as long as there are nodes; the least recently used goes first."""
 
 ASKS_MAX = 8192
-COUNT_MAX = 10_000
-"""No count that is not fixed becomes more."""
 SKIPS_MAX = 8
 """Reservations looked at, to skip times that lie before one which leaves no room."""
 
@@ -80,10 +77,10 @@ class ByShares:
         ask = self.ask(request)
         until = end_of(ask, now)
         patch = self.ledger.patch_now(now, until) if len(self.ledger.plan.rows) else None
-        found = self._choose_most(ask, patch)
+        found = self._choose(ask, self.ledger.now, self._scores, patch)
         if found is None:
             raise InsufficientResources(why_busy(request))
-        return self._placement(*found, now, until)
+        return self._placement(ask, *found, now, until)
 
     def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
         """Find the earliest start after ``now`` that the plan makes possible, none before
@@ -293,35 +290,6 @@ class ByShares:
                 return chosen, choice.held
         return None
 
-    def _choose_most(
-        self, ask: Ask, patch: Patch | None
-    ) -> tuple[Ask, list[Chosen], set[int]] | None:
-        """As ``_choose`` on what is there; of counts that are not fixed the largest that fits, from
-        the top down (Fluxion's ``calc_count``)."""
-
-        def choose(one: Ask) -> tuple[list[Chosen], set[int]] | None:
-            return self._choose(one, self.ledger.now, self._scores, patch)
-
-        found = choose(ask)
-        if found is None or ask.jobspec is None:
-            return None if found is None else (ask, *found)
-        best = ask, *found
-        numbers = [count.minimum for count in ask.moldable]
-        for index, count in enumerate(ask.moldable):
-            options = [count.minimum, *(n for n in members(count, COUNT_MAX) if n > count.minimum)]
-            low, high = 0, len(options) - 1
-            while low < high:
-                middle = (low + high + 1) // 2
-                numbers[index] = options[middle]
-                more = compile_ask(with_counts(ask.jobspec, numbers), self._level_names())
-                found = choose(more)
-                if found is None:
-                    high = middle - 1
-                else:
-                    best, low = (more, *found), middle
-            numbers[index] = options[low]
-        return best
-
     def _level_names(self) -> list[str]:
         return [level.name for level in self.ledger.topology.levels]
 
@@ -350,9 +318,9 @@ class ByShares:
                 continue
             until = end_of(ask, at)
             patch = self.ledger.patch_at(at, until)
-            found = self._choose_most(ask, patch)
+            found = self._choose(ask, self.ledger.now, self._scores, patch)
             if found is not None:
-                return self._placement(*found, at, until)
+                return self._placement(ask, *found, at, until)
             not_before = self._full_between(ask, at, until)
         return None
 

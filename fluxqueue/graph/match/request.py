@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
+from copy import copy
 from typing import Any
 
 from fluxqueue.errors import InvalidJobspec
@@ -42,6 +43,23 @@ class Need:
         self.below = total_needs(children)
         own = {resource.label} if resource.is_slot else set()
         self.labels: frozenset[str] = frozenset(own.union(*(c.labels for c in children)))
+
+    def at_least(self) -> Need:
+        """The same with the counts of levels, nodes and slots fixed at their least."""
+        found = copy(self)
+        found.count = Count(self.count.minimum, self.count.minimum)
+        found.per_share = self.count.minimum
+        if not self.is_slot:
+            found.children = tuple(child.at_least() for child in self.children)
+            found.slot = next((c for c in reversed(found.children) if c.is_slot), None)
+        return found
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether none of these counts leaves anything to choose."""
+        return self.count.is_fixed and (
+            self.is_slot or all(child.is_fixed for child in self.children)
+        )
 
     def names(self, kind: int) -> bool:
         """Whether it, or something below it, is of this type."""

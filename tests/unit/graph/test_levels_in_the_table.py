@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -176,7 +177,7 @@ def test_a_preferred_level_that_cannot_be_gives_way_too() -> None:
 
 
 def test_counts_that_are_not_fixed_become_as_many_as_fit() -> None:
-    """From the top down: first racks, then nodes in each, by the series of each count."""
+    """On each node, in each rack for itself, as many as there are, by the series of each count."""
     matcher = cluster()
     for rack in ("a-r1", "b-r2"):
         whole = Placement((PlacedSlot(f"{rack}-0", ((CPU, 4000),)),), 0, 60)
@@ -184,9 +185,9 @@ def test_counts_that_are_not_fixed_become_as_many_as_fit() -> None:
     two_to_four = Resource("node", Count(2, 4), (slot(1, 3000),))
     at_most_eight = job(Resource("rack", Count(1, 8), (two_to_four,)))
     found = matcher.match_now(at_most_eight, 0)
-    assert racks(found) == {"a-r1": 2, "a-r2": 2, "b-r1": 2, "b-r2": 2}
+    assert racks(found) == {"a-r1": 2, "a-r2": 3, "b-r1": 3, "b-r2": 2}
     in_one = job(some("rack", 1, two_to_four))
-    assert sorted(racks(matcher.match_now(in_one, 0)).values()) == [3]
+    assert racks(matcher.match_now(in_one, 0)) == {"a-r1": 2}, "the fullest, then all of it"
     doubled = job(Resource("slot", Count(1, 64, "*", 2), (some(CPU, 1000),), label="task"))
     assert len(matcher.match_now(doubled, 0).nodes) == 32, "of 40"
     unbounded = job(Resource("slot", Count(1, UNLIMITED), (some(CPU, 1000),), label="task"))
@@ -194,6 +195,17 @@ def test_counts_that_are_not_fixed_become_as_many_as_fit() -> None:
     matcher.allocate("all", matcher.match_now(unbounded, 0))
     later = matcher.match_later(in_one, 0)
     assert (later.starts_at, len(later.nodes)) == (60, 3)
+
+
+def test_nodes_hold_as_many_slots_as_each_has_room_for() -> None:
+    """Not one number for all, and in the order of the racks."""
+    matcher = cluster()
+    matcher.allocate("x", Placement((PlacedSlot("a-r1-1", ((CPU, 3000),)),), 0, 60))
+    nodes = some("node", 1, replace(slot(1), count=Count(1, 3)))
+    found = matcher.match_now(job(some("rack", 2, replace(nodes, count=Count(1, 8)))), 0)
+    assert racks(found) == {"a-r1": 7, "a-r2": 9}
+    assert Counter(found.nodes)["a-r1-1"] == 1
+    assert list(found.nodes) == sorted(found.nodes)
 
 
 def test_a_rack_is_promised_when_it_gets_free() -> None:

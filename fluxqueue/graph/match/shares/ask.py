@@ -1,7 +1,7 @@
 """A jobspec as the table of shares reads it: levels, then nodes or slots, then what a slot takes.
 
-Counts that are not fixed stand at their least; ``moldable`` are those that may grow. What the table
-has no answer for (vertices below a node) has a ``problem`` and never fits. Pure.
+Counts that are not fixed stand at their least, and their series beside it (``up_to``). What the
+table has no answer for (vertices below a node) has a ``problem`` and never fits. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 from fluxqueue.graph.match.policy import Policy, parse_policy
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import Count, Jobspec, Resource
-from fluxqueue.jobspec.shape import moldable_counts, relaxations, with_counts
+from fluxqueue.jobspec.shape import relaxations
 
 Needs: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -25,18 +25,21 @@ CLUSTER = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class SlotKind:
-    """``count`` equal slots on one unit of a leaf."""
+    """``count`` equal slots on one unit of a leaf; with ``up_to`` as many on each node as it has
+    room for, out of this series."""
 
     label: str
     count: int
     needs: Needs
+    up_to: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """The lowest part of a request: ``count`` slots that may share nodes, or (``is_distinct``) so
-    many nodes with the slots of ``kinds`` on each. ``is_whole``: its nodes are taken whole;
-    ``whole_pools``: of these resources a slot takes all that its node has.
+    many nodes with the slots of ``kinds`` on each; with ``up_to`` as many as there are.
+    ``is_whole``: its nodes are taken whole; ``whole_pools``: of these resources a slot takes all
+    that its node has.
     """
 
     count: int
@@ -45,11 +48,12 @@ class Leaf:
     is_distinct: bool = False
     is_whole: bool = False
     whole_pools: tuple[str, ...] = ()
+    up_to: Count | None = None
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         of = self.count, self.kinds, self.where, self.is_distinct, self.is_whole, self.whole_pools
-        object.__setattr__(self, "_hash", hash(of))
+        object.__setattr__(self, "_hash", hash((of, self.up_to)))
 
     def __hash__(self) -> int:
         """Reckoned once: what is remembered goes by it in every match."""
@@ -74,12 +78,14 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """``count`` vertices of a level, each with all that is ``below``."""
+    """``count`` vertices of a level, with ``up_to`` as many as there are, each with all that is
+    ``below``."""
 
     level: str
     count: int
     below: tuple[Part, ...]
     is_exclusive: bool = False
+    up_to: Count | None = None
 
 
 Part: TypeAlias = Leaf | Group
@@ -91,8 +97,7 @@ class Ask:
 
     ``preferred`` are narrower forms of it, to be tried first: all below one vertex of a level.
     ``grown`` is what it would be with a slot at least: how work of no slots grows. ``problem`` says
-    in words what the table has no answer for. ``moldable``: of counts that are not fixed, the least
-    stands in the parts, and the matcher takes the largest that fits; ``jobspec`` is theirs.
+    in words what the table has no answer for.
     """
 
     parts: tuple[Part, ...]
@@ -102,13 +107,11 @@ class Ask:
     preferred: tuple[tuple[Part, ...], ...] = ()
     grown: tuple[Part, ...] = ()
     problem: str = ""
-    moldable: tuple[Count, ...] = ()
-    jobspec: Jobspec | None = field(default=None, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         of = self.parts, self.duration_s, self.policy, self.is_exclusive, self.problem
-        object.__setattr__(self, "_hash", hash((*of, self.preferred, self.moldable)))
+        object.__setattr__(self, "_hash", hash((*of, self.preferred)))
 
     def __hash__(self) -> int:
         """Reckoned once: what is remembered goes by it in every match."""
@@ -118,11 +121,11 @@ class Ask:
     def is_flat(self) -> bool:
         """Whether it asks for one kind of unit anywhere: then totals over the cluster decide."""
         is_one = len(self.parts) == 1 and isinstance(self.parts[0], Leaf)
-        return is_one and not self.preferred and not self.moldable
+        return is_one and not self.preferred
 
     @property
     def size(self) -> int:
-        """Number of slots."""
+        """Number of slots, at least."""
         return sum(times * leaf.count * leaf.per_unit for times, leaf in self.leaves())
 
     def leaves(self) -> Iterator[tuple[int, Leaf]]:
@@ -161,9 +164,6 @@ def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
 
     """
     policy = None if jobspec.match_policy is None else parse_policy(str(jobspec.match_policy))
-    moldable, original = moldable_counts(jobspec), jobspec
-    if moldable:
-        jobspec = with_counts(jobspec, [count.minimum for count in moldable])
     try:
         *narrower, plain = relaxations(jobspec, levels)
         parts = _parts(plain.resources, plain)
@@ -177,8 +177,6 @@ def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
         is_exclusive=jobspec.is_node_exclusive,
         preferred=tuple(_answerable(narrower)),
         grown=grown,
-        moldable=moldable,
-        jobspec=original if moldable else None,
     )
 
 
@@ -198,7 +196,7 @@ def _one_at_least(resource: Resource) -> Resource:
 def _parts(resources: Sequence[Resource], jobspec: Jobspec) -> tuple[Part, ...]:
     found: list[Part] = []
     for resource in resources:
-        count = _fixed(resource)
+        count = resource.count.minimum
         if not count:
             continue
         if resource.type == CLUSTER and count == 1 and resource.is_exclusive is not True:
@@ -214,7 +212,8 @@ def _parts(resources: Sequence[Resource], jobspec: Jobspec) -> tuple[Part, ...]:
         else:
             below = _parts(resource.with_, jobspec)
             if below:
-                found.append(Group(resource.type, count, below, resource.is_exclusive is True))
+                is_whole = resource.is_exclusive is True
+                found.append(Group(resource.type, count, below, is_whole, _series(resource)))
     return tuple(found)
 
 
@@ -223,17 +222,17 @@ def _slots(slot: Resource, count: int, jobspec: Jobspec) -> Leaf:
     if len(slot.with_) == 1 and slot.with_[0].type == NODE and _fixed(slot.with_[0]) == 1:
         kind = SlotKind(slot.label, 1, _pools(slot.with_[0].with_))
         where = jobspec.where_of(slot.label)
-        return Leaf(count, (kind,), where, is_distinct=True, is_whole=True)
+        return Leaf(count, (kind,), where, is_distinct=True, is_whole=True, up_to=_series(slot))
     kind = SlotKind(slot.label, 1, _pools(slot.with_))
     where, whole = jobspec.where_of(slot.label), _whole_pools(slot.with_)
-    return Leaf(count, (kind,), where, whole_pools=whole)
+    return Leaf(count, (kind,), where, whole_pools=whole, up_to=_series(slot))
 
 
 def _nodes(node: Resource, count: int, jobspec: Jobspec) -> Leaf:
     if not node.with_ or not all(one.is_slot for one in node.with_):
         raise _Unanswerable("a node that holds anything but slots")
-    slots = [slot for slot in node.with_ if _fixed(slot)]
-    kinds = tuple(SlotKind(s.label, _fixed(s), _pools(s.with_)) for s in slots)
+    slots = [slot for slot in node.with_ if slot.count.minimum]
+    kinds = tuple(SlotKind(s.label, s.count.minimum, _pools(s.with_)) for s in slots)
     demands = {jobspec.where_of(kind.label) for kind in kinds}
     if len(demands) > 1:
         raise _Unanswerable("slots on one node with different constraints")
@@ -241,8 +240,17 @@ def _nodes(node: Resource, count: int, jobspec: Jobspec) -> Leaf:
     whole = tuple(name for slot in slots for name in _whole_pools(slot.with_))
     if whole and (len(kinds) > 1 or kinds[0].count > 1):
         raise _Unanswerable(f"all {whole[0]} of a node in several slots")
-    is_whole = node.is_exclusive is True
-    return Leaf(count, kinds, where, is_distinct=True, is_whole=is_whole, whole_pools=whole)
+    if len(kinds) == 1 and not whole:  # a node has one slot that takes all of a pool
+        kinds = (replace(kinds[0], up_to=_series(slots[0])),)
+    return Leaf(
+        count,
+        kinds,
+        where,
+        is_distinct=True,
+        is_whole=node.is_exclusive is True,
+        whole_pools=whole,
+        up_to=_series(node),
+    )
 
 
 def _whole_pools(resources: Sequence[Resource]) -> tuple[str, ...]:
@@ -256,6 +264,18 @@ def _pools(resources: Sequence[Resource]) -> Needs:
             raise _Unanswerable(f"{one.type} in a slot that holds something")
         total[one.type] = total.get(one.type, 0) + _fixed(one)
     return tuple(sorted(total.items()))
+
+
+def at_least(part: Part) -> Part:
+    """The same with all counts fixed at their least."""
+    if isinstance(part, Group):
+        return replace(part, below=tuple(map(at_least, part.below)), up_to=None)
+    kinds = tuple(replace(kind, up_to=None) for kind in part.kinds)
+    return replace(part, kinds=kinds, up_to=None)
+
+
+def _series(resource: Resource) -> Count | None:
+    return None if resource.count.is_fixed else resource.count
 
 
 def _fixed(resource: Resource) -> int:

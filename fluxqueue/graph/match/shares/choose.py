@@ -13,6 +13,7 @@ names: what is left stays in one piece. Called by the matcher; changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Table
 from fluxqueue.graph.match.orders import place_all
 from fluxqueue.graph.match.policy import Policy
-from fluxqueue.graph.match.shares.ask import Group, Leaf, Part
+from fluxqueue.graph.match.shares.ask import Group, Leaf, Part, at_least
 from fluxqueue.graph.match.shares.filling import fill
 from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
 
@@ -84,18 +85,22 @@ class Choice:
         def place_one(part: Part) -> list[Chosen] | None:
             return self._fill_part(part, places, place)
 
-        found = place_all(parts, place_one, lambda: self._restore(kept))
-        return None if found is None else [one for chosen in found for one in chosen]
+        for tried in dict.fromkeys((tuple(parts), tuple(map(at_least, parts)))):
+            found = place_all(tried, place_one, lambda: self._restore(kept))
+            if found is not None:
+                return [one for chosen in found for one in chosen]
+        return None
 
     def _fill_part(
         self, part: Part, places: Places | None, place: int | None
     ) -> list[Chosen] | None:
         if isinstance(part, Group):
             return self._fill_group(part, places, place)
-        rows = self._fill_leaf(part, places, place)
-        return None if rows is None else [(part, rows)]
+        return self._fill_leaf(part, places, place)
 
-    def _fill_leaf(self, leaf: Leaf, places: Places | None, place: int | None) -> Vector | None:
+    def _fill_leaf(
+        self, leaf: Leaf, places: Places | None, place: int | None
+    ) -> list[Chosen] | None:
         view = self._view(leaf)
         rows = None
         if places is None or place is None:
@@ -106,10 +111,15 @@ class Choice:
             room = int(np.count_nonzero(units) if leaf.is_distinct else units.sum())
         if room < leaf.count:
             return None
-        chosen = fill(view, leaf.count, self.policy, is_distinct=leaf.is_distinct, rows=rows)
+        count = leaf.count if leaf.up_to is None else leaf.up_to.largest_within(room)
+        chosen = fill(view, count, self.policy, is_distinct=leaf.is_distinct, rows=rows)
         if self._has_company:
             self._note(leaf, chosen)
-        return chosen
+        if not view.is_moldable:
+            return [(leaf, chosen)]
+        chosen = np.array(sorted(chosen.tolist(), key=self.ledger.standing))
+        counts = view.slots_on(chosen).tolist()
+        return [(_with(leaf, n), chosen[i : i + 1]) for i, n in enumerate(counts)]
 
     def _fill_group(
         self, group: Group, above: Places | None, place: int | None
@@ -121,21 +131,25 @@ class Choice:
         numbers = np.flatnonzero(good)
         if len(numbers) < group.count:
             return None
-        chosen: list[Chosen] = []
-        done = 0
-        for number in self._best_first(places, numbers, group.count):
-            kept = self._keep()
+        up_to = group.up_to
+        count = group.count if up_to is None else up_to.largest_within(len(numbers))
+        chosen: list[list[Chosen]] = []
+        kept = [self._keep()]
+        for number in self._best_first(places, numbers, count):
             found = self._fill(group.below, places, number)
             if found is None:
-                self._restore(kept)
+                self._restore(kept[-1])
                 continue
             if group.is_exclusive:
                 self._hold(places.members(number))
-            chosen += found
-            done += 1
-            if done == group.count:
-                return chosen
-        return None
+            chosen.append(found)
+            kept.append(self._keep())
+            if len(chosen) == count:
+                break
+        if len(chosen) < count:  # of several kinds in one place there may be room for each only
+            count = 0 if up_to is None else up_to.largest_within(len(chosen))
+            self._restore(kept[count])
+        return [one for found in chosen[:count] for one in found] if count else None
 
     def _best_first(self, places: Places, numbers: Vector, count: int) -> list[int]:
         ranks = places.ranks()[numbers]
@@ -210,9 +224,9 @@ class Choice:
 
     def _note(self, leaf: Leaf, rows: Vector) -> None:
         """Later parts of this request must not take the same again."""
-        offer = self.offers(leaf)
+        view = self._view(leaf)
         for row in rows.tolist():
-            take = offer.take_of(row)
+            take = view.take_of(row)
             known = self._taken.get(row)
             self._taken[row] = take.copy() if known is None else known + take
         if leaf.is_distinct:
@@ -236,6 +250,12 @@ class Choice:
             taken, distinct, held = kept
             self._taken, self._distinct, self.held = dict(taken), set(distinct), set(held)
             self._views.clear()
+
+
+def _with(leaf: Leaf, count: int) -> Leaf:
+    """One node of ``leaf`` with so many slots on it."""
+    kinds = (replace(leaf.kinds[0], count=count, up_to=None),)
+    return replace(leaf, count=1, kinds=kinds, up_to=None)
 
 
 def _has_siblings(parts: Sequence[Part]) -> bool:

@@ -37,8 +37,8 @@ CPU_BITS, ROW_BITS = 36, 24
 class Offer(Follower):
     """Units of a leaf by row. ``total`` is their sum, ``nodes`` how many rows have one at all."""
 
-    __slots__ = ("_keys", "_ledger", "_sums", "fit", "is_whole", "needs", "nodes", "take", "total",
-                 "where", "whole")  # fmt: skip
+    __slots__ = ("_keys", "_ledger", "_sums", "fit", "is_whole", "more", "needs", "nodes",
+                 "per_slot", "take", "total", "where", "whole")  # fmt: skip
 
     def __init__(self, ledger: ShareLedger, table: Table, leaf: Leaf, *, is_whole: bool) -> None:
         super().__init__(table)
@@ -52,6 +52,10 @@ class Offer(Follower):
                 self.needs = None if column is None else [*self.needs, (column, need)]
         self.take: Vector = np.zeros(0, dtype=np.int64)
         self.whole = [ledger.columns[name] for name in leaf.whole_pools if self.needs]
+        kind = leaf.kinds[-1]
+        self.more = kind.up_to if self.needs else None
+        """How many slots a node gets that has room for one unit; None where that is fixed."""
+        self.per_slot: Vector = np.zeros(0, dtype=np.int64)
         if self.needs is not None:
             self.take = np.zeros(len(ledger.columns), dtype=np.int64)
             self.take[0] = max(1, leaf.per_unit)
@@ -59,6 +63,8 @@ class Offer(Follower):
                 self.take[column] = need
             if not self.needs:
                 self.needs = [(0, int(self.take[0]))]
+            if self.more is not None:
+                self.per_slot = self.take // kind.count
         self.fit: Vector = np.zeros(0, dtype=np.int64)
         self.total = self.nodes = 0
         self._keys: dict[int, Vector] = {}
@@ -94,7 +100,8 @@ class Offer(Follower):
         self._keys.clear()
         self._sums.clear()
         if self.needs is not None and len(self.take) < len(self._ledger.columns):
-            self.take = np.pad(self.take, (0, len(self._ledger.columns) - len(self.take)))
+            later = (0, len(self._ledger.columns) - len(self.take))
+            self.take, self.per_slot = np.pad(self.take, later), np.pad(self.per_slot, later)
         self.fit = self.fits(self.table.free, self.table.capacity, self.allowed())
         self.total = int(self.fit.sum())
         self.nodes = int(np.count_nonzero(self.fit))
@@ -147,8 +154,22 @@ class Offer(Follower):
             if version == places.version:
                 places.add_at(sums, index, more if is_distinct else new - old)
 
-    def take_of(self, row: int) -> Vector:
-        """What one unit takes of a row."""
+    def slots_on(self, free: Matrix) -> Vector:
+        """How many slots rows with so much ``free`` get, that have room for one unit."""
+        assert self.more is not None
+        needed = np.flatnonzero(self.per_slot)
+        room = (free[:, needed] // self.per_slot[needed]).min(axis=1)
+        found = [self.more.largest_within(most) for most in room.tolist()]
+        return np.array(found, dtype=np.int64)
+
+    def taken(self, free: Matrix) -> Matrix | Vector:
+        """What one unit takes of rows with so much ``free``, whole pools left aside."""
+        return self.take if self.more is None else self.slots_on(free)[:, None] * self.per_slot
+
+    def take_of(self, row: int, free: Vector) -> Vector:
+        """What one unit takes of a row with so much ``free``."""
+        if self.more is not None:
+            return self.per_slot * int(self.slots_on(free[None, :])[0])
         if not self.whole:
             return self.take
         take = self.take.copy()
@@ -185,12 +206,14 @@ class Offer(Follower):
             cpu = free[:, self._ledger.columns.get(CPU, 0)].clip(0, (1 << CPU_BITS) - 1)
             after = (((1 << CPU_BITS) - cpu) << ROW_BITS) + TOUCHED
             return np.where(is_touched, after, 0) + (1 << ROW_BITS) - rows
-        left = np.maximum(free - self.take, 0)
+        left = np.maximum(free - self.taken(free), 0)
         left[:, self.whole] = 0
         return order * emptiness(left, self.table.capacity[rows])
 
     def _key_of(self, order: int, row: int) -> int:
         """The same for one row as it is: for so few numbers arrays would take longer."""
+        if order and self.more is not None:
+            return int(self.keys_on(order, np.array((row,)), self.table.free[[row]])[0])
         free = self.table.free[row].tolist()
         if not order:
             key = (1 << ROW_BITS) - row
@@ -226,6 +249,26 @@ class View:
         self.fit[rows] = new
         self.total += int(new.sum() - old.sum())
         self.nodes += int(np.count_nonzero(new) - np.count_nonzero(old))
+
+    @property
+    def is_moldable(self) -> bool:
+        """Whether nodes get as many slots as they have room for."""
+        return self._offer.more is not None
+
+    def slots_on(self, rows: Vector) -> Vector:
+        """How many slots each of some rows gets."""
+        return self._offer.slots_on(np.array([self._free_on(row) for row in rows.tolist()]))
+
+    def take_of(self, row: int) -> Vector:
+        """What one unit takes of a row."""
+        return self._offer.take_of(row, self._free_on(row))
+
+    def _free_on(self, row: int) -> Vector:
+        if self._rows is not None:
+            at = int(np.searchsorted(self._rows, row))
+            if at < len(self._rows) and self._rows[at] == row:
+                return np.asarray(self._free[at])
+        return np.asarray(self._offer.table.free[row])
 
     def sums(self, places: Places, *, is_distinct: bool) -> Vector:
         """Units by place."""

@@ -14,7 +14,7 @@ Called by the matcher; changes nothing but the marks it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from fluxqueue.graph.ledger.booking import Booking, merged
@@ -194,7 +194,11 @@ class Walk(Choosing):
             nonlocal taken, distinct
             taken, distinct = Booking(0, 0, 0), set(kept[3])
 
-        placed = place_all(needs, place_one, start_again)
+        placed = None
+        for tried in self._forms(v, needs):
+            placed = place_all(tried, place_one, start_again)
+            if placed is not None:
+                break
         self.marks, self.shares, beside, self._distinct, self.constraint = kept
         self._set_beside(beside)
         self._want_whole(kinds)
@@ -208,6 +212,15 @@ class Walk(Choosing):
         self._mark_taken(v, taken)
         self._distinct_below[v] = distinct
         return chosen
+
+    def _forms(self, v: int, needs: tuple[Need, ...]) -> Iterator[tuple[Need, ...]]:
+        """Of counts that are not fixed as many as there are; where that leaves no room for another
+        kind, and on one node, the least."""
+        is_fixed = all(need.is_fixed for need in needs)
+        if is_fixed or self.graph.type_of[v] != self._node:
+            yield needs
+        if not is_fixed:
+            yield tuple(need.at_least() for need in needs)
 
     def _place_kind(self, v: int, need: Need) -> Found | None:
         """One of several needs below ``v``, which itself has been found usable."""
