@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.errors import FluxQueueError, InsufficientResources
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.match.matcher import Matcher, Verb
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Count, Jobspec, Resource
@@ -51,7 +51,7 @@ def free_children(matcher: Matcher, start: int, end: int) -> dict[int, dict[str,
     return found
 
 
-def check_no_overlap(state: GraphState) -> None:
+def check_no_overlap(state: VertexLedger) -> None:
     """No vertex is held by two jobs at one time, and the planners equal a recount."""
     graph = state.graph
     bookings = list(state.bookings.values())
@@ -71,7 +71,7 @@ def check_no_overlap(state: GraphState) -> None:
             assert planner.spans.get(booking.job, (0, 0, (0,) * len(counts)))[2] == counts
 
 
-def check_shares(state: GraphState) -> None:
+def check_shares(state: VertexLedger) -> None:
     """Never more units of a pool are taken than it has, and none of a pool that is held whole."""
     graph = state.graph
     bookings = list(state.bookings.values())
@@ -86,7 +86,7 @@ def check_shares(state: GraphState) -> None:
         assert all(units <= graph.size[v] for v, units in taken.items())
 
 
-def snapshot(state: GraphState) -> list[Any]:
+def snapshot(state: VertexLedger) -> list[Any]:
     return [
         [dict(spans) for spans in state.block_spans],
         {v: dict(jobs) for v, jobs in state.top_jobs.items() if jobs},

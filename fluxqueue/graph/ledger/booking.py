@@ -1,6 +1,6 @@
 """What one job holds of a graph of vertices, and when.
 
-Made by the matcher, kept by ``ledger.state``; pure data.
+Made by the matcher, kept by ``ledger.vertices``; pure data.
 """
 
 from __future__ import annotations

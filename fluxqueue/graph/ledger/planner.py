@@ -1,8 +1,8 @@
 """Planners: how much of each resource type is used over time.
 
 A planner keeps usage at *scheduled points*, the times at which some span starts or ends; between
-two points nothing changes. Called by ``ledger.state`` for the vertices above the nodes, where it is
-Fluxion's pruning filter (flux-sched, resource/planner). Times are integer seconds, spans are
+two points nothing changes. Called by ``ledger.vertices`` for the vertices above the nodes, where it
+is Fluxion's pruning filter (flux-sched, resource/planner). Times are integer seconds, spans are
 half-open ``[start, end)``. Pure.
 """
 

@@ -277,10 +277,6 @@ class ShareLedger:
                     self._vacate(row)
         return True
 
-    def shrink(self, key: str, placement: Placement) -> None:
-        """Only ``placement`` is left of what ``key`` has booked."""
-        self.book(key, placement)
-
     def _take(self, hold: Hold, sign: int) -> None:
         rows, takes = hold.rows, hold.takes
         width = takes.shape[1]

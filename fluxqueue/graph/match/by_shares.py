@@ -1,7 +1,6 @@
 """By shares: where a request fits the table of nodes x resources, now, later, or ever.
 
-Answers jobspecs from the table (``shares.ask`` says which; the others are the walk's, ``by_walk``).
-Called by ``Matcher``, and by ``tell`` for reasons; changes nothing that is booked. Pure: times are
+Answers jobspecs from the table (``shares.ask`` says which). Called by ``Matcher``, and by ``tell`` for reasons; changes nothing that is booked. Pure: times are
 integer seconds handed in.
 """
 

@@ -17,7 +17,7 @@ from fluxqueue.graph.formats.rv1 import Rv1
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.edit import GraphEdit, subtrees
 from fluxqueue.graph.match.find import Finder
@@ -73,7 +73,7 @@ class ByVertices:
 
     def _load(self, graph: ResourceGraph) -> None:
         self.graph = graph
-        self.state = GraphState(graph, PruningFilters(graph, self.prune_filters))
+        self.state = VertexLedger(graph, PruningFilters(graph, self.prune_filters))
         self.order = ChildOrder(graph)
         self.fast = FastSelector(self.state, self.order)
         self.nodes_up = self._nodes_up_below(0)

@@ -15,7 +15,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob import hostlist
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.model.store import iterate_bits
 
 MAX_WORDS = 1000
@@ -53,7 +53,7 @@ class Finder:
         When made, if the expression cannot be read; names the word.
     """
 
-    def __init__(self, state: GraphState, expression: str) -> None:
+    def __init__(self, state: VertexLedger, expression: str) -> None:
         self.state, self.graph = state, state.graph
         self.wants_filters = False
         self.job: int | None = None

@@ -14,7 +14,7 @@ from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
 from fluxqueue.graph.formats.rv1 import RankEntry, Rv1
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.match.collect import Collector
 from fluxqueue.graph.model.store import ResourceGraph
 
@@ -213,7 +213,7 @@ def mask_upwards(graph: ResourceGraph, number: int, v: int) -> int:
     return mask
 
 
-def check_free(state: GraphState, given: GivenJgf | GivenRv1, start: int, end: int) -> None:
+def check_free(state: VertexLedger, given: GivenJgf | GivenRv1, start: int, end: int) -> None:
     """Refuse a given R that needs something held already.
 
     Raises

@@ -19,31 +19,51 @@ Fluxion's two outcomes are two *different* exceptions: ``InsufficientResources``
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
-from fluxqueue.errors import InvalidInput, Unsatisfiable
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.formats.jgf import JgfDocument
 from fluxqueue.graph.formats.rv1 import Rv1
-from fluxqueue.graph.ledger.booking import merged
 from fluxqueue.graph.ledger.placement import Others, Placement
 from fluxqueue.graph.ledger.resource_set import ResourceSet
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.ledger.verbs import Ledger
+from fluxqueue.graph.ledger.vertices import VertexLedger
+from fluxqueue.graph.match.by_graph import ByGraph
 from fluxqueue.graph.match.by_shares import ByShares
-from fluxqueue.graph.match.by_table import ByTable
 from fluxqueue.graph.match.by_vertices import ByVertices
 from fluxqueue.graph.match.given import GivenJgf, GivenRv1
 from fluxqueue.graph.match.policy import Policy, parse_policy
-from fluxqueue.graph.match.search import GRAPH_END, NOBODY, PLAN_END, Verb
+from fluxqueue.graph.match.search import GRAPH_END, PLAN_END, Verb
 from fluxqueue.graph.match.shares.ask import Ask
 from fluxqueue.graph.model.pruning import DEFAULT
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec.model import Jobspec
 
 __all__ = ["GRAPH_END", "PLAN_END", "Matcher", "Verb"]
+
+
+class Answers(Protocol):
+    """Who answers now, later, ever: ``ByShares`` or ``ByGraph``."""
+
+    def match_now(self, request: Jobspec, now: int) -> Placement: ...
+
+    def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement: ...
+
+    def is_satisfiable(self, request: Jobspec) -> bool: ...
+
+    def match_more(
+        self,
+        request: Jobspec,
+        nodes: Sequence[str],
+        now: int,
+        until: int,
+        *,
+        avoid: Collection[str] = (),
+    ) -> Placement: ...
 
 
 class Matcher:
@@ -78,23 +98,22 @@ class Matcher:
     ) -> None:
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
         self._shares: ByShares | None = None
-        self._vertices: ByVertices | None = None
-        self._table: ByTable | None = None
-        self._reserved: dict[int, tuple[int, Placement]] = {}
-        self._promises = 0
+        self._graph: ByGraph | None = None
+        self._answers: Answers
+        self._booked: Ledger
         if isinstance(graph, ShareLedger):
-            self._shares = ByShares(graph, self.policy)
-            return
-        self._vertices = ByVertices(
-            graph,
-            self.policy,
-            prune_filters,
-            end=end,
-            use_reference=use_reference,
-            answers_as_fluxion=answers_as_fluxion,
-        )
-        if graph.cluster is not None and not use_reference:
-            self._table = ByTable(self._vertices)
+            self._answers = self._shares = ByShares(graph, self.policy)
+            self._booked = graph
+        else:
+            vertices = ByVertices(
+                graph,
+                self.policy,
+                prune_filters,
+                end=end,
+                use_reference=use_reference,
+                answers_as_fluxion=answers_as_fluxion,
+            )
+            self._answers = self._booked = self._graph = ByGraph(vertices)
 
     @property
     def by_shares(self) -> ByShares:
@@ -104,11 +123,16 @@ class Matcher:
         return self._shares
 
     @property
+    def by_graph(self) -> ByGraph:
+        """The graph's answers; raises ``InvalidInput`` where there are nodes only."""
+        if self._graph is None:
+            raise InvalidInput("gives shares of nodes, not vertices", where="graph")
+        return self._graph
+
+    @property
     def by_vertices(self) -> ByVertices:
         """The vertices' answers; raises ``InvalidInput`` where there are nodes only."""
-        if self._vertices is None:
-            raise InvalidInput("gives shares of nodes, not vertices", where="graph")
-        return self._vertices
+        return self.by_graph.vertices
 
     @property
     def ledger(self) -> ShareLedger:
@@ -121,7 +145,7 @@ class Matcher:
         return self.by_vertices.graph
 
     @property
-    def state(self) -> GraphState:
+    def state(self) -> VertexLedger:
         """What is booked on the graph of vertices."""
         return self.by_vertices.state
 
@@ -135,11 +159,7 @@ class Matcher:
         InsufficientResources
             Not all of it fits now. Whether it ever can is ``is_satisfiable``'s question.
         """
-        if self._shares is not None:
-            return self._shares.match_now(request, now)
-        found = self.match(request, NOBODY, now=now, verb=Verb.WITHOUT_ALLOCATING)
-        assert found is not None
-        return found.placement()
+        return self._answers.match_now(request, now)
 
     def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
         """Find the earliest start that running work and reservations leave open: one after ``now``
@@ -151,28 +171,11 @@ class Matcher:
         InsufficientResources
             Not even the end of everything that runs makes room.
         """
-        if self._shares is not None:
-            return self._shares.match_later(request, now, not_before=not_before)
-        self.look(now)
-        policy, table = self._way_of(request)
-        if table is None or self._table is None:
-            vertices = self.by_vertices
-            found = vertices.match_later(request, now, not_before=not_before, policy=policy)
-        else:
-            found = self._table.resources(
-                table.match_later(request, now, not_before=not_before), NOBODY
-            )
-        return found.placement()
+        return self._answers.match_later(request, now, not_before=not_before)
 
     def is_satisfiable(self, request: Jobspec) -> bool:
         """Tell whether the empty graph could hold it, all that is down or cordoned included."""
-        if self._shares is not None:
-            return self._shares.is_satisfiable(request)
-        try:
-            self.match(request, NOBODY, verb=Verb.SATISFIABILITY)
-        except Unsatisfiable:
-            return False
-        return True
+        return self._answers.is_satisfiable(request)
 
     def match_more(
         self,
@@ -192,47 +195,25 @@ class Matcher:
         InsufficientResources
             There is no room for it now.
         """
-        if self._shares is not None:
-            return self._shares.match_more(request, nodes, now, until, avoid=avoid)
-        policy, table = self._way_of(request)
-        if table is None or self._table is None:
-            found = self.by_vertices.match_more(
-                request, nodes, now, until, avoid=avoid, policy=policy
-            )
-        else:
-            placement = table.match_more(request, nodes, now, until, avoid=avoid)
-            found = self._table.resources(placement, NOBODY)
-        return found.placement()
+        return self._answers.match_more(request, nodes, now, until, avoid=avoid)
 
     def ask(self, request: Jobspec) -> Ask:
         """The request as the table of shares reads it: equal ones have equal answers."""
         return self.by_shares.ask(request)
 
-    # --- what is booked --------------------------------------------------------------------------
+    # --- what is booked (``ledger.verbs``) -------------------------------------------------------
 
     def allocate(self, job: int | str, placement: Placement) -> None:
         """Book what was found for ``job``, in place of what it had."""
-        if self._shares is not None:
-            self._shares.ledger.book(str(job), placement)
-            return
-        if int(job) in self.state.bookings:
-            self.cancel(job)
-        self._book(int(job), placement, is_reservation=False)
+        self._booked.book(str(job), placement)
 
     def extend(self, job: int | str, placement: Placement) -> None:
         """Book more for ``job``, beside what it has; all of it lasts as long as the new part."""
-        if self._shares is not None:
-            self._shares.ledger.extend(str(job), placement)
-            return
-        held = self.state.bookings.get(int(job))
-        if held is not None:
-            assert placement.vertices is not None
-            placement = replace(placement, vertices=merged(held, placement.vertices))
-        self.allocate(job, placement)
+        self._booked.extend(str(job), placement)
 
     def shrink(self, job: int | str, placement: Placement) -> None:
         """Only ``placement`` is left of what ``job`` has."""
-        self.allocate(job, placement)
+        self._booked.book(str(job), placement)
 
     def cancel(self, job: int | str) -> bool:
         """Give back all that ``job`` has; tell whether there was anything.
@@ -242,73 +223,27 @@ class Matcher:
         InvalidInput
             Of a graph of vertices: it holds nothing.
         """
-        if self._shares is not None:
-            return self._shares.ledger.cancel(str(job))
-        self.by_vertices.cancel(int(job))
-        if self._table is not None:
-            self._table.cancel(int(job))
-        return True
+        return self._booked.cancel(str(job))
 
     def reserve(self, placement: Placement, now: int) -> None:
         """Promise ``placement``: nothing that is matched later will delay it."""
-        if self._shares is not None:
-            self._shares.ledger.reserve(placement, now)
-            return
-        self.look(now)
-        self._promises += 1
-        number = NOBODY - self._promises
-        self._reserved[id(placement)] = number, placement
-        self._book(number, placement, is_reservation=True)
+        self._booked.reserve(placement, now)
 
     def unreserve(self, placement: Placement) -> None:
         """Take a promise, the very object, back."""
-        if self._shares is not None:
-            self._shares.ledger.unreserve(placement)
-        else:
-            self.cancel(self._reserved.pop(id(placement))[0])
+        self._booked.unreserve(placement)
 
     def clear_plan(self) -> None:
         """Take back all promises; every cycle plans anew (flux-sched qmanager does the same)."""
-        if self._shares is not None:
-            self._shares.ledger.clear_plan()
-        for number, _ in self._reserved.values():
-            self.cancel(number)
-        self._reserved.clear()
+        self._booked.clear_plan()
 
-    @contextmanager
-    def trying(self) -> Iterator[None]:
+    def trying(self) -> AbstractContextManager[None]:
         """Reserve and take back inside, and forget it at the end: the plan stays as it was."""
-        if self._shares is not None:
-            with self._shares.ledger.trying():
-                yield
-            return
-        kept = dict(self._reserved)
-        try:
-            yield
-        finally:
-            for key, (number, _) in self._reserved.items():
-                if key not in kept:
-                    self.cancel(number)
-            for key, (number, placement) in kept.items():
-                if key not in self._reserved:
-                    self._book(number, placement, is_reservation=True)
-            self._reserved = kept
+        return self._booked.trying()
 
     def look(self, now: int) -> None:
         """The time has moved on: what has overrun its end is planned to end a little later."""
-        if self._shares is not None:
-            self._shares.ledger.look(now)
-            return
-        self.state.look(now)
-        if self._table is not None:
-            self._table.ledger.look(now)
-
-    def _book(self, job: int, placement: Placement, *, is_reservation: bool) -> None:
-        assert placement.vertices is not None
-        booking = replace(placement.vertices, job=job, is_reservation=is_reservation)
-        self.by_vertices.book(booking, self.policy, booking.at)
-        if self._table is not None:
-            self._table.book(job)
+        self._booked.look(now)
 
     # --- the graph as it changes -----------------------------------------------------------------
 
@@ -350,25 +285,7 @@ class Matcher:
         InvalidInput
             ``job`` holds something already.
         """
-        vertices = self.by_vertices
-        if vertices.is_cluster:
-            self.look(now)
-        chosen, table = self._way_of(jobspec, policy)
-        if self._table is None or table is None:
-            found = vertices.match(jobspec, job, now=now, verb=verb, policy=chosen)
-        else:
-            found = self._table.match(table, jobspec, job, now, verb)
-        if self._table is not None and verb.commits:
-            self._table.book(job)
-        return found
-
-    def _way_of(
-        self, jobspec: Jobspec, policy: str | None = None
-    ) -> tuple[Policy, ByShares | None]:
-        """The policy, and the table if it answers for this request."""
-        wanted = policy or jobspec.match_policy
-        chosen = self.policy if wanted is None else parse_policy(str(wanted))
-        return chosen, None if self._table is None else self._table.table_for(jobspec, chosen)
+        return self.by_graph.match(jobspec, job, now, verb, policy)
 
     def update(
         self, given: GivenJgf | GivenRv1, job: int, *, at: int, duration_s: int, now: int = 0
@@ -381,8 +298,7 @@ class Matcher:
             The job holds something already, a bad time, or a vertex that is not free.
         """
         found = self.by_vertices.update(given, job, at=at, duration_s=duration_s, now=now)
-        if self._table is not None:
-            self._table.book(job)
+        self.by_graph.follow_booked(job)
         return found
 
     def read_given(self, document: JgfDocument | Rv1) -> GivenJgf | GivenRv1:
@@ -398,10 +314,7 @@ class Matcher:
             The job holds nothing, a reservation, or not what is listed.
         """
         is_over = self.by_vertices.cancel_part(job, document)
-        if self._table is not None:
-            self._table.cancel(job)
-            if not is_over:
-                self._table.book(job)
+        self.by_graph.follow_booked(job, is_less=True)
         return is_over
 
     def find(self, expression: str, *, now: int = 0) -> ResourceSet:
@@ -411,27 +324,27 @@ class Matcher:
     def set_status(self, v: int, *, is_up: bool) -> None:
         """Mark one vertex; a vertex that is down hides everything below it. Jobs stay."""
         self.by_vertices.set_status(v, is_up=is_up)
-        self._follow(v)
+        self.by_graph.follow_vertex(v)
 
     def set_property(self, v: int, key: str, value: str) -> None:
         """Give a vertex a property; constraints see the key, R shows both."""
         self.by_vertices.set_property(v, key, value)
-        self._follow(v)
+        self.by_graph.follow_vertex(v)
 
     def resize(self, v: int, size: int) -> None:
         """A consumable pool has another size; see ``ByVertices.resize``."""
         self.by_vertices.resize(v, size)
-        self._follow(v)
+        self.by_graph.follow_vertex(v)
 
     def set_foreign(self, v: int, units: int) -> None:
         """Others than our jobs use ``units`` of a consumable pool now; raises as ``resize``."""
         self.by_vertices.set_foreign(v, units)
-        self._follow(v)
+        self.by_graph.follow_vertex(v)
 
     def attach(self, document: JgfDocument) -> None:
         """Grow the graph by a JGF subgraph; raises ``InvalidGraph`` and changes nothing."""
         self.by_vertices.attach(document)
-        self._follow_nodes()
+        self.by_graph.follow_nodes()
 
     def remove_subtree(self, v: int) -> None:
         """Take ``v`` and everything below it out of the graph; what jobs held there is gone.
@@ -442,21 +355,9 @@ class Matcher:
             ``v`` is the root.
         """
         self.by_vertices.remove_subtree(v)
-        self._follow_nodes()
+        self.by_graph.follow_nodes()
 
     def remove_ranks(self, ranks: Iterable[int]) -> None:
         """Take all vertices of these broker ranks out; raises ``InvalidInput`` if one has none."""
         self.by_vertices.remove_ranks(ranks)
-        self._follow_nodes()
-
-    def _follow(self, v: int) -> None:
-        if self._table is not None:
-            self._table.follow_vertex(v)
-
-    def _follow_nodes(self) -> None:
-        if self._table is None:
-            return
-        if self._table.graph is self.graph:
-            self._table.follow_nodes()
-        else:  # compiled anew
-            self._table = ByTable(self.by_vertices)
+        self.by_graph.follow_nodes()

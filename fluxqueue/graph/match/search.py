@@ -15,7 +15,7 @@ from fluxqueue.errors import InsufficientResources, InvalidJobspec, MatchError, 
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.collect import Collector
 from fluxqueue.graph.match.policy import Policy
@@ -64,7 +64,7 @@ class Searched(Protocol):
     """What a search needs of the matcher whose graph it looks through."""
 
     graph: ResourceGraph
-    state: GraphState
+    state: VertexLedger
     order: ChildOrder
     fast: FastSelector
     end: int

@@ -7,7 +7,7 @@ they need not be copied, what is given back is weighed anew. Called by ``by_vert
 from __future__ import annotations
 
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.model.store import Block, iterate_bits
 
@@ -22,7 +22,7 @@ class Weights:
 
     def __init__(
         self,
-        state: GraphState,
+        state: VertexLedger,
         order: ChildOrder,
         unweighed: set[int],
         *,

@@ -3,7 +3,7 @@
 Built by ``GraphBuilder`` (fed by the readers); read by the matcher, the writers and ``find``. A
 vertex is its preorder number, so a subtree is a range and the vertices of one *block* (a node and
 all below it) are the bits of one integer. Holds what a graph *is*; what is booked on it lives in
-``ledger.state``.
+``ledger.vertices``.
 """
 
 from __future__ import annotations

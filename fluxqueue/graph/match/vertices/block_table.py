@@ -1,7 +1,7 @@
 """One row per block for one request: how many candidates, and the sort key of the best.
 
-Called by ``FastSelector``. Rows follow the bookings through ``GraphState.log`` and the passing of
-time through ``GraphState.blocks_changing``; choosing is a minimum over the keys. Pure.
+Called by ``FastSelector``. Rows follow the bookings through ``VertexLedger.log`` and the passing of
+time through ``VertexLedger.blocks_changing``; choosing is a minimum over the keys. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.ledger.state import GraphState, Masks
+from fluxqueue.graph.ledger.vertices import Masks, VertexLedger
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import NODE_FACTOR
 from fluxqueue.graph.match.vertices.block_walk import BlockOffer, BlockPlan
@@ -41,7 +41,7 @@ class BlockTable:
 
     def __init__(
         self,
-        state: GraphState,
+        state: VertexLedger,
         order: ChildOrder,
         plan: BlockPlan,
         window: Window,

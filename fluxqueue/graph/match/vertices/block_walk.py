@@ -6,7 +6,7 @@ bits from the block's root, and scores are a base plus a multiple of the node's 
 
 from __future__ import annotations
 
-from fluxqueue.graph.ledger.state import GraphState, Masks
+from fluxqueue.graph.ledger.vertices import Masks, VertexLedger
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.request import Need, Request
@@ -67,7 +67,7 @@ class BlockPlan:
 
     def offer(
         self,
-        state: GraphState,
+        state: VertexLedger,
         order: ChildOrder,
         number: int,
         window: Window,
@@ -111,7 +111,7 @@ class BlockPlan:
             self._pool_mask[shape.number] = found
         return found
 
-    def _used(self, state: GraphState, number: int, window: Window) -> tuple[int, ...]:
+    def _used(self, state: VertexLedger, number: int, window: Window) -> tuple[int, ...]:
         """What is taken of each of those pools during the window, by others too."""
         block = self.graph.blocks[number]
         foreign = {} if window.ignores_status else self.graph.foreign

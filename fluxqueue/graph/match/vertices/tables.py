@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.policy import NODE_FACTOR, Policy
 from fluxqueue.graph.match.request import Need, Request
@@ -47,7 +47,7 @@ class Prepared:
 class FastSelector:
     """Answers matches for one graph; remembers tables for the last requests and policies."""
 
-    def __init__(self, state: GraphState, order: ChildOrder) -> None:
+    def __init__(self, state: VertexLedger, order: ChildOrder) -> None:
         self.state, self.order, self.graph = state, order, state.graph
         self._plans: OrderedDict[object, Prepared | None] = OrderedDict()
         self.max_log = MAX_LOG

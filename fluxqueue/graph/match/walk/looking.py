@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.request import Need, Request
 
@@ -34,7 +34,7 @@ class Looking:
 
     def __init__(
         self,
-        state: GraphState,
+        state: VertexLedger,
         request: Request,
         policy: Policy,
         window: Window,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from fluxqueue.graph.ledger.booking import Booking, merged
-from fluxqueue.graph.ledger.state import GraphState
+from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.match.child_order import ChildOrder
 from fluxqueue.graph.match.collect import Collector
 from fluxqueue.graph.match.orders import place_all
@@ -62,7 +62,7 @@ class Walk(Choosing):
 
     def __init__(
         self,
-        state: GraphState,
+        state: VertexLedger,
         order: ChildOrder,
         request: Request,
         policy: Policy,

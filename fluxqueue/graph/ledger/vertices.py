@@ -28,7 +28,7 @@ Masks = tuple[int, int, int]
 """booked and touched during a window, and held by an allocation at any time"""
 
 
-class GraphState:
+class VertexLedger:
     """All bookings on ``graph``; ``log`` lists the blocks that changed, for caches to follow."""
 
     def __init__(self, graph: ResourceGraph, filters: PruningFilters) -> None:
