@@ -18,12 +18,12 @@ import orjson
 
 from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.graph.formats.jgf_text import (
-    Numbers,
     PlainNodes,
     PlainReader,
     read_edges,
     split_objects,
 )
+from fluxqueue.graph.model.arrays import Vector
 from fluxqueue.graph.model.builder import MAX_SIZE, GraphBuilder, Vertex, collection_paused
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import document, idset
@@ -134,9 +134,9 @@ class JgfLoader:
         self.builder = GraphBuilder()
         self.elsewhere: set[str] = set()
         self._index_of: dict[str, int] = {}
-        self._outer_ids: list[Numbers] = []
-        self._indexes: list[Numbers] = []
-        self._sorted: tuple[Numbers, Numbers] | None = None
+        self._outer_ids: list[Vector] = []
+        self._indexes: list[Vector] = []
+        self._sorted: tuple[Vector, Vector] | None = None
         self._reader = PlainReader()
         self._above_codes: dict[str, int] = {}
         self._nodes = self._edges = 0
@@ -214,7 +214,7 @@ class JgfLoader:
         if ends is None or not self._take_columns(ends):
             self.take_edges(orjson.loads(b"[" + piece + b"]"))
 
-    def _take_columns(self, ends: Numbers) -> bool:
+    def _take_columns(self, ends: Vector) -> bool:
         """Connect all pairs of ids, if nothing is wrong with any of them; False connects none."""
         indexes = self._index_column(ends)
         if indexes is None:
@@ -237,7 +237,7 @@ class JgfLoader:
         self._edges += len(below)
         return True
 
-    def _index_column(self, outer_ids: Numbers) -> Numbers | None:
+    def _index_column(self, outer_ids: Vector) -> Vector | None:
         """Builder indexes of numeric outer ids; None if one is not known."""
         known, indexes = self._in_order()
         if not len(known):
@@ -246,7 +246,7 @@ class JgfLoader:
         at[at == len(known)] = 0
         return indexes[at] if np.array_equal(known[at], outer_ids) else None
 
-    def _in_order(self) -> tuple[Numbers, Numbers]:
+    def _in_order(self) -> tuple[Vector, Vector]:
         """All outer ids that are plain numbers, ascending, with their indexes.
 
         Raises

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Numbers = npt.NDArray[np.int64]
+from fluxqueue.graph.model.arrays import Vector
 
 MAX_FORMS = 1000
 """Forms remembered; a document with more is not regular, and is read object by object."""
@@ -53,11 +52,11 @@ class PlainNodes:
     """
 
     kind: str
-    positions: Numbers
-    outer_ids: Numbers
-    ids: Numbers
-    ranks: Numbers
-    above: Numbers
+    positions: Vector
+    outer_ids: Vector
+    ids: Vector
+    ranks: Vector
+    above: Vector
     above_texts: list[str]
 
 
@@ -154,7 +153,7 @@ def _above(text: bytes) -> str:
     return text[text.rindex(b'"/') + 1 : text.rindex(b"/")].decode()
 
 
-def read_numbers(line: bytes, digits: int, rows: int, count: int) -> Numbers | None:
+def read_numbers(line: bytes, digits: int, rows: int, count: int) -> Vector | None:
     """The numbers of a text as ``rows`` x ``count``; None if one is out of the ordinary (zeros in
     front, more than 18 digits). ``digits`` is how many digits the text has."""
     found = np.fromstring(line.translate(_TO_SPACES), dtype=np.int64, sep=" ")
@@ -171,7 +170,7 @@ def read_numbers(line: bytes, digits: int, rows: int, count: int) -> Numbers | N
     return found.reshape(rows, count) if needed == digits else None
 
 
-def read_edges(piece: bytes) -> Numbers | None:
+def read_edges(piece: bytes) -> Vector | None:
     """Sources and targets of a piece of plain edges; None if there are others."""
     bare = piece.strip().translate(None, _DIGITS)
     first = _EDGE.match(bare)

@@ -14,7 +14,8 @@ from typing import Any
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob import hostlist
 from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.model.store import BlockClass, ResourceGraph, iterate_bits
+from fluxqueue.graph.model.shapes import BlockClass, iterate_bits
+from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import idset
 
 SHORTHAND_WRITER = "fluxion:jgf_shorthand"

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import TOPOLOGY_PREFIX, NodeFact
+from fluxqueue.graph.model.arrays import Vector
 
-Vector: TypeAlias = npt.NDArray[np.int64]
 Path: TypeAlias = tuple[str, ...]
 
 NOWHERE = -1

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import PlacedSlot, Placement
-from fluxqueue.graph.model.store import ResourceGraph, iterate_bits
+from fluxqueue.graph.model.shapes import iterate_bits
+from fluxqueue.graph.model.store import ResourceGraph
 
 
 @dataclass(slots=True)

@@ -14,10 +14,8 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
 from fluxqueue.fluxjob.node import NodeFact
@@ -26,11 +24,9 @@ from fluxqueue.graph.ledger.placement import Others, Placement, planned_end
 from fluxqueue.graph.ledger.places import Path, Topology
 from fluxqueue.graph.ledger.table import Emptiness, Table
 from fluxqueue.graph.ledger.timeline import Ends, Hold, Plan, widen
+from fluxqueue.graph.model.arrays import Matrix, Vector
 from fluxqueue.graph.model.builder import collection_paused
-
-Matrix: TypeAlias = npt.NDArray[np.int64]
-Vector: TypeAlias = npt.NDArray[np.int64]
-Needs: TypeAlias = tuple[tuple[str, int], ...]
+from fluxqueue.jobspec.demand import Bundle
 
 SHARES = "node-shares"
 SHARES_TOTAL = 1 << 30
@@ -85,7 +81,7 @@ class ShareLedger:
         self._standing: list[tuple[Path, int]] = []
         self._keys_on: list[dict[str, int]] = []
         self._vacant: list[int] = []
-        self._vectors: dict[Needs, Vector] = {}
+        self._vectors: dict[Bundle, Vector] = {}
         self._time = 0
         self._after: tuple[tuple[int, int], Matrix] | None = None
 
@@ -417,7 +413,7 @@ class ShareLedger:
 
     # --- arrays ----------------------------------------------------------------------------------
 
-    def vector(self, needs: Needs) -> Vector:
+    def vector(self, needs: Bundle) -> Vector:
         """What a slot takes as a row of the matrix: one share of its node, and its resources."""
         known = self._vectors.get(needs)
         if known is not None:
@@ -459,7 +455,7 @@ class ShareLedger:
         return Hold(index, takes, placement.starts_at, placement.until)
 
     def _compile_many(self, placement: Placement) -> Hold:
-        counts: dict[int, dict[Needs, int]] = {}
+        counts: dict[int, dict[Bundle, int]] = {}
         self.add_rows([*placement.nodes, *placement.held])
         for slot in placement.slots:
             kinds = counts.setdefault(self.rows[slot.node], {})

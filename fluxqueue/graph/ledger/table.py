@@ -7,17 +7,11 @@ arrays by hand, no graph library.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
 from fluxqueue.graph.ledger.places import Places
-from fluxqueue.graph.model.store import FULL_SHARE
-
-Matrix: TypeAlias = npt.NDArray[np.int64]
-Vector: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
+from fluxqueue.graph.model.shapes import FULL_SHARE
 
 LOG_MAX = 1 << 16
 """A longer log is forgotten: followers then count all rows once."""

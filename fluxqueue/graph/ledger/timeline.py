@@ -10,15 +10,12 @@ least of a window is at its beginning or at a dip. Hot path: arrays by hand.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.graph.ledger.placement import FOREVER, OVERRUN_GRACE_S, UNKNOWN_END, Placement
-
-Matrix: TypeAlias = npt.NDArray[np.int64]
-Vector: TypeAlias = npt.NDArray[np.int64]
+from fluxqueue.graph.model.arrays import Matrix, Vector
 
 TIME_BITS = 40
 LAST_TIME = (1 << TIME_BITS) - 1

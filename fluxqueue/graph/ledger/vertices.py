@@ -17,7 +17,8 @@ from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import planned_end
 from fluxqueue.graph.ledger.planner import MultiPlanner
 from fluxqueue.graph.model.pruning import PruningFilters
-from fluxqueue.graph.model.store import FULL_SHARE, BlockClass, ResourceGraph, iterate_bits
+from fluxqueue.graph.model.shapes import FULL_SHARE, BlockClass, iterate_bits
+from fluxqueue.graph.model.store import ResourceGraph
 
 ENDS_SPARE = 1024
 """So many ends of allocations that are gone may wait to be looked at."""

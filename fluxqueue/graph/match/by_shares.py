@@ -1,7 +1,7 @@
 """By shares: where a request fits the table of nodes x resources, now, later, or ever.
 
-Answers jobspecs from the table (``shares.ask`` says which). Called by ``Matcher``, and by ``tell`` for reasons; changes nothing that is booked. Pure: times are
-integer seconds handed in.
+Answers jobspecs from the table (``shares.ask`` says which). Called by ``Matcher``, and by ``tell``
+for reasons; changes nothing that is booked. Pure: times are integer seconds handed in.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from fluxqueue.fluxjob.request import describe
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.shares import Patch, ShareLedger
-from fluxqueue.graph.ledger.table import Emptiness, Mask, Matrix, Table
+from fluxqueue.graph.ledger.table import Emptiness, Table
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.ask import (
     Ask,
     Group,
     Leaf,
-    Needs,
     Part,
-    SlotKind,
+    UnitSlots,
     compile_ask,
     groups,
 )
@@ -34,6 +33,8 @@ from fluxqueue.graph.match.shares.choose import Choice, Chosen
 from fluxqueue.graph.match.shares.filling import fill
 from fluxqueue.graph.match.shares.later import Steps, Wanted, first_possible
 from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
+from fluxqueue.graph.model.arrays import Mask, Matrix
+from fluxqueue.jobspec.demand import Bundle
 from fluxqueue.jobspec.model import Jobspec
 from fluxqueue.jobspec.shape import describe as describe_request
 
@@ -162,7 +163,7 @@ class ByShares:
         kind = leaf.kinds[-1]
         one = Leaf(
             1,
-            (SlotKind(kind.label, 1, kind.needs),),
+            (UnitSlots(kind.label, 1, kind.needs),),
             leaf.where,
             is_whole=leaf.is_whole,
             whole_pools=leaf.whole_pools,
@@ -360,7 +361,7 @@ class ByShares:
         present = [names[row] for row in sorted(whole) if self.ledger.masks.facts[row] is not None]
         return Placement(tuple(slots), at, until, is_exclusive, tuple(present))
 
-    def _needs_on(self, row: int, kind: SlotKind, leaf: Leaf) -> Needs:
+    def _needs_on(self, row: int, kind: UnitSlots, leaf: Leaf) -> Bundle:
         """What a slot takes on one node: of pools taken whole, all that there is."""
         if not leaf.whole_pools:
             return kind.needs

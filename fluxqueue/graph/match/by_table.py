@@ -2,7 +2,7 @@
 
 Graphs that stand for Kubernetes nodes (``ResourceGraph.cluster``: levels, nodes, on each node one
 pool of a kind) have a second form, the table of shares. The vertices hold what is booked, the
-table follows them and finds the places. Called by ``Matcher``; pure.
+table follows them and finds the places. Called by ``ByGraph``; pure.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from fluxqueue.graph.formats.jgf import JgfDocument
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.given import hold, hold_shares
 from fluxqueue.graph.model.builder import GraphBuilder, vertex_of
-from fluxqueue.graph.model.store import ResourceGraph, iterate_bits
+from fluxqueue.graph.model.shapes import iterate_bits
+from fluxqueue.graph.model.store import ResourceGraph
 
 
 class GraphEdit:

@@ -16,7 +16,7 @@ from fluxqueue.fluxjob import hostlist
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.resource_set import ResourceSet
 from fluxqueue.graph.ledger.vertices import VertexLedger
-from fluxqueue.graph.model.store import iterate_bits
+from fluxqueue.graph.model.shapes import iterate_bits
 
 MAX_WORDS = 1000
 MAX_DEPTH = 50

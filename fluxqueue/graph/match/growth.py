@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
-from fluxqueue.graph.match.policy import NODE_FACTOR
+from fluxqueue.graph.match.policy import MAX_SCORE, NODE_FACTOR
 from fluxqueue.graph.model.builder import MAX_DEPTH, GraphBuilder, vertex_of
-from fluxqueue.graph.model.store import MAX_SCORE, Block, BlockClass, ResourceGraph
+from fluxqueue.graph.model.shapes import Block, BlockClass
+from fluxqueue.graph.model.store import ResourceGraph
 
 
 @dataclass(slots=True)

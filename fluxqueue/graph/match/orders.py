@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 One = TypeVar("One")
-Found = TypeVar("Found")
+Placed = TypeVar("Placed")
 
 
 def place_all(
     parts: Sequence[One],
-    place: Callable[[One], Found | None],
+    place: Callable[[One], Placed | None],
     start_again: Callable[[], None],
-) -> list[Found] | None:
+) -> list[Placed] | None:
     """Place all ``parts``, in their order if that can be; what was found for each, in their order.
 
     One that finds no room beside those before it goes first in the next try: a launcher that fits
@@ -32,7 +32,7 @@ def place_all(
     tried: set[tuple[int, ...]] = set()
     while order not in tried:
         tried.add(order)
-        found: dict[int, Found] = {}
+        found: dict[int, Placed] = {}
         for number in order:
             one = place(parts[number])
             if one is None:

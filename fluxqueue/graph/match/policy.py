@@ -14,6 +14,9 @@ from fluxqueue.errors import InvalidSettings
 NODE_FACTOR = 10_000
 """Weight of a node's id against the ids below it (flux-sched, dfu_match_policy_factory.cpp)."""
 
+MAX_SCORE = 1 << 62
+"""Sort keys are 64-bit; graphs with larger ids are left to the reference walk."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:

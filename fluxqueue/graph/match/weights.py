@@ -9,7 +9,7 @@ from __future__ import annotations
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.match.child_order import ChildOrder
-from fluxqueue.graph.model.store import Block, iterate_bits
+from fluxqueue.graph.model.shapes import Block, iterate_bits
 
 MAX_REMEMBERED = 256
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.model.check import check_tree
-from fluxqueue.graph.model.store import Columns, ResourceGraph, compile_blocks
+from fluxqueue.graph.model.compiling import Columns, compile_blocks
+from fluxqueue.graph.model.store import ResourceGraph
 
 if TYPE_CHECKING:
     import networkx as nx

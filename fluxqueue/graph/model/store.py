@@ -8,15 +8,16 @@ all below it) are the bits of one integer. Holds what a graph *is*; what is book
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.model.arrays import Vector
+from fluxqueue.graph.model.shapes import Block, BlockClass, ShapeKey
 
 FIXED_TYPES = (
     "cluster",
@@ -32,123 +33,6 @@ FIXED_TYPES = (
 )
 """Fluxion's first interned types; later ones follow in order of appearance. The order decides the
 order of types in a pruning filter and in R_lite (flux-sched, resource/schema/data_std.cpp)."""
-
-
-FULL_SHARE = 1 << 20
-"""A type of which all is free counts so much when nodes are compared by how empty they are."""
-
-MAX_SCORE = 1 << 62
-"""Sort keys are 64-bit; graphs with larger ids are left to the reference walk."""
-Numbers = npt.NDArray[np.int64]
-ShapeKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-
-MAX_BLOCK = 4096
-"""Largest block in a graph without nodes: a block's state is one integer of as many bits."""
-
-
-class BlockClass:
-    """The shape that many blocks share: everything about a node's subtree but names and its id.
-
-    Vertices are numbered from the block's root, which is 0. ``type_mask[t]`` has the bits of all
-    vertices of type ``t``; ``below(i)`` the bits of the subtree of ``i``, itself included;
-    ``inner`` are the vertices with children, the root left out; ``lite_texts`` is the R_lite
-    writer's memory of masks.
-    """
-
-    __slots__ = (
-        "_units",
-        "children",
-        "ends",
-        "full",
-        "has_equal_pools",
-        "ids",
-        "inner",
-        "lite_texts",
-        "number",
-        "parents",
-        "postorder",
-        "sizes",
-        "type_mask",
-        "types",
-    )
-
-    def __init__(
-        self, number: int, types: list[int], parents: list[int], ids: list[int], sizes: list[int]
-    ) -> None:
-        self.number, self.types, self.parents, self.ids = number, types, parents, ids
-        self.sizes = sizes
-        self.full = (1 << len(types)) - 1
-        self.children: list[list[int]] = [[] for _ in types]
-        self.type_mask: dict[int, int] = {}
-        self.lite_texts: dict[int, str] = {}
-        self._units: tuple[tuple[int, int], ...] | None = None
-        for i in range(1, len(types)):
-            self.children[parents[i]].append(i)
-        column = np.asarray(types)
-        for kind in set(types):
-            bits = np.packbits(column == kind, bitorder="little").tobytes()
-            self.type_mask[kind] = int.from_bytes(bits, "little")
-        self.ends = list(range(1, len(types) + 1))
-        for i in range(len(types) - 1, 0, -1):
-            self.ends[parents[i]] = max(self.ends[parents[i]], self.ends[i])
-        self.postorder = _postorder(self.children)
-        self.inner = tuple(i for i, below in enumerate(self.children) if i and below)
-        self.has_equal_pools = all(
-            len(set(np.asarray(sizes)[column == kind].tolist())) == 1 for kind in set(types)
-        )
-
-    def key(self) -> ShapeKey:
-        """Equal for blocks that are alike."""
-        return tuple(self.types), tuple(self.parents), tuple(self.ids), tuple(self.sizes)
-
-    def below(self, i: int) -> int:
-        """The bits of the subtree of ``i``."""
-        return ((1 << (self.ends[i] - i)) - 1) << i
-
-    def units_below(self) -> tuple[tuple[int, int], ...]:
-        """Each type below the root that has units, and how many."""
-        if self._units is None:
-            mask = self.full & ~1
-            found = ((kind, self.count(kind, mask)) for kind in self.type_mask)
-            self._units = tuple((kind, total) for kind, total in found if total)
-        return self._units
-
-    def count(self, kind: int, mask: int) -> int:
-        """Units of type ``kind`` among the vertices in ``mask``."""
-        bits = mask & self.type_mask.get(kind, 0)
-        if not bits:
-            return 0
-        if self.has_equal_pools:
-            first = self.type_mask[kind]
-            return bits.bit_count() * self.sizes[(first & -first).bit_length() - 1]
-        return sum(self.sizes[i] for i in iterate_bits(bits))
-
-
-def iterate_bits(mask: int) -> Iterator[int]:
-    """The positions of the ones in ``mask``, ascending."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-def _postorder(children: list[list[int]]) -> list[int]:
-    order: list[int] = []
-    stack = [0]
-    while stack:
-        i = stack.pop()
-        order.append(i)
-        stack.extend(children[i])
-    order.reverse()
-    return order
-
-
-@dataclass(slots=True)
-class Block:
-    """A node and all below it: vertices ``base`` to ``base + len(shape.types) - 1``."""
-
-    base: int
-    shape: BlockClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +87,7 @@ class ResourceGraph:
         self._by_rank: dict[int, list[int]] | None = None
         self._by_name: dict[int, dict[str, list[int]]] = {}
         self.has_joined = False
-        self._walk_order: tuple[int, Numbers] | None = None
+        self._walk_order: tuple[int, Vector] | None = None
         self._text_numbers: dict[str, int] = {}
         self._shape_index: dict[ShapeKey, BlockClass] = {}
 
@@ -320,7 +204,7 @@ class ResourceGraph:
                 yield u
                 stack.extend(self.children.get(u, ()))
 
-    def walk_order(self) -> Numbers | None:
+    def walk_order(self) -> Vector | None:
         """The blocks in the order of a walk; None while that is the order of their numbers."""
         if not self.has_joined:
             return None
@@ -431,81 +315,3 @@ class ResourceGraph:
                 return False
             v = self.parent[v]
         return True
-
-
-class Columns:
-    """The columns of a graph as arrays, made once for all that looks at whole columns."""
-
-    def __init__(self, graph: ResourceGraph) -> None:
-        self.kinds = np.asarray(graph.type_of, dtype=np.int64)
-        self.parents = np.asarray(graph.parent, dtype=np.int64)
-        self.ids = np.asarray(graph.id, dtype=np.int64)
-        self.sizes = np.asarray(graph.size, dtype=np.int64)
-
-
-def compile_blocks(graph: ResourceGraph, columns: Columns) -> None:
-    """Find the blocks (nodes, or the whole graph where there is none) and the shapes they share."""
-    roots = _block_roots(graph)
-    graph.block_of = [-1] * len(graph)
-    kinds, parents = columns.kinds, columns.parents
-    ids, sizes = columns.ids, columns.sizes
-    known: dict[tuple[bytes, bytes, bytes, bytes], BlockClass] = {}
-    covered = 0
-    tops: list[int] = []
-    for number, base in enumerate(roots):
-        end = graph.end[base]
-        tops.extend(range(covered, base))
-        covered = end
-        part = slice(base, end)
-        below = slice(base + 1, end)
-        relative = parents[below] - base
-        key = (
-            kinds[part].tobytes(),
-            relative.tobytes(),
-            ids[below].tobytes(),
-            sizes[part].tobytes(),
-        )
-        shape = known.get(key)
-        if shape is None:
-            shape = BlockClass(
-                len(known),
-                kinds[part].tolist(),
-                [-1, *relative.tolist()],
-                [0, *ids[below].tolist()],
-                sizes[part].tolist(),
-            )
-            known[key] = shape
-        graph.blocks.append(Block(base, shape))
-        graph.block_of[base:end] = [number] * (end - base)
-    tops.extend(range(covered, len(graph)))
-    graph.tops = tops
-    graph.shapes = list(known.values())
-
-
-def _block_roots(graph: ResourceGraph) -> Sequence[int]:
-    """The topmost nodes; in a graph without nodes, the largest subtrees of moderate size."""
-    node = graph.type_number["node"]
-    if node not in graph.type_of:
-        return _moderate_subtrees(graph)
-    roots: list[int] = []
-    v = 0
-    kinds, end = graph.type_of, graph.end
-    while v < len(graph):
-        if kinds[v] == node:
-            roots.append(v)
-            v = end[v]
-        else:
-            v += 1
-    return roots
-
-
-def _moderate_subtrees(graph: ResourceGraph) -> list[int]:
-    roots: list[int] = []
-    v = 0
-    while v < len(graph):
-        if graph.end[v] - v <= MAX_BLOCK:
-            roots.append(v)
-            v = graph.end[v]
-        else:
-            v += 1
-    return roots

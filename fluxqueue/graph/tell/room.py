@@ -11,8 +11,8 @@ import numpy as np
 
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.graph.ledger.table import Matrix
 from fluxqueue.graph.ledger.timeline import widen
+from fluxqueue.graph.model.arrays import Matrix
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.match.by_vertices import ByVertices
 from fluxqueue.graph.match.request import Need, Request
-from fluxqueue.graph.model.store import iterate_bits
+from fluxqueue.graph.model.shapes import iterate_bits
 from fluxqueue.jobspec.model import Jobspec
 
 

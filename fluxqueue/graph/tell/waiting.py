@@ -16,8 +16,8 @@ import numpy as np
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
-from fluxqueue.graph.ledger.table import Mask, Matrix
 from fluxqueue.graph.match.by_shares import ByShares
+from fluxqueue.graph.model.arrays import Mask, Matrix
 from fluxqueue.graph.tell.room import permanent_use, rows_in_use
 from fluxqueue.jobspec.model import Jobspec
 

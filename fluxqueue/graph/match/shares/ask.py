@@ -13,24 +13,21 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fluxqueue.graph.match.policy import Policy, parse_policy
-from fluxqueue.jobspec.demand import NodeDemand
-from fluxqueue.jobspec.model import Count, Jobspec, Resource
+from fluxqueue.jobspec.demand import Bundle, NodeDemand
+from fluxqueue.jobspec.model import NODE, Count, Jobspec, Resource
 from fluxqueue.jobspec.shape import relaxations
 
-Needs: TypeAlias = tuple[tuple[str, int], ...]
-
-NODE = "node"
 CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class SlotKind:
+class UnitSlots:
     """``count`` equal slots on one unit of a leaf; with ``up_to`` as many on each node as it has
     room for, out of this series."""
 
     label: str
     count: int
-    needs: Needs
+    needs: Bundle
     up_to: Count | None = None
 
 
@@ -43,7 +40,7 @@ class Leaf:
     """
 
     count: int
-    kinds: tuple[SlotKind, ...]
+    kinds: tuple[UnitSlots, ...]
     where: NodeDemand
     is_distinct: bool = False
     is_whole: bool = False
@@ -60,7 +57,7 @@ class Leaf:
         return self._hash
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> Bundle:
         """What one unit takes of one node."""
         if len(self.kinds) == 1 and self.kinds[0].count == 1:
             return self.kinds[0].needs
@@ -220,10 +217,10 @@ def _parts(resources: Sequence[Resource], jobspec: Jobspec) -> tuple[Part, ...]:
 def _slots(slot: Resource, count: int, jobspec: Jobspec) -> Leaf:
     """Slots that may share nodes; a slot that contains a node takes it whole."""
     if len(slot.with_) == 1 and slot.with_[0].type == NODE and _fixed(slot.with_[0]) == 1:
-        kind = SlotKind(slot.label, 1, _pools(slot.with_[0].with_))
+        kind = UnitSlots(slot.label, 1, _pools(slot.with_[0].with_))
         where = jobspec.where_of(slot.label)
         return Leaf(count, (kind,), where, is_distinct=True, is_whole=True, up_to=_series(slot))
-    kind = SlotKind(slot.label, 1, _pools(slot.with_))
+    kind = UnitSlots(slot.label, 1, _pools(slot.with_))
     where, whole = jobspec.where_of(slot.label), _whole_pools(slot.with_)
     return Leaf(count, (kind,), where, whole_pools=whole, up_to=_series(slot))
 
@@ -232,7 +229,7 @@ def _nodes(node: Resource, count: int, jobspec: Jobspec) -> Leaf:
     if not node.with_ or not all(one.is_slot for one in node.with_):
         raise _Unanswerable("a node that holds anything but slots")
     slots = [slot for slot in node.with_ if slot.count.minimum]
-    kinds = tuple(SlotKind(s.label, s.count.minimum, _pools(s.with_)) for s in slots)
+    kinds = tuple(UnitSlots(s.label, s.count.minimum, _pools(s.with_)) for s in slots)
     demands = {jobspec.where_of(kind.label) for kind in kinds}
     if len(demands) > 1:
         raise _Unanswerable("slots on one node with different constraints")
@@ -257,7 +254,7 @@ def _whole_pools(resources: Sequence[Resource]) -> tuple[str, ...]:
     return tuple(sorted(one.type for one in resources if one.is_exclusive is True))
 
 
-def _pools(resources: Sequence[Resource]) -> Needs:
+def _pools(resources: Sequence[Resource]) -> Bundle:
     total: dict[str, int] = {}
     for one in resources:
         if one.with_ or one.is_slot:

@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
@@ -27,9 +26,7 @@ from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.ask import Group, Leaf, Part, at_least
 from fluxqueue.graph.match.shares.filling import fill
 from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
-
-Vector: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from fluxqueue.graph.model.arrays import Mask, Vector
 
 Chosen: TypeAlias = tuple[Leaf, Vector]
 """A leaf, and the row of each of its units."""

@@ -6,15 +6,12 @@ A row may hold several units; whoever chooses whole nodes has one unit a row. Ho
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from fluxqueue.graph.match.policy import Policy
-from fluxqueue.graph.match.shares.offer import NEVER, View
-
-Vector: TypeAlias = npt.NDArray[np.int64]
+from fluxqueue.graph.match.shares.offer import NO_ROOM, View
+from fluxqueue.graph.model.arrays import Vector
 
 FIRST = 0
 
@@ -72,7 +69,7 @@ def smallest(keys: Vector, count: int) -> Vector:
         less = np.flatnonzero(keys < limit)
         equal = np.flatnonzero(keys == limit)[: count - len(less)]
         order = np.concatenate([less[np.argsort(keys[less], kind="stable")], equal])
-    found: Vector = order[keys[order] != NEVER]
+    found: Vector = order[keys[order] != NO_ROOM]
     return found
 
 
@@ -96,7 +93,7 @@ def _by_occupancy(
         return order if len(order) == wanted else _in_rounds(order, counts[order], wanted)
     roomy = counts >= wanted
     if roomy.any():  # the fullest node that holds all
-        return np.full(wanted, int(np.where(roomy, keys, NEVER).argmin()))
+        return np.full(wanted, int(np.where(roomy, keys, NO_ROOM).argmin()))
     return _on_fewest(smallest(keys, len(keys)), counts, wanted)
 
 

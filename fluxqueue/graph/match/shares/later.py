@@ -10,19 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.ledger.timeline import sort_keys
 from fluxqueue.graph.match.shares.offer import Offer
-
-Vector: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
-Matrix: TypeAlias = npt.NDArray[np.int64]
+from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True)

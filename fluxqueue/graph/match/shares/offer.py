@@ -6,25 +6,18 @@ have less or more room than now (``Patch``). Hot path: arrays by hand.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Emptiness, Follower, Table, emptiness
 from fluxqueue.graph.match.shares.ask import Leaf
-from fluxqueue.graph.model.store import FULL_SHARE
+from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
+from fluxqueue.graph.model.shapes import FULL_SHARE
 from fluxqueue.jobspec.demand import NodeDemand
 
-if TYPE_CHECKING:
-    from fluxqueue.graph.ledger.table import Mask, Matrix
-
-Vector: TypeAlias = npt.NDArray[np.int64]
-
-NEVER = np.iinfo(np.int64).max
+NO_ROOM = np.iinfo(np.int64).max
 """The key of a row that has no room: behind all others."""
 
 FEW = 4
@@ -117,7 +110,7 @@ class Offer(Follower):
             old = int(self.fit[row])
             new = self._fit_of(row) if self.table.usable[row] and mask[row] else 0
             for order, keys in self._keys.items():
-                keys[row] = self._key_of(order, row) if new else NEVER
+                keys[row] = self._key_of(order, row) if new else NO_ROOM
             if old == new:
                 continue
             self.fit[row] = new
@@ -149,7 +142,7 @@ class Offer(Follower):
         more = (new > 0).astype(np.int64) - (old > 0)
         self.nodes += int(more.sum())
         for order, keys in self._keys.items():
-            keys[index] = np.where(new > 0, self.keys_on(order, index, free), NEVER)
+            keys[index] = np.where(new > 0, self.keys_on(order, index, free), NO_ROOM)
         for (places, is_distinct), (version, sums) in self._sums.items():
             if version == places.version:
                 places.add_at(sums, index, more if is_distinct else new - old)
@@ -193,7 +186,7 @@ class Offer(Follower):
         if known is None:
             rows = np.arange(len(self.fit))
             keys = self.keys_on(order, rows, self.table.free)
-            known = self._keys[order] = np.where(self.fit > 0, keys, NEVER)
+            known = self._keys[order] = np.where(self.fit > 0, keys, NO_ROOM)
         return known
 
     def keys_on(self, order: int, rows: Vector, free: Matrix) -> Vector:
@@ -289,7 +282,7 @@ class View:
             return keys
         keys = keys.copy()
         fresh = self._offer.keys_on(order, self._rows, self._free)
-        keys[self._rows] = np.where(self.fit[self._rows] > 0, fresh, NEVER)
+        keys[self._rows] = np.where(self.fit[self._rows] > 0, fresh, NO_ROOM)
         return keys
 
 

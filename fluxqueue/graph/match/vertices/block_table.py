@@ -20,12 +20,12 @@ from fluxqueue.graph.match.policy import NODE_FACTOR
 from fluxqueue.graph.match.vertices.block_walk import BlockOffer, BlockPlan
 from fluxqueue.graph.match.walk.looking import Window
 from fluxqueue.graph.match.walk.scoring import TIES
-from fluxqueue.graph.model.store import Block
+from fluxqueue.graph.model.arrays import Vector
+from fluxqueue.graph.model.shapes import Block
 
 NOTHING: Masks = (0, 0, 0)
 NO_KEY = np.iinfo(np.int64).max
 Keys = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int64]
 Pick = tuple[int, int]
 """A block, and which of its candidates."""
 FEW = 8
@@ -225,21 +225,21 @@ class BlockTable:
             picks = self._choose_sorted(wanted, self.graph.walk_order())
         return None if picks is None else self.book(picks)
 
-    def choose_below(self, v: int, members: Numbers) -> list[Pick] | None:
+    def choose_below(self, v: int, members: Vector) -> list[Pick] | None:
         """The same among ``members`` only, the blocks right below ``v``."""
         if self.plan.policy.stops_early:
             return self._choose_early(v, goes_deeper=False)
         wanted = self.plan.top.count.largest_within(self.units_below[v])
         return self._choose_sorted(wanted, members) if wanted else None
 
-    def _choose_sorted(self, wanted: int, members: Numbers | None) -> list[Pick]:
+    def _choose_sorted(self, wanted: int, members: Vector | None) -> list[Pick]:
         if self.plan.policy.occupancy and not self.plan.is_for_nodes and wanted > 1:
             return self._choose_by_occupancy(wanted, members)
         if wanted <= FEW:
             return self._choose_few(wanted, members)
         return self._choose_best(wanted, members)
 
-    def _choose_best(self, wanted: int, members: Numbers | None) -> list[Pick]:
+    def _choose_best(self, wanted: int, members: Vector | None) -> list[Pick]:
         """Merge the best blocks' candidates in order; at most ``wanted`` blocks can contribute."""
         keys = self.keys if members is None else self.keys[members]
         if wanted < len(keys):
@@ -284,7 +284,7 @@ class BlockTable:
                 heapq.heappop(heap)
         return chosen
 
-    def _choose_few(self, wanted: int, members: Numbers | None) -> list[Pick]:
+    def _choose_few(self, wanted: int, members: Vector | None) -> list[Pick]:
         """One minimum after the other: cheaper than sorting while there are few."""
         keys, offers = (self.keys if members is None else self.keys[members]), self.offers
         chosen: list[Pick] = []
@@ -310,7 +310,7 @@ class BlockTable:
                 keys[place] = key
         return chosen
 
-    def _choose_by_occupancy(self, wanted: int, members: Numbers | None) -> list[Pick]:
+    def _choose_by_occupancy(self, wanted: int, members: Vector | None) -> list[Pick]:
         """pack: the fullest node that holds the rest, else the roomiest one; spread: in rounds."""
         numbers = range(len(self.offers)) if members is None else members.tolist()
         ranked = [(int(self.keys[b]), b) for b in numbers if self.offers[b] is not None]

@@ -14,7 +14,8 @@ from fluxqueue.graph.match.walk.candidates import Candidate, Candidates, Found, 
 from fluxqueue.graph.match.walk.looking import Window
 from fluxqueue.graph.match.walk.scoring import FACTOR_SHIFT
 from fluxqueue.graph.match.walk.traversal import Walk
-from fluxqueue.graph.model.store import BlockClass, ResourceGraph
+from fluxqueue.graph.model.shapes import BlockClass
+from fluxqueue.graph.model.store import ResourceGraph
 
 MAX_OFFERS = 2048
 

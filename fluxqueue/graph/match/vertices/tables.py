@@ -14,23 +14,20 @@ left to the reference walk, which also evaluates the inside of a block here. Pur
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.vertices import VertexLedger
 from fluxqueue.graph.match.child_order import ChildOrder
-from fluxqueue.graph.match.policy import NODE_FACTOR, Policy
+from fluxqueue.graph.match.policy import MAX_SCORE, NODE_FACTOR, Policy
 from fluxqueue.graph.match.request import Need, Request
 from fluxqueue.graph.match.vertices.block_levels import LevelChoice, LevelMap, levels_of
 from fluxqueue.graph.match.vertices.block_table import BlockTable
 from fluxqueue.graph.match.vertices.block_walk import BlockPlan
 from fluxqueue.graph.match.walk.looking import Window
-from fluxqueue.graph.model.store import MAX_SCORE
+from fluxqueue.graph.match.walk.traversal import Allowed
 
 MAX_PLANS = 32
 MAX_LOG = 100_000
-
-Constraint = Callable[[int], bool] | None
 
 
 class Prepared:
@@ -67,7 +64,7 @@ class FastSelector:
         }
 
     def select(
-        self, request: Request, policy: Policy, window: Window, constraint: Constraint
+        self, request: Request, policy: Policy, window: Window, constraint: Allowed | None
     ) -> tuple[bool, Booking | None]:
         """Whether the request is one for tables, and if so the booking, None if it cannot be."""
         if len(self.state.log) > self.max_log:

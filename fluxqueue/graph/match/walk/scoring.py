@@ -12,7 +12,7 @@ from fluxqueue.graph.match.policy import NODE_FACTOR
 from fluxqueue.graph.match.request import Need
 from fluxqueue.graph.match.walk.candidates import Candidate, Found, Share
 from fluxqueue.graph.match.walk.looking import Looking
-from fluxqueue.graph.model.store import BlockClass
+from fluxqueue.graph.model.shapes import BlockClass
 
 FACTOR_SHIFT = 44
 """A node's factor stands as 2^44 where it must not matter which node it is."""

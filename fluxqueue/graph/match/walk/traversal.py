@@ -43,7 +43,7 @@ from fluxqueue.graph.match.walk.candidates import (
 )
 from fluxqueue.graph.match.walk.choosing import Choosing
 from fluxqueue.graph.match.walk.looking import AMBIGUOUS, Window
-from fluxqueue.graph.model.store import iterate_bits
+from fluxqueue.graph.model.shapes import iterate_bits
 
 Allowed: TypeAlias = Callable[[int], bool]
 """Which nodes a constraint allows."""

@@ -1,0 +1,12 @@
+"""What arrays of the graph and of the ledger are called. Rows are nodes, columns resources."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Vector: TypeAlias = npt.NDArray[np.int64]
+Matrix: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
