@@ -18,14 +18,13 @@ from typing import Any
 
 import orjson
 
+from localcluster.kinds.crd_rules import INT_OR_STRING, MISSING, Rule
 from localcluster.kinds.podspec_rules import unsupported
 from localcluster.obj import Obj
-from localcluster.types.cel import CelError, Eval, compile_expression
 from localcluster.types.refusals import (
     DUPLICATE,
     INVALID,
     NOT_SUPPORTED,
-    OMIT,
     REQUIRED,
     TOO_LONG,
     TOO_MANY,
@@ -34,15 +33,16 @@ from localcluster.types.refusals import (
 )
 from localcluster.types.schema import ANY, Node
 
-MISSING: Any = object()
 NOT_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing "
     "errors to complete validation"
 )
 _BLOCKING = frozenset({REQUIRED, NOT_SUPPORTED, TOO_LONG, TOO_MANY, TYPE_INVALID})
-RULE_VARIABLES = frozenset({"self", "oldSelf"})
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
-_INT_OR_STRING = "x-kubernetes-int-or-string"
+
+
+Heads = tuple[Obj, Obj]
+"""apiVersion, kind and name of an object and of what it was: rules at its root may read them."""
 
 
 def json_type(value: Any) -> str:
@@ -60,29 +60,14 @@ def json_type(value: Any) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
-class Rule:
-    """One ``x-kubernetes-validations`` entry, compiled."""
-
-    def __init__(self, rule: Obj) -> None:
-        text = str(rule.get("rule", ""))
-        self.evaluate: Eval = compile_expression(text, RULE_VARIABLES)
-        self.is_transition = re.search(r"\boldSelf\b", text) is not None
-        self.message = rule.get("message") or f"failed rule: {text}"
-        wording = rule.get("messageExpression")
-        self.say: Eval | None = compile_expression(wording, RULE_VARIABLES) if wording else None
-        self.field_path: str = rule.get("fieldPath", "")
-        self.reason = rule.get("reason") or INVALID
-        self.text = text
-
-
 class StructuralSchema:
     """One schema node with its children, ready to work on values."""
 
-    def __init__(self, schema: Obj) -> None:
+    def __init__(self, schema: Obj, *, is_root: bool = False) -> None:
         self.schema = schema
         self.type: str = schema.get("type", "")
         self.is_nullable = bool(schema.get("nullable"))
-        self.is_int_or_string = bool(schema.get(_INT_OR_STRING))
+        self.is_int_or_string = bool(schema.get(INT_OR_STRING))
         self.preserves = bool(schema.get(_PRESERVE))
         self.is_embedded = bool(schema.get("x-kubernetes-embedded-resource"))
         self.properties = {k: StructuralSchema(s) for k, s in schema.get("properties", {}).items()}
@@ -97,7 +82,10 @@ class StructuralSchema:
             for key in ("allOf", "anyOf", "oneOf")
         )
         self.is_not = StructuralSchema(schema["not"]) if "not" in schema else None
-        self.rules = [Rule(r) for r in schema.get("x-kubernetes-validations") or ()]
+        self.rules = [
+            Rule(rule, schema, is_root=is_root or self.is_embedded)
+            for rule in schema.get("x-kubernetes-validations") or ()
+        ]
         pattern = schema.get("pattern")
         self.pattern = re.compile(pattern) if pattern else None
         self.list_type: str = schema.get("x-kubernetes-list-type") or "atomic"
@@ -146,15 +134,15 @@ class StructuralSchema:
 
     # -- judging -------------------------------------------------------------------------------
 
-    def validate(self, value: Any, old: Any, path: str) -> list[FieldError]:
+    def validate(self, value: Any, old: Any, path: str, heads: Heads) -> list[FieldError]:
         """All broken rules; what did not change since ``old`` (MISSING for none) is let through."""
-        return self._with_rules(list(self._check(value, old, path, path)), value, old)
+        return self._with_rules(list(self._check(value, old, path, path)), value, old, heads)
 
     def validate_default(self, value: Any, path: str) -> list[FieldError]:
         """What is wrong with a default of this schema; it is named by ``path`` alone."""
         return list(self._check(value, MISSING, path, ""))
 
-    def validate_status(self, value: Any, old: Any) -> list[FieldError]:
+    def validate_status(self, value: Any, old: Any, heads: Heads) -> list[FieldError]:
         """The same on /status: of the fields only the status is looked at, of the rules all.
 
         ``value`` and ``old`` are whole objects. Fields are named without "status." there.
@@ -164,13 +152,16 @@ class StructuralSchema:
             return []
         before = old.get("status", MISSING)
         return self._with_rules(
-            list(child._check(value["status"], before, "status", "")), value, old
+            list(child._check(value["status"], before, "status", "")), value, old, heads
         )
 
-    def _with_rules(self, errors: list[FieldError], value: Any, old: Any) -> list[FieldError]:
+    def _with_rules(
+        self, errors: list[FieldError], value: Any, old: Any, heads: Heads
+    ) -> list[FieldError]:
         if any(error.type in _BLOCKING for error in errors):
             return [*errors, FieldError(INVALID, "<nil>", None, NOT_CHECKED)]
-        return errors + list(self._check_rules(value, old, ""))
+        before = old if old is MISSING else {**old, **heads[1]}
+        return errors + list(self._check_rules({**value, **heads[0]}, before, ""))
 
     def _check(self, value: Any, old: Any, path: str, name: str) -> Iterator[FieldError]:
         if old is not MISSING and value == old:
@@ -352,10 +343,7 @@ class StructuralSchema:
         if value is None or (old is not MISSING and value == old):
             return
         for rule in self.rules:
-            if rule.is_transition and old is MISSING:
-                continue
-            error = _run_rule(rule, value, old, path)
-            if error is not None:
+            if (error := rule.run(value, old, path, json_type(value))) is not None:
                 yield error
         if isinstance(value, dict):
             before = old if isinstance(old, dict) else {}
@@ -439,27 +427,3 @@ _FORMATS: dict[str, Callable[[str], bool]] = {
     "byte": lambda text: _is_read_by(partial(base64.b64decode, validate=True), text),
 }
 """Formats of strings that are checked; others are let through, as unknown ones are."""
-
-
-def _run_rule(rule: Rule, value: Any, old: Any, path: str) -> FieldError | None:
-    kind = json_type(value)
-    shown = OMIT if isinstance(value, dict | list) else value
-    known = {"self": value, "oldSelf": None if old is MISSING else old}
-    where = f"{path}{rule.field_path}" or "<nil>"
-    try:
-        holds = rule.evaluate(known)
-    except CelError as error:
-        return FieldError(INVALID, where, kind, f"{error} evaluating rule: {rule.text}")
-    return None if holds is True else FieldError(rule.reason, where, shown, _wording(rule, known))
-
-
-def _wording(rule: Rule, known: dict[str, Any]) -> str:
-    """What ``messageExpression`` says; the plain message where it fails or says no line of text."""
-    if rule.say is None:
-        return rule.message
-    try:
-        said = rule.say(known)
-    except CelError:
-        return rule.message
-    is_line = isinstance(said, str) and bool(said.strip()) and "\n" not in said
-    return str(said) if is_line else rule.message

@@ -1,7 +1,7 @@
 """Strategy of CustomResourceDefinitions: defaults and validation of definitions.
 
 Rules and texts follow ``apiextensions-apiserver/pkg/apis/apiextensions/validation``.  What the
-embedded cluster cannot do (conversion webhooks, CEL beyond the subset) is refused here, loudly.
+embedded cluster cannot do (conversion webhooks, some of CEL) is refused here, loudly.
 """
 
 from __future__ import annotations
@@ -10,19 +10,37 @@ import re
 
 import orjson
 
-from localcluster.kinds.crd_schema import RULE_VARIABLES, StructuralSchema
+from localcluster.kinds.crd_rules import (
+    RuleTypeError,
+    compile_findings,
+    mentions_old,
+    variables_of,
+)
+from localcluster.kinds.crd_schema import StructuralSchema
 from localcluster.kinds.meta import immutable
 from localcluster.kinds.podspec_rules import unsupported
 from localcluster.kinds.registry import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names
-from localcluster.types.cel import CelSyntaxError, compile_expression
 from localcluster.types.jsonpath import JsonPathError, compile_path
-from localcluster.types.refusals import FORBIDDEN, INVALID, REQUIRED, FieldError, Raw
+from localcluster.types.refusals import (
+    FORBIDDEN,
+    INTERNAL,
+    INVALID,
+    REQUIRED,
+    FieldError,
+    Raw,
+)
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_RULE_REASONS = (
+    "FieldValueDuplicate",
+    "FieldValueForbidden",
+    "FieldValueInvalid",
+    "FieldValueRequired",
+)
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 
 
@@ -271,6 +289,7 @@ def _validate_root(schema: Obj, path: str) -> list[FieldError]:
         )
         errors.append(FieldError(FORBIDDEN, f"{path}.properties[metadata]", None, text))
     errors += _validate_schema(schema, path)
+    errors = errors or _compile_rules(schema, path, is_root=True)
     return errors or _validate_defaults(schema, path)
 
 
@@ -349,19 +368,70 @@ def _validate_child(schema: Obj, path: str, where: str) -> list[FieldError]:
 
 
 def _validate_rules(schema: Obj, path: str) -> list[FieldError]:
+    """What an entry says by itself; whether its expressions fit the schema comes later."""
     errors: list[FieldError] = []
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         at = f"{path}.x-kubernetes-validations[{index}]"
-        text = rule.get("rule", "")
-        if not text.strip():
+        if not rule.get("rule", "").strip():
             errors.append(FieldError(REQUIRED, f"{at}.rule", None, "rule is not specified"))
             continue
-        for key in ("rule", "messageExpression"):
-            try:
-                compile_expression(rule.get(key) or "''", RULE_VARIABLES)
-            except CelSyntaxError as error:
-                why = f"compilation failed: {error}"
-                errors.append(FieldError(INVALID, f"{at}.{key}", _internal_rule(rule), why))
+        errors += _validate_wording(rule, at)
+        if rule.get("optionalOldSelf") is not None and not mentions_old(rule["rule"]):
+            text = "may not be set if oldSelf is not used in rule"
+            shown = rule["optionalOldSelf"]
+            errors.append(FieldError(INVALID, f"{at}.optionalOldSelf", shown, text))
+        reason = rule.get("reason")
+        if reason is not None and reason not in _RULE_REASONS:
+            errors.append(unsupported(f"{at}.reason", reason, _RULE_REASONS))
+        where = rule.get("fieldPath")
+        if where and not (where.startswith(".") and _is_specified(schema, where)):
+            errors.append(FieldError(INVALID, f"{at}.fieldPath", where, "must be a valid path"))
+    return errors
+
+
+def _validate_wording(rule: Obj, at: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    message, wording = rule.get("message") or "", rule.get("messageExpression") or ""
+    if message and not message.strip():
+        text = "must be non-empty if specified"
+        errors.append(FieldError(INVALID, f"{at}.message", message, text))
+    elif "\n" in message:
+        text = "must not contain line breaks"
+        errors.append(FieldError(INVALID, f"{at}.message", message, text))
+    if wording and not wording.strip():
+        text = "messageExpression must be non-empty if specified"
+        errors.append(FieldError(REQUIRED, f"{at}.messageExpression", None, text))
+    return errors
+
+
+def _compile_rules(
+    schema: Obj, path: str, *, is_root: bool = False, lost: str = ""
+) -> list[FieldError]:
+    """Whether expressions compile; ``lost`` is the list below which old items are not known."""
+    is_root = is_root or bool(schema.get("x-kubernetes-embedded-resource"))
+    errors: list[FieldError] = []
+    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        at = f"{path}.x-kubernetes-validations[{index}]"
+        try:
+            variables = variables_of(schema, rule, is_root=is_root)
+        except RuleTypeError as error:
+            text = (
+                "internal error: failed to construct type information for x-kubernetes-validations"
+            )
+            where = at.rpartition("[")[0]
+            return [FieldError(INTERNAL, where, None, f"{text} rules: {error}")]
+        for key, why in compile_findings(rule, variables):
+            errors.append(FieldError(INVALID, f"{at}.{key}", _internal_rule(rule), why))
+        if lost and mentions_old(rule["rule"]):
+            text = "oldSelf cannot be used on the uncorrelatable portion of the schema within"
+            errors.append(FieldError(INVALID, f"{at}.rule", rule["rule"], f"{text} {lost}"))
+    for key, child in sorted((schema.get("properties") or {}).items()):
+        errors += _compile_rules(child, f"{path}.properties[{key}]", lost=lost)
+    if isinstance(more := schema.get("additionalProperties"), dict):
+        errors += _compile_rules(more, f"{path}.additionalProperties", lost=lost)
+    if isinstance(items := schema.get("items"), dict):
+        is_map = schema.get("x-kubernetes-list-type") == "map"
+        errors += _compile_rules(items, f"{path}.items", lost=lost or ("" if is_map else path))
     return errors
 
 

@@ -12,7 +12,8 @@ import orjson
 
 from localcluster.kinds import meta
 from localcluster.kinds.columns import NAME, since
-from localcluster.kinds.crd_schema import MISSING, StructuralSchema
+from localcluster.kinds.crd_rules import MISSING
+from localcluster.kinds.crd_schema import StructuralSchema
 from localcluster.kinds.registry import (
     ALL_VERBS,
     Column,
@@ -45,7 +46,7 @@ class CustomStrategy(BaseStrategy):
         self.is_namespaced = spec["scope"] == "Namespaced"
         self.has_status = "status" in (version.get("subresources") or {})
         raw = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
-        self.schema = StructuralSchema(raw)
+        self.schema = StructuralSchema(raw, is_root=True)
         self._meta_node = builtin_node("ObjectMeta")
         self.node = _root_node(self.schema)
 
@@ -116,16 +117,17 @@ class CustomStrategy(BaseStrategy):
         if obj.get("kind") != self._kind:
             text = f"must be {self._kind}"
             errors.append(FieldError(INVALID, "kind", obj.get("kind"), text))
-        return errors + self.schema.validate(_content(obj), MISSING, "")
+        return errors + self.schema.validate(_content(obj), MISSING, "", (_head(obj), {}))
 
     def validate_update(
         self, new: Obj, old: Obj, subresource: str, ctx: RequestContext
     ) -> list[FieldError]:
         """What changed must fit the schema; on /status only the status is looked at."""
         errors = meta.validate_meta_update(new["metadata"], old["metadata"], is_custom=True)
+        heads = _head(new), _head(old)
         if subresource == "status":
-            return errors + self.schema.validate_status(_content(new), _content(old))
-        return errors + errors + self.schema.validate(_content(new), _content(old), "")
+            return errors + self.schema.validate_status(_content(new), _content(old), heads)
+        return errors + errors + self.schema.validate(_content(new), _content(old), "", heads)
 
     def allows_unconditional_update(self) -> bool:
         """A PUT must carry the resourceVersion."""
@@ -134,6 +136,12 @@ class CustomStrategy(BaseStrategy):
 
 def _content(obj: Obj) -> Obj:
     return {key: value for key, value in obj.items() if key not in _ROOT}
+
+
+def _head(obj: Obj) -> Obj:
+    """What rules at the root may read beside the content."""
+    named = {k: v for k, v in obj["metadata"].items() if k in ("name", "generateName")}
+    return {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata": named}
 
 
 def _root_node(schema: StructuralSchema) -> Node:

@@ -13,7 +13,8 @@ from localcluster.kinds.registry import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names
-from localcluster.types.cel import CelSyntaxError, compile_expression
+from localcluster.types.cel import CelSyntaxError, kinds, typed
+from localcluster.types.cel.kinds import Type
 from localcluster.types.refusals import (
     DUPLICATE,
     FORBIDDEN,
@@ -22,7 +23,40 @@ from localcluster.types.refusals import (
     FieldError,
 )
 
-CONDITION_VARIABLES = frozenset({"object", "oldObject", "request"})
+_VERSION = {"group": kinds.STRING, "version": kinds.STRING}
+_KIND = kinds.object_of("kubernetes.GroupVersionKind", {**_VERSION, "kind": kinds.STRING})
+_RESOURCE = kinds.object_of(
+    "kubernetes.GroupVersionResource", {**_VERSION, "resource": kinds.STRING}
+)
+_TEXTS = kinds.list_of(kinds.STRING)
+_USER = kinds.object_of(
+    "kubernetes.UserInfo",
+    {
+        "username": kinds.STRING,
+        "uid": kinds.STRING,
+        "groups": _TEXTS,
+        "extra": kinds.map_of(kinds.STRING, _TEXTS),
+    },
+)
+_REQUEST = kinds.object_of(
+    "kubernetes.AdmissionRequest",
+    {
+        "kind": _KIND,
+        "requestKind": _KIND,
+        "resource": _RESOURCE,
+        "requestResource": _RESOURCE,
+        **dict.fromkeys(("subResource", "requestSubResource", "name", "namespace"), kinds.STRING),
+        "operation": kinds.STRING,
+        "userInfo": _USER,
+        "dryRun": kinds.BOOL,
+        "options": kinds.DYN,
+    },
+)
+CONDITION_VARIABLES: dict[str, Type] = {
+    **dict.fromkeys(("object", "oldObject", "namespaceObject"), kinds.DYN),
+    "request": _REQUEST,
+}
+"""What match conditions may read. Source: ``BuildRequestType`` of apiserver/pkg/admission."""
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 
 
@@ -171,9 +205,15 @@ def _validate_conditions(hook: Obj, path: str) -> list[FieldError]:
         if not expression.strip():
             errors.append(FieldError(REQUIRED, f"{at}.expression", None, ""))
             continue
-        try:
-            compile_expression(expression, CONDITION_VARIABLES)
-        except CelSyntaxError as error:
-            text = f"compilation failed: {error}"
+        if text := _misfit(expression):
             errors.append(FieldError(INVALID, f"{at}.expression", expression, text))
     return errors
+
+
+def _misfit(expression: str) -> str:
+    """Why an expression is no condition, empty if it is one."""
+    try:
+        made, _ = typed(expression, CONDITION_VARIABLES)
+    except CelSyntaxError as error:
+        return f"compilation failed: {error}"
+    return "" if made == kinds.BOOL else f"must evaluate to bool but got {kinds.shown(made)}"

@@ -291,7 +291,15 @@ class Dispatcher:
         if not hook.conditions:
             return True
         request = review_request(at, at.info, lambda obj: obj)
-        env = {"object": at.obj, "oldObject": at.old, "request": request}
+        namespace = at.ctx.namespace if at.info.namespaced else ""
+        env = {
+            "object": at.obj,
+            "oldObject": at.old,
+            "request": request,
+            "namespaceObject": at.ctx.reader.get("", "namespaces", "", namespace)
+            if namespace
+            else None,
+        }
         failure = ""
         for text, evaluate in hook.conditions:
             try:

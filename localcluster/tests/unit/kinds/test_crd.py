@@ -58,7 +58,7 @@ SCHEMA: dict[str, Any] = {
 def errors_of(spec: Any, old: Any = MISSING) -> list[tuple[str, str]]:
     """(field, message) of each broken rule, without the note on rules not checked."""
     before = {"spec": old} if old is not MISSING else MISSING
-    found = StructuralSchema(SCHEMA).validate({"spec": spec}, before, "")
+    found = StructuralSchema(SCHEMA).validate({"spec": spec}, before, "", ({}, {}))
     return [(e.field, e.message()) for e in found if e.detail != NOT_CHECKED]
 
 
@@ -262,7 +262,7 @@ def test_on_status_only_its_fields_but_all_rules_are_looked_at() -> None:
     old = {"spec": {"size": 3, "queue": "NOT LOOKED AT"}}
 
     def found(size: Any) -> list[tuple[str, str]]:
-        errors = schema.validate_status(old | {"status": {"size": size}}, old)
+        errors = schema.validate_status(old | {"status": {"size": size}}, old, ({}, {}))
         return [(e.field, e.message()) for e in errors if e.detail != NOT_CHECKED]
 
     assert found(3) == []

@@ -1,0 +1,201 @@
+"""Makes of a checked tree a function that evaluates it; called by ``compiling``. Pure.
+
+Errors are absorbed by ``&&``, ``||``, ``exists`` and ``all`` as the language wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from localcluster.types.cel.checking import TYPE_NAMES
+from localcluster.types.cel.functions import FUNCTIONS, METHODS, Overload, called
+from localcluster.types.cel.kinds import Type
+from localcluster.types.cel.lists import in_order
+from localcluster.types.cel.operators import OPERATORS, has, select, select_optional
+from localcluster.types.cel.syntax import Call, ListOf, Literal, Macro, MapOf, Name, Select, Tree
+from localcluster.types.cel.values import CelError, Optional, boolean
+
+Env = Mapping[str, Any]
+Eval = Callable[[Env], Any]
+Envs = list[dict[str, Any]]
+
+
+def build(tree: Tree, known: frozenset[str]) -> Eval:
+    """The function of a tree; ``known`` are the variables, which come before names of types."""
+    match tree:
+        case Literal(value=value):
+            return lambda _env: value
+        case Name(name=name):
+            return _name(name, known)
+        case Select():
+            return _selection(tree, known)
+        case Call():
+            return _call(tree, known)
+        case ListOf(items=items):
+            made = [build(item, known) for item in items]
+            return lambda env: [item(env) for item in made]
+        case MapOf(entries=entries):
+            pairs = [(build(k, known), build(v, known)) for k, v in entries]
+            return lambda env: {k(env): v(env) for k, v in pairs}
+        case Macro():
+            return _macro(tree, known)
+
+
+def _name(name: str, known: frozenset[str]) -> Eval:
+    if name not in known and name in TYPE_NAMES:
+        kind = Type("null" if name == "null_type" else name)
+        return lambda _env: kind
+    return lambda env: env[name]
+
+
+def _selection(tree: Select, known: frozenset[str]) -> Eval:
+    target, field = build(tree.target, known), tree.field
+    if tree.is_test:
+        return lambda env: has(target(env), field)
+    if tree.is_optional:
+        return lambda env: select_optional(target(env), field)
+    return lambda env: select(target(env), field)
+
+
+def _call(tree: Call, known: frozenset[str]) -> Eval:
+    arguments = [build(argument, known) for argument in tree.arguments]
+    match tree.function, arguments:
+        case "_?_:_", [condition, first, second]:
+            return lambda env: first(env) if boolean(condition(env)) else second(env)
+        case "_&&_" | "_||_", [left, right]:
+            return _absorbing(left, right, decisive=tree.function == "_||_")
+    if tree.target is not None:
+        return _function(METHODS[tree.function], [build(tree.target, known), *arguments])
+    function = OPERATORS.get(tree.function)
+    if function is None:
+        return _function(FUNCTIONS[tree.function], arguments)
+    if len(arguments) == 1:
+        (only,) = arguments
+        return lambda env: function(only(env))
+    left, right = arguments
+    return lambda env: function(left(env), right(env))
+
+
+def _function(overloads: list[Overload], arguments: list[Eval]) -> Eval:
+    return lambda env: called(overloads, [argument(env) for argument in arguments])
+
+
+def _absorbing(left: Eval, right: Eval, *, decisive: bool) -> Eval:
+    """``||`` and ``&&``: one side that decides hides an error of the other."""
+
+    def evaluate(env: Env) -> bool:
+        try:
+            if boolean(left(env)) is decisive:
+                return decisive
+        except CelError:
+            if boolean(right(env)) is decisive:
+                return decisive
+            raise
+        return boolean(right(env))
+
+    return evaluate
+
+
+# -- macros --------------------------------------------------------------------------------------
+
+
+def _macro(tree: Macro, known: frozenset[str]) -> Eval:
+    target = build(tree.target, known)
+    inner = known | frozenset(tree.names)
+    body = build(tree.body, inner)
+    condition = build(tree.condition, inner) if tree.condition is not None else None
+    if tree.macro in ("optMap", "optFlatMap"):
+        return _optional_map(tree, target, body)
+    loop = _LOOPS[tree.macro]
+
+    def evaluate(env: Env) -> Any:
+        envs = [{**env, **bound} for bound in _bound(tree.names, target(env))]
+        if condition is not None:
+            envs = [one for one in envs if boolean(condition(one))]
+        return loop(body, envs, tree.names)
+
+    return evaluate
+
+
+def _optional_map(tree: Macro, target: Eval, body: Eval) -> Eval:
+    is_flat = tree.macro == "optFlatMap"
+
+    def evaluate(env: Env) -> Any:
+        optional = target(env)
+        if not isinstance(optional, Optional):
+            raise CelError("no such overload")
+        if not optional.item:
+            return optional
+        made = body({**env, tree.names[0]: optional.item[0]})
+        return made if is_flat else Optional((made,))
+
+    return evaluate
+
+
+def _bound(names: tuple[str, ...], container: Any) -> list[dict[str, Any]]:
+    if isinstance(container, dict):
+        pairs = list(container.items())
+    elif isinstance(container, list):
+        pairs = list(enumerate(container))
+    else:
+        raise CelError("no such overload")
+    if len(names) == 2:
+        return [dict(zip(names, pair, strict=True)) for pair in pairs]
+    at = 0 if isinstance(container, dict) else 1
+    return [{names[0]: pair[at]} for pair in pairs]
+
+
+def _filtered(body: Eval, envs: Envs, names: tuple[str, ...]) -> list[Any]:
+    return [env[names[-1]] for env in envs if boolean(body(env))]
+
+
+def _mapped(body: Eval, envs: Envs, _names: tuple[str, ...]) -> list[Any]:
+    return [body(env) for env in envs]
+
+
+def _once(body: Eval, envs: Envs, _names: tuple[str, ...]) -> bool:
+    return [boolean(body(env)) for env in envs].count(True) == 1
+
+
+def _all(body: Eval, envs: Envs, _names: tuple[str, ...]) -> bool:
+    return _decided(body, envs, decisive=False)
+
+
+def _exists(body: Eval, envs: Envs, _names: tuple[str, ...]) -> bool:
+    return _decided(body, envs, decisive=True)
+
+
+def _new_map(body: Eval, envs: Envs, names: tuple[str, ...]) -> dict[Any, Any]:
+    return {env[names[0]]: body(env) for env in envs}
+
+
+def _sorted(body: Eval, envs: Envs, names: tuple[str, ...]) -> list[Any]:
+    return in_order([env[names[0]] for env in envs], [body(env) for env in envs])
+
+
+_LOOPS: dict[str, Callable[[Eval, Envs, tuple[str, ...]], Any]] = {
+    "all": _all,
+    "exists": _exists,
+    "exists_one": _once,
+    "existsOne": _once,
+    "filter": _filtered,
+    "map": _mapped,
+    "transformList": _mapped,
+    "transformMap": _new_map,
+    "sortBy": _sorted,
+}
+
+
+def _decided(body: Eval, envs: Envs, *, decisive: bool) -> bool:
+    """A chain of ``||`` (exists) or ``&&`` (all): one that decides hides the errors of others."""
+    failure: CelError | None = None
+    for env in envs:
+        try:
+            if boolean(body(env)) is decisive:
+                return decisive
+        except CelError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return not decisive

@@ -1,0 +1,122 @@
+"""Timestamps and durations: reading, writing, parts. Called by ``functions``. Pure.
+
+To the microsecond, where cel-go goes to the nanosecond.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from fractions import Fraction
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from localcluster.types.cel.values import CelError
+
+NO_TIME = timedelta(0)
+_DURATION = re.compile(r"([+-]?)((?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+|0)")
+_PIECE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_SECONDS = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "μs": Fraction(1, 10**6),
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+}
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)")
+_OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")
+
+
+def timestamp(text: str) -> datetime:
+    """RFC 3339."""
+    try:
+        if not _MOMENT.fullmatch(text):
+            raise ValueError(text)
+        return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        why = "type conversion error from 'string' to 'google.protobuf.Timestamp'"
+        raise CelError(why) from error
+
+
+def from_seconds(count: int) -> datetime:
+    """Seconds since 1970."""
+    try:
+        return datetime.fromtimestamp(count, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise CelError("timestamp overflow") from error
+
+
+def seconds(moment: datetime) -> int:
+    """Whole seconds since 1970."""
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+
+
+def timestamp_text(moment: datetime) -> str:
+    """RFC 3339 in UTC, a fraction only where there is one."""
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
+    fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
+    return f"{text}{fraction}Z"
+
+
+def duration(text: str) -> timedelta:
+    """``1h30m``, ``-1.5s``, as Go reads it."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise CelError(f'time: invalid duration "{text}"')
+    total = sum((Fraction(n) * _SECONDS[unit] for n, unit in _PIECE.findall(found[2])), Fraction(0))
+    micros = int(total * 10**6)
+    return timedelta(microseconds=-micros if found[1] == "-" else micros)
+
+
+def duration_text(length: timedelta) -> str:
+    """In seconds: ``5400s``."""
+    micros = length // timedelta(microseconds=1)
+    whole, fraction = divmod(abs(micros), 10**6)
+    shown = f"{whole}" + (f".{fraction:06d}".rstrip("0") if fraction else "")
+    return ("-" if micros < 0 else "") + shown + "s"
+
+
+def _in_zone(moment: datetime, zone: str) -> datetime:
+    if found := _OFFSET.fullmatch(zone):
+        away = timedelta(hours=int(found[2]), minutes=int(found[3]))
+        return moment.astimezone(timezone(-away if found[1] == "-" else away))
+    try:
+        return moment.astimezone(ZoneInfo(zone))
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise CelError(f"unknown time zone {zone}") from error
+
+
+def _part(pick: Callable[[datetime], int]) -> Callable[..., int]:
+    return lambda moment, zone="UTC": pick(_in_zone(moment, zone))
+
+
+PARTS: dict[str, Callable[..., int]] = {
+    "getFullYear": _part(lambda moment: moment.year),
+    "getMonth": _part(lambda moment: moment.month - 1),
+    "getDayOfYear": _part(lambda moment: moment.timetuple().tm_yday - 1),
+    "getDayOfMonth": _part(lambda moment: moment.day - 1),
+    "getDate": _part(lambda moment: moment.day),
+    "getDayOfWeek": _part(lambda moment: moment.isoweekday() % 7),
+    "getHours": _part(lambda moment: moment.hour),
+    "getMinutes": _part(lambda moment: moment.minute),
+    "getSeconds": _part(lambda moment: moment.second),
+    "getMilliseconds": _part(lambda moment: moment.microsecond // 1000),
+}
+"""Of a timestamp; with a second argument in that time zone."""
+
+
+def _whole(length: timedelta, unit: timedelta) -> int:
+    count = abs(length) // unit
+    return -count if length < NO_TIME else count
+
+
+LENGTHS: dict[str, Callable[[timedelta], int]] = {
+    "getHours": lambda length: _whole(length, timedelta(hours=1)),
+    "getMinutes": lambda length: _whole(length, timedelta(minutes=1)),
+    "getSeconds": lambda length: _whole(length, timedelta(seconds=1)),
+    "getMilliseconds": lambda length: _whole(length, timedelta(milliseconds=1)),
+}
+"""Of a duration: all of it in that unit, rounded towards zero."""
