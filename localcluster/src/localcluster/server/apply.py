@@ -6,6 +6,7 @@ package); who owns what is kept by ``ownership``.  Storing goes through ``writes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,13 +48,12 @@ from localcluster.types.schema import ANY, Node
 async def apply(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
     """Apply a configuration; creates the object if it is not there (not on a subresource)."""
     info = target.info
-    if not request.query.get("fieldManager"):
-        error = FieldError(REQUIRED, "fieldManager", "", "is required for apply patch")
-        raise invalid_options("PatchOptions", [error])
+    check_manager(request)
     ctx = writes.write_context(machinery, request, target, "UPDATE", "PatchOptions")
-    config = _read(request, info)
-    check_typed(config, info)
-    _check_name(config, target)
+    config = read_config(request, (info.group, info.version, info.kind))
+    api_version = info.api_version if info.group else f"/{info.version}"
+    check_typed(config, info.node, api_version, info.kind)
+    check_name(config, target)
     applied = _applied_part(config, target)
     entry = machinery.store.entry(info.storage, target.namespace, target.name)
     if entry is None:
@@ -61,7 +61,7 @@ async def apply(machinery: Machinery, request: ApiRequest, target: Target) -> An
         code = 201
     else:
         is_forced = bool_parameter(request.query, "force")
-        application = _Application(machinery, info, applied, ctx, is_forced)
+        application = Application(machinery, info, applied, ctx, is_forced)
         outcome = await writes.change(machinery, target, application.make, ctx, own=application.own)
         code = 200
     answer = writes.answer_outcome(machinery, request, info, outcome, code)
@@ -69,7 +69,15 @@ async def apply(machinery: Machinery, request: ApiRequest, target: Target) -> An
     return answer
 
 
-def _read(request: ApiRequest, info: ResourceInfo) -> Obj:
+def check_manager(request: ApiRequest) -> None:
+    """Who applies must say who it is (422)."""
+    if not request.query.get("fieldManager"):
+        error = FieldError(REQUIRED, "fieldManager", "", "is required for apply patch")
+        raise invalid_options("PatchOptions", [error])
+
+
+def read_config(request: ApiRequest, wanted: tuple[str, str, str]) -> Obj:
+    """The body, which must be of the ``wanted`` group, version and kind."""
     try:
         config = from_yaml(request.body)
     except yaml.YAMLError as error:
@@ -78,7 +86,7 @@ def _read(request: ApiRequest, info: ResourceInfo) -> Obj:
         raise bad_request("error decoding YAML: an object is required")
     group, _, version = str(config.get("apiVersion") or "").rpartition("/")
     kind = config.get("kind") or ""
-    if (group, version, kind) != (info.group, info.version, info.kind):
+    if (group, version, kind) != wanted:
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
     meta = config.get("metadata")
     if isinstance(meta, dict) and meta.get("managedFields") is not None:
@@ -86,7 +94,8 @@ def _read(request: ApiRequest, info: ResourceInfo) -> Obj:
     return config
 
 
-def _check_name(config: Obj, target: Target) -> None:
+def check_name(config: Obj, target: Target) -> None:
+    """The name of a body, which may be left out, must be that of the path; it is filled in."""
     meta = config.setdefault("metadata", {})
     name = meta.get("name") or target.name
     if name != target.name:
@@ -140,14 +149,20 @@ async def _create(
 
 
 @dataclass(slots=True)
-class _Application:
-    """One apply on an existing object; made anew from the present state at each attempt."""
+class Application:
+    """One apply on an existing object; made anew from the present state at each attempt.
+
+    ``complete`` has the last word on the merged object. ``shown_as`` are the version and the path
+    that conflicts name where the object is not what is applied.
+    """
 
     machinery: Machinery
     info: ResourceInfo
     applied: Obj
     ctx: RequestContext
     is_forced: bool
+    complete: Callable[[Obj], None] | None = None
+    shown_as: tuple[str, str] | None = None
     _managers: Managers = field(default_factory=dict)
 
     def make(self, entry: Entry) -> Obj:
@@ -166,6 +181,8 @@ class _Application:
         changes.compare(live, pruned, node)
         changed, removed = without_system(changes.changed), without_system(changes.removed)
         self._managers = self._settle(known, me, fields, changed, removed)
+        if self.complete is not None:
+            self.complete(pruned)
         return writes.decode_patched(self.machinery, pruned, entry, info, self.ctx)
 
     def _settle(
@@ -177,7 +194,7 @@ class _Application:
             if manager != me and owned.fields & changed
         }
         if clashes and not self.is_forced:
-            raise conflicts_error(clashes)
+            raise conflicts_error(clashes, self.shown_as)
         result: Managers = {}
         for manager, owned in known.items():
             left = owned.fields - clashes.get(manager, frozenset()) - removed
@@ -203,7 +220,9 @@ class _Application:
         return managed_fields.Managed(known, is_visible=True)
 
 
-def conflicts_error(clashes: dict[Manager, Fields]) -> StatusError:
+def conflicts_error(
+    clashes: dict[Manager, Fields], shown_as: tuple[str, str] | None = None
+) -> StatusError:
     """409 that names every manager and field in the way."""
     causes: list[Obj] = []
     lines: list[str] = []
@@ -212,8 +231,10 @@ def conflicts_error(clashes: dict[Manager, Fields]) -> StatusError:
         if manager.subresource:
             who += f' with subresource "{manager.subresource}"'
         if manager.operation == "Update":
-            who += f" using {manager.api_version}"
+            who += f" using {shown_as[0] if shown_as else manager.api_version}"
         paths = [path_text(path) for path in sorted(clashes[manager])]
+        if shown_as:
+            paths = [shown_as[1]]
         causes += [
             {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path}
             for path in paths

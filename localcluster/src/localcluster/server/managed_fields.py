@@ -223,7 +223,7 @@ def write_managed_fields(known: Managers) -> list[Obj]:
         known.items(),
         key=lambda item: (
             item[0].operation,
-            item[1].time,
+            _time_of(*item),
             item[0].name,
             item[0].api_version,
             item[0].subresource,
@@ -232,14 +232,19 @@ def write_managed_fields(known: Managers) -> list[Obj]:
     return [_entry_of(manager, owned) for manager, owned in ordered]
 
 
+def _time_of(manager: Manager, owned: Owned) -> str:
+    """A number that was written by ``/scale`` has no time."""
+    return "" if manager.subresource == "scale" else owned.time
+
+
 def _entry_of(manager: Manager, owned: Owned) -> Obj:
     entry: Obj = {
         "manager": manager.name,
         "operation": manager.operation,
         "apiVersion": manager.api_version,
     }
-    if owned.time:
-        entry["time"] = owned.time
+    if time := _time_of(manager, owned):
+        entry["time"] = time
     entry |= {"fieldsType": "FieldsV1", "fieldsV1": encode(owned.fields)}
     if manager.subresource:
         entry["subresource"] = manager.subresource

@@ -14,7 +14,7 @@ from typing import Protocol
 import orjson
 from aiohttp import web
 
-from localcluster.server import apply, deletion, reads, subresources, writes
+from localcluster.server import apply, deletion, reads, scale, subresources, writes
 from localcluster.server.auth import Authenticator
 from localcluster.server.http_refusals import (
     method_not_allowed,
@@ -157,7 +157,7 @@ class Routes:
             if "get" not in sub.verbs:
                 raise unsupported_method(target.info, request.method)
             if sub.how == "scale":
-                return subresources.get_scale(machinery, request, target)
+                return scale.get_scale(machinery, request, target)
             return await reads.get(machinery, request, target)
         if target.is_watch_path:
             return reads.WatchStream(machinery, request, target)
@@ -188,7 +188,7 @@ class Routes:
         if verb not in sub.verbs:
             raise unsupported_method(target.info, request.method)
         if sub.how == "scale":
-            return await subresources.write_scale(machinery, request, target)
+            return await scale.write_scale(machinery, request, target)
         if request.method == "POST":
             return await subresources.post(machinery, request, target, sub)
         return await self._update(request, target)

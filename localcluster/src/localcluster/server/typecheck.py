@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from localcluster.kinds.registry import ResourceInfo
 from localcluster.obj import Obj
 from localcluster.server.fieldsets import element_of, path_text
 from localcluster.types.refusals import StatusError
@@ -21,22 +20,21 @@ class _Mismatch(Exception):
     pass
 
 
-def check_typed(config: Obj, info: ResourceInfo) -> None:
+def check_typed(config: Obj, node: Node, api_version: str, kind: str) -> None:
     """Raise 500 for the first field that does not fit the schema."""
     try:
-        _check(config, info.node, "", is_root=True)
+        _check(config, node, "", is_root=True)
     except _Mismatch as mismatch:
         meta = config.get("metadata")
         meta = meta if isinstance(meta, dict) else {}
         namespace, name = (
             meta[key] if isinstance(meta.get(key), str) else "" for key in ("namespace", "name")
         )
-        api_version = info.api_version if info.group else f"/{info.version}"
         raise StatusError(
             500,
             "",
             f"failed to create typed patch object ({namespace}/{name}; {api_version}, "
-            f"Kind={info.kind}): {mismatch}",
+            f"Kind={kind}): {mismatch}",
         ) from mismatch
 
 
