@@ -165,6 +165,13 @@ class Settings:
         low=0,
         high=25,
     )
+    status_interval_s: float = _setting(
+        2.0,
+        "FLUXQUEUE_STATUS_INTERVAL_S",
+        "the status of one FluxJob is written this often at most, of its end twice as often",
+        low=0.1,
+        high=60,
+    )
     maintain_interval_s: float = _setting(
         10.0,
         "FLUXQUEUE_MAINTAIN_INTERVAL_S",

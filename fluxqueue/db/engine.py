@@ -104,8 +104,9 @@ def connect_args(settings: Settings, *, role: str) -> dict[str, Any]:
         # Of several hosts the one that takes writes; a standby or a read-only server is none.
         "target_session_attrs": "read-write",
         "application_name": f"{APPLICATION}{role}/{head()}",
-        # The actor stands in ``history``: the rows' trigger reads it (sql/transitions.sql).
+        # Read by the rows' triggers (sql/transitions.sql): the actor stands in ``history``.
         "options": f"-c fluxqueue.actor={role}"
+        f" -c fluxqueue.status_interval_s={settings.status_interval_s:g}"
         f" -c search_path={SEARCH_PATH} -c statement_timeout={timeout_ms}"
         f" -c idle_in_transaction_session_timeout={idle_ms}",
     }

@@ -130,7 +130,7 @@ class Worker:
             LATER,
             self._context.settings.worker_concurrency,
             app=self._later,
-            polling_s=LATER_POLLING_S,
+            polling_s=min(LATER_POLLING_S, self._context.settings.worker_polling_s),
             listens=False,
         )
 

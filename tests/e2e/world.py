@@ -26,6 +26,9 @@ from tests.support.control_plane import ControlPlane
 ZONE = "topology.kubernetes.io/zone"
 WORKERS = 2
 READ_ATTEMPTS = 5
+SOONER = {"FLUXQUEUE_STATUS_INTERVAL_S": "0.2", "FLUXQUEUE_WORKER_POLLING_S": "0.2"}
+"""Else they would wait most of their time until a state is told, at most every two seconds: of
+``test_queueing`` 60 s in 90."""
 
 NODES = (
     NodeShape("node-1", cpu="16", memory="64Gi", labels={"pool": "main", ZONE: "east"}),
@@ -92,7 +95,7 @@ async def embedded_world(folder: Path, **more: Any) -> AsyncIterator[World]:
         data_dir=folder,
         shape=ClusterShape(nodes=0),
         cluster_arguments=tuple(arguments),
-        **{"workers": WORKERS, **more},
+        **{"workers": WORKERS, "environ": SOONER, **more},
     )
     async with (
         Stack(options) as stack,
@@ -115,7 +118,7 @@ async def real_world(
     options = StackOptions(
         data_dir=folder,
         kubeconfig=control_plane.kubeconfig_path,
-        **{"workers": WORKERS, **more},
+        **{"workers": WORKERS, "environ": SOONER, **more},
     )
     async with (
         SimulatedNodes(control_plane.config, list(NODES)) as nodes,

@@ -22,9 +22,11 @@ WORLD_FIXTURE = "world"
 WORLDS = {
     **dict.fromkeys(("test_crashes", "test_rebuild", "test_uninstall", "test_check"), "world 1"),
     **dict.fromkeys(("test_steering", "test_placement", "test_telling"), "world 2"),
+    **dict.fromkeys(("test_groups", "test_queues", "test_owners", "test_sets"), "world 3"),
 }
-"""Modules that share a world; the others in ``tests/e2e`` share a third one. Each costs the start
-of seven processes; fewer would take longer than all other tests together, since they wait."""
+"""Modules that share a world; the others in ``tests/e2e`` share a fourth one, so that each of the
+four processes begins with one. A world costs the start of seven processes, ten seconds of processor
+time; with fewer its tests, which mostly wait, would be the last to end, in one process alone."""
 
 LONGEST = frozenset(
     {
@@ -61,7 +63,7 @@ def strays(items: list[pytest.Item]) -> list[pytest.Item]:
 def _group(item: pytest.Item) -> str:
     """The name of the tests that it stays with, empty for none."""
     if _is_in_a_world(item):
-        return WORLDS.get(item.path.stem, "world 3")
+        return WORLDS.get(item.path.stem, "world 4")
     if item.get_closest_marker("slow"):
         return ""
     return str(item.path.relative_to(TESTS))

@@ -40,14 +40,17 @@ CREATE TRIGGER fluxjobs_guard BEFORE UPDATE ON fluxjobs
     FOR EACH ROW EXECUTE FUNCTION fluxjobs_guard();
 
 -- What a user can see of a FluxJob is owed by the row itself, so no code path can forget it. A state
--- that is overtaken within a moment is not told by itself: no FluxJob is told of more than every two
--- seconds, of its end a little sooner; a new one shows Pending by itself (a default of the
--- definition). Rounded up, so that many are told by one task.
+-- that is overtaken within a moment is not told by itself: no FluxJob is told of more than once in
+-- FLUXQUEUE_STATUS_INTERVAL_S (two seconds; whoever connects without our settings means those), of
+-- its end a little sooner; a new one shows Pending by itself (a default of the definition). Rounded
+-- up to a quarter of it, so that many are told by one task.
 CREATE FUNCTION fluxjob_publish_at(told_at timestamptz, is_ended boolean) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
-    SELECT to_timestamp(ceil(2 * extract(epoch FROM greatest(
-        now() + interval '0.2 s',
-        told_at + CASE WHEN is_ended THEN interval '1 s' ELSE interval '2 s' END))) / 2)
+    SELECT to_timestamp(ceil(4 / s * extract(epoch FROM greatest(
+        now() + make_interval(secs => s / 10),
+        told_at + make_interval(secs => CASE WHEN is_ended THEN s / 2 ELSE s END)))) * s / 4)
+    FROM (SELECT coalesce(nullif(current_setting('fluxqueue.status_interval_s', true), '')::numeric,
+                          2)) AS setting (s)
 $$;
 
 -- Named to come after fluxjobs_guard, which raises the version; triggers run in that order.

@@ -8,18 +8,20 @@ from itertools import pairwise
 
 import procrastinate
 import procrastinate.testing
+import psycopg
 import pytest
 from procrastinate.jobs import Status
 from procrastinate.periodic import PeriodicDeferrer
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.engine import libpq_url
 from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.task_queue import TaskName, every, rescue_stalled
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.rows import Rows, cpu_node, pod, settings_for, workload
 from tests.support.waiting import eventually
 
 
@@ -81,6 +83,31 @@ async def test_a_release_that_told_no_status_leaves_it_owed(rows: Rows) -> None:
     await rows.forget_tasks()
     await rows.execute("UPDATE fluxjobs SET release_at = NULL")
     assert await rows.asked(TaskName.PUBLISH) == ["a"]
+
+
+@pytest.mark.parametrize(("setting", "seconds"), [(0.2, 0.2), (2.0, 2.0), (30.0, 30.0)])
+async def test_how_often_a_status_is_told_is_a_setting(
+    database_url: str, setting: float, seconds: float
+) -> None:
+    """By every connection of ours; a pause no longer than said and the quarter it is rounded to."""
+    settings = settings_for(database_url, status_interval_s=setting)
+    async with Database(settings, role="test") as database, database.begin() as tx:
+        (row,) = await tx.fetch(
+            "SELECT extract(epoch FROM fluxjob_publish_at(now(), false) - now()) AS pause,"
+            " extract(epoch FROM fluxjob_publish_at(now(), true) - now()) AS of_its_end"
+        )
+    assert seconds <= row["pause"] <= 1.25 * seconds
+    assert seconds / 2 <= row["of_its_end"] <= 0.75 * seconds
+
+
+async def test_whoever_connects_without_our_settings_means_two_seconds(database_url: str) -> None:
+    """psql, for one."""
+    async with await psycopg.AsyncConnection.connect(libpq_url(database_url)) as connection:
+        found = await connection.execute(
+            "SELECT extract(epoch FROM fluxjob_publish_at(now(), false) - now())"
+        )
+        (pause,) = await found.fetchone() or (0,)
+    assert 2 <= pause <= 2.5
 
 
 async def test_an_end_is_told_sooner(rows: Rows) -> None:
