@@ -7,8 +7,10 @@ import asyncio
 import dataclasses
 import logging
 import signal
+import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from localcluster.client.access import read_kubeconfig
@@ -18,6 +20,7 @@ from localcluster.loops.options import ControllerOptions
 from localcluster.nodes.shape import NodeShape
 from localcluster.nodes.simulated import SimulatedNodes
 
+PORT_MAX = 65535
 DESCRIPTION = "a simulated Kubernetes cluster, until Ctrl-C or SIGTERM"
 
 
@@ -45,13 +48,15 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="address to listen on, or a name of this machine; the kubeconfig names it too "
         "(default 127.0.0.1)",
     )
-    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any)")
+    parser.add_argument(
+        "--port", type=_port, default=0, help="port to listen on, 1 to 65535 (default: any)"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="shorten Kubernetes' waiting times (back-off ...)"
     )
     parser.add_argument(
         "--node-grace",
-        type=float,
+        type=_seconds,
         metavar="SECONDS",
         help="silence after which a node counts as lost (default 40, with --quick 8)",
     )
@@ -65,7 +70,40 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="KUBECONFIG",
         help="the nodes: let them join this control plane, which has no kubelets of its own",
     )
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    try:
+        given.shapes = _shapes(given)
+    except ValueError as error:
+        parser.error(str(error))
+    return given
+
+
+def _port(text: str) -> int:
+    if text.isdecimal() and int(text) <= PORT_MAX:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {PORT_MAX}")
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (seconds := float(text)) < float("inf"):
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+
+
+def _shapes(given: argparse.Namespace) -> list[NodeShape]:
+    """All nodes; raises ValueError for what no node can be, and for two of one name."""
+    if given.nodes < 0:
+        raise ValueError(f"--nodes: {given.nodes} is less than 0")
+    alike = {"cpu": given.cpu, "memory": given.memory, "gpus": given.gpus, "pods": given.pods}
+    shapes = [NodeShape(f"node-{number}", **alike) for number in range(1, given.nodes + 1)]
+    shapes += given.node
+    seen: set[str] = set()
+    for shape in shapes:
+        if shape.name in seen:
+            raise ValueError(f"two nodes have the name {shape.name!r}")
+        seen.add(shape.name)
+    return shapes
 
 
 def _shape(text: str) -> NodeShape:
@@ -77,17 +115,17 @@ def _shape(text: str) -> NodeShape:
         if not (key and separator):
             raise argparse.ArgumentTypeError(f"{pair!r} in {text!r} is not KEY=VALUE")
         given[key] = value
+    counts = {key: given.pop(key, default) for key, default in (("gpus", "0"), ("pods", "110"))}
+    for key, count in counts.items():
+        if not count.isdecimal():
+            raise argparse.ArgumentTypeError(f"{key}={count} in {text!r} is no whole number")
+    cpu, memory = given.pop("cpu", "32"), given.pop("memory", "128Gi")
     try:
         return NodeShape(
-            name,
-            cpu=given.pop("cpu", "32"),
-            memory=given.pop("memory", "128Gi"),
-            gpus=int(given.pop("gpus", "0")),
-            pods=int(given.pop("pods", "110")),
-            labels=given,
+            name, cpu, memory, gpus=int(counts["gpus"]), pods=int(counts["pods"]), labels=given
         )
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: gpus and pods are whole numbers") from error
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _options(arguments: argparse.Namespace) -> ControllerOptions:
@@ -102,20 +140,9 @@ async def _run(arguments: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, done.set)
-    shapes = [
-        NodeShape(
-            f"node-{number}",
-            cpu=arguments.cpu,
-            memory=arguments.memory,
-            gpus=arguments.gpus,
-            pods=arguments.pods,
-        )
-        for number in range(1, arguments.nodes + 1)
-    ]
-    shapes += arguments.node
     if arguments.join is not None:
         access = read_kubeconfig(arguments.join)
-        async with SimulatedNodes(access, shapes, _options(arguments)):
+        async with SimulatedNodes(access, arguments.shapes, _options(arguments)):
             _say(f"ready {access.server}")
             await done.wait()
         return
@@ -124,7 +151,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         data_dir=arguments.data_dir,
         host=arguments.host,
         port=arguments.port,
-        nodes=shapes,
+        nodes=arguments.shapes,
         run_controllers=is_whole,
         run_scheduler=is_whole,
         run_nodes=is_whole,
@@ -145,8 +172,11 @@ def _say(line: str) -> None:
 def main() -> None:
     """Parse the arguments and run."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+    arguments = parse()
     try:
-        asyncio.run(_run(parse()))
+        asyncio.run(_run(arguments))
+    except socket.gaierror as error:
+        sys.exit(f"localcluster: --host {arguments.host}: {error.strerror}")
     except (LocalClusterError, OSError) as error:
         sys.exit(f"localcluster: {error}")
 

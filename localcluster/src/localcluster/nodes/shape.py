@@ -7,6 +7,8 @@ from datetime import datetime
 
 from localcluster.loops.objects import write_time
 from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.quantity import QuantityError, value_of
 
 LEASE_DURATION_S = 40
 RENEW_S = 10.0
@@ -25,6 +27,28 @@ class NodeShape:
     pods: int = 110
     labels: dict[str, str] = field(default_factory=dict)
     extended: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError that names the field, the value and what is allowed."""
+        if wrong := names.dns_subdomain(self.name):
+            raise ValueError(f"name of a node: {self.name!r}: {wrong[0]}")
+        for key, text in {"cpu": self.cpu, "memory": self.memory, **self.extended}.items():
+            if not _is_amount(text):
+                why = "is no quantity such as 16, 500m or 64Gi"
+                raise ValueError(f"{key} of node {self.name!r}: {text!r} {why}")
+        for key, count in (("gpus", self.gpus), ("pods", self.pods)):
+            if count < 0:
+                raise ValueError(f"{key} of node {self.name!r}: {count} is less than 0")
+        for key, value in self.labels.items():
+            if wrong := [*names.qualified_name(key), *names.label_value(value)]:
+                raise ValueError(f"label {key}={value} of node {self.name!r}: {wrong[0]}")
+
+
+def _is_amount(text: str) -> bool:
+    try:
+        return value_of(text) >= 0
+    except QuantityError:
+        return False
 
 
 def node_object(shape: NodeShape, ip: str, now: datetime) -> Obj:
