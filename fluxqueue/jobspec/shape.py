@@ -16,6 +16,11 @@ from fluxqueue.fluxjob.request import unit_of
 from fluxqueue.jobspec.demand import Bundle, NodeDemand
 from fluxqueue.jobspec.model import NODE, RFC14, SLOT, Count, Jobspec, Resource
 
+SLOTS_MAX = 1_000_000
+"""No request has more slots."""
+OPEN_MAX = 10_000
+"""Slots that take shares of pools become no more where their number is not fixed: a node has room
+for billions of slots of one byte."""
 LABEL = "task"
 """Label of slots that nobody has named."""
 
@@ -129,6 +134,13 @@ def _is_whole(resource: Resource) -> bool:
     if resource.is_slot:
         return False
     return bool(resource.is_exclusive) or any(map(_is_whole, resource.with_))
+
+
+def bounded(count: Count) -> Count:
+    """The number of slots that take shares of pools: what is not fixed ends at ``OPEN_MAX``."""
+    if count.is_fixed or count.maximum <= OPEN_MAX:
+        return count
+    return replace(count, maximum=max(count.minimum, OPEN_MAX))
 
 
 def moldable_counts(jobspec: Jobspec) -> tuple[Count, ...]:

@@ -209,7 +209,7 @@ class ByVertices(ChangingGraph):
         known = self._compiled.get(id(jobspec))
         if known is not None:
             return known[1]
-        request = Request(jobspec, self.graph.type_number)
+        request = Request(jobspec, self.graph.type_number, has_pools=bool(self.graph.consumable))
         if len(self._compiled) >= MAX_COMPILED:
             self._compiled.clear()
         self._compiled[id(jobspec)] = (jobspec, request)

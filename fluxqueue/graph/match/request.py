@@ -12,6 +12,7 @@ from typing import Any
 
 from fluxqueue.errors import InvalidJobspec
 from fluxqueue.jobspec.model import Count, Jobspec, Resource
+from fluxqueue.jobspec.shape import SLOTS_MAX, bounded
 
 
 class Need:
@@ -31,9 +32,12 @@ class Need:
         "slot",
     )
 
-    def __init__(self, resource: Resource, kind: int, children: tuple[Need, ...]) -> None:
+    def __init__(
+        self, resource: Resource, kind: int, children: tuple[Need, ...], *, has_pools: bool
+    ) -> None:
         self.kind = kind
-        self.count: Count = resource.count
+        is_bounded = has_pools and resource.is_slot
+        self.count: Count = bounded(resource.count) if is_bounded else resource.count
         self.children = children
         self.is_slot = resource.is_slot
         self.is_exclusive = resource.is_exclusive
@@ -98,9 +102,11 @@ def total_needs(needs: tuple[Need, ...]) -> dict[int, int]:
 class Request:
     """A whole request. ``exclusive_kinds`` are the types that the jobspec wants exclusively;
     ``slot_labels`` those of its slots; ``has_several_kinds``: some of these stand side by side;
-    ``plans`` is the vectorised matcher's memory, by policy."""
+    ``plans`` is the vectorised matcher's memory, by policy. ``has_pools``: the graph has pools that
+    shares are taken of."""
 
     __slots__ = (
+        "_has_pools",
         "duration_s",
         "exclusive_kinds",
         "has_several_kinds",
@@ -113,8 +119,15 @@ class Request:
         "totals",
     )
 
-    def __init__(self, jobspec: Jobspec, type_number: Mapping[str, int]) -> None:
+    def __init__(
+        self, jobspec: Jobspec, type_number: Mapping[str, int], *, has_pools: bool
+    ) -> None:
+        if jobspec.size > SLOTS_MAX:
+            raise InvalidJobspec(
+                f"asks for more than {SLOTS_MAX:,} slots", where="resources", value=jobspec.size
+            )
         self.jobspec = jobspec
+        self._has_pools = has_pools
         self.exclusive_kinds: set[int] = set()
         self.labels: dict[int, str] = {}
         self.needs = self._compile(jobspec.resources, type_number, "resources")
@@ -145,7 +158,12 @@ class Request:
             if resource.label and not resource.is_slot:
                 self.labels[kind] = resource.label
             found.append(
-                Need(resource, kind, self._compile(resource.with_, type_number, f"{here}.with"))
+                Need(
+                    resource,
+                    kind,
+                    self._compile(resource.with_, type_number, f"{here}.with"),
+                    has_pools=self._has_pools,
+                )
             )
         return tuple(found)
 

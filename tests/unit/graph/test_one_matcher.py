@@ -17,8 +17,10 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.by_vertices import ByVertices
 from fluxqueue.graph.match.matcher import Matcher, Verb
 from fluxqueue.graph.model.from_nodes import graph_from_nodes
+from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.vertices import why_not
 from fluxqueue.jobspec import Count, Jobspec, Resource
+from fluxqueue.jobspec.model import UNLIMITED
 
 RACK = "topology.kubernetes.io/rack"
 GPU = "nvidia.com/gpu"
@@ -359,3 +361,27 @@ def test_a_question_to_the_other_kind_of_graph() -> None:
     assert isinstance(flux_graph().by_vertices, ByVertices)
     with pytest.raises(InvalidJobspec, match="no resource of type"):
         cluster_graph().match(slots(1, "fpga", 1), 1)
+
+
+@pytest.mark.parametrize("make", [nodes, cluster_graph, walked_graph])
+def test_slots_of_next_to_nothing_do_not_become_billions(make: Make) -> None:
+    """Open counts end somewhere; what is fixed is refused, or never fits, beyond a million."""
+    matcher = make()
+    crumbs = Resource("slot", Count(1, UNLIMITED), (Resource("cpu", Count(1, 1)),), label="s")
+    found = matcher.match_now(Jobspec(1, (crumbs,), (), 100.0), 0)
+    assert sum(dict(slot.resources)["cpu"] for slot in found.slots) == 8000, "all that there is"
+    for fact in facts():
+        big = replace(fact, name=f"big-{fact.name}", capacity={"cpu": 1 << 33})
+        if make is nodes:
+            matcher.set_node(big, {})
+        else:
+            matcher.attach(node_document(matcher.graph, big, takes_shares=True))
+    found = matcher.match_now(Jobspec(1, (crumbs,), (), 100.0), 0)
+    assert sum(dict(slot.resources)["cpu"] for slot in found.slots) == 10_000
+    too_many = slots(1_000_001, "cpu", 1)
+    if make is nodes:
+        assert not matcher.is_satisfiable(too_many)
+        assert "more than 1,000,000 slots" in why_never(matcher.by_shares, too_many)
+    else:
+        with pytest.raises(InvalidJobspec, match="more than 1,000,000 slots"):
+            matcher.match(too_many, 1)

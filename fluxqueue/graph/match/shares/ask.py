@@ -15,7 +15,7 @@ from typing import TypeAlias
 from fluxqueue.graph.match.policy import Policy, parse_policy
 from fluxqueue.jobspec.demand import Bundle, NodeDemand
 from fluxqueue.jobspec.model import NODE, Count, Jobspec, Resource
-from fluxqueue.jobspec.shape import relaxations
+from fluxqueue.jobspec.shape import SLOTS_MAX, bounded, relaxations
 
 CLUSTER = "cluster"
 
@@ -162,6 +162,8 @@ def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
     """
     policy = None if jobspec.match_policy is None else parse_policy(str(jobspec.match_policy))
     try:
+        if jobspec.size > SLOTS_MAX:
+            raise _Unanswerable(f"more than {SLOTS_MAX:,} slots")
         *narrower, plain = relaxations(jobspec, levels)
         parts = _parts(plain.resources, plain)
         grown = parts or _parts(tuple(map(_one_at_least, jobspec.resources)), jobspec)
@@ -272,7 +274,9 @@ def at_least(part: Part) -> Part:
 
 
 def _series(resource: Resource) -> Count | None:
-    return None if resource.count.is_fixed else resource.count
+    if resource.count.is_fixed:
+        return None
+    return bounded(resource.count) if resource.is_slot else resource.count
 
 
 def _fixed(resource: Resource) -> int:

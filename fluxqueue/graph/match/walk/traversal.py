@@ -332,6 +332,7 @@ class Walk(Choosing):
             candidates.members.sort(key=score_of, reverse=self.policy.is_high)
         counts = {part.kind: self._per_slot(part, parts) for part in slot.children}
         number = min(self._slots_of(kind, count, parts) for kind, count in counts.items())
+        number = min(number, slot.count.largest)  # whoever chooses takes no more from here
         position = dict.fromkeys(counts, 0)
         pools = {
             kind: PoolTaker(parts[kind].members)
