@@ -36,10 +36,7 @@ LEVELS = tuple(Level(name, (f"topology.kubernetes.io/{name}",)) for name in NAME
 GPU = "nvidia.com/gpu"
 TAINT = Taint("dedicated", "gpu", "NoSchedule")
 TOLERANT = NodeDemand(tolerations=(Toleration("dedicated", Operator.EXISTS),))
-POLICIES = ["lonode", "hinode", "lonodex", "hinodex", "pack", "spread"]
-"""Policies that choose the same nodes for every request."""
-WHEN_FLAT = ["first", "firstnodex"]
-"""Policies that do so for work that starts now, where no level stands above the nodes."""
+POLICIES = ["first", "firstnodex", "lonode", "hinode", "lonodex", "hinodex", "pack", "spread"]
 QUIET = list(HealthCheck)
 Pair: TypeAlias = tuple[Placement, Placement]
 Cluster: TypeAlias = tuple[tuple[NodeFact, ...], dict[str, dict[str, int]]]
@@ -48,11 +45,13 @@ Cluster: TypeAlias = tuple[tuple[NodeFact, ...], dict[str, dict[str, int]]]
 
 @dataclass
 class Both:
-    """One cluster as nodes and as a graph that is walked."""
+    """One cluster as nodes and as a graph: one that is walked, or (not ``is_walked``) one that has
+    a table of its own beside its vertices."""
 
     facts: tuple[NodeFact, ...]
     foreign: dict[str, dict[str, int]]
     policy: str
+    is_walked: bool = True
     table: Matcher = field(init=False)
     walk: Matcher = field(init=False)
 
@@ -62,7 +61,7 @@ class Both:
             self.table.set_node(fact, self.foreign.get(fact.name, {}))
         graph = graph_from_nodes(self.facts, levels=LEVELS, takes_shares=True, foreign=self.foreign)
         filters = "ALL:cpu,ALL:node"
-        self.walk = Matcher(graph, self.policy, filters, end=FOREVER, use_reference=True)
+        self.walk = Matcher(graph, self.policy, filters, end=FOREVER, use_reference=self.is_walked)
 
     def knows(self, asked: Jobspec) -> bool:
         """A type that no node has is a jobspec error in Flux's words, and never fits in ours."""
@@ -364,12 +363,27 @@ class Life:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(deadline=None, max_examples=90, suppress_health_check=QUIET)
+@settings(deadline=None, max_examples=80, suppress_health_check=QUIET)
 @given(cluster=clusters(), data=st.data())
 def test_the_same_life(policy: str, cluster: Cluster, data: st.DataObject) -> None:
     """Promises, unlimited durations, overrun, growth, partial release, several kinds of slots:
     after each step both answer alike."""
-    life = Life(Both(*cluster, policy))
+    live(Life(Both(*cluster, policy)), data)
+
+
+@pytest.mark.parametrize("policy", ["first", "lonode", "hinodex", "spread"])
+@settings(deadline=None, max_examples=40, suppress_health_check=QUIET)
+@given(cluster=clusters(), data=st.data())
+def test_a_clusters_graph_lives_the_same_life(
+    policy: str, cluster: Cluster, data: st.DataObject
+) -> None:
+    """Its vertices and the table that follows them, some questions answered by one, some by the
+    other, are as the cycle's nodes."""
+    live(Life(Both(*cluster, policy, is_walked=False)), data)
+
+
+def live(life: Life, data: st.DataObject) -> None:
+    """Up to twelve steps."""
     for job in range(data.draw(st.integers(1, 12))):
         step = data.draw(st.sampled_from(["ask"] * 5 + ["end", "grow", "shrink", "time", "try"]))
         asked = data.draw(any_jobspecs())
@@ -419,7 +433,7 @@ def test_the_same_nodes_when_each_request_has_its_policy(
 ) -> None:
     """Policies mixed, ``first`` too: what one has placed counts for the next, in both."""
     both = Both(*cluster, "lonode")
-    history(both, data, flat=True, later=False, policies=[*POLICIES, *WHEN_FLAT])
+    history(both, data, flat=True, later=False, policies=POLICIES)
 
 
 def small_clusters(size: int) -> Iterator[tuple[NodeFact, ...]]:
@@ -510,32 +524,6 @@ def test_nodes_without_a_label_are_in_no_common_place(is_whole: bool) -> None:
         found = both.match(replace(asked, is_node_exclusive=is_whole), later=False)
         assert found is not None
         assert tuple(sorted(found[0].nodes)) == nodes
-
-
-def test_first_goes_from_rack_to_rack_in_the_walk_only() -> None:
-    """The one difference for work that starts now: with racks the walk weighs these first, and goes
-    on in the untouched one; the table knows nodes only, and takes the highest untouched."""
-    facts = tuple(
-        NodeFact(f"n{n}", "", {"cpu": 4}, {"topology.kubernetes.io/rack": f"r{n // 2}"})
-        for n in range(4)
-    )
-    both = Both(facts, {}, "first")
-    one = Jobspec(1, (slots(1, {"cpu": 1}),), duration_s=10)
-    both.start(1, (both.table.match_now(one, 0), both.walk.match_now(one, 0)))
-    assert both.table.match_now(one, 0).nodes == ("n2",)
-    assert both.walk.match_now(one, 0).nodes == ("n1",)
-
-
-def test_first_weighs_the_future_in_the_table_only() -> None:
-    """The one difference for promises: what the walk weighs is what is free now, whenever the work
-    starts; the table weighs what is free then, with what was promised before."""
-    both = Both(tuple(NodeFact(f"n{n}", "", {"cpu": 4}) for n in range(2)), {}, "first")
-    all_of_it = Jobspec(1, (slots(2, {"cpu": 4}),), duration_s=10)
-    some = Jobspec(1, (slots(1, {"cpu": 1}),), duration_s=10)
-    both.start(1, (both.table.match_now(all_of_it, 0), both.walk.match_now(all_of_it, 0)))
-    both.promise((both.table.match_later(some, 0), both.walk.match_later(some, 0)))
-    assert both.table.match_later(some, 0).nodes == ("n0",)
-    assert both.walk.match_later(some, 0).nodes == ("n1",)
 
 
 @pytest.mark.parametrize("policy", ["first", "lonode", "hinode", "pack", "spread"])

@@ -24,24 +24,65 @@ class Choosing(Scoring):
                 return False
             if self.policy.occupancy and need.kind != self._node:
                 self._choose_by_occupancy(candidates, count)
+            elif self.policy.stops_early and self.is_cluster:
+                self._choose_first(candidates, count)
             else:
                 candidates.choose(count, self.policy.is_high)
         return True
+
+    def _choose_first(self, candidates: Candidates, wanted: int) -> None:
+        """``first`` on a cluster: nodes are looked at until there is enough, untouched ones before
+        others, then those with the most free cpu; of what was seen the highest ids."""
+        by_block = self._by_block(candidates)
+        if by_block is None:
+            candidates.choose(wanted, self.policy.is_high)  # racks
+            return
+        seen: list[list[Candidate]] = []
+        total = 0
+        for members in sorted(by_block, key=lambda one: self._first_key(one[0].edges[0][0])):
+            if total >= wanted:
+                break
+            seen.append(members)
+            total += units_of(members)
+        graph = self.graph
+        seen.sort(
+            key=lambda one: graph.id[graph.blocks[graph.block_of[one[0].edges[0][0]]].base],
+            reverse=True,
+        )
+        chosen: list[Candidate] = []
+        for member in (one for members in seen for one in members):
+            if wanted <= units_of(chosen):
+                break
+            chosen.append(member)
+        self._put_first(candidates, chosen, wanted)
+
+    def _by_block(self, candidates: Candidates) -> list[list[Candidate]] | None:
+        """The candidates node by node, best first; None where one is no part of a node."""
+        block_of = self.graph.block_of
+        found: dict[int, list[Candidate]] = {}
+        for member in candidates.members:
+            blocks = {block_of[v] for v, _ in member.edges}
+            if len(blocks) != 1 or -1 in blocks:
+                return None
+            found.setdefault(blocks.pop(), []).append(member)
+        return [sorted(members, key=score_of) for members in found.values()]
+
+    def _put_first(self, candidates: Candidates, chosen: list[Candidate], wanted: int) -> None:
+        taken = set(map(id, chosen))
+        rest = [one for one in candidates.members if id(one) not in taken]
+        candidates.members = [*chosen, *rest]
+        candidates.wanted, candidates.chosen = wanted, len(chosen)
 
     def _choose_by_occupancy(self, candidates: Candidates, wanted: int) -> None:
         """Slots, or what else lies in nodes, node by node. ``pack``: the fullest node that holds
         the rest, else the roomiest one; ``spread``: one to each node, the emptiest first, in
         rounds."""
-        block_of = self.graph.block_of
-        places = [{block_of[v] for v, _ in one.edges} for one in candidates.members]
-        if any(len(blocks) != 1 or -1 in blocks for blocks in places):
+        by_block = self._by_block(candidates)
+        if by_block is None:
             candidates.choose(wanted, self.policy.is_high)  # racks, or slots of several nodes
             return
-        by_block: dict[int, list[Candidate]] = {}
-        for member in candidates.members:
-            by_block.setdefault(block_of[member.edges[0][0]], []).append(member)
         left = sorted(
-            (sorted(members, key=score_of) for members in by_block.values()),
+            by_block,
             key=lambda members: self._emptiness_after(members[0].edges[0][0], members[:1]),
         )
         chosen: list[Candidate] = []
@@ -59,10 +100,7 @@ class Choosing(Scoring):
                 if rest > 0:
                     chosen.append(member)
                     rest -= member.count
-        taken = set(map(id, chosen))
-        rest_of_them = [one for one in candidates.members if id(one) not in taken]
-        candidates.members = [*chosen, *rest_of_them]
-        candidates.wanted, candidates.chosen = wanted, len(chosen)
+        self._put_first(candidates, chosen, wanted)
 
     def _mark(self, chooser: int, found: Found) -> None:
         parent = self.graph.parent

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.match.policy import NODE_FACTOR
 from fluxqueue.graph.match.request import Need
 from fluxqueue.graph.match.walk.candidates import Candidate, Found, Share
@@ -71,6 +72,19 @@ class Scoring(Looking):
             shares += [(u - block.base, units) for u, units in candidate.shares]
         free = self._free_share(number, booked, shares)
         return self.policy.occupancy * free * TIES + min(max(graph.id[block.base], 0), TIES - 1)
+
+    def _first_key(self, v: int) -> tuple[bool, int, int]:
+        """What ``first`` sorts a cluster's nodes by: those where nobody is, then those with the
+        most free cpu, the highest id first."""
+        graph = self.graph
+        base = graph.blocks[graph.block_of[v]].base
+        is_touched = self._occupation(base)[1]
+        cpu = graph.type_number.get(CPU)
+        free = 0
+        for u in range(base + 1, graph.end[base]) if is_touched else ():
+            if graph.type_of[u] == cpu:
+                free += max(0, graph.size[u] - self._units_used(u))
+        return is_touched, -free, -graph.id[base]
 
     def _free_share(self, number: int, booked: int, taken: Sequence[Share] = ()) -> int:
         window = self.window

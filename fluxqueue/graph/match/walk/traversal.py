@@ -278,7 +278,7 @@ class Walk(Choosing):
     ) -> None:
         if not needs:
             return
-        if not self.policy.stops_early:
+        if self.is_cluster or not self.policy.stops_early:
             for child in self.graph.children.get(v, ()):
                 self._take_child(child, needs, is_pristine, is_exclusive, found)
             return
