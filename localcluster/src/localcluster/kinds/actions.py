@@ -21,6 +21,7 @@ from localcluster.types.refusals import (
     bad_request,
     conflict,
     invalid,
+    not_found,
     not_served,
 )
 
@@ -138,6 +139,29 @@ def _add_disruption(pod: Obj, ctx: RequestContext) -> None:
     )
 
 
+_BOUND = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+
+
+def _check_bound(bound: Obj | None, namespace: str, ctx: RequestContext) -> None:
+    """What a token is bound to must be there."""
+    if bound is None:
+        return
+    group, _, version = str(bound.get("apiVersion") or "").rpartition("/")
+    kind, name = bound.get("kind", ""), bound.get("name", "")
+    if (group, version) != ("", "v1") or kind not in _BOUND:
+        raise bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+    plural = _BOUND[kind]
+    found = ctx.reader.get("", plural, "" if kind == "Node" else namespace, name)
+    if found is None:
+        raise not_found("", plural, name)
+    if bound.get("uid") and bound["uid"] != found["metadata"]["uid"]:
+        text = (
+            f"the UID in the bound object reference ({bound['uid']}) does not match the UID in "
+            "record. The object might have been deleted and then recreated"
+        )
+        raise conflict("", plural, name, text)
+
+
 class Reviews:
     """The create-only resources of authentication and authorization."""
 
@@ -154,6 +178,7 @@ class Reviews:
             raise invalid("authentication.k8s.io", "TokenRequest", "", [error])
         if self._tokens is None:
             raise not_served("service-account tokens")
+        _check_bound(spec.get("boundObjectRef"), account["metadata"]["namespace"], ctx)
         spec["expirationSeconds"] = seconds
         spec.setdefault("audiences", ["https://kubernetes.default.svc"])
         spec.setdefault("boundObjectRef", None)
@@ -209,7 +234,8 @@ class Reviews:
         resource = spec.get("resourceAttributes")
         other = spec.get("nonResourceAttributes")
         if resource is not None and other is not None:
-            shown = Raw(orjson.dumps({key.capitalize(): other[key] for key in other}).decode())
+            parts = {"Path": other.get("path", ""), "Verb": other.get("verb", "")}
+            shown = Raw(orjson.dumps(parts).decode())
             text = "cannot be specified in combination with resourceAttributes"
             errors.append(FieldError(INVALID, "spec.nonResourceAttributes", shown, text))
         elif resource is None and other is None:

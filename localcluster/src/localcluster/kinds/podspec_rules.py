@@ -175,7 +175,9 @@ def _validate_ports(ports: Any, path: str) -> list[FieldError]:
     for index, port in enumerate(ports or ()):
         at = f"{path}[{index}]"
         if port.get("name"):
-            if port["name"] in seen:
+            wrong = names.port_name(port["name"])
+            errors += [FieldError(INVALID, f"{at}.name", port["name"], text) for text in wrong]
+            if not wrong and port["name"] in seen:
                 errors.append(FieldError(DUPLICATE, f"{at}.name", port["name"], ""))
             seen.add(port["name"])
         number = port.get("containerPort", 0)

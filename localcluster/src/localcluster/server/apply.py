@@ -258,7 +258,8 @@ def merge(live: Any, config: Any, node: Node) -> Any:
         return result
     if isinstance(live, list) and isinstance(config, list) and is_associative(node):
         return _merge_lists(live, config, node)
-    return config
+    is_kept = isinstance(live, dict | list) and (is_granular_map(node) or is_associative(node))
+    return live if config is None and is_kept else config
 
 
 def _merge_lists(live: list[Any], config: list[Any], node: Node) -> list[Any]:

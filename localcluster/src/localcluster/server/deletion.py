@@ -39,6 +39,7 @@ from localcluster.types.refusals import (
     NOT_SUPPORTED,
     FieldError,
     StatusError,
+    bad_request,
     conflict,
     not_found,
 )
@@ -92,7 +93,8 @@ def read_options(request: ApiRequest) -> DeleteOptions:
     query = request.query
     if request.body.strip():
         value = decode_object(request, "DeleteOptions").value
-        return options_from_object(value if isinstance(value, dict) else {})
+        _check_kind(value)
+        return options_from_object(value)
     orphan = query.get("orphanDependents")
     options = DeleteOptions(
         grace_s=int_parameter(query, "gracePeriodSeconds"),
@@ -102,6 +104,14 @@ def read_options(request: ApiRequest) -> DeleteOptions:
     )
     _check(options)
     return options
+
+
+def _check_kind(value: Mapping[str, Any]) -> None:
+    """A body may say that it is something else."""
+    kind, version = value.get("kind") or "DeleteOptions", value.get("apiVersion") or "v1"
+    if kind != "DeleteOptions":
+        where = 'in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(f'no kind "{kind}" is registered for version "{version}" {where}')
 
 
 def options_from_object(value: Mapping[str, Any]) -> DeleteOptions:

@@ -81,6 +81,31 @@ def from_yaml(raw: bytes) -> Any:
     return yaml.load(raw, Loader=_Loader)  # noqa: S506 - derived from the safe loader
 
 
+def repeated_keys(raw: bytes) -> list[str]:
+    """Keys that occur twice in one map, with their lines, in the words of Go; mostly none."""
+    found: list[str] = []
+    root = yaml.compose(raw, Loader=_Loader)
+    waiting: list[yaml.Node] = [] if root is None else [root]
+    known: set[int] = set()  # an alias is the node that it names
+    while waiting:
+        node = waiting.pop(0)
+        if id(node) in known:
+            continue
+        known.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                found.append(f'  line {line}: key "{key.value}" already set in map')
+            seen.add(key.value)
+            waiting.append(value)
+    return ["yaml: unmarshal errors:\n" + "\n".join(found)] if found else []
+
+
 _BaseLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from localcluster.kinds.podspec_rules import unsupported
 from localcluster.kinds.registry import ResourceInfo
 from localcluster.server import tables
 from localcluster.server.http_refusals import (
@@ -322,6 +323,9 @@ def _check_list_options(query: Mapping[str, str], *, is_watch: bool) -> None:
     elif match:
         detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
         errors.append(FieldError(FORBIDDEN, "resourceVersionMatch", match, detail))
+        if match != "NotOlderThan":
+            allowed = ("NotOlderThan",)
+            errors.append(unsupported("resourceVersionMatch", match, allowed))
     if errors:
         raise invalid_options("ListOptions", errors)
 

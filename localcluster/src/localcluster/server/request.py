@@ -22,7 +22,7 @@ from localcluster.server.http_refusals import (
     not_acceptable_path,
     unsupported_body,
 )
-from localcluster.server.negotiation import from_yaml
+from localcluster.server.negotiation import from_yaml, repeated_keys
 from localcluster.server.unserved import why_unserved
 from localcluster.types.go_json import go_json_error
 from localcluster.types.refusals import (
@@ -186,7 +186,7 @@ def field_manager(
 
 @dataclass(slots=True)
 class Body:
-    """A decoded body; ``duplicates`` names repeated keys by path (``spec.x``)."""
+    """A decoded body; ``duplicates`` says which keys are repeated: ``duplicate field "spec.x"``."""
 
     value: Any
     duplicates: list[str] = field(default_factory=list)
@@ -201,7 +201,7 @@ def decode_object(request: ApiRequest, kind: str) -> Body:
     if content_type in ("application/json", "", "*/*"):
         body = parse_json(request.body, kind)
     elif content_type in ("application/yaml", "application/x-yaml", "text/yaml"):
-        body = Body(_parse_yaml(request.body, kind))
+        body = Body(_parse_yaml(request.body, kind), repeated_keys(request.body))
     elif content_type == protobuf.MEDIA_TYPE:
         body = Body(protobuf.decode_body(request.body))
     else:
@@ -239,7 +239,7 @@ def parse_json(raw: bytes, kind: str) -> Body:
     # A compact body of the same length cannot have lost a key; others are read again slowly.
     if len(orjson.dumps(value)) == len(raw):
         return Body(value)
-    return Body(value, find_duplicates(raw))
+    return Body(value, [f'duplicate field "{path}"' for path in find_duplicates(raw)])
 
 
 def find_duplicates(raw: bytes) -> list[str]:

@@ -259,7 +259,7 @@ def _note_duplicates(body: Body, info: ResourceInfo, ctx: RequestContext) -> Non
     """Repeated keys are an error when Strict, a warning when Warn."""
     if not body.duplicates or ctx.field_validation == "Ignore":
         return
-    texts = [f'duplicate field "{path}"' for path in body.duplicates]
+    texts = body.duplicates
     if ctx.field_validation == "Strict":
         raise bad_request(
             f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: '

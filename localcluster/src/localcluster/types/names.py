@@ -162,3 +162,19 @@ def domain_prefixed_path(value: str) -> list[str]:
     if not slash or not domain or not path:
         return ['must be a domain-prefixed path (such as "acme.io/foo")']
     return dns_subdomain(domain)
+
+
+def port_name(value: str) -> list[str]:
+    """IANA service name: up to 15 letters, digits and single hyphens, a letter among them."""
+    errors: list[str] = []
+    if len(value) > 15:
+        errors.append(_too_long(15, "characters"))
+    if not re.fullmatch("[-a-z0-9]+", value):
+        errors.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search("[a-z]", value):
+        errors.append("must contain at least one letter (a-z)")
+    if "--" in value:
+        errors.append("must not contain consecutive hyphens")
+    if value.startswith("-") or value.endswith("-"):
+        errors.append("must not begin or end with a hyphen")
+    return errors
