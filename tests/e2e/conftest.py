@@ -51,11 +51,15 @@ def cluster_kind(request: pytest.FixtureRequest) -> str:
     return kind
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def world(
     cluster_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[World]:
-    """Everything running; at the end the whole cluster must be free for one last Job."""
+    """Everything running; at the end the whole cluster must be free for one last Job.
+
+    It ends when a process leaves this folder: four worlds that look for work five times a second
+    would cost the tests that follow a sixth of the machine.
+    """
     async with AsyncExitStack() as exits:
         folder = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="fluxqueue-e2e-")))
         folder.chmod(0o755)  # where the server runs as nobody it must reach its data

@@ -1,0 +1,1 @@
+"""End-to-end tests: a package, so that what its tests share ends with the last of them."""
