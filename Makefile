@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-cluster test-fast test-long test-real chaos lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up test test-cluster test-fast test-long test-real chaos lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -136,13 +136,16 @@ kind-up: ## A kind cluster with these images and the chart, and the demo's Job i
 k3d-up: ## The same with k3d
 	.ci/quickstart k3d
 
-bench: bench-matcher bench-queue bench-latency ## All benchmarks, as tables
+bench: bench-matcher bench-queue bench-review bench-latency ## All benchmarks, as tables
 
 bench-matcher: $(STAMP) ## Match, fail, cancel, load: graphs up to 10,000 nodes
 	$(BIN)/python -m benchmarks.matcher
 
 bench-queue: $(STAMP) ## Decisions per second, deep queues, submission
 	$(BIN)/python -m benchmarks.queue
+
+bench-review: $(STAMP) ## What an answer to a PlacementReview costs: 4,000 nodes, 1,000 waiting
+	$(BIN)/python -m benchmarks.review
 
 bench-latency: $(STAMP) ## Submission to released pods on an idle embedded cluster
 	$(BIN)/python -m benchmarks.latency

@@ -135,6 +135,38 @@ def run_cycle(
     return decisions
 
 
+def decide_next(
+    matcher: Matcher,
+    before: Iterable[PendingJob],
+    given: Decisions,
+    job: PendingJob,
+    policy: QueuePolicy,
+    now: int,
+    queues: Queues | None = None,
+    *,
+    may_reserve: bool = True,
+) -> Decisions:
+    """Decide about one more, in its turn behind some that a cycle has looked at before.
+
+    For "what if" questions: all that the cycle has promised is kept. What is decided is booked, or
+    in the plan, as after ``run_cycle``; the caller takes it back.
+
+    Parameters
+    ----------
+    matcher : as the cycle left it, its reservations in the plan.
+    before : who comes before ``job``, in order; none of them has started.
+    given : what that cycle decided.
+    policy, now, queues : as of ``run_cycle``; ``queues`` as they were before that cycle.
+    may_reserve : False leaves the future alone.
+    """
+    walk = _Walk(matcher, policy, now, queues or Queues())
+    walk.follow(before, given)
+    if not may_reserve:
+        walk.promise_nothing(job.queue)
+    walk.step(job)
+    return walk.decisions
+
+
 def _walk(matcher: Matcher, queue: Sequence[PendingJob], walk: _Walk) -> Decisions:
     matcher.clear_plan()
     walk.hold(queue)
@@ -221,6 +253,24 @@ class _Walk:
                 self.matcher.reserve(old, self.now)
                 self._held[job.uid] = old
 
+    def follow(self, before: Iterable[PendingJob], given: Decisions) -> None:
+        """Stand where a walk stood behind ``before``, to whom it has ``given`` this."""
+        for job, placement in given.allocated:
+            self._count(self._line(job.queue), job, placement)
+        plans = {job.uid: where for job, where in (*given.reserved, *given.unpromised)}
+        for job in before:
+            line = self._line(job.queue)
+            if job.uid in given.barred:
+                continue
+            line.blocker = line.blocker or job
+            if job.uid in plans:
+                self._count(line, job, plans[job.uid])
+                line.promised += 1
+
+    def promise_nothing(self, queue: str) -> None:
+        """From here on what cannot start in this queue just waits."""
+        self._line(queue).depth = 0
+
     def step(self, job: PendingJob) -> None:
         """Start ``job``, promise it a start, or say why it waits."""
         held = self._held.pop(job.uid, None)
@@ -265,7 +315,7 @@ class _Walk:
     def _why_over(self, line: _Line, job: PendingJob, nodes: int) -> str | None:
         if not line.has_limits:
             return None
-        return self._use.why_over(line.rules, job.user, _amounts(job, nodes))
+        return self._use.why_over(line.rules, job.user, amounts_of(job, nodes))
 
     def _start(self, line: _Line, job: PendingJob, placement: Placement) -> None:
         # Only now it is known how many nodes it takes.
@@ -279,7 +329,7 @@ class _Walk:
 
     def _count(self, line: _Line, job: PendingJob, placement: Placement) -> None:
         if line.has_limits:
-            self._use.add(job.queue, job.user, _amounts(job, len(set(placement.nodes))))
+            self._use.add(job.queue, job.user, amounts_of(job, len(set(placement.nodes))))
 
     def _reserve(self, line: _Line, job: PendingJob, reason: str, held: Placement | None) -> None:
         # During a walk the future only fills up too.
@@ -327,5 +377,6 @@ class _Walk:
         self.decisions.waiting.append((job, reason))
 
 
-def _amounts(job: PendingJob, nodes: int) -> Amounts:
+def amounts_of(job: PendingJob, nodes: int = 0) -> Amounts:
+    """What limits count of a FluxJob; without ``nodes`` the fewest it can do with."""
     return Amounts(1, nodes or fewest_nodes(job.request), total(job.request, CPU))

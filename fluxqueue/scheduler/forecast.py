@@ -46,10 +46,14 @@ TOLERANCE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a FluxJob that waits is told: ``expected_start`` in epoch seconds, None if unknown."""
+    """What a FluxJob that waits is told: ``expected_start`` in epoch seconds, None if unknown.
+
+    ``placement`` is what was planned for it, where something was.
+    """
 
     expected_start: int | None
     reason: str
+    placement: Placement | None = field(default=None, compare=False, repr=False)
 
     def is_as_good_as(self, told: Outlook, now: int) -> bool:
         """Whether there is no need to tell this to somebody who was told ``told``."""
@@ -179,7 +183,8 @@ class _Plan:
             line.first = line.first or job
             line.floor = max(line.floor, placement.starts_at)
         start = placement.starts_at if placement.starts_at < UNKNOWN_END else None
-        return Outlook(start, f"has a reservation; {reason}" if is_promised else reason)
+        words = f"has a reservation; {reason}" if is_promised else reason
+        return Outlook(start, words, placement)
 
     def _place(self, line: _Line, job: PendingJob) -> Placement:
         """The earliest start behind what is planned; a request that found none finds none."""

@@ -225,9 +225,16 @@ class ByShares:
         offer = self._offer(self.ledger.now, leaf, ask)
         return offer.nodes if leaf.is_distinct else offer.total
 
+    def room_during(self, ask: Ask, leaf: Leaf, now: int) -> tuple[int, int]:
+        """Nodes with room for a unit of ``leaf``, and units in all, from ``now`` until the end of
+        the request, beside all that is promised."""
+        patch = self.ledger.patch_now(now, end_of(ask, now))
+        view = View(self._offer(self.ledger.now, leaf, ask), patch)
+        return int(view.nodes), int(view.total)
+
     def fits(self, leaf: Leaf, free: Matrix, usable: Mask, ask: Ask) -> np.ndarray:
         """How many units of ``leaf`` each node has room for, with ``free`` on it."""
-        offer = Offer(self.ledger, self.ledger.now, leaf, is_whole=self._is_whole(leaf, ask))
+        offer = Offer(self.ledger, self.ledger.now, leaf, is_whole=self.is_whole(leaf, ask))
         allowed = usable & self.ledger.masks.matching(leaf.where)
         return offer.fits(free, self.ledger.capacity, allowed)
 
@@ -253,11 +260,12 @@ class ByShares:
         ask = request if isinstance(request, Ask) else self.ask(request)
         return ask.is_exclusive or self.policy_of(ask).is_node_exclusive
 
-    def _is_whole(self, leaf: Leaf, ask: Ask) -> bool:
+    def is_whole(self, leaf: Leaf, ask: Ask) -> bool:
+        """Whether a unit of ``leaf`` takes its node whole."""
         return leaf.is_whole or self.is_exclusive(ask)
 
     def _offer(self, table: Table, leaf: Leaf, ask: Ask) -> Offer:
-        is_whole = self._is_whole(leaf, ask)
+        is_whole = self.is_whole(leaf, ask)
         if table is not self.ledger.now and table is not self.ledger.empty:
             offer = Offer(self.ledger, table, leaf, is_whole=is_whole)
             offer.follow()

@@ -120,22 +120,23 @@ def write_time(at: int, now: int) -> str:
     return datetime.fromtimestamp(at, tz=UTC).strftime(form)
 
 
-def why_no_plan(table: ByShares, request: Jobspec) -> str | None:
+def why_no_plan(table: ByShares, request: Jobspec, *, names_others: bool = True) -> str | None:
     """Say why no end of running work makes room for a request that fits the empty cluster.
 
     None where it would fit if nothing of ours ran: then something promised has no known end.
+    ``names_others``: tell the namespaces whose pods are in the way.
     """
     if table.fits_empty(request, beside_others=table.ledger.foreign, on_all_nodes=False):
         return None
     if table.fits_empty(request, beside_others=None, on_all_nodes=False):
-        return _others(table, request)
+        return _others(table, request, names_others)
     unusable = _unusable(table, request)
     if not unusable:
         return "fits only nodes that cannot be used now"
     return f"fits only with nodes that are {unusable}"
 
 
-def _others(table: ByShares, request: Jobspec) -> str:
+def _others(table: ByShares, request: Jobspec, names_others: bool) -> str:
     """Pods that are not ours take the room; nobody knows when they end."""
     usable = table.ledger.masks.usable()
     with_room = _units(table, request, table.ledger.capacity, usable)
@@ -143,7 +144,7 @@ def _others(table: ByShares, request: Jobspec) -> str:
     rows = [int(row) for row in np.flatnonzero((with_room > beside).any(axis=0))]
     names = [table.ledger.names[row] for row in rows]
     namespaces = sorted({one for name in names for one in _namespaces_on(table, name)})
-    whose = f"of {_namespaces(namespaces)}" if namespaces else "of others"
+    whose = f"of {_namespaces(namespaces)}" if namespaces and names_others else "of others"
     where = describe_nodes(table, names, None) if names else "its nodes"
     if not table.fits_empty(request, beside_others=permanent_use(table.ledger), on_all_nodes=True):
         return f"DaemonSets and static pods {whose} leave too little room on {where} for good"

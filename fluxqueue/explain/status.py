@@ -1,0 +1,147 @@
+"""An answer as the status of a PlacementReview. Called by the worker; the definition is
+``chart/crds/placementreviews.yaml``. Pure.
+
+Whoever is named in it, the asker may see: what stands in the way is given names by ``names``,
+and who has none there is "another namespace's job".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fluxqueue.explain.answer import Answer, Blocker, Counted, LevelCount, Outcome, Variant
+from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.request import describe
+
+HIDDEN = "another namespace's job"
+TEXT_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A FluxJob that the asker may read, by its workload's name."""
+
+    jobid: int
+    namespace: str
+    name: str
+
+
+def render_answer(
+    answer: Answer, names: Mapping[str, Named], now: int, *, known: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Render a whole status.
+
+    Parameters
+    ----------
+    names : of blockers, by UID of the workload: those that the asker may read.
+    now : when it was answered (epoch seconds).
+    known : of a FluxJob that is asked about: its jobid and state.
+    """
+    status: dict[str, Any] = {
+        "answeredAt": _time(now),
+        **_outcome(answer.outcome),
+        **(known or {}),
+        "request": answer.request[:TEXT_MAX],
+        "clusterNodes": {"total": answer.nodes_total, "usable": answer.nodes_usable},
+        "kinds": [_counted(one) for one in answer.kinds],
+    }
+    if answer.place is not None:
+        status["queue"] = {
+            "name": answer.place.queue,
+            "priority": answer.place.priority,
+            "position": answer.place.position,
+            "waiting": answer.place.waiting,
+        }
+    if answer.levels:
+        status["levels"] = [_level(one) for one in answer.levels]
+    if answer.outcome.blockers:
+        status["blockers"] = [_blocker(one, names) for one in answer.outcome.blockers]
+    if answer.outcome.further_blockers:
+        status["furtherBlockers"] = answer.outcome.further_blockers
+    if answer.variants:
+        status["variants"] = [_variant(one) for one in answer.variants]
+    return status
+
+
+def render_refusal(reason: str, message: str, now: int, **more: Any) -> dict[str, Any]:
+    """The status of a review that is not answered; ``more`` are further fields."""
+    return {"answeredAt": _time(now), "reason": reason, "message": message[:TEXT_MAX], **more}
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "verdict": outcome.verdict.value,
+        "reason": outcome.reason.value,
+        "message": outcome.message[:TEXT_MAX],
+    }
+    if outcome.starts_at is not None:
+        found["expectedStart"] = _time(outcome.starts_at)
+    if outcome.certainty is not None:
+        found["certainty"] = outcome.certainty.value
+    if outcome.nodes:
+        found["nodes"] = compress(sorted(set(outcome.nodes)))
+    return found
+
+
+def _counted(one: Counted) -> dict[str, Any]:
+    units = one.together
+    return {
+        "label": one.label,
+        "unit": "Node" if one.is_distinct else "Slot",
+        "slotsPerUnit": one.per_unit,
+        "needs": describe(one.needs),
+        "wanted": one.wanted,
+        "checks": [
+            {"kind": check.kind, "name": check.name, "nodes": check.nodes, "freeNodes": check.free}
+            for check in one.checks
+        ],
+        "together": {
+            "nodes": units.nodes,
+            "units": units.units,
+            "freeNodes": units.free_nodes,
+            "freeUnits": units.free_units,
+            "unpromisedNodes": units.open_nodes,
+            "unpromisedUnits": units.open_units,
+        },
+    }
+
+
+def _level(one: LevelCount) -> dict[str, Any]:
+    return {
+        "level": one.level,
+        "contents": one.contents,
+        "wanted": one.wanted,
+        "places": one.places,
+        "couldHold": one.could,
+        "canHoldNow": one.can,
+    }
+
+
+def _blocker(one: Blocker, names: Mapping[str, Named]) -> dict[str, Any]:
+    named = names.get(one.uid)
+    found: dict[str, Any] = {
+        "state": "Running" if one.is_running else "Before",
+        "nodes": one.nodes,
+        "name": HIDDEN,
+    }
+    if named is not None:
+        found |= {"name": named.name, "namespace": named.namespace, "jobid": named.jobid}
+    if one.until is not None:
+        found["until"] = _time(one.until)
+    return found
+
+
+def _variant(one: Variant) -> dict[str, Any]:
+    return {
+        "field": one.change.field,
+        "value": one.change.value,
+        "text": one.change.text,
+        **_outcome(one.outcome),
+    }
+
+
+def _time(at: int) -> str:
+    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
