@@ -293,6 +293,21 @@ class Settings:
         high=10**5,
     )
 
+    reviews_per_minute: int = _setting(
+        30,
+        "FLUXQUEUE_REVIEWS_PER_MINUTE",
+        "PlacementReviews answered to one user in a minute; to all users ten times as many",
+        low=1,
+        high=10**4,
+    )
+    review_keep_s: int = _setting(
+        600,
+        "FLUXQUEUE_REVIEW_KEEP_S",
+        "PlacementReviews are deleted when they are so old",
+        low=10,
+        high=86400,
+    )
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read all variables; an empty one counts as unset.

@@ -27,6 +27,9 @@ from fluxqueue.workload.kinds import find_kind, kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.managed import NEVER_MANAGED, why_untouched
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds, labels_paths
+from fluxqueue.workload.placement_review import ASKER, read_asker, read_review
+from fluxqueue.workload.placement_review import GROUP as REVIEW_GROUP
+from fluxqueue.workload.placement_review import KIND as REVIEW_KIND
 from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
@@ -79,6 +82,8 @@ def admit(
     settings = settings or AdmitSettings()
     if _group_kind(request) == (FLUXJOB_GROUP, FLUXJOB_KIND):
         return _steer(request, settings)
+    if _group_kind(request) == (REVIEW_GROUP, REVIEW_KIND):
+        return _take_question(request, settings)
     entry = settings.owner_kinds.find(*_group_kind(request))
     if entry is not None and isinstance(workload, dict):
         return _have_pods_ask(entry, workload, request, settings)
@@ -161,6 +166,27 @@ def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
     if said != ((new.get("spec") or {}).get(STEERED_BY) or {}):
         _add_patch(review, [{"op": "add", "path": f"/spec/{STEERED_BY}", "value": said}])
     return Answer(review, "taken", FLUXJOB_KIND)
+
+
+def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
+    """Somebody asks when something would start: who it is, is written down."""
+    uid, review = request["uid"], request.get("object")
+    if request.get("operation") != "CREATE" or request.get("subResource"):
+        return Answer(_respond(uid, allowed=True), "untouched", REVIEW_KIND, "only creation counts")
+    if not isinstance(review, dict):
+        raise InvalidInput("the request has no object", where="request.object")
+    meta, spec = review.get("metadata") or {}, review.get("spec") or {}
+    try:
+        read_review(spec, Site(levels=settings.levels))
+    except InvalidInput as error:
+        name = meta.get("name") or meta.get("generateName") or ""
+        described = {"group": REVIEW_GROUP, "kind": REVIEW_KIND, "name": name}
+        return Answer(_refuse(uid, described, error), "refused", REVIEW_KIND, str(error))
+    answer = _respond(uid, allowed=True)
+    asker = read_asker(request.get("userInfo") or {}).to_json()
+    if spec.get(ASKER) != asker:
+        _add_patch(answer, [{"op": "add", "path": f"/spec/{ASKER}", "value": asker}])
+    return Answer(answer, "taken", REVIEW_KIND)
 
 
 def _is_ours(request: Mapping[str, Any], settings: AdmitSettings) -> bool:

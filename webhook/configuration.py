@@ -148,6 +148,18 @@ def build_configuration(
                 "namespaceSelector": {},
                 "objectSelector": {},
             },
+            # Who asks decides what he is told: a question that was not looked at is not taken.
+            {
+                "name": "placementreviews.fluxqueue.converged-computing.org",
+                "rules": [
+                    _on("CREATE", "jobs.converged-computing.org", "placementreviews", "v1alpha1")
+                ],
+                "failurePolicy": "Fail",
+                **client,
+                **common,
+                "namespaceSelector": {},
+                "objectSelector": {},
+            },
         ],
     }
 

@@ -21,6 +21,7 @@ from fluxqueue.controller.certificates import CertificateKeeper, CertificateName
 from fluxqueue.controller.gauges import show_for_ever
 from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.controller.operator import build_registry, run_operator
+from fluxqueue.controller.reviews import ReviewWatch
 from fluxqueue.controller.steered import SteeringWatch
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database, Transaction
@@ -65,6 +66,7 @@ class Controller:
         self._heartbeats = heartbeats or Heartbeats()
         self._observer: Observer | None = None
         self._steering = self._watch_steering()
+        self._reviews = self._watch_reviews()
         self._electing: asyncio.Task[None] | None = None
         self._leading: list[asyncio.Task[None]] = []
         self._elector = LeaseElector(
@@ -106,11 +108,12 @@ class Controller:
     def _start_leading(self, term: int) -> None:
         logger.info("leads", extra={"action": "lead", "lease_term": term})
         metrics.lead(ROLE, term)
-        self._steering = self._watch_steering()
+        self._steering, self._reviews = self._watch_steering(), self._watch_reviews()
         loops = [
             self._observe(),
             self._operate(),
             self._steering.run(),
+            self._reviews.run(),
             show_for_ever(self._database, self._clock, self._heartbeats),
         ]
         if self._settings.cert_secret:
@@ -144,6 +147,8 @@ class Controller:
             on_fluxjob_seen=lambda fluxjob: self._steering.see(dict(fluxjob)),
             on_fluxjob_deleted=lambda fluxjob: self._steering.see_deleted(dict(fluxjob)),
             on_fluxjob_let_go=self._on_fluxjob_let_go,
+            on_review_seen=lambda review: self._reviews.see(dict(review)),
+            on_review_deleted=lambda review: self._reviews.see_deleted(dict(review)),
         )
         while True:
             try:
@@ -181,6 +186,15 @@ class Controller:
             return self._observer.begin_write()
 
         return SteeringWatch(self._client, self._clock, begin=begin, stands=stands, on_lost=on_lost)
+
+    def _watch_reviews(self) -> ReviewWatch:
+        return ReviewWatch(
+            self._database,
+            self._client,
+            self._clock,
+            per_minute=self._settings.reviews_per_minute,
+            keep_s=self._settings.review_keep_s,
+        )
 
     async def _on_fluxjob_let_go(self, fluxjob: Mapping[str, Any]) -> None:
         """Delete it; where its workload still exists, the leader makes it again with its owner."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.kubernetes_package import import_without_validator
-from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.kube.resources import FLUXJOBS, PLACEMENT_REVIEWS
 
 import_without_validator()  # before kopf imports it in another way
 import kopf  # noqa: E402
@@ -26,6 +26,8 @@ def build_registry(
     on_fluxjob_seen: Callable[[Mapping[str, Any]], None],
     on_fluxjob_deleted: Callable[[Mapping[str, Any]], None],
     on_fluxjob_let_go: Callable[[Mapping[str, Any]], Awaitable[None]],
+    on_review_seen: Callable[[Mapping[str, Any]], None],
+    on_review_deleted: Callable[[Mapping[str, Any]], None],
 ) -> kopf.OperatorRegistry:
     """Build the handlers of one operator.
 
@@ -37,6 +39,7 @@ def build_registry(
     on_fluxjob_seen, on_fluxjob_deleted : told of each FluxJob that is there, or is gone.
     on_fluxjob_let_go : told of a FluxJob without an owner: no object stands for its workload, or
         that was deleted with the wish to leave behind what it owns. No garbage collector takes it.
+    on_review_seen, on_review_deleted : told of each PlacementReview that is there, or is gone.
     """
     registry = kopf.OperatorRegistry()
 
@@ -64,6 +67,17 @@ def build_registry(
         on_fluxjob_seen(body)
         if not meta.get("ownerReferences") and not meta.get("deletionTimestamp"):
             await on_fluxjob_let_go(body)
+
+    group, version, plural = (
+        PLACEMENT_REVIEWS.group,
+        PLACEMENT_REVIEWS.version,
+        PLACEMENT_REVIEWS.plural,
+    )
+
+    @kopf.on.event(group, version, plural, registry=registry)
+    async def review_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
+        tell = on_review_deleted if event.get("type") == "DELETED" else on_review_seen
+        tell(body)
 
     return registry
 

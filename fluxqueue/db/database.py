@@ -133,6 +133,14 @@ class Database:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 return await Transaction(connection).execute(sql, **values)
 
+    async def defer_review(self, namespace: str, name: str, uid: str) -> None:
+        """Have a PlacementReview answered by whoever holds the matcher; more than once is once."""
+        task = TaskName.REVIEW
+        with translated_errors():
+            await self.app.configure_task(task.value, queue=task.queue).defer_async(
+                namespace=namespace, name=name, uid=uid
+            )
+
     async def wake_matcher(self) -> None:
         """Ask for a cycle outside any transaction."""
         await self.execute("SELECT fluxqueue_wake_matcher()")

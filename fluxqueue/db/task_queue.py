@@ -57,6 +57,7 @@ class TaskName(StrEnum):
     """Tasks of the worker pool."""
 
     SCHEDULE = "schedule"
+    REVIEW = "review"
     RELEASE = "release"
     SETTLE = "settle"
     PUBLISH = "publish"
@@ -65,7 +66,8 @@ class TaskName(StrEnum):
 
     @property
     def queue(self) -> str:
-        """The procrastinate queue: ``schedule`` has one owner, the rest any worker.
+        """The procrastinate queue: ``schedule`` and ``review`` have one owner, who holds the
+        matcher; the rest any worker.
 
         In ``later`` is what may wait for a moment; no insert wakes anybody for it.
         """
@@ -75,6 +77,7 @@ class TaskName(StrEnum):
 EFFECTS, LATER = "effects", "later"
 _QUEUES = {
     TaskName.SCHEDULE: "schedule",
+    TaskName.REVIEW: "review",
     TaskName.RELEASE: EFFECTS,
     TaskName.SETTLE: EFFECTS,
 }

@@ -22,10 +22,11 @@ from fluxqueue.kube.resources import (
     FLUXQUEUES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
+    PLACEMENT_REVIEWS,
     Resource,
 )
 
-CRD_FILES = ("fluxjobs.yaml", "fluxqueues.yaml")
+CRD_FILES = ("fluxjobs.yaml", "fluxqueues.yaml", "placementreviews.yaml")
 ESTABLISHED_TIMEOUT_S = 30.0
 _POLL_S = 0.1
 
@@ -66,8 +67,8 @@ async def install_definitions(client: KubeClient, namespace: str) -> None:
     async with asyncio.timeout(ESTABLISHED_TIMEOUT_S):
         while True:
             try:
-                await client.list(FLUXJOBS)
-                await client.list(FLUXQUEUES)
+                for resource in (FLUXJOBS, FLUXQUEUES, PLACEMENT_REVIEWS):
+                    await client.list(resource)
                 return
             except NotFound:
                 # Right after their creation the paths are still unknown to the server.

@@ -135,3 +135,9 @@ POD_GROUPS = (
 
 FLUXJOBS = Resource("jobs.converged-computing.org", "v1alpha1", "fluxjobs", "FluxJob", True)
 FLUXQUEUES = Resource("jobs.converged-computing.org", "v1alpha1", "fluxqueues", "FluxQueue", False)
+PLACEMENT_REVIEWS = Resource(
+    "jobs.converged-computing.org", "v1alpha1", "placementreviews", "PlacementReview", True
+)
+ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False
+)

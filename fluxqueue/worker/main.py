@@ -32,6 +32,7 @@ from fluxqueue.worker.maintain import SWEEP_S, Maintenance
 from fluxqueue.worker.publish import publish_statuses
 from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.release import release_workloads
+from fluxqueue.worker.review import Reviewer
 from fluxqueue.worker.schedule import ROLE, CycleRunner
 from fluxqueue.worker.settle import settle_workloads
 
@@ -43,12 +44,17 @@ LATER_POLLING_S = 0.5
 """A status is due a moment after its row has changed, in steps of so much (sql/transitions.sql)."""
 
 
+REVIEW_POLLING_S = 0.25
+"""Who asks waits half of this in the mean before anybody looks."""
+
+
 class Worker:
     """Runs until cancelled; cancelling lets running tasks finish within the shutdown time."""
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
         self._matcher: CycleRunner | None = None
+        self._reviewer: Reviewer | None = None
         self._app = context.database.app
         # Each loop of an application defers all its periodic tasks: these have their own.
         self._later = app_on(self._app.connector)
@@ -67,8 +73,9 @@ class Worker:
         for name, body in ((TaskName.RELEASE, release), (TaskName.SETTLE, settle)):
             self._app.task(name=name.value, queue=name.queue, retry=Backoff())(body)
         # A cycle that failed is run again by the rows: what it owes stands there.
-        schedule = TaskName.SCHEDULE
+        schedule, review = TaskName.SCHEDULE, TaskName.REVIEW
         self._app.task(name=schedule.value, queue=schedule.queue)(self._schedule)
+        self._app.task(name=review.value, queue=review.queue, retry=Backoff())(self._review)
 
     def _register_later(self, maintenance: Maintenance) -> None:
         context = self._context
@@ -97,6 +104,11 @@ class Worker:
     async def _schedule(self) -> None:
         if self._matcher is not None:
             await self._matcher.run()
+
+    async def _review(self, namespace: str, name: str, uid: str) -> None:
+        if self._reviewer is None:
+            raise LostLeadership(f"role {ROLE}: its next holder answers")
+        await self._reviewer.review(namespace, name, uid)
 
     async def run(self) -> None:
         """Run all loops until cancelled."""
@@ -134,6 +146,9 @@ class Worker:
             listens=False,
         )
 
+    async def _run_reviews(self) -> None:
+        await self._run_queue(TaskName.REVIEW.queue, 1, polling_s=REVIEW_POLLING_S, listens=False)
+
     async def _run_queue(
         self,
         queue: str,
@@ -169,12 +184,13 @@ class Worker:
             await context.clock.sleep(duration_s / 5)
         logger.info("holds the matcher's role", extra={"action": "lead", "term": term})
         self._matcher = CycleRunner(context, term)
+        self._reviewer = Reviewer(context, self._matcher)
         metrics.lead(ROLE, term)
         try:
             await context.database.wake_matcher()
             await self._match_and_renew(term, duration_s)
         finally:
-            self._matcher = None
+            self._matcher = self._reviewer = None
             metrics.stop_leading(ROLE)
             with suppress(DatabaseUnavailable):
                 await leadership.resign(context.database, ROLE, context.identity, term=term)
@@ -187,7 +203,11 @@ class Worker:
 
     async def _match_and_renew(self, term: int, duration_s: float) -> None:
         context = self._context
-        matching = asyncio.create_task(self._run_queue("schedule", 1))
+        matching = asyncio.create_task(self._run_queue(TaskName.SCHEDULE.queue, 1))
+        # Found by looking, as what waits for later: a listener would hold one connection more.
+        reviewing = asyncio.create_task(
+            self._keep_running(TaskName.REVIEW.queue, self._run_reviews)
+        )
         keeping = asyncio.create_task(QueueKeeper(context, ROLE, term).run())
         try:
             while not matching.done():
@@ -200,7 +220,7 @@ class Worker:
                 if self._matcher is not None and self._matcher.is_forecast_due:
                     await context.database.wake_matcher()
         finally:
-            for task in (keeping, matching):
+            for task in (keeping, reviewing, matching):
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task

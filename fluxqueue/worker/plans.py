@@ -69,6 +69,8 @@ class Plans:
     _room: Room | None = None
     _overran: list[str] = field(default_factory=list)
     _last: Cycle | None = None
+    planned: dict[str, Placement] = field(default_factory=dict)
+    """What the last forecast planned for those that wait, by UID."""
     _since_s: float = 0.0
     _due_s: float = 0.0
 
@@ -80,7 +82,7 @@ class Plans:
         self._reserved, self._requests = {}, {}
         told = await outlook.read_told(tx)
         self._told = {uid: Told(None, one) for uid, one in told.items()}
-        self._room, self._last = None, None
+        self._room, self._last, self.planned = None, None, {}
 
     # --- around a cycle --------------------------------------------------------------------------
 
@@ -88,6 +90,11 @@ class Plans:
         """Before changes are taken in: who overran, and how much room there was."""
         self._overran = [uid for uid, one in matcher.ledger.live.items() if one.until < now]
         self._room = room(matcher.ledger)
+
+    @property
+    def reserved(self) -> Mapping[str, Placement]:
+        """The reservations of the last cycle, by UID."""
+        return self._reserved
 
     def promised(self, matcher: Matcher, queue: Sequence[PendingJob]) -> Mapping[str, Placement]:
         """The reservations of the cycle before, for ``run_cycle``."""
@@ -207,6 +214,9 @@ class Plans:
             jobids=jobids,
             depth=settings.forecast_depth,
         )
+        self.planned = {
+            uid: one.placement for uid, one in found.items() if one.placement is not None
+        }
         await self._tell(cycle, found)
         now_s = clock.monotonic_s()
         took_s = now_s - began_s

@@ -7,7 +7,11 @@ tell which of its bookings were committed.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from fluxqueue import metrics
 from fluxqueue.clock import Pace
@@ -30,6 +34,9 @@ from fluxqueue.db.life.waiting import (
     set_pending_again,
     unsatisfiable,
 )
+from fluxqueue.db.reading.review import has_news
+from fluxqueue.errors import DatabaseUnavailable, InvalidInput
+from fluxqueue.explain.review import Scene
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
@@ -41,6 +48,7 @@ from fluxqueue.scheduler.cycle import (
     Decisions,
     PendingJob,
     Queues,
+    amounts_of,
     run_cycle,
     split_unsatisfiable,
 )
@@ -78,6 +86,9 @@ class CycleRunner:
         self._decided: dict[str, int] = {}
         self._plans = Plans(context, ROLE, term)
         self._pace = Pace(context.clock)
+        self._last: Cycle | None = None
+        # Whoever has it has the matcher for himself: a cycle, a forecast, a review.
+        self._lock = asyncio.Lock()
 
     @property
     def is_forecast_due(self) -> bool:
@@ -97,24 +108,73 @@ class CycleRunner:
         while is_more:
             await self._pace.rest()
             with self._pace.work():
-                is_more = await self._cycle()
-        try:
+                async with self._lock:
+                    is_more = await self._cycle()
+        async with self._lock, self._in_doubt_after_failure():
             if self._matcher is not None:
                 await self._plans.forecast(self._matcher)
+
+    @asynccontextmanager
+    async def _in_doubt_after_failure(self) -> AsyncIterator[None]:
+        """Nobody can tell what of it a failure has left in the matcher."""
+        try:
+            yield
         except BaseException:
-            self._matcher = None
+            self._matcher = self._last = None
             raise
 
+    @asynccontextmanager
+    async def between_cycles(self) -> AsyncIterator[Scene]:
+        """The matcher, for questions, as the last cycle left it; no cycle runs inside.
+
+        What has changed since is taken in first, by a cycle.
+
+        Raises
+        ------
+        DatabaseUnavailable
+            Nobody compares the rows with the cluster; nothing can be said about it now.
+        LostLeadership
+            Another worker has taken the role over.
+        """
+        async with self._lock:
+            if self._last is None or await has_news(self._context.database):
+                await self._cycle()
+            matcher, last = self._matcher, self._last
+            if matcher is None or last is None:
+                raise DatabaseUnavailable("the rows are not compared with the cluster yet")
+            try:
+                yield self._scene(matcher, last)
+            except InvalidInput:
+                raise  # of the question
+            except BaseException:
+                self._matcher = self._last = None
+                raise
+
+    def _scene(self, matcher: Matcher, last: Cycle) -> Scene:
+        """What has started in that cycle runs now, and counts."""
+        queues = Queues(last.queues.rules, dict(last.queues.use))
+        started = {job.uid: placement for job, placement in last.decisions.allocated}
+        for job, placement in last.decisions.allocated:
+            queues.count(job.queue, job.user, amounts_of(job, len(set(placement.nodes))))
+        return Scene(
+            matcher=matcher,
+            queue=[job for job in last.queue if job.uid not in started],
+            decisions=replace(last.decisions, allocated=[]),
+            policy=last.policy,
+            queues=queues,
+            now=self._context.clock.now_s(),
+            planned=self._plans.planned,
+            promised=self._plans.reserved,
+        )
+
     async def _cycle(self) -> bool:
-        try:
+        async with self._in_doubt_after_failure():
             with metrics.CYCLE_S.time():
                 async with self._context.database.begin() as tx:
                     if not await may_decide(tx, ROLE, self._term):
+                        self._last = None
                         return False  # the controller wakes us when it has looked
                     is_more = await self._decide(tx)
-        except BaseException:
-            self._matcher = None
-            raise
         for outcome, number in self._decided.items():
             metrics.DECISIONS.labels(outcome).inc(number)
         return is_more
@@ -148,6 +208,7 @@ class CycleRunner:
         promised = self._plans.promised(matcher, queue)
         decisions = run_cycle(matcher, queue, self._policy, now, queues, promised)
         cycle = Cycle(queue, decisions, queues, self._policy, now)
+        self._last = cycle
         await self._plans.note(tx, matcher, cycle, [lack.uid for lack, _ in given.slots])
         self._tell_full(decisions, new, view, queues)
         words = self._plans.words(decisions)

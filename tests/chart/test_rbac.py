@@ -75,6 +75,8 @@ CONTROLLER: set[Rule] = {
     ("scheduling.sigs.k8s.io", "podgroups", (), SEES),
     (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "patch", "watch")),
     (FLUX, "fluxqueues", (), ("create", "list", "watch")),
+    (FLUX, "placementreviews", (), ("delete", "list", "watch")),
+    (FLUX, "placementreviews/status", (), ("patch",)),
     ("", "events", (), ("create",)),
     ("", "pods", (), ("get",)),
     ("batch", "jobs", (), ("get",)),
@@ -87,6 +89,9 @@ WORKER: set[Rule] = {
     (FLUX, "fluxqueues", (), ("get",)),
     (FLUX, "fluxjobs/status", (), ("patch",)),
     (FLUX, "fluxqueues/status", (), ("patch",)),
+    (FLUX, "placementreviews", (), ("get",)),
+    (FLUX, "placementreviews/status", (), ("patch",)),
+    ("authorization.k8s.io", "subjectaccessreviews", (), ("create",)),
     ("", "events", (), ("create",)),
 }
 
@@ -134,7 +139,7 @@ def test_others_have_no_rights(part: str) -> None:
 
 
 def test_hooks() -> None:
-    definitions = (f"fluxjobs.{FLUX}", f"fluxqueues.{FLUX}")
+    definitions = tuple(f"{one}.{FLUX}" for one in ("fluxjobs", "fluxqueues", "placementreviews"))
     resource = ("apiextensions.k8s.io", "customresourcedefinitions")
     assert _rights(f"{RELEASE}-crds") == {
         "*": {(*resource, (), ("create",)), (*resource, definitions, ("patch",))}
@@ -165,8 +170,9 @@ def test_the_test_may_act_in_its_own_namespace_only() -> None:
 
 
 def test_people_get_the_rights_that_go_with_what_they_may_already() -> None:
-    """Who may change a namespace's work steers it there; priorities and queues take an operator."""
-    reads = {
+    """Who may change a namespace's work steers it there; priorities and queues take an operator.
+    Everybody may ask, and reads what he knows the name of."""
+    reads = {(FLUX, "placementreviews", (), ("create", "delete", "get"))} | {
         (FLUX, resource, (), ("get", "list", "watch")) for resource in ("fluxjobs", "fluxqueues")
     }
     steers = {(FLUX, "fluxjobs", (), ("delete", "patch", "update"))}

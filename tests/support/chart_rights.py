@@ -58,8 +58,10 @@ ENVIRON = {
     "FLUXQUEUE_CERT_SECRET": SECRET,
     "FLUXQUEUE_CERT_SERVICE": f"{NAME}-webhook",
     "FLUXQUEUE_CERT_CONFIGURATION": NAME,
+    "FLUXQUEUE_REVIEW_KEEP_S": "10",
 }
-"""What the chart sets: the controller keeps the certificates of the chart's own configuration."""
+"""What the chart sets: the controller keeps the certificates of the chart's own configuration. And
+old reviews are taken away while a test looks."""
 
 
 def user_of(part: str) -> str:

@@ -25,7 +25,7 @@ REQUESTS_KEPT = 4096
 QueueUser = tuple[str, str]
 """A user of a queue: queue name, user name."""
 
-_COLUMNS = "uid, jobid, priority, queue, user_name, request::text AS request"
+PENDING = "uid, jobid, priority, queue, user_name, request::text AS request"
 _WAITS = "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL"
 _UNEXAMINED = "NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')"
 _IN_QUEUES = (
@@ -70,7 +70,8 @@ def _request(text: str, default_duration_s: int | None) -> Jobspec:
     )
 
 
-def _pending(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:
+def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:
+    """Read a row with the columns of ``PENDING``, with what its queue gives it."""
     queue = rules.get(row["queue"])
     return PendingJob(
         row["uid"],
@@ -92,7 +93,7 @@ def _head(columns: str, *, has_full: bool) -> str:
     )
     return (
         f"SELECT {columns} FROM fluxqueues q CROSS JOIN LATERAL ("  # noqa: S608 constants
-        f" SELECT {_COLUMNS} FROM fluxjobs f WHERE f.queue = q.name AND {_WAITS}"
+        f" SELECT {PENDING} FROM fluxjobs f WHERE f.queue = q.name AND {_WAITS}"
         f" AND NOT is_deleting AND result IS NULL{not_full}"
         " ORDER BY priority DESC, jobid LIMIT coalesce(q.queue_depth, :depth)) h"
     )
@@ -168,7 +169,7 @@ async def queue_head(
         _head("h.*", has_full=bool(view.full)) + " ORDER BY priority DESC, jobid",
         **_head_values(view),
     )
-    return [_pending(row, rules) for row in rows]
+    return [pending_job(row, rules) for row in rows]
 
 
 def _applicants(
@@ -176,7 +177,7 @@ def _applicants(
 ) -> list[Applicant]:
     return [
         Applicant(
-            job=_pending(row, rules),
+            job=pending_job(row, rules),
             namespace=row["namespace"],
             state=row["state"],
             reason=row["reason"],
@@ -191,7 +192,7 @@ async def unexamined(
 ) -> list[Applicant]:
     """FluxJobs that nobody has looked at since they came, changed or were moved; oldest first."""
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
+        f"SELECT {PENDING}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
         f" WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :limit",
         limit=limit,
     )
@@ -203,7 +204,7 @@ async def in_queues(
 ) -> list[Applicant]:
     """FluxJobs that wait in ``queues``, or are held by them: the rules have changed since."""
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
+        f"SELECT {PENDING}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
         f" WHERE {_IN_QUEUES} AND is_examined"
         " AND (state IN ('Pending', 'Reserved') OR held_by = 'queue') ORDER BY jobid",
         queues=sorted(queues),
@@ -275,9 +276,9 @@ async def mark_examined(
 async def unsatisfiable(tx: Transaction, rules: Mapping[str, QueueRules]) -> list[PendingJob]:
     """FluxJobs found impossible before; nodes have changed since."""
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM fluxjobs WHERE state = 'Unsatisfiable'"  # noqa: S608 constants
+        f"SELECT {PENDING} FROM fluxjobs WHERE state = 'Unsatisfiable'"  # noqa: S608 constants
     )
-    return [_pending(row, rules) for row in rows]
+    return [pending_job(row, rules) for row in rows]
 
 
 async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:

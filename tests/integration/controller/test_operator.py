@@ -44,6 +44,8 @@ def _registry(config: ClusterConfig, told: list[str]) -> Any:
         on_fluxjob_seen=lambda fluxjob: told.append(f"seen {fluxjob['metadata']['name']}"),
         on_fluxjob_deleted=lambda fluxjob: told.append(fluxjob["spec"]["workload"]["uid"]),
         on_fluxjob_let_go=let_go,
+        on_review_seen=lambda review: told.append(f"asked {review['metadata']['name']}"),
+        on_review_deleted=lambda review: told.append(f"gone {review['metadata']['name']}"),
     )
 
 

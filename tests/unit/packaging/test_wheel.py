@@ -70,4 +70,6 @@ def test_it_carries_our_definitions(installation: Installation, tmp_path: Path) 
         cwd=tmp_path,
     )
     group = "jobs.converged-computing.org"
-    assert names.split() == [f"fluxjobs.{group}", f"fluxqueues.{group}"]
+    assert names.split() == [
+        f"{one}.{group}" for one in ("fluxjobs", "fluxqueues", "placementreviews")
+    ]

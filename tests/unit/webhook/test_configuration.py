@@ -18,7 +18,7 @@ URL = Endpoint(url="https://127.0.0.1:9443/")
 def _build(endpoint: Endpoint = URL, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     configuration = build_configuration(endpoint, CA, **options)
     assert configuration["kind"] == "MutatingWebhookConfiguration"
-    _, _, jobs, pods, _ = configuration["webhooks"]
+    _, _, jobs, pods, *_ = configuration["webhooks"]
     return jobs, pods
 
 
@@ -169,7 +169,7 @@ def test_changes_of_a_fluxjobs_spec_by_others_reach_us(
     user: str, old: dict[str, Any], new: dict[str, Any], is_asked: bool
 ) -> None:
     own = ["system:serviceaccount:queue:controller"]
-    webhook = build_configuration(URL, CA, own_users=own)["webhooks"][-1]
+    webhook = build_configuration(URL, CA, own_users=own)["webhooks"][-2]
     (rule,) = webhook["rules"]
     assert (rule["resources"], rule["operations"]) == (["fluxjobs"], ["UPDATE"])
     env = {
@@ -243,3 +243,14 @@ def test_what_nobody_or_a_daemonset_makes_is_not_asked_about_for_that(
     meta = {} if owners is None else {"ownerReferences": owners}
     judge = compile_expression(condition["expression"], frozenset({"object"}))
     assert judge({"object": {"metadata": meta}}) is expected
+
+
+def test_every_question_reaches_us_and_none_that_did_not_is_taken() -> None:
+    """Who asks is written down at admission, in whichever namespace."""
+    webhook = build_configuration(URL, CA)["webhooks"][-1]
+    assert webhook["name"].startswith("placementreviews.")
+    (rule,) = webhook["rules"]
+    assert (rule["operations"], rule["resources"]) == (["CREATE"], ["placementreviews"])
+    assert webhook["failurePolicy"] == "Fail"
+    assert webhook["namespaceSelector"] == webhook["objectSelector"] == {}
+    assert "matchConditions" not in webhook

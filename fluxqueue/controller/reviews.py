@@ -1,0 +1,183 @@
+"""PlacementReviews on their way: who may ask now, who is to ask later, and what is old.
+
+Told by kopf's handlers (``operator``); a loop of the leading controller passes each on to the
+worker that holds the matcher (task ``review``), so many to one user in a minute and so many to all.
+Answers stay for some minutes, then they are deleted. What is kept here is read again from the
+cluster when another controller leads; it then counts the minute anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from fluxqueue.clock import Clock, from_rfc3339
+from fluxqueue.db.database import Database
+from fluxqueue.errors import (
+    ApiError,
+    ApiUnavailable,
+    Conflict,
+    DatabaseUnavailable,
+    Invalid,
+    NotFound,
+)
+from fluxqueue.explain.status import render_refusal
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.resources import PLACEMENT_REVIEWS
+from fluxqueue.workload.placement_review import read_asker
+
+logger = logging.getLogger(__name__)
+
+Object = Mapping[str, Any]
+
+ALL_USERS = 10
+"""All users together are answered so many times as much as one."""
+
+LOOK_S = 5.0
+"""How often it is looked for what is old."""
+
+BURST_S = 30.0
+"""Who has not asked for so long may ask as often as this time would have allowed."""
+
+_EVERYBODY = ""
+
+
+class Allowance:
+    """How often somebody may ask: the generic cell rate algorithm (ITU-T I.371), by name.
+
+    Pure; times are seconds of a monotonic clock. Who has not asked for a while is forgotten.
+    """
+
+    def __init__(self, per_minute: int) -> None:
+        self._gap_s = 60.0 / per_minute
+        self._due_s: dict[str, float] = {}
+
+    def take(self, who: str, now_s: float) -> float:
+        """Let ``who`` ask, and give 0; or give the seconds after which to try again."""
+        gap_s = self._gap_s / (ALL_USERS if who == _EVERYBODY else 1)
+        due_s = max(self._due_s.get(who, now_s), now_s)
+        if due_s - now_s > BURST_S:
+            return due_s - now_s - BURST_S
+        self._due_s[who] = due_s + gap_s
+        return 0.0
+
+    def forget(self, now_s: float) -> None:
+        """Who might ask as if he never had is not kept."""
+        self._due_s = {who: due_s for who, due_s in self._due_s.items() if due_s > now_s}
+
+
+class ReviewWatch:
+    """Passes reviews on, at a bounded rate, and takes old ones away.
+
+    Parameters
+    ----------
+    per_minute : reviews of one user.
+    keep_s : age at which one is deleted.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        client: KubeClient,
+        clock: Clock,
+        *,
+        per_minute: int,
+        keep_s: int,
+    ) -> None:
+        self._database, self._client, self._clock = database, client, clock
+        self._keep_s = keep_s
+        self._allowance = Allowance(per_minute)
+        self._new: dict[str, Object] = {}
+        self._kept: dict[str, tuple[int, str, str]] = {}
+        self._more = asyncio.Event()
+
+    def see(self, review: Object) -> None:
+        """A review is there."""
+        meta = review["metadata"]
+        uid = meta["uid"]
+        is_known = uid in self._kept
+        created_s = from_rfc3339(meta["creationTimestamp"])
+        self._kept[uid] = created_s, meta["namespace"], meta["name"]
+        if not is_known and not (review.get("status") or {}).get("answeredAt"):
+            self._new[uid] = review
+            self._more.set()
+
+    def see_deleted(self, review: Object) -> None:
+        """A review is gone."""
+        self._kept.pop(review["metadata"]["uid"], None)
+        self._new.pop(review["metadata"]["uid"], None)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        cleared_s = self._clock.monotonic_s()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._more.wait()
+            self._more.clear()
+            if self._clock.monotonic_s() - cleared_s >= LOOK_S:
+                cleared_s = self._clock.monotonic_s()
+                await self._clear_away()
+            for uid, review in list(self._new.items()):
+                if await self._attempt(review):
+                    self._new.pop(uid, None)
+
+    async def _attempt(self, review: Object) -> bool:
+        try:
+            await self._pass_on(review)
+        except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+            logger.warning("will try again", extra={"action": "review", "error": str(error)})
+            return False
+        except Exception:
+            logger.exception("a review was not passed on")
+        return True
+
+    async def _pass_on(self, review: Object) -> None:
+        meta = review["metadata"]
+        asker = read_asker((review.get("spec") or {}).get("asker") or {})
+        now_s = self._clock.monotonic_s()
+        # Who has no name shares the allowance of his namespace.
+        who = asker.username or f"namespace {meta['namespace']}"
+        wait_s = self._allowance.take(who, now_s) or self._allowance.take(_EVERYBODY, now_s)
+        if not wait_s:
+            await self._database.defer_review(meta["namespace"], meta["name"], meta["uid"])
+            return
+        again_s = max(1, math.ceil(wait_s))
+        refusal = render_refusal(
+            "TooMany",
+            f"too many reviews are asked for; try again in {again_s} s",
+            self._clock.now_s(),
+            retryAfterSeconds=again_s,
+        )
+        try:
+            await self._client.patch(
+                PLACEMENT_REVIEWS,
+                meta["namespace"],
+                meta["name"],
+                {"status": refusal},
+                kind=PatchKind.MERGE,
+                subresource="status",
+            )
+        except (NotFound, Conflict, Invalid):
+            return  # it is gone, or answered
+
+    async def _clear_away(self) -> None:
+        """Delete what is old; what cannot be deleted now is looked at again."""
+        self._allowance.forget(self._clock.monotonic_s())
+        oldest_s = self._clock.now_s() - self._keep_s
+        for uid, (created_s, namespace, name) in list(self._kept.items()):
+            if created_s > oldest_s:
+                continue
+            try:
+                await self._client.delete(PLACEMENT_REVIEWS, namespace, name, uid=uid)
+            except (NotFound, Conflict):
+                pass
+            except (ApiUnavailable, ApiError) as error:
+                logger.warning("will try again", extra={"action": "review", "error": str(error)})
+                return
+            self._kept.pop(uid, None)
+            self._new.pop(uid, None)

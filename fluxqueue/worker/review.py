@@ -1,0 +1,296 @@
+"""The ``review`` task: a PlacementReview is answered, once, in its status.
+
+Run by the worker that holds the matcher's role, between two cycles, on the graph as the last one
+left it (``schedule.CycleRunner.between_cycles``). Reviews are questions: nothing of the queue is
+changed, and what is lost is asked again by its user.
+
+What is told depends on who asked (``spec.asker``, written by admission): of jobs in the way those
+are named whose FluxJobs he may read, as the API server says of him.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fluxqueue.db.reading.review import (
+    AskedFluxJob,
+    read_asked,
+    read_names,
+    read_place,
+    read_priorities,
+)
+from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
+from fluxqueue.explain.answer import Answer, Change, Outcome, Reason, Verdict
+from fluxqueue.explain.review import NEWCOMER, Keeper, Question, Scene, answer
+from fluxqueue.explain.status import Named, render_answer, render_refusal
+from fluxqueue.fluxjob.levels import parse_levels
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import describe
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import ACCESS_REVIEWS, FLUXJOBS, PLACEMENT_REVIEWS
+from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
+from fluxqueue.scheduler.cycle import PendingJob
+from fluxqueue.worker.context import WorkerContext
+from fluxqueue.workload.placement_review import Asked, Asker, begin_at_s, read_review
+from fluxqueue.workload.site import Site
+
+if TYPE_CHECKING:
+    from fluxqueue.worker.schedule import CycleRunner
+
+logger = logging.getLogger(__name__)
+
+S = FluxJobState
+_STARTED = frozenset({S.ALLOCATED, S.RUNNING})
+
+RELEASED = Change("hold", "false", "if it is released")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """An answer, with what is known of the FluxJob that was asked about."""
+
+    answer: Answer
+    known: Mapping[str, Any]
+
+
+class Reviewer:
+    """Answers reviews with one matcher, as long as its owner holds the role."""
+
+    def __init__(self, context: WorkerContext, runner: CycleRunner) -> None:
+        self._context, self._runner = context, runner
+        settings = context.settings
+        self._site = Site(settings.default_cpu_m, parse_levels(settings.levels))
+
+    async def review(self, namespace: str, name: str, uid: str) -> None:
+        """Answer one, unless it is gone, another one of that name, or answered.
+
+        Raises
+        ------
+        ApiUnavailable, DatabaseUnavailable
+            Now is no time; the task is run again.
+        """
+        context = self._context
+        try:
+            found = await context.client.get(PLACEMENT_REVIEWS, namespace, name)
+        except NotFound:
+            return
+        if found["metadata"]["uid"] != uid or (found.get("status") or {}).get("answeredAt"):
+            return
+        try:
+            status = await self._answer(found)
+        except InvalidInput as error:
+            reason = "NotFound" if isinstance(error, _NotThere) else "Invalid"
+            status = render_refusal(reason, str(error), context.clock.now_s())
+        await write_answer(context, namespace, name, status)
+
+    async def _answer(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        namespace = found["metadata"]["namespace"]
+        asked = read_review(found["spec"], self._site)
+        rights = _Rights(self._context, asked.asker)
+        if asked.fluxjob and not await rights.may_read(namespace, asked.fluxjob):
+            raise _NotThere(namespace, asked.fluxjob)
+        async with self._runner.between_cycles() as scene:
+            told = await self._ask(scene, found, asked)
+        blockers = [one.uid for one in told.answer.outcome.blockers]
+        names = await self._names(rights, blockers) if blockers else {}
+        return render_answer(told.answer, names, self._context.clock.now_s(), known=told.known)
+
+    async def _ask(self, scene: Scene, found: Mapping[str, Any], asked: Asked) -> _Told:
+        namespace, uid = found["metadata"]["namespace"], found["metadata"]["uid"]
+        rules = scene.queues.rules
+        async with self._context.database.begin() as tx:
+            row = None
+            if asked.fluxjob:
+                row = await read_asked(tx, namespace, asked.fluxjob, rules)
+                if row is None:
+                    raise _NotThere(namespace, asked.fluxjob)
+                is_as_it_is = asked.request is None and asked.changes.is_empty
+                if is_as_it_is and not FluxJobState(row.state).is_waiting:
+                    return _Told(_of_the_past(row), _known(row))
+            wanted = _wanted(row, asked, uid)
+            priorities = await read_priorities(tx, wanted.user, _asked_priority(row, asked))
+            job = _in_queue(wanted, priorities, scene)
+            place = await read_place(tx, job)
+        question = Question(
+            job=job,
+            namespace=namespace,
+            is_accepted=row is not None and row.accepted_by == job.queue,
+            place=place,
+            keeper=_keeper(row, asked, scene.now),
+            priorities=priorities,
+        )
+        return _Told(await asyncio.to_thread(answer, scene, question), _known(row) if row else {})
+
+    async def _names(self, rights: _Rights, uids: Collection[str]) -> dict[str, Named]:
+        found = await read_names(self._context.database, uids)
+        readable = {
+            namespace: await rights.may_read(namespace)
+            for namespace in sorted({one.namespace for one in found.values()})
+        }
+        return {uid: one for uid, one in found.items() if readable[one.namespace]}
+
+
+async def write_answer(
+    context: WorkerContext, namespace: str, name: str, status: Mapping[str, Any]
+) -> None:
+    """Write a status; the first one stands (a rule of the definition)."""
+    at = (PLACEMENT_REVIEWS, namespace, name)
+    try:
+        await context.client.patch(
+            *at, {"status": dict(status)}, kind=PatchKind.MERGE, subresource="status"
+        )
+    except NotFound:
+        return
+    except (Conflict, Invalid):
+        there = await context.client.get(*at)
+        if not (there.get("status") or {}).get("answeredAt"):
+            raise
+
+
+class _NotThere(InvalidInput):
+    """There is no such FluxJob, or none that the asker may read: he is not told which."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(
+            f"namespace {namespace} has no such FluxJob that you may read",
+            where="spec.fluxJob",
+            value=name,
+            hint=f"fluxqueue jobs -n {namespace} --state all shows which there are",
+        )
+
+
+class _Rights:
+    """What one asker may read, asked of the API server once for each namespace."""
+
+    def __init__(self, context: WorkerContext, asker: Asker) -> None:
+        self._client, self._asker = context.client, asker
+        self._known: dict[tuple[str, str], bool] = {}
+
+    async def may_read(self, namespace: str, name: str = "") -> bool:
+        """Whether he may read the FluxJobs of ``namespace``, or that one."""
+        key = namespace, name
+        if key not in self._known:
+            self._known[key] = await self._ask(namespace, name)
+        return self._known[key]
+
+    async def _ask(self, namespace: str, name: str) -> bool:
+        asker = self._asker
+        if not asker.username:
+            return False  # it has not passed by admission
+        spec = {
+            "user": asker.username,
+            "resourceAttributes": {
+                "namespace": namespace,
+                "verb": "get",
+                "group": FLUXJOBS.group,
+                "resource": FLUXJOBS.plural,
+                **({"name": name} if name else {}),
+            },
+            **{key: one for key, one in asker.to_json().items() if key != "username"},
+        }
+        body = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
+        try:
+            told = await self._client.create(ACCESS_REVIEWS, None, body)
+        except ApiUnavailable:
+            raise
+        except ApiError as error:
+            logger.warning("rights unknown", extra={"action": "review", "error": str(error)})
+            return False
+        return bool((told.get("status") or {}).get("allowed"))
+
+
+# --- what is asked, as the queue knows it --------------------------------------------------------
+
+
+def _known(row: AskedFluxJob) -> dict[str, Any]:
+    return {"jobid": row.job.jobid, "state": row.state}
+
+
+def _of_the_past(row: AskedFluxJob) -> Answer:
+    """What has its nodes, or has ended, needs no matcher."""
+    if FluxJobState(row.state) in _STARTED:
+        outcome = Outcome(
+            Verdict.NOW, Reason.RUNNING, f"is {row.state}", row.allocated_at, nodes=tuple(row.nodes)
+        )
+    else:
+        message = f"is {row.state}: it has ended; submit it again"
+        outcome = Outcome(Verdict.NEVER, Reason.ENDED, message)
+    return Answer(describe(row.job.request), outcome)
+
+
+def _wanted(row: AskedFluxJob | None, asked: Asked, uid: str) -> PendingJob:
+    """What is asked for, before its queue has said anything."""
+    newcomer = PendingJob(
+        f"review/{uid}",
+        NEWCOMER,
+        asked.priority,
+        asked.request or Jobspec(1, ()),
+        asked.queue or DEFAULT_QUEUE,
+        asked.asker.username,
+    )
+    if row is None:
+        return newcomer
+    request = asked.request or asked.changes.apply(row.job.request)
+    queue = asked.changes.queue or row.job.queue
+    if FluxJobState(row.state).is_waiting:
+        return replace(row.job, request=request, queue=queue)
+    return replace(newcomer, request=request, queue=queue, user=row.job.user)
+
+
+def _asked_priority(row: AskedFluxJob | None, asked: Asked) -> int:
+    if asked.changes.priority is not None:
+        return asked.changes.priority
+    return asked.priority if row is None else row.asked_priority
+
+
+def _in_queue(job: PendingJob, priorities: Mapping[str, int], scene: Scene) -> PendingJob:
+    """With the priority and the duration that its queue gives it."""
+    rules = scene.queues.rules.get(job.queue)
+    default_s = rules.default_duration_s if rules is not None else None
+    request = replace(
+        job.request, queue="", duration_s=job.request.duration_s or float(default_s or 0)
+    )
+    return replace(job, request=request, priority=priorities.get(job.queue, job.priority))
+
+
+def _keeper(row: AskedFluxJob | None, asked: Asked, now: int) -> Keeper | None:
+    """What else than resources it waits for."""
+    if row is not None:
+        return _keeper_of(row) if FluxJobState(row.state).is_waiting else None
+    wishes = asked.wishes
+    if wishes.is_held:
+        return Keeper(Reason.HELD, "would be held by its author", RELEASED)
+    if wishes.depends_on:
+        return Keeper(
+            Reason.DEPENDENCY,
+            f"would wait for {', '.join(f'{one.kind}:{one.job}' for one in wishes.depends_on)}",
+            Change("dependsOn", "", "when what it depends on is there"),
+        )
+    begin_at = begin_at_s(wishes, now)
+    if begin_at is not None and begin_at > now:
+        return _begins(begin_at, "would not start before its begin time")
+    return None
+
+
+def _begins(at: int, message: str) -> Keeper:
+    change = Change("beginTime", "", "if it might begin at once")
+    return Keeper(Reason.BEGIN_TIME, message, change, not_before=at)
+
+
+def _keeper_of(row: AskedFluxJob) -> Keeper | None:
+    reason = row.blocked_reason or row.reason
+    if row.state == S.GATHERING:
+        return Keeper(Reason.GATHERING, reason, Change("pods", "", "when all its pods are there"))
+    if row.state == S.HELD and row.held_by != "queue":
+        return Keeper(Reason.HELD, reason or "is held", RELEASED)
+    if row.blocked_by == "begin-time" and row.begin_at is not None:
+        return _begins(row.begin_at, reason)
+    if row.blocked_by is not None:
+        change = Change("dependsOn", "", "when what it depends on is there")
+        return Keeper(Reason.DEPENDENCY, reason, change)
+    return None
