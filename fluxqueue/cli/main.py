@@ -30,7 +30,7 @@ from fluxqueue.cli import (
     uninstall,
     up,
 )
-from fluxqueue.cli.user import jobs, places, steer, submit, version, waiting
+from fluxqueue.cli.user import explain, jobs, places, steer, submit, version, waiting
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 GC_OBJECTS = 50_000
@@ -51,6 +51,7 @@ for verb in (
     places.queues,
     submit.submit,
     waiting.wait,
+    explain.explain,
     steer.hold,
     steer.release,
     steer.requeue,

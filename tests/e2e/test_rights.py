@@ -27,6 +27,7 @@ from fluxqueue.kube.resources import (
     JOBS,
     MUTATING_WEBHOOKS,
     NODE_TOPOLOGIES,
+    PLACEMENT_REVIEWS,
     POD_GROUPS,
     PODS,
     SECRETS,
@@ -78,6 +79,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     await _what_passed_by_admission_is_reported(rights)
     await _work_is_cancelled(space)
     await _fluxjobs_are_deleted(space)
+    await _reviews_are_answered(space)
     await _owners_are_read(space)
     await _certificates_are_made(rights)
     await assert_invariants(world)
@@ -201,6 +203,34 @@ async def _fluxjobs_are_deleted(space: Space) -> None:
         await space.delete(fluxjob["metadata"]["name"], FLUXJOBS)
     await space.until_gone(JOBS, "unliked")
     await space.until_gone(PODS, "unliked-too")
+
+
+async def _reviews_are_answered(space: Space) -> None:
+    """The worker asks who may read what, the controller refuses some and takes all away."""
+    await space.create(job("asked", cpu="16", pool="single", run=FOR_EVER))
+    await space.until_state("asked", "Running")
+    spec = {"fluxJob": "asked-job"}
+    for number in range(30):
+        body = {
+            "apiVersion": PLACEMENT_REVIEWS.api_version,
+            "kind": PLACEMENT_REVIEWS.kind,
+            "metadata": {"name": f"ask-{number}"},
+            "spec": spec,
+        }
+        await space.client.create(PLACEMENT_REVIEWS, space.name, body)
+
+    async def are_told() -> bool:
+        found = (await space.client.list(PLACEMENT_REVIEWS, space.name)).items
+        told = {(one.get("status") or {}).get("reason") for one in found}
+        return {"HasItsNodes", "TooMany"} <= told
+
+    async def are_gone() -> bool:
+        return not (await space.client.list(PLACEMENT_REVIEWS, space.name)).items
+
+    await eventually(are_told, "some are answered, some refused")
+    await eventually(are_gone, "they are taken away")
+    await space.delete("asked")
+    await space.until_gone(JOBS, "asked")
 
 
 async def _owners_are_read(space: Space) -> None:

@@ -19,7 +19,7 @@ import typer
 
 from fluxqueue.cli.user.access import NEVER, NOT_YET, Access, Cluster, with_access
 from fluxqueue.cli.user.complete import complete_queues
-from fluxqueue.errors import ApiUnavailable, InvalidInput, NotFound
+from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from fluxqueue.cli.user.script import Request
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 IMAGE_VARIABLE = "FLUXQUEUE_IMAGE"
 GPU = "nvidia.com/gpu"
 APPEARS_S = 60.0
+EXPLAINED_WITHIN_S = 30.0
 _LOOK_S = 0.2
 
 
@@ -57,7 +58,7 @@ def submit(
     attach: Annotated[bool, typer.Option("--attach", help="and print its logs")] = False,
     timeout: Annotated[str, typer.Option(help="with --wait or --attach: 15m, 2h")] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="what the API server would make of it, and nothing")
+        bool, typer.Option("--dry-run", help="what would become of it: is it taken, when, where")
     ] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="table, name, json or yaml")] = (
         "table"
@@ -221,6 +222,8 @@ async def _submit(
         JOBS, cluster.one_namespace, manifest, dry_run=dry_run, field_manager="kubectl-fluxqueue"
     )
     _tell(made, output, dry_run)
+    if dry_run and output == "table":
+        await _explain(cluster, manifest)
     if dry_run or not waits:
         return 0
     try:
@@ -229,6 +232,21 @@ async def _submit(
     except TimeoutError:
         typer.echo(f"fluxqueue: not ended within {timeout}; it goes on", err=True)
         return NOT_YET
+
+
+async def _explain(cluster: Cluster, manifest: dict[str, Any]) -> None:
+    """When it would start; who may not ask is told what was asked for at first."""
+    from fluxqueue.cli.user.access import sentence
+    from fluxqueue.cli.user.explain import ask, tell
+
+    try:
+        review = await ask(cluster, {"manifest": manifest}, EXPLAINED_WITHIN_S)
+    except ApiError as error:
+        typer.echo(f"fluxqueue: not explained: {sentence(error)}", err=True)
+    except ApiUnavailable as error:
+        typer.echo(f"fluxqueue: not explained: {error}", err=True)
+    else:
+        tell(review, "table", manifest["metadata"]["name"])
 
 
 def _check_output(output: str) -> None:
@@ -326,7 +344,6 @@ async def _attach(cluster: Cluster, job: dict[str, Any]) -> None:
 
 
 async def _print_logs(cluster: Cluster, pod: dict[str, Any], is_many: bool) -> None:
-    from fluxqueue.errors import ApiError
     from fluxqueue.kube.resources import PODS
     from fluxqueue.workload.labels import COMPLETION_INDEX
 

@@ -1,0 +1,360 @@
+"""``fluxqueue explain``: when a job starts, what is in its way, what would start earlier.
+
+Makes a PlacementReview, waits for its answer, prints it and takes it away. The answer is the
+matcher's own; the exit code says which it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fluxqueue.cli.user.access import (
+    BAD_INPUT,
+    DONE,
+    NEVER,
+    NOT_YET,
+    REFUSED,
+    Access,
+    Cluster,
+    with_access,
+)
+from fluxqueue.cli.user.complete import complete_jobs, complete_queues
+from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput
+
+Object = Mapping[str, Any]
+
+EXIT_CODES = {"Now": DONE, "Later": NOT_YET, "Never": NEVER}
+UNANSWERED = {"Invalid": BAD_INPUT, "NotFound": BAD_INPUT}
+"""Exit codes by reason, where there is no verdict; of others the code is that of a refusal."""
+
+TIMEOUT = "30s"
+_LOOK_S = 0.1
+_INDENT = "  "
+
+
+@with_access()
+def explain(
+    access: Access,
+    job: Annotated[
+        str | None,
+        typer.Argument(help="name of a workload, or a jobid", autocompletion=complete_jobs),
+    ] = None,
+    file: Annotated[
+        str, typer.Option("--file", "-f", help="a Job, Pod, jobspec or script; - is stdin")
+    ] = "",
+    size: Annotated[int | None, typer.Option(min=1, help="if it had so many pods")] = None,
+    time: Annotated[
+        str, typer.Option("--time", "-t", help="if it ran no longer: 90s, 2h30m; 0: no limit")
+    ] = "",
+    queue: Annotated[
+        str,
+        typer.Option("--queue", "-q", help="if it were there", autocompletion=complete_queues),
+    ] = "",
+    priority: Annotated[int | None, typer.Option(help="if it asked for that")] = None,
+    within: Annotated[
+        str | None, typer.Option(help='if all were below one rack, ...; "": anywhere')
+    ] = None,
+    request: Annotated[
+        list[str] | None, typer.Option("--request", help="of each pod: cpu=4, memory=8Gi")
+    ] = None,
+    timeout: Annotated[str, typer.Option(help="for the answer")] = TIMEOUT,
+    output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml")] = "table",
+) -> None:
+    """Say when a job starts, what is in its way, and what would start earlier.
+
+    Exit code 0: now (or it has its nodes); 3: later; 4: never, as it is.
+
+    Examples:
+
+      fluxqueue explain train
+
+      fluxqueue explain train --size 4 --time 30m
+
+      fluxqueue explain -f job.yaml && kubectl apply -f job.yaml
+    """
+    from fluxqueue.workload.annotations import parse_duration
+
+    if output not in ("table", "json", "yaml"):
+        raise InvalidInput(
+            f"{output!r} is no form", where="-o", value=output, hint="table, json, yaml"
+        )
+    if not job and not file:
+        raise InvalidInput("name a job, or a file with -f", where="explain")
+    limit_s = float(parse_duration(timeout, "--timeout"))
+    changes = _changes(size, time, queue, priority, within, request or [])
+    asked = read_file(file) if file else {}
+
+    async def work(cluster: Cluster) -> Object:
+        from fluxqueue.cli.user.fluxjobs import find
+
+        spec = dict(asked)
+        if job:
+            found = await find(cluster.client, cluster.one_namespace, job)
+            spec["fluxJob"] = found["metadata"]["name"]
+        if changes:
+            spec["changes"] = changes
+        return await ask(cluster, spec, limit_s)
+
+    review = access.run(work)
+    tell(review, output, job or _name_in(asked))
+    if code := exit_code(review):
+        raise typer.Exit(code)
+
+
+def _changes(
+    size: int | None,
+    time: str,
+    queue: str,
+    priority: int | None,
+    within: str | None,
+    requests: Sequence[str],
+) -> dict[str, Any]:
+    from fluxqueue.workload.annotations import parse_duration
+
+    found: dict[str, Any] = {"size": size, "priority": priority, "within": within}
+    if time:
+        found["durationSeconds"] = 0 if time == "0" else parse_duration(time, "--time")
+    found["queue"] = queue or None
+    amounts = {}
+    for one in requests:
+        name, equals, amount = one.partition("=")
+        if not equals or not name or not amount:
+            raise InvalidInput(
+                "names no amount", where="--request", value=one, hint="such as cpu=4"
+            )
+        amounts[name] = amount
+    found["requests"] = amounts or None
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def read_file(name: str) -> dict[str, Any]:
+    """What a review's spec says of a file: a manifest, a jobspec, or a script to submit.
+
+    Raises
+    ------
+    InvalidInput
+        It cannot be read, or holds none of these.
+    """
+    import yaml
+
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"cannot be read: {error}", where=name) from None
+    if text.startswith("#!") and name != "-":
+        return {"manifest": _job_of_script(name)}
+    try:
+        documents = [one for one in yaml.safe_load_all(text) if one]
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"is neither YAML nor JSON: {error}", where=name) from None
+    for one in documents:
+        if isinstance(one, dict) and one.get("kind") in {"Job", "Pod"}:
+            return {"manifest": one}
+    for one in documents:
+        if isinstance(one, list):
+            one = {"resources": one}
+        if isinstance(one, dict) and "resources" in one:
+            return {"jobspec": one}
+    raise InvalidInput(
+        "holds no Job, no Pod and no jobspec", where=name, hint="give a manifest of one of them"
+    )
+
+
+def _job_of_script(name: str) -> dict[str, Any]:
+    from dataclasses import replace
+
+    from fluxqueue.cli.user.submit import job_manifest, read_command
+
+    request = read_command([name])
+    return job_manifest(replace(request, image=request.image or "unsaid"))
+
+
+def _name_in(asked: Object) -> str:
+    return str(((asked.get("manifest") or {}).get("metadata") or {}).get("name") or "it")
+
+
+async def ask(cluster: Cluster, spec: Object, limit_s: float) -> Object:
+    """Make a review and wait for its answer; what is answered is taken away.
+
+    Raises
+    ------
+    ApiError
+        The API server refuses the question, or the answer did not come in time.
+    """
+    from fluxqueue.kube.resources import PLACEMENT_REVIEWS
+
+    # Nobody lists reviews: the name is what keeps the answer to whom it is for.
+    name = f"explain-{secrets.token_hex(8)}"
+    at = (PLACEMENT_REVIEWS, cluster.one_namespace, name)
+    body = {
+        "apiVersion": PLACEMENT_REVIEWS.api_version,
+        "kind": PLACEMENT_REVIEWS.kind,
+        "metadata": {"name": name},
+        "spec": dict(spec),
+    }
+    review = await cluster.client.create(
+        PLACEMENT_REVIEWS, cluster.one_namespace, body, field_manager="kubectl-fluxqueue"
+    )
+    try:
+        async with asyncio.timeout(limit_s):
+            while not (review.get("status") or {}).get("answeredAt"):
+                await asyncio.sleep(_LOOK_S)
+                review = await cluster.client.get(*at)
+    except TimeoutError:
+        raise ApiUnavailable(
+            f"no answer within {limit_s:g} s: do controller and workers run, and is a worker the"
+            " matcher's (fluxqueue check)?"
+        ) from None
+    finally:
+        with suppress(ApiError, ApiUnavailable):
+            await cluster.client.delete(*at)
+    return review
+
+
+def exit_code(review: Object) -> int:
+    """The exit code that an answer is."""
+    status = review["status"]
+    verdict = status.get("verdict")
+    return EXIT_CODES[verdict] if verdict else UNANSWERED.get(status["reason"], REFUSED)
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def tell(review: Object, output: str, name: str) -> None:
+    """Print an answer; where there is none, why, on standard error."""
+    status = review["status"]
+    if output == "json":
+        typer.echo(json.dumps(review, indent=2))
+    elif output == "yaml":
+        import yaml
+
+        typer.echo(yaml.safe_dump(review, sort_keys=False), nl=False)
+    elif not status.get("verdict"):
+        typer.echo(f"fluxqueue: {status['message']}", err=True)
+    else:
+        for line in prose(status, name):
+            typer.echo(line)
+        _tables(status)
+
+
+def prose(status: Object, name: str) -> list[str]:
+    """The answer in sentences."""
+    from fluxqueue.cli.user.printing import is_coloured
+    from fluxqueue.clock import from_rfc3339
+
+    verdict = status["verdict"]
+    answered_s = from_rfc3339(status["answeredAt"])
+    number = f" (job {status['jobid']})" if "jobid" in status else ""
+    head = f"{name}{number}: {_when(status, answered_s)}"
+    if is_coloured():
+        colour = {"Now": "green", "Later": "yellow", "Never": "red"}[verdict]
+        head = typer.style(head, fg=colour)
+    lines = [head]
+    if request := status.get("request"):
+        lines.append(f"{_INDENT}asks for {request}")
+    if verdict != "Now":
+        lines.append(f"{_INDENT}{status['message']}")
+    if nodes := status.get("nodes"):
+        lines.append(f"{_INDENT}on {nodes}")
+    if queue := status.get("queue"):
+        turn = f"number {queue['position']} of {queue['waiting']} in queue {queue['name']}"
+        lines.append(f"{_INDENT}{turn}, priority {queue['priority']}")
+    return lines
+
+
+_SURE = {
+    "Promised": "at the latest",
+    "Estimated": "by what is planned",
+    "AtBest": "at best",
+}
+
+
+def _when(status: Object, answered_s: int) -> str:
+    from fluxqueue.cli.user.printing import span
+    from fluxqueue.clock import from_rfc3339
+
+    verdict, start = status["verdict"], status.get("expectedStart")
+    if verdict == "Never":
+        return "never, as it is"
+    if verdict == "Now":
+        return f"has its nodes since {start}" if status["reason"] == "HasItsNodes" else "now"
+    if start is None:
+        return "later, nobody knows when"
+    in_s = from_rfc3339(start) - answered_s
+    sure = _SURE.get(status.get("certainty", ""), "")
+    return f"later, {start} (in {span(in_s)}) {sure}".rstrip()
+
+
+def _tables(status: Object) -> None:
+    from fluxqueue.cli.user.printing import Table
+    from fluxqueue.clock import from_rfc3339
+
+    for kind in status.get("kinds") or ():
+        typer.echo("")
+        Table(("NODES WITH", "IN ALL", "NOW")).write(_checks(kind))
+    if levels := status.get("levels"):
+        typer.echo("")
+        Table(("LEVEL", "NEEDED", "OF", "COULD", "CAN NOW", "EACH WITH")).write(
+            [
+                (
+                    one["level"],
+                    str(one["wanted"]),
+                    str(one["places"]),
+                    str(one["couldHold"]),
+                    str(one["canHoldNow"]),
+                    one["contents"],
+                )
+                for one in levels
+            ]
+        )
+    if blockers := status.get("blockers"):
+        typer.echo("")
+        Table(("IN THE WAY", "JOBID", "NAMESPACE", "STATE", "NODES", "UNTIL")).write(
+            [
+                (
+                    one["name"],
+                    str(one.get("jobid", "")),
+                    one.get("namespace", ""),
+                    one["state"].lower(),
+                    str(one["nodes"]),
+                    one.get("until", "no known end"),
+                )
+                for one in blockers
+            ]
+        )
+        if more := status.get("furtherBlockers"):
+            typer.echo(f"and {more} more")
+    if variants := status.get("variants"):
+        typer.echo("")
+        answered_s = from_rfc3339(status["answeredAt"])
+        Table(("EARLIER", "START")).write(
+            [(one["text"], _when(one, answered_s).removeprefix("later, ")) for one in variants]
+        )
+
+
+def _checks(kind: Object) -> list[tuple[str, ...]]:
+    together, word = kind["together"], kind["unit"].lower()
+    rows: list[tuple[str, ...]] = [
+        (one["name"], str(one["nodes"]), str(one["freeNodes"])) for one in kind.get("checks") or ()
+    ]
+    rows.append(("all of it", str(together["nodes"]), str(together["freeNodes"])))
+    rows.append(
+        (
+            f"room for {word}s, of {kind['wanted']} needed",
+            str(together["units"]),
+            str(together["freeUnits"]),
+        )
+    )
+    if together["unpromisedUnits"] != together["freeUnits"]:
+        rows.append((f"room for {word}s, promised to nobody", "", str(together["unpromisedUnits"])))
+    return rows
