@@ -1,0 +1,266 @@
+"""Reviews of small clusters: each reason, what would help, and what the status says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fluxqueue.explain.answer import Answer, Certainty, Change, Reason, Verdict
+from fluxqueue.explain.review import NEWCOMER, Keeper, Question, Scene, answer
+from fluxqueue.explain.status import HIDDEN, Named, render_answer, render_refusal
+from fluxqueue.explain.variants import span
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import CPU, NodeRequirement, Operator
+from fluxqueue.graph.ledger.placement import FOREVER
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.jobspec import Constraint, Count, Jobspec, NodeDemand, Resource
+from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS
+from fluxqueue.jobspec.shape import equal_slots
+from fluxqueue.policy.limits import Amounts
+from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.policy.queue_rules import Limits, QueueRules
+from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
+
+CRD = Path(__file__).parents[3] / "chart" / "crds" / "placementreviews.yaml"
+ZONE = "topology.kubernetes.io/zone"
+NOW = 1000
+
+
+def slots(count: int, cpu: int, duration_s: int | None = 100) -> Jobspec:
+    return equal_slots(count, {CPU: cpu * 1000}, duration_s=duration_s)
+
+
+def on(node: str, asked: Jobspec) -> Jobspec:
+    """On one node by its label."""
+    where = NodeRequirement("node", Operator.IN, (node,))
+    return replace(asked, where=NodeDemand(Constraint(MATCH_EXPRESSIONS, requirements=(where,))))
+
+
+def job(name: str, asked: Jobspec, *, jobid: int = NEWCOMER, **more: Any) -> PendingJob:
+    return PendingJob(name, jobid, more.pop("priority", 0), asked, **more)
+
+
+def cluster(cores: Mapping[str, int], runs: Mapping[str, tuple[int, int]]) -> Matcher:
+    """Nodes of so many cores; on some of them something runs: cores, and until when."""
+    matcher = Matcher(ShareLedger(), "lonode")
+    for number, (name, size) in enumerate(cores.items()):
+        labels = {"node": name, ZONE: "ab"[number % 2]}
+        matcher.set_node(NodeFact(name, f"uid-{name}", {CPU: size * 1000}, labels), {})
+    for node, (size, until) in runs.items():
+        placed = matcher.match_now(on(node, slots(1, size)), NOW)
+        matcher.allocate(f"on-{node}", replace(placed, until=until))
+    return matcher
+
+
+def scene(
+    matcher: Matcher,
+    *queue: PendingJob,
+    policy: str = "easy",
+    rules: Mapping[str, QueueRules] | None = None,
+    use: Mapping[tuple[str, str], Amounts] | None = None,
+) -> Scene:
+    """After a cycle that started nothing."""
+    queues = Queues(rules or {}, dict(use or {}))
+    decisions = run_cycle(matcher, queue, POLICIES[policy], NOW, queues)
+    assert not decisions.allocated
+    promised = {one.uid: where for one, where in decisions.reserved}
+    return Scene(matcher, queue, decisions, POLICIES[policy], queues, NOW, {}, promised)
+
+
+def texts(found: Answer) -> dict[str, Verdict]:
+    return {one.change.text: one.outcome.verdict for one in found.variants}
+
+
+def test_a_promise_behind_it_may_move_to_other_nodes() -> None:
+    """It takes what was promised on n0; who was promised that starts as early on n1."""
+    matcher = cluster({"n0": 4, "n1": 4}, {"n0": (3, NOW + 100), "n1": (3, NOW + 100)})
+    made = scene(matcher, job("head", slots(1, 4), jobid=1))
+    (where,) = made.promised.values()
+    first = job("first", on(where.nodes[0], slots(1, 1, 500)), priority=9)
+    found = answer(made, Question(first)).outcome
+    assert (found.verdict, found.nodes) == (Verdict.NOW, where.nodes)
+    last = replace(first, priority=0)
+    assert answer(made, Question(last)).outcome.verdict is Verdict.LATER
+
+
+def test_who_runs_and_who_is_before_it_are_in_the_way() -> None:
+    """Running work until its end, then what is planned there before it."""
+    matcher = cluster({"n0": 4}, {"n0": (4, NOW + 50)})
+    made = scene(matcher, job("head", slots(1, 4), jobid=1))
+    found = answer(made, Question(job("new", slots(1, 4)))).outcome
+    assert (found.starts_at, found.certainty) == (NOW + 150, Certainty.ESTIMATED)
+    assert [(one.uid, one.is_running, one.until) for one in found.blockers] == [
+        ("on-n0", True, NOW + 50),
+        ("head", False, NOW + 150),
+    ]
+    assert found.message == "0 free slots of 4 cpu; 1 are needed"
+    head = answer(made, Question(made.queue[0])).outcome
+    assert (head.starts_at, head.certainty) == (NOW + 50, Certainty.PROMISED)
+
+
+def test_no_known_end() -> None:
+    """What it waits for has no duration: later, nobody knows when."""
+    made = scene(cluster({"n0": 4}, {"n0": (4, FOREVER)}))
+    found = answer(made, Question(job("new", slots(1, 4)))).outcome
+    assert (found.verdict, found.starts_at, found.certainty) == (Verdict.LATER, None, None)
+    assert "no known end" in found.message
+    assert [one.until for one in found.blockers] == [None]
+
+
+def test_limits_and_stopped_queues_and_the_way_round_them() -> None:
+    """Over a limit, in a queue that stands still or that does not take it: another queue helps."""
+    rules = {
+        "default": QueueRules("default"),
+        "narrow": QueueRules("narrow", per_user=Limits(jobs=1)),
+        "still": QueueRules("still", is_started=False),
+        "closed": QueueRules("closed", is_enabled=False),
+    }
+    use = {("narrow", "ada"): Amounts(1, 1, 1000)}
+    made = scene(cluster({"n0": 4}, {}), rules=rules, use=use)
+    for queue, verdict, reason in (
+        ("narrow", Verdict.LATER, Reason.OVER_LIMIT),
+        ("still", Verdict.LATER, Reason.STOPPED),
+        ("closed", Verdict.NEVER, Reason.REFUSED_BY_QUEUE),
+        ("nowhere", Verdict.NEVER, Reason.REFUSED_BY_QUEUE),
+    ):
+        asked = job("new", slots(1, 1), queue=queue, user="ada")
+        found = answer(made, Question(asked))
+        assert (found.outcome.verdict, found.outcome.reason) == (verdict, reason), found
+        assert texts(found)["in queue default"] is Verdict.NOW
+    free = job("new", slots(1, 1), queue="narrow", user="bob")
+    assert answer(made, Question(free)).outcome.verdict is Verdict.NOW
+
+
+def test_a_queue_without_backfill_lets_nobody_overtake() -> None:
+    """Enough is free for it, and it waits for those before it."""
+    matcher = cluster({"n0": 4}, {"n0": (2, NOW + 50)})
+    made = scene(matcher, job("head", slots(1, 4), jobid=1), policy="fcfs")
+    found = answer(made, Question(job("new", slots(1, 1))))
+    assert (found.outcome.verdict, found.outcome.reason) == (Verdict.LATER, Reason.BEHIND)
+    assert not any(verdict is Verdict.NOW for verdict in texts(found).values())
+
+
+def test_a_cycle_looks_so_far_only() -> None:
+    """Behind the depth of its queue nothing starts, whatever it asks for."""
+    rules = {"default": QueueRules("default", queue_depth=1)}
+    matcher = cluster({"n0": 4}, {"n0": (2, NOW + 50)})
+    made = scene(matcher, job("head", slots(1, 4), jobid=1), rules=rules)
+    found = answer(made, Question(job("new", slots(1, 1))))
+    assert found.outcome.reason is Reason.BEHIND
+    assert "1 jobs are before it" in found.outcome.message
+    assert found.place is not None
+    assert (found.place.position, found.place.waiting) == (2, 2)
+    assert not any(verdict is Verdict.NOW for verdict in texts(found).values())
+
+
+def test_variants_of_each_sort() -> None:
+    """Fewer pods, less of a resource, not in one place, without a constraint."""
+    made = scene(cluster({"n0": 4, "n1": 4, "n2": 4}, {"n0": (2, NOW + 500)}))
+    assert texts(answer(made, Question(job("new", slots(3, 4))))) == {
+        "with 2 pods instead of 3": Verdict.NOW,
+        "with 2 cpu for each pod instead of 4": Verdict.NOW,
+    }
+    zone = replace(slots(2, 4), resources=(Resource("zone", Count(1, 1), slots(2, 4).resources),))
+    assert texts(answer(made, Question(job("new", zone))))["not all within one zone"] is Verdict.NOW
+    pinned = on("n0", slots(1, 4))
+    assert texts(answer(made, Question(job("new", pinned))))["without node=n0"] is Verdict.NOW
+    never = answer(made, Question(job("new", slots(1, 5))))
+    assert never.outcome.reason is Reason.UNSATISFIABLE
+    assert texts(never)["with 4 cpu for each pod instead of 5"] is Verdict.NOW
+    whole = replace(slots(10, 1), is_node_exclusive=True)
+    shared = texts(answer(made, Question(job("new", whole))))
+    assert shared["on nodes that others may use, too"] is Verdict.NOW
+
+
+def test_a_shorter_run_is_over_before_a_promise() -> None:
+    """To the minute."""
+    matcher = cluster({"n0": 4}, {"n0": (2, NOW + 630)})
+    made = scene(matcher, job("head", slots(1, 4), jobid=1))
+    found = answer(made, Question(job("new", slots(1, 1, None))))
+    assert texts(found) == {"with a duration of 10m instead of no limit": Verdict.NOW}
+
+
+def test_what_is_held_says_what_comes_of_its_release() -> None:
+    keeper = Keeper(Reason.HELD, "held by ada", Change("hold", "false", "if it is released"))
+    made = scene(cluster({"n0": 4}, {}))
+    found = answer(made, Question(job("new", slots(1, 4)), keeper=keeper))
+    assert (found.outcome.verdict, found.outcome.reason) == (Verdict.LATER, Reason.HELD)
+    assert found.outcome.starts_at is None
+    assert texts(found) == {"if it is released": Verdict.NOW}
+    begins = replace(keeper, reason=Reason.BEGIN_TIME, not_before=NOW + 60)
+    later = answer(made, Question(job("new", slots(1, 4)), keeper=begins)).outcome
+    assert (later.starts_at, later.certainty) == (NOW + 60, Certainty.AT_BEST)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(90, "90s"), (600, "10m"), (9000, "2h30m"), (93_600, "1d2h")]
+)
+def test_spans_are_written_as_durations_are_read(seconds: int, text: str) -> None:
+    assert span(seconds) == text
+
+
+# --- the status ----------------------------------------------------------------------------------
+
+
+def _unknown(value: Any, schema: Mapping[str, Any], path: str = "status") -> Iterator[str]:
+    """Fields that the definition does not have, which an API server drops; values it refuses."""
+    if isinstance(value, list):
+        assert len(value) <= schema["maxItems"], path
+        for one in value:
+            yield from _unknown(one, schema["items"], path)
+    elif isinstance(value, dict):
+        for name, below in value.items():
+            known = schema["properties"].get(name)
+            if known is None:
+                yield f"{path}.{name}"
+            else:
+                yield from _unknown(below, known, f"{path}.{name}")
+    elif "enum" in schema and value not in schema["enum"]:
+        yield f"{path} = {value}"
+    elif not isinstance(value, {"string": str, "integer": int}[schema["type"]]):
+        yield f"{path}: {value!r} is no {schema['type']}"
+
+
+def _schema() -> Mapping[str, Any]:
+    definition = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    (version,) = definition["spec"]["versions"]
+    found: Mapping[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+    return found
+
+
+def test_every_field_of_a_status_is_defined() -> None:
+    """Of an answer with everything in it, and of a refusal."""
+    matcher = cluster({"n0": 4, "n1": 4}, {"n0": (4, NOW + 50), "n1": (4, FOREVER)})
+    made = scene(matcher, job("head", slots(1, 4), jobid=1))
+    zone = replace(slots(1, 4), resources=(Resource("zone", Count(1, 1), slots(1, 4).resources),))
+    found = answer(made, Question(job("new", zone)))
+    status = render_answer(found, {}, NOW, known={"jobid": 3, "state": "Pending"})
+    assert {"kinds", "levels", "blockers", "variants", "queue"} <= status.keys() | {"variants"}
+    assert list(_unknown(status, _schema())) == []
+    refusal = render_refusal("TooMany", "later", NOW, retryAfterSeconds=3)
+    assert list(_unknown(refusal, _schema())) == []
+    for one in (*Verdict, *Certainty):
+        enums = _schema()["properties"]
+        assert one in enums["verdict"]["enum"] or one in enums["certainty"]["enum"]
+    for reason in Reason:
+        assert reason.value in _schema()["properties"]["reason"]["description"]
+
+
+def test_only_those_are_named_who_have_a_name_for_the_asker() -> None:
+    """Neither name nor number nor namespace of the others stands anywhere in the status."""
+    matcher = cluster({"n0": 4, "n1": 4}, {"n0": (4, NOW + 50), "n1": (4, NOW + 60)})
+    made = scene(matcher)
+    found = answer(made, Question(job("new", slots(2, 4))))
+    names = {"on-n0": Named(7, "mine", "train")}
+    status = render_answer(found, names, NOW)
+    mine, other = sorted(status["blockers"], key=lambda one: one["name"] == HIDDEN)
+    assert (mine["name"], mine["namespace"], mine["jobid"]) == ("train", "mine", 7)
+    assert set(other) == {"name", "state", "nodes", "until"}
+    assert other["name"] == HIDDEN
+    assert "on-n1" not in str(status)
