@@ -68,7 +68,9 @@ def _checks(table: ByShares, ask: Ask, leaf: Leaf) -> Iterator[Check]:
         yield Check(SHARED, "not taken whole by another", there, int(shared.sum()))
     for name, need in leaf.needs:
         column = ledger.columns.get(name)
-        text = describe_amount(name, need) if name != PODS else f"room for {need} more pods"
+        text = describe_amount(name, need)
+        if name == PODS:
+            text = "room for another pod" if need == 1 else f"room for {need} more pods"
         if need <= 0:
             continue
         if column is None:

@@ -421,7 +421,8 @@ class Ahead:
         for times, leaf in ask.leaves():
             room, wanted = table.room_now(ask, leaf), times * leaf.count
             if room < wanted and not leaf.is_distinct:
-                return f"{units(leaf, room, free=True)}; {wanted} are needed"
+                verb = "is" if wanted == 1 else "are"
+                return f"{units(leaf, room, free=True)}; {wanted} {verb} needed"
         return why_not_now(table, job.request)
 
     def _holders(self, where: Placement) -> list[Blocker]:

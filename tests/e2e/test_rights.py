@@ -207,7 +207,7 @@ async def _fluxjobs_are_deleted(space: Space) -> None:
 
 async def _reviews_are_answered(space: Space) -> None:
     """The worker asks who may read what, the controller refuses some and takes all away."""
-    await space.create(job("asked", cpu="16", pool="single", run=FOR_EVER))
+    await space.create(job("asked", run=FOR_EVER))
     await space.until_state("asked", "Running")
     spec = {"fluxJob": "asked-job"}
     for number in range(30):

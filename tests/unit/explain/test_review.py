@@ -99,7 +99,7 @@ def test_who_runs_and_who_is_before_it_are_in_the_way() -> None:
         ("on-n0", True, NOW + 50),
         ("head", False, NOW + 150),
     ]
-    assert found.message == "0 free slots of 4 cpu; 1 are needed"
+    assert found.message == "0 free slots of 4 cpu; 1 is needed"
     head = answer(made, Question(made.queue[0])).outcome
     assert (head.starts_at, head.certainty) == (NOW + 50, Certainty.PROMISED)
 

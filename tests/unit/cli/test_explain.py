@@ -1,0 +1,120 @@
+"""``fluxqueue explain`` in words: the output that docs/explain.md shows, and exit codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxqueue.cli.user.explain import _changes, exit_code, read_file, tell
+from fluxqueue.errors import InvalidInput
+from fluxqueue.explain.answer import Place
+from fluxqueue.explain.review import Question, Scene, answer
+from fluxqueue.explain.status import Named, render_answer
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import CPU, MEMORY, PODS, NodeRequirement, Operator
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.jobspec import Constraint, Jobspec, NodeDemand
+from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS
+from fluxqueue.jobspec.shape import equal_slots, within
+from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "explain.md"
+NOW = 1_896_098_400
+GI = 1 << 30
+SELECTOR = NodeRequirement("pool", Operator.IN, ("main",))
+MAIN = NodeDemand(Constraint(MATCH_EXPRESSIONS, requirements=(SELECTOR,)))
+
+
+def _request(count: int, cpu: int) -> Jobspec:
+    needs = {CPU: cpu * 1000, MEMORY: GI, PODS: 1}
+    return replace(equal_slots(count, needs, duration_s=7200), where=MAIN)
+
+
+def _status() -> dict[str, Any]:
+    """Two racks of the pool that it may use; in one of them another namespace's jobs run."""
+    matcher = Matcher(ShareLedger(), "lonode")
+    for number in range(16):
+        labels = {
+            "pool": "main" if number < 8 else "other",
+            "topology.kubernetes.io/rack": f"r{number // 4}",
+        }
+        capacity = {CPU: 16_000, MEMORY: 64 * GI, PODS: 110}
+        matcher.set_node(NodeFact(f"node-{number}", f"uid-{number}", capacity, labels), {})
+    for name, count, cpu, left_s in (
+        ("eval", 4, 12, 720),
+        ("others", 2, 13, 490),
+        ("tune", 1, 13, 490),
+    ):
+        for number in range(count):
+            placed = matcher.match_now(_request(1, cpu), NOW)
+            matcher.allocate(f"{name}-{number}", replace(placed, until=NOW + left_s))
+    queue = [PendingJob("train", 17, 0, within(_request(12, 4), "rack"))]
+    decisions = run_cycle(matcher, queue, POLICIES["easy"], NOW)
+    promised = {one.uid: placement for one, placement in decisions.reserved}
+    scene = Scene(matcher, queue, decisions, POLICIES["easy"], Queues(), NOW, {}, promised)
+    found = answer(scene, Question(queue[0], place=Place("default", 0, 1, 12)))
+    names = {"tune-0": Named(12, "ml", "tune")}
+    return render_answer(found, names, NOW, known={"jobid": 17, "state": "Reserved"})
+
+
+def test_the_documented_output_is_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    tell({"status": _status()}, "table", "train")
+    assert capsys.readouterr().out in DOCUMENT.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ({"verdict": "Now", "reason": "Fits"}, 0),
+        ({"verdict": "Later", "reason": "NodesBusy"}, 3),
+        ({"verdict": "Never", "reason": "Unsatisfiable"}, 4),
+        ({"reason": "Invalid"}, 2),
+        ({"reason": "NotFound"}, 2),
+        ({"reason": "TooMany"}, 1),
+    ],
+)
+def test_exit_codes(status: dict[str, str], code: int) -> None:
+    assert exit_code({"status": status}) == code
+
+
+def test_why_there_is_no_answer_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    tell({"status": {"reason": "TooMany", "message": "try again in 3 s"}}, "table", "train")
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "fluxqueue: try again in 3 s\n")
+
+
+def test_files_of_each_sort(tmp_path: Path) -> None:
+    """A manifest among other documents, a jobspec or its resources, a script."""
+    file = tmp_path / "file"
+    file.write_text("kind: ConfigMap\n---\napiVersion: batch/v1\nkind: Job\n")
+    assert read_file(str(file)) == {"manifest": {"apiVersion": "batch/v1", "kind": "Job"}}
+    file.write_text("- {type: slot, count: 1}\n")
+    assert read_file(str(file)) == {"jobspec": {"resources": [{"type": "slot", "count": 1}]}}
+    file.write_text("#!/bin/sh\n#SBATCH -n 4 -c 2\ntrue\n")
+    assert read_file(str(file))["manifest"]["spec"]["parallelism"] == 4
+    for text, words in (("kind: Service", "holds no Job"), ("a: [", "neither YAML nor JSON")):
+        file.write_text(text)
+        with pytest.raises(InvalidInput, match=words):
+            read_file(str(file))
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_file(str(tmp_path / "none"))
+
+
+def test_changes_are_those_that_are_said() -> None:
+    """An empty level is anywhere, 0 no limit; what is not said is not sent."""
+    assert _changes(None, "", "", None, None, []) == {}
+    assert _changes(4, "0", "gold", 0, "", ["cpu=4"]) == {
+        "size": 4,
+        "durationSeconds": 0,
+        "queue": "gold",
+        "priority": 0,
+        "within": "",
+        "requests": {"cpu": "4"},
+    }
+    with pytest.raises(InvalidInput, match="names no amount"):
+        _changes(None, "", "", None, None, ["cpu"])
