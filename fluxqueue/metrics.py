@@ -88,6 +88,16 @@ DECISIONS = _counter(
     "Decisions that were committed: allocated, reserved, waiting, unsatisfiable.",
     "outcome",
 )
+REVIEWS = _counter(
+    "fluxqueue_reviews_total",
+    "PlacementReviews by verdict; where there is none by reason: Invalid, NotFound, TooMany.",
+    "outcome",
+)
+REVIEW_S = _histogram(
+    "fluxqueue_review_seconds",
+    "Time for which a PlacementReview has the matcher to itself; no cycle runs meanwhile.",
+    _SHORT_S,
+)
 UNGATED_S = _histogram(
     "fluxqueue_submit_to_ungated_seconds",
     "From submission until the gate of a pod was taken off; first pods only, no replacements.",

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from fluxqueue import metrics
 from fluxqueue.clock import Clock, from_rfc3339
 from fluxqueue.db.database import Database
 from fluxqueue.errors import (
@@ -164,6 +165,7 @@ class ReviewWatch:
             )
         except (NotFound, Conflict, Invalid):
             return  # it is gone, or answered
+        metrics.REVIEWS.labels("TooMany").inc()
 
     async def _clear_away(self) -> None:
         """Delete what is old; what cannot be deleted now is looked at again."""

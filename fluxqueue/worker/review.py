@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fluxqueue import metrics
 from fluxqueue.db.reading.review import (
     AskedFluxJob,
     read_asked,
@@ -87,6 +88,7 @@ class Reviewer:
             reason = "NotFound" if isinstance(error, _NotThere) else "Invalid"
             status = render_refusal(reason, str(error), context.clock.now_s())
         await write_answer(context, namespace, name, status)
+        metrics.REVIEWS.labels(status.get("verdict") or status["reason"]).inc()
 
     async def _answer(self, found: Mapping[str, Any]) -> dict[str, Any]:
         namespace = found["metadata"]["namespace"]
@@ -95,7 +97,8 @@ class Reviewer:
         if asked.fluxjob and not await rights.may_read(namespace, asked.fluxjob):
             raise _NotThere(namespace, asked.fluxjob)
         async with self._runner.between_cycles() as scene:
-            told = await self._ask(scene, found, asked)
+            with metrics.REVIEW_S.time():
+                told = await self._ask(scene, found, asked)
         blockers = [one.uid for one in told.answer.outcome.blockers]
         names = await self._names(rights, blockers) if blockers else {}
         return render_answer(told.answer, names, self._context.clock.now_s(), known=told.known)
