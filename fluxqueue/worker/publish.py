@@ -29,7 +29,13 @@ from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude
-from fluxqueue.workload.fluxjob_object import render_conditions, render_status, status_patch
+from fluxqueue.workload.fluxjob_object import (
+    Since,
+    reason_of,
+    render_conditions,
+    render_status,
+    status_patch,
+)
 from fluxqueue.workload.kinds import kind_named
 
 S = FluxJobState
@@ -38,16 +44,17 @@ OVERDUE = "Overdue"
 """What is told of a group beside its state: pods of it have not come in time."""
 
 _EVENTS = {
-    S.GATHERING: ("Gathering", "{reason}"),
-    S.PENDING: ("Queued", "waits in the queue as job {jobid}"),
-    S.RESERVED: ("Reserved", "has a reservation as job {jobid}"),
-    S.HELD: ("Held", "is held"),
-    S.UNSATISFIABLE: ("Unsatisfiable", "can never run on this cluster"),
-    S.ALLOCATED: ("Started", "{slots} on {nodes} after {waited:.1f} s"),
-    S.RUNNING: ("Started", "{slots} on {nodes} after {waited:.1f} s"),
-    S.CANCELLED: ("Cancelled", "{reason}"),
+    S.GATHERING: "{reason}",
+    S.PENDING: "waits in the queue as job {jobid}",
+    S.RESERVED: "has a reservation as job {jobid}",
+    S.HELD: "is held",
+    S.UNSATISFIABLE: "can never run on this cluster",
+    S.ALLOCATED: "{slots} on {nodes} after {waited:.1f} s",
+    S.RUNNING: "{slots} on {nodes} after {waited:.1f} s",
+    S.CANCELLED: "{reason}",
 }
-"""Reason and sentence by state. Of what has ended its own controller tells."""
+"""The sentence by state; the reason is that of the conditions. Of what has ended its own controller
+tells."""
 
 _SAME = {S.RUNNING: S.ALLOCATED}
 """States of which one Event tells: what follows the other is no news."""
@@ -131,6 +138,15 @@ def _render(row: PublishedRow) -> dict[str, Any]:
             started_at_s=_epoch(row.allocated_at),
             ended_at_s=ended,
             ignored=row.ignored,
+            since=Since(
+                queued=_epoch(row.queued_at),
+                unqueued=_epoch(row.unqueued_at),
+                reserved=_epoch(row.reserved_at),
+                unreserved=_epoch(row.unreserved_at),
+                running=_epoch(row.started_at),
+            ),
+            message=row.reason,
+            is_by_queue=row.held_by == BY_QUEUE,
         ),
         operator=_operator(row),
         queue=row.queue,
@@ -169,10 +185,9 @@ async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
         return None
     if state not in _EVENTS or (state is S.CANCELLED and row.cancel_by is None):
         return str(state)
-    reason, sentence = _EVENTS[state]
     nodes = [slot["node"] for slot in row.slots]
     started = row.allocated_at or row.submitted_at
-    message = sentence.format(
+    message = _EVENTS[state].format(
         jobid=row.jobid,
         reason=row.reason,
         slots="1 slot" if len(nodes) == 1 else f"{len(nodes)} slots",
@@ -185,7 +200,9 @@ async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
     event = build_event(
         _involved(row),
         key=f"{row.version}",
-        reason="HeldByQueue" if is_by_queue else topic if row.is_overdue else reason,
+        reason=OVERDUE
+        if row.is_overdue and not is_by_queue
+        else reason_of(state, is_by_queue=is_by_queue),
         message=message,
         at_s=context.clock.now_s(),
         is_warning=is_by_queue or row.is_overdue or state in _WARNINGS,

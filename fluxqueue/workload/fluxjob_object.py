@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -228,6 +229,31 @@ def status_patch(status: Mapping[str, Any]) -> dict[str, Any]:
     return {"status": {**dict.fromkeys(_OPTIONAL_STATUS), **status}}
 
 
+REASONS = {
+    FluxJobState.PENDING: "Queued",
+    FluxJobState.ALLOCATED: "Started",
+    FluxJobState.RUNNING: "Started",
+}
+"""Why a condition is as it is, in one word, and what an Event tells: the state, but for these."""
+
+
+def reason_of(state: FluxJobState, *, is_by_queue: bool = False) -> str:
+    """The word for a state, in conditions and Events alike."""
+    return "HeldByQueue" if is_by_queue else REASONS.get(state, str(state))
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """When a FluxJob last came to be something, and ceased to; epoch seconds, None where it never
+    did, or nobody remembers."""
+
+    queued: int | None = None
+    unqueued: int | None = None
+    reserved: int | None = None
+    unreserved: int | None = None
+    running: int | None = None
+
+
 def render_conditions(
     *,
     state: FluxJobState,
@@ -235,25 +261,39 @@ def render_conditions(
     started_at_s: int | None = None,
     ended_at_s: int | None = None,
     ignored: Sequence[str] = (),
+    since: Since | None = None,
+    message: str = "",
+    is_by_queue: bool = False,
 ) -> list[dict[str, Any]]:
-    """Render the conditions: ``Allocated``, ``Finished`` and, where it applies,
-    ``ConstraintsIgnored`` (``constraints.ignored`` names what).
+    """Render the conditions of its life: ``Queued``, ``Reserved``, ``Allocated``, ``Running``,
+    ``Finished`` and, where it applies, ``ConstraintsIgnored`` (``constraints.ignored`` names what).
 
     ``kubectl wait --for=condition=Finished fluxjob/x`` waits for the last resource to be back.
+    ``started_at_s`` is when it was given its nodes; ``message`` goes with the one that its state is
+    about, and with ``Queued`` as long as it waits.
     """
+    since = since or Since()
+    reason = reason_of(state, is_by_queue=is_by_queue)
+    is_queued = state in {FluxJobState.PENDING, FluxJobState.RESERVED}
+    is_reserved = state is FluxJobState.RESERVED
     is_allocated = started_at_s is not None and ended_at_s is None
-    allocated_at = submitted_at_s if started_at_s is None else started_at_s
-    if ended_at_s is not None:
-        allocated_at = ended_at_s
+    is_running = state is FluxJobState.RUNNING
+    changed_at = ended_at_s if ended_at_s is not None else started_at_s or since.queued
+    ran_until = None if since.running is None else ended_at_s or since.queued
+
+    def one(name: str, holds: bool, at_s: int | None, is_about: bool) -> dict[str, Any]:
+        at_s = submitted_at_s if at_s is None else at_s
+        return _condition(name, holds, at_s, reason, message if is_about else "")
+
     found = [
-        _condition("Allocated", is_allocated, allocated_at, str(state)),
-        _condition(
-            "Finished",
-            state.is_final,
-            ended_at_s if state.is_final and ended_at_s is not None else submitted_at_s,
-            str(state),
-        ),
-    ]
+        one("Queued", is_queued, since.queued if is_queued else since.unqueued or changed_at,
+            state.is_waiting),
+        one("Reserved", is_reserved, since.reserved if is_reserved else since.unreserved,
+            is_reserved),
+        one("Allocated", is_allocated, changed_at, is_allocated),
+        one("Running", is_running, since.running if is_running else ran_until, is_running),
+        one("Finished", state.is_final, ended_at_s if state.is_final else None, state.is_final),
+    ]  # fmt: skip
     if ignored:
         message = f"not considered when nodes are chosen: {', '.join(ignored)}"
         found.append(

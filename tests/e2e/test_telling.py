@@ -51,7 +51,13 @@ async def test_the_status_carries_r_and_nodes(space: Space) -> None:
     assert [slot["resources"]["cpu"] for slot in slots] == [12_000, 12_000]
     assert sorted(slot["node"] for slot in slots) == sorted(expand(status["nodes"]))
     conditions = {one["type"]: one["status"] for one in status["conditions"]}
-    assert conditions == {"Allocated": "True", "Finished": "False"}
+    assert conditions == {
+        "Queued": "False",
+        "Reserved": "False",
+        "Allocated": "True",
+        "Running": "True",
+        "Finished": "False",
+    }
     assert status["startTime"]
     await space.delete("told")
 
@@ -76,7 +82,12 @@ async def test_a_job_that_waits_is_told_why(space: Space) -> None:
     async def reasons() -> list[str]:
         return [one["reason"] for one in await space.events_on(made["metadata"]["uid"])]
 
-    assert (await eventually(reasons, "a first Event"))[0] in {"Queued", "Reserved"}
+    (first, *_) = await eventually(reasons, "a first Event")
+    assert first in {"Queued", "Reserved"}
+    await kubectl(space, "wait", "--for=condition=Queued", "fluxjob/waits-job", "--timeout=9s")
+    told = (await space.until_state("waits", "Pending", "Reserved"))["status"]["conditions"]
+    assert {one["reason"] for one in told} <= {"Queued", "Reserved"}
+    assert next(one["type"] for one in told if one["status"] == "True") == "Queued"
     await space.delete("blocker")
     await space.until_job("waits")
 

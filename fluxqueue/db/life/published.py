@@ -52,6 +52,10 @@ class PublishedRow:
     priority: int | None = None
     priority_parts: Mapping[str, int] | None = None
     is_overdue: bool = False
+    queued_at: datetime | None = None
+    unqueued_at: datetime | None = None
+    reserved_at: datetime | None = None
+    unreserved_at: datetime | None = None
 
 
 _COLUMNS = """
@@ -62,6 +66,7 @@ f.accepted_by, f.set_priority, f.set_queue, f.steered ->> 'requeue' AS requeue, 
 f.priority, f.priority_parts,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
 a.starts_at, a.until,
+since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources)
                            ORDER BY s.number)
           FROM allocation_slots s WHERE s.allocation_id = a.id), '[]'::jsonb) AS slots,
@@ -76,6 +81,14 @@ _FROM = """
 FROM fluxjobs f LEFT JOIN LATERAL (
     SELECT id, starts_at, until, held FROM allocations a WHERE a.uid = f.uid
     ORDER BY id DESC LIMIT 1) a ON f.allocated_at IS NOT NULL
+CROSS JOIN LATERAL (
+    SELECT max(h.at) FILTER (WHERE h.is_in AND NOT h.was_in) AS queued_at,
+           max(h.at) FILTER (WHERE h.was_in AND NOT h.is_in) AS unqueued_at,
+           max(h.at) FILTER (WHERE h.event = 'Reserved') AS reserved_at,
+           max(h.at) FILTER (WHERE h.former = 'Reserved') AS unreserved_at
+    FROM (SELECT at, event, detail ->> 'from' AS former, event IN ('Pending', 'Reserved') AS is_in,
+                 coalesce(detail ->> 'from', '') IN ('Pending', 'Reserved') AS was_in
+          FROM history h WHERE h.uid = f.uid AND h.detail ? 'from') h) since
 """
 
 _READ = f"SELECT {_COLUMNS} {_FROM} WHERE f.uid = ANY(CAST(:uids AS text[]))"

@@ -101,6 +101,39 @@ async def test_a_first_status_that_comes_late_overwrites_nothing(
         assert (status["state"], status["nodes"]) == ("Allocated", "n0")
 
 
+async def test_conditions_have_the_times_of_the_audit_trail(
+    database_url: str, cluster: LocalCluster
+) -> None:
+    """Since when it waits: since it came, also when a reservation came and went; it was queued
+    until it got its nodes."""
+    async with rows_of(database_url) as rows, _client(cluster, KubeClient) as client:
+        uid = await _submit(rows, client, "a")
+        times = dict.fromkeys(("Pending", "Reserved", "Allocated"), "")
+        for minute, state in enumerate(("Pending", "Reserved", "Pending", "Allocated")):
+            at = f"2030-01-01T00:0{minute}:00Z"
+            if minute:
+                await rows.execute("UPDATE fluxjobs SET state = :state", state=state)
+            await rows.execute(
+                "UPDATE history SET at = CAST(:at AS text)::timestamptz"
+                " WHERE id = (SELECT max(id) FROM history)",
+                at=at,
+            )
+            times[state] = times[state] or at
+        await rows.execute(
+            "UPDATE fluxjobs SET allocated_at = CAST(:at AS text)::timestamptz",
+            at=times["Allocated"],
+        )
+        row = (await read_published(rows.database, [uid]))[uid]
+        await write_status(_context(rows, client), row)
+        status = (await client.get(FLUXJOBS, "default", "a-job"))["status"]
+        found = {
+            one["type"]: (one["status"], one["lastTransitionTime"]) for one in status["conditions"]
+        }
+        assert found["Queued"] == ("False", times["Allocated"])
+        assert found["Reserved"] == ("False", "2030-01-01T00:02:00Z")
+        assert found["Allocated"] == ("True", times["Allocated"])
+
+
 async def test_an_event_that_is_refused_stops_nobody(
     database_url: str, cluster: LocalCluster
 ) -> None:

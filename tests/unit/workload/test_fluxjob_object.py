@@ -133,18 +133,56 @@ def _conditions(**arguments: Any) -> dict[str, tuple[str, str]]:
 def test_conditions_follow_the_life() -> None:
     at = 1_700_000_000 - 20  # a full minute, so that the seconds below can be read
     states = FluxJobState
+    no = ("False", "01Z")
     assert _conditions(state=states.PENDING, submitted_at_s=at + 1) == {
-        "Allocated": ("False", "01Z"),
-        "Finished": ("False", "01Z"),
+        "Queued": ("True", "01Z"),
+        "Reserved": no,
+        "Allocated": no,
+        "Running": no,
+        "Finished": no,
     }
-    assert _conditions(state=states.RUNNING, submitted_at_s=at + 1, started_at_s=at + 2) == {
-        "Allocated": ("True", "02Z"),
-        "Finished": ("False", "01Z"),
+    reserved = fo.Since(queued=at + 1, reserved=at + 2)
+    assert _conditions(state=states.RESERVED, submitted_at_s=at + 1, since=reserved) == {
+        "Queued": ("True", "01Z"),
+        "Reserved": ("True", "02Z"),
+        "Allocated": no,
+        "Running": no,
+        "Finished": no,
     }
-    ended = _conditions(
-        state=states.FAILED, submitted_at_s=at + 1, started_at_s=at + 2, ended_at_s=at + 3
+    runs = fo.Since(at + 1, at + 3, at + 2, at + 3, at + 4)
+    assert _conditions(
+        state=states.RUNNING, submitted_at_s=at + 1, started_at_s=at + 3, since=runs
+    ) == {
+        "Queued": ("False", "03Z"),
+        "Reserved": ("False", "03Z"),
+        "Allocated": ("True", "03Z"),
+        "Running": ("True", "04Z"),
+        "Finished": no,
+    }
+    assert _conditions(
+        state=states.FAILED,
+        submitted_at_s=at + 1,
+        started_at_s=at + 3,
+        ended_at_s=at + 5,
+        since=runs,
+    ) == {
+        "Queued": ("False", "03Z"),
+        "Reserved": ("False", "03Z"),
+        "Allocated": ("False", "05Z"),
+        "Running": ("False", "05Z"),
+        "Finished": ("True", "05Z"),
+    }
+
+
+def test_the_reason_is_told_once_with_what_it_is_about() -> None:
+    """The word is that of the Event; the sentence goes with the condition of the state."""
+    held = fo.render_conditions(
+        state=FluxJobState.HELD, submitted_at_s=1, message="over a limit", is_by_queue=True
     )
-    assert ended == {"Allocated": ("False", "03Z"), "Finished": ("True", "03Z")}
+    assert {one["reason"] for one in held} == {"HeldByQueue"}
+    assert [one["type"] for one in held if one["message"]] == ["Queued"]
+    runs = fo.render_conditions(state=FluxJobState.RUNNING, submitted_at_s=1, started_at_s=2)
+    assert {one["reason"] for one in runs} == {"Started"}
 
 
 def test_ignored_constraints_are_named_in_a_condition() -> None:
