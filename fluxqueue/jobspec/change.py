@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS, Constraint, all_of
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import NODE, Count, Jobspec, Resource
@@ -152,7 +153,7 @@ def describe_demand(demand: Constraint) -> str:
         )
     words: dict[str, Callable[[], str]] = {
         "properties": lambda: "properties " + ",".join(demand.names),
-        "hostlist": lambda: "hostlist " + ",".join(sorted(demand.hosts)),
+        "hostlist": lambda: f"hostlist {compress(sorted(demand.hosts))}",
         "ranks": lambda: "ranks " + ",".join(map(str, sorted(demand.ranks))),
     }
     if demand.operator in words:

@@ -6,17 +6,14 @@ other, the narrowest first, and names the largest there is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import Operator, describe, describe_amount
+from fluxqueue.fluxjob.request import describe, describe_amount
 from fluxqueue.graph.match.by_shares import ByShares, describe_ask
 from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, groups
 from fluxqueue.graph.tell.words import contents, only_level, too_few_places
-from fluxqueue.jobspec.constraint import Constraint
+from fluxqueue.jobspec.change import demands, describe_demand
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import Jobspec
 
@@ -130,22 +127,7 @@ def _bare(name: str, amount: int) -> str:
 
 
 def _constraint(where: NodeDemand) -> str:
-    parts = [] if where.constraint is None else list(_expressions(where.constraint))
+    parts = [describe_demand(one) for one in demands(where.constraint)]
     if not parts:
         return "the taints"
     return f"the node selector or affinity ({'; '.join(parts)}) and the taints"
-
-
-def _expressions(one: Constraint) -> Iterator[str]:
-    for operand in one.operands:
-        yield from _expressions(operand)
-    for r in one.requirements:
-        if r.operator is Operator.IN and len(r.values) == 1:
-            yield f"{r.key}={r.values[0]}"
-        else:
-            yield " ".join([r.key, str(r.operator), ",".join(r.values)]).strip()
-    yield from one.names
-    if one.hosts:
-        yield f"hostlist {compress(sorted(one.hosts))}"
-    if one.ranks:
-        yield f"ranks {','.join(map(str, sorted(one.ranks)))}"
