@@ -90,7 +90,7 @@ DECISIONS = _counter(
 )
 REVIEWS = _counter(
     "fluxqueue_reviews_total",
-    "PlacementReviews by verdict; where there is none by reason: Invalid, NotFound, TooMany.",
+    "PlacementReviews by verdict; without one by reason: Invalid, NotFound, TooMany, Failed.",
     "outcome",
 )
 REVIEW_S = _histogram(

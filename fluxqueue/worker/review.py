@@ -24,7 +24,15 @@ from fluxqueue.db.reading.review import (
     read_place,
     read_priorities,
 )
-from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
+from fluxqueue.errors import (
+    ApiError,
+    ApiUnavailable,
+    Conflict,
+    FluxQueueError,
+    Invalid,
+    InvalidInput,
+    NotFound,
+)
 from fluxqueue.explain.answer import Answer, Change, Outcome, Reason, Verdict
 from fluxqueue.explain.review import NEWCOMER, Keeper, Question, Scene, answer
 from fluxqueue.explain.status import Named, render_answer, render_refusal
@@ -47,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 S = FluxJobState
 _STARTED = frozenset({S.ALLOCATED, S.RUNNING})
+
+FAILED = "it could not be answered; the log of the worker that holds the matcher says why"
 
 RELEASED = Change("hold", "false", "if it is released")
 
@@ -87,6 +97,12 @@ class Reviewer:
         except InvalidInput as error:
             reason = "NotFound" if isinstance(error, _NotThere) else "Invalid"
             status = render_refusal(reason, str(error), context.clock.now_s())
+        except FluxQueueError:
+            raise
+        except Exception:
+            # A defect would be met again by each repetition.
+            logger.exception("a review broke", extra={"action": "review", "uid": uid})
+            status = render_refusal("Failed", FAILED, context.clock.now_s())
         await write_answer(context, namespace, name, status)
         metrics.REVIEWS.labels(status.get("verdict") or status["reason"]).inc()
 

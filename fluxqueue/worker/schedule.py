@@ -35,7 +35,7 @@ from fluxqueue.db.life.waiting import (
     unsatisfiable,
 )
 from fluxqueue.db.reading.review import has_news
-from fluxqueue.errors import DatabaseUnavailable, InvalidInput
+from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.explain.review import Scene
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.graph.ledger.shares import ShareLedger
@@ -142,13 +142,13 @@ class CycleRunner:
             matcher, last = self._matcher, self._last
             if matcher is None or last is None:
                 raise DatabaseUnavailable("the rows are not compared with the cluster yet")
+            plan, live = matcher.ledger.plan, set(matcher.ledger.live)
             try:
                 yield self._scene(matcher, last)
-            except InvalidInput:
-                raise  # of the question
-            except BaseException:
-                self._matcher = self._last = None
-                raise
+            finally:
+                # No question may cost the next cycle its matcher, unless it has left something.
+                if matcher.ledger.plan is not plan or set(matcher.ledger.live) != live:
+                    self._matcher = self._last = None
 
     def _scene(self, matcher: Matcher, last: Cycle) -> Scene:
         """What has started in that cycle runs now, and counts."""

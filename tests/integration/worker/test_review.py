@@ -1,0 +1,109 @@
+"""The ``review`` task over real rows: who did not pass by admission, a defect in an answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.resources import PLACEMENT_REVIEWS
+from fluxqueue.worker import review as under_test
+from localcluster import LocalCluster
+from tests.support.clusters import InProcessTransport, config_of
+from tests.support.rows import Rows, cpu_node
+from tests.support.waiting import eventually
+from tests.support.workers import QUIET, is_released, rows_of, submit, worker
+
+JOBSPEC = {
+    "resources": [
+        {
+            "type": "slot",
+            "count": 1,
+            "label": "a",
+            "with": [{"type": "cpu", "count": 1, "unit": "m"}],
+        }
+    ]
+}
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[LocalCluster]:
+    """An API server that stores our objects and asks nobody at admission."""
+    async with LocalCluster(QUIET) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
+    transport = InProcessTransport(cluster)
+    async with KubeClient(config_of(cluster), transport=transport) as client:
+        await install_definitions(client, "fluxqueue-system")
+        yield client
+
+
+async def _ask(rows: Rows, admin: KubeClient, name: str, **spec: Any) -> dict[str, Any]:
+    """Make a review and pass it on twice, as a controller may that is restarted."""
+    body = {
+        "apiVersion": PLACEMENT_REVIEWS.api_version,
+        "kind": PLACEMENT_REVIEWS.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    made = await admin.create(PLACEMENT_REVIEWS, "default", body)
+    for _ in range(2):
+        await rows.database.defer_review("default", name, made["metadata"]["uid"])
+
+    async def look() -> dict[str, Any]:
+        found = await admin.get(PLACEMENT_REVIEWS, "default", name)
+        return found.get("status") or {}
+
+    answered: dict[str, Any] = await eventually(look, f"an answer to {name}")
+    return answered
+
+
+async def test_a_defect_in_an_answer_is_told_and_costs_nobody_else(
+    database_url: str, cluster: LocalCluster, admin: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not tried again; the next question is answered, the queue goes on, and no task of
+    theirs is left."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    async with rows_of(database_url) as rows, worker(database_url, cluster):
+        await rows.add_nodes(cpu_node("n0"))
+        with monkeypatch.context() as patched:
+            patched.setattr(under_test, "answer", broken)
+            told = await _ask(rows, admin, "first", jobspec=JOBSPEC)
+        assert (told["reason"], "verdict" in told) == ("Failed", False)
+        told = await _ask(rows, admin, "second", jobspec=JOBSPEC)
+        assert (told["verdict"], told["nodes"]) == ("Now", "n0")
+        await submit(rows, admin, "a")
+        await eventually(lambda: is_released(admin, "a"), "the queue goes on")
+
+        async def are_done() -> bool:
+            left = (
+                "SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE task_name = 'review'"
+            )
+            return bool(await rows.value(left) == 0)
+
+        await eventually(are_done, "all tasks are done")
+
+
+async def test_who_did_not_pass_by_admission_learns_no_names(
+    database_url: str, cluster: LocalCluster, admin: KubeClient
+) -> None:
+    """His rights are not known: he is told of no FluxJob by its name, and not who is in the way."""
+    async with rows_of(database_url) as rows, worker(database_url, cluster):
+        await rows.add_nodes(cpu_node("n0", cpu=1))
+        await submit(rows, admin, "a")
+        await eventually(lambda: is_released(admin, "a"), "it has its node")
+        told = await _ask(rows, admin, "by-name", fluxJob="a-job")
+        assert told["reason"] == "NotFound"
+        told = await _ask(rows, admin, "in-the-way", jobspec=JOBSPEC)
+        assert told["verdict"] == "Later"
+        assert [one["name"] for one in told["blockers"]] == ["another namespace's job"]
