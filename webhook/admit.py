@@ -16,15 +16,17 @@ import orjson
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import Wishes, read_wishes
+from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import FIELD_MANAGER
 from fluxqueue.workload.fluxjob_object import GROUP as FLUXJOB_GROUP
 from fluxqueue.workload.fluxjob_object import KIND as FLUXJOB_KIND
-from fluxqueue.workload.gates import Patch, have_ask, relieve_pod
+from fluxqueue.workload.gates import have_ask, relieve_pod
 from fluxqueue.workload.groups import is_possible_owner
+from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds import find_kind, kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
+from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.managed import NEVER_MANAGED, why_untouched
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds, labels_paths
 from fluxqueue.workload.placement_review import ASKER, read_asker, read_review
@@ -34,6 +36,7 @@ from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.steered import STEERED_BY, changes_by_hand
+from fluxqueue.workload.suspension import guard_stamps, without_stamps
 
 _MAX_WARNING = 240
 
@@ -86,7 +89,7 @@ def admit(
         return _take_question(request, settings)
     entry = settings.owner_kinds.find(*_group_kind(request))
     if entry is not None and isinstance(workload, dict):
-        return _have_pods_ask(entry, workload, request, settings)
+        return _take_owner(entry, workload, request, settings, all_ask=all_ask)
     why = _why_not_asked(request, workload)
     asked: Patch = []
     if why is None:
@@ -106,28 +109,62 @@ def admit(
     return _take_in({**workload, "kind": kind}, uid, _user(request), settings.levels, asked)
 
 
-def _have_pods_ask(
+def _take_owner(
     entry: OwnerKind,
     owner: Mapping[str, Any],
     request: Mapping[str, Any],
     settings: AdmitSettings,
+    *,
+    all_ask: bool,
 ) -> Answer:
-    """What makes pods asks to be queued: its pods are to say so, by the label in its templates."""
-    marks = (owner.get("metadata") or {}).get("labels") or {}
-    operations = {"CREATE", "UPDATE"} if entry.is_late else {"CREATE"}
+    """What makes pods asks to be queued: it waits suspended, if it can; else its pods are gated."""
+    meta = owner.get("metadata") or {}
+    asked = (meta.get("labels") or {}).get(labels.MANAGED, "true" if all_ask else None)
     why = ""
-    if request.get("operation") not in operations or request.get("subResource"):
+    if request.get("operation") not in entry.operations or request.get("subResource"):
         why = "only creation is looked at"
-    elif marks.get(labels.MANAGED) != "true":
+    elif asked != "true":
         why = f'label {labels.MANAGED} is not "true"'
     elif (request.get("namespace") or "") in settings.never_managed:
         why = f"namespace {request['namespace']} is never managed"
-    elif controller_owner({"metadata": owner.get("metadata") or {}}) is not None:
+    elif controller_owner({"metadata": meta}) is not None:
         why = "what made it speaks for its pods"
-    review = _respond(request["uid"], allowed=True)
     if why:
+        review = _respond(request["uid"], allowed=True)
+        _add_patch(review, _guard(entry, owner, request))
         return Answer(review, "untouched", entry.kind, why)
-    patch: Patch = []
+    workload = assemble_owner(owner, entry, str(owner.get("apiVersion") or ""))
+    is_begun = request.get("operation") == "UPDATE" and not _is_late(workload, request)
+    if not is_begun and SUSPENDED_OWNER.why_not(workload) is None:
+        # Of one that asks only now, what admission writes was not written by admission.
+        undo = _guard(entry, owner, request) if request.get("operation") == "UPDATE" else []
+        workload = {**workload, "metadata": without_stamps(meta)} if undo else workload
+        return _take_in(workload, request["uid"], _user(request), settings.levels, undo)
+    if is_begun and entry.suspend:
+        review = _respond(request["uid"], allowed=True)
+        _add_patch(review, _guard(entry, owner, request))
+        return Answer(review, "untouched", entry.kind, "it was looked at when it was made")
+    return _have_pods_ask(entry, owner, request)
+
+
+def _is_late(workload: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Whether it asks only now, and has waited so far because its author suspended it."""
+    old = ((request.get("oldObject") or {}).get("metadata") or {}).get("labels") or {}
+    return old.get(labels.MANAGED) != "true" and SUSPENDED_OWNER.is_suspended(workload)
+
+
+def _guard(entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any]) -> Patch:
+    """What admission writes, nobody else does."""
+    old = request.get("oldObject") or {}
+    return guard_stamps(old, owner) if entry.suspend else []
+
+
+def _have_pods_ask(
+    entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any]
+) -> Answer:
+    """Its pods are to say so, by the label in its templates."""
+    review = _respond(request["uid"], allowed=True)
+    patch = _guard(entry, owner, request)
     for path in labels_paths(entry, owner):
         owner, more = have_ask(owner, path)
         patch += more
@@ -233,20 +270,21 @@ def _take_in(
 ) -> Answer:
     kind = kind_of(workload)
     try:
-        wishes = read_wishes(workload)
+        wishes = kind.wishes(workload)
         check_levels(wishes, levels)
         if wishes.has_shape:
             # Whether wishes and pods go together can only be said of the whole.
             kind.to_request(workload, site=Site(levels=levels))
         patch = [*asked, *kind.hold_patch(workload, wishes, user)]
     except InvalidInput as error:
-        return Answer(_refuse(uid, _describe(workload), error), "refused", kind.name, str(error))
+        described = _describe(workload)
+        return Answer(_refuse(uid, described, error), "refused", described["kind"], str(error))
     review = _respond(uid, allowed=True)
     _add_patch(review, patch)
     warnings = _warnings(workload, wishes)
     if warnings:
         review["response"]["warnings"] = warnings
-    return Answer(review, "taken", kind.name)
+    return Answer(review, "taken", kind.named(workload))
 
 
 def _add_patch(review: dict[str, Any], patch: Patch) -> None:
@@ -262,7 +300,7 @@ def _group_kind(request: Mapping[str, Any]) -> tuple[str, str]:
 
 def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:
     found = []
-    deadline_s = workload["spec"].get("activeDeadlineSeconds")
+    deadline_s = (workload.get("spec") or {}).get("activeDeadlineSeconds")
     if wishes.duration_s is not None and deadline_s not in {None, wishes.duration_s}:
         found.append(
             f"{labels.DURATION} ({wishes.duration_s} s) is not used: "
@@ -275,10 +313,10 @@ def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:
 
 
 def _describe(workload: Mapping[str, Any]) -> dict[str, str]:
-    meta, kind = workload.get("metadata") or {}, kind_of(workload)
+    meta, (api_version, kind) = workload.get("metadata") or {}, kind_of(workload).shown_as(workload)
     return {
-        "group": kind.group,
-        "kind": kind.name,
+        "group": api_version.rpartition("/")[0],
+        "kind": kind,
         "name": meta.get("name") or meta.get("generateName") or "",
     }
 

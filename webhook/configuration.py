@@ -110,6 +110,20 @@ def build_configuration(
                 "objectSelector": {"matchExpressions": [_in(labels.MANAGED, "true")]},
                 **common,
             },
+            # In a namespace where all are queued they need not ask to wait suspended.
+            {
+                "name": "suspended.fluxqueue.converged-computing.org",
+                "rules": [
+                    _owner_rule(one) | {"operations": ["CREATE"]}
+                    for one in owner_kinds or OwnerKinds()
+                    if one.suspend
+                ],
+                "failurePolicy": pods_failure_policy,
+                "clientConfig": endpoint.client_config(ca_pem, PATH_ALL_ASK),
+                **chosen,
+                "namespaceSelector": all_ask,
+                **common,
+            },
             # Before the others: what these make of a Job depends on whether it asks.
             {
                 "name": "sets.fluxqueue.converged-computing.org",
@@ -167,7 +181,7 @@ def build_configuration(
 def _owner_rule(one: OwnerKind) -> dict[str, Any]:
     """An edit counts where it reaches pods that are there."""
     return {
-        "operations": ["CREATE", "UPDATE"] if one.is_late else ["CREATE"],
+        "operations": one.operations,
         "apiGroups": [one.group],
         "apiVersions": ["*"],
         "resources": [one.resource],

@@ -14,6 +14,7 @@ from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.db.reading.snapshot import read_rows
 from fluxqueue.kube.client import KubeClient
+from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.site import DEFAULT_CPU_M
 
 PAUSE_S = 0.5
@@ -50,6 +51,7 @@ async def check(
     patience_s: float = 5.0,
     unseen_s: int = UNSEEN_S,
     default_cpu_m: int = DEFAULT_CPU_M,
+    owner_kinds: OwnerKinds | None = None,
 ) -> list[Finding]:
     """Check every invariant; an empty list is health.
 
@@ -59,6 +61,7 @@ async def check(
         for this long (seconds); 0 believes the first look.
     unseen_s : objects younger than this may be unknown to the rows (seconds).
     default_cpu_m : what a pod without a cpu request counts as (millicores).
+    owner_kinds : what else than a Job makes pods.
 
     Raises
     ------
@@ -70,7 +73,14 @@ async def check(
         cluster = await read_cluster(client)
         rows = await read_rows(database, also=cluster.workload_uids())
         return compare(
-            View(cluster, rows, clock.now_s(), unseen_s=unseen_s, default_cpu_m=default_cpu_m)
+            View(
+                cluster,
+                rows,
+                clock.now_s(),
+                unseen_s=unseen_s,
+                default_cpu_m=default_cpu_m,
+                owner_kinds=owner_kinds or OwnerKinds(),
+            )
         )
 
     until_s = clock.monotonic_s() + patience_s

@@ -15,13 +15,16 @@ from typing import Any
 from fluxqueue.db.reading.snapshot import FluxJobRow, MemberRow, Rows, SlotRow
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS
-from fluxqueue.workload.kinds import workload_uid
+from fluxqueue.workload.kinds import kind_of_fluxjob, workload_uid
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.pod_group import assemble
+from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.managed import is_managed
-from fluxqueue.workload.pods import gate_index
+from fluxqueue.workload.owner_kinds import OwnerKinds
+from fluxqueue.workload.pods import controller_owner, gate_index
 
 Object = Mapping[str, Any]
 
@@ -34,6 +37,8 @@ class Cluster:
     pods: tuple[Object, ...] = ()
     nodes: tuple[Object, ...] = ()
     fluxjobs: tuple[Object, ...] = ()
+    owners: tuple[Object, ...] = ()
+    """What makes pods and is held by its suspension, as FluxJobs name it."""
 
     def workload_uids(self) -> set[str]:
         """UIDs of everything whose row the comparisons may ask for."""
@@ -43,7 +48,7 @@ class Cluster:
 
 
 async def read_cluster(client: KubeClient) -> Cluster:
-    """List Jobs, Pods, Nodes and FluxJobs of all namespaces.
+    """List Jobs, Pods, Nodes, FluxJobs and what these name of all namespaces.
 
     Raises
     ------
@@ -53,7 +58,18 @@ async def read_cluster(client: KubeClient) -> Cluster:
     listed = await asyncio.gather(
         *(client.list(resource) for resource in (JOBS, PODS, NODES, FLUXJOBS))
     )
-    return Cluster(*(tuple(result.items) for result in listed))
+    jobs, pods, nodes, fluxjobs = (tuple(result.items) for result in listed)
+    return Cluster(jobs, pods, nodes, fluxjobs, tuple(await _read_owners(client, fluxjobs)))
+
+
+async def _read_owners(client: KubeClient, fluxjobs: Iterable[Object]) -> list[Object]:
+    named = [one["spec"]["workload"] for one in fluxjobs if kind_of_fluxjob(one) is SUSPENDED_OWNER]
+    kinds = {(one["apiVersion"].rpartition("/")[0], one["kind"]) for one in named}
+    found: list[Object] = []
+    for resource in await find_served(client, kinds):
+        named_so = {"apiVersion": resource.api_version, "kind": resource.kind}
+        found += [{**one, **named_so} for one in (await client.list(resource)).items]
+    return found
 
 
 @dataclass(slots=True)
@@ -61,7 +77,8 @@ class View:
     """Rows and cluster with the look-ups that the comparisons share.
 
     ``unseen_s``: objects younger than this may still be unknown to the rows (seconds).
-    ``default_cpu_m``: what a pod without a cpu request counts as (millicores).
+    ``default_cpu_m``: what a pod without a cpu request counts as (millicores). ``owner_kinds``:
+    what else than a Job makes pods.
     """
 
     cluster: Cluster
@@ -69,6 +86,7 @@ class View:
     now_s: int
     unseen_s: int
     default_cpu_m: int
+    owner_kinds: OwnerKinds = field(default_factory=OwnerKinds)
     row_of: dict[str, FluxJobRow] = field(init=False)
     group_of: dict[str, MemberRow] = field(init=False)
     """Of pods of groups, by their UIDs."""
@@ -91,7 +109,9 @@ class View:
             if owner == uid_of(pod):
                 self.workloads[owner] = {"kind": BARE_POD.name, **pod}
         self.pods_of = dict(pods_of)
-        self.workloads |= self._groups()
+        owners = self._owners()
+        self.workloads |= owners
+        self.workloads |= {uid: one for uid, one in self._groups().items() if uid not in owners}
         slots_of: dict[str, list[SlotRow]] = defaultdict(list)
         for slot in self.rows.slots:
             if slot.state != SlotState.RETURNED:
@@ -122,6 +142,27 @@ class View:
                     slot_kinds={uid_of(pod): self.group_of[uid_of(pod)].slot_kind for pod in pods},
                     jobs={},
                 )
+        return found
+
+    def _owners(self) -> dict[str, Object]:
+        """What is held by its suspension, with the pods that rows say are of it."""
+        jobs = {uid_of(job): job for job in self.cluster.jobs}
+        found: dict[str, Object] = {}
+        for owner in self.cluster.owners:
+            entry = self.owner_kinds.find(owner["apiVersion"].rpartition("/")[0], owner["kind"])
+            if uid_of(owner) not in self.row_of or entry is None:
+                continue
+            known = self.group_of
+            pods = {uid_of(one): one for one in self.pods_of.get(uid_of(owner), ())}
+            makers = [(controller_owner(one) or {}).get("uid") for one in pods.values()]
+            found[uid_of(owner)] = assemble_owner(
+                owner,
+                entry,
+                owner["apiVersion"],
+                members=pods,
+                slot_kinds={uid: known[uid].slot_kind if uid in known else "" for uid in pods},
+                jobs={uid: jobs[uid] for uid in makers if uid in jobs},
+            )
         return found
 
     def is_ours(self, pod: Object) -> bool:

@@ -110,6 +110,7 @@ async def _check(settings: Settings, patience_s: float) -> list[Finding]:
     from fluxqueue.db.database import Database
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
+    from fluxqueue.workload.owner_kinds import parse_owner_kinds
 
     config = load_config(settings.kubeconfig or None)
     async with Database(settings, role="check") as database, KubeClient(config) as client:
@@ -120,4 +121,5 @@ async def _check(settings: Settings, patience_s: float) -> list[Finding]:
             patience_s=patience_s,
             unseen_s=int(settings.resync_interval_s),
             default_cpu_m=settings.default_cpu_m,
+            owner_kinds=parse_owner_kinds(settings.owner_kinds),
         )

@@ -53,6 +53,7 @@ def uninstall(
     """Remove the webhook configuration and let everything go that waits for fluxqueue."""
     from fluxqueue import logs
     from fluxqueue.controller.uninstall import UninstallOptions
+    from fluxqueue.workload.owner_kinds import parse_owner_kinds
 
     settings = Settings.from_env(os.environ)
     logs.set_up(settings.log_level, as_json=settings.log_json)
@@ -62,6 +63,7 @@ def uninstall(
         leave_suspended=leave_suspended,
         remove_policies=remove_policies,
         wait_s=wait_s,
+        owner_kinds=parse_owner_kinds(settings.owner_kinds),
     )
     report = asyncio.run(_run(settings, str(kubeconfig or settings.kubeconfig), options))
     for line in describe(report, options):

@@ -6,6 +6,9 @@ used again is another group. Who was a member when this process began, rows and 
 (``know``). A group is its user's: pods of somebody else join it only if its own pods name him
 (``labels.GROUP_USERS``); else they are a group by themselves, of that name, and gain nothing.
 
+What makes pods and is held by its suspension (``hold``) is followed like a group, though its object
+is there before its pods, and stands for it.
+
 Pods that something else makes are the group of their topmost owner (``owners``). It starts with as
 many as that says it is to have; where nobody can tell, with those that come within the *arrival
 window*: until none has come for a while. Those that come later grow it.
@@ -28,6 +31,7 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import name_for
 from fluxqueue.workload.groups import Membership, read_mark, read_users
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
+from fluxqueue.workload.kinds.suspended_owner import slots_of_member
 from fluxqueue.workload.pods import controller_owner, pod_fact
 
 Object = Mapping[str, Any]
@@ -44,7 +48,8 @@ class _Group:
     """One group while it lasts. ``live``: members that have not ended; ``makers``: how many members
     each of their controllers has made, by UID. ``of``: what its FluxJob's name ends in, where an
     ``owner`` makes its pods; ``arrived``: how many there were when its arrival window closed, which
-    was opened at ``opens_s`` and is open until ``closes_s``.
+    was opened at ``opens_s`` and is open until ``closes_s``. ``held``: the object that stands for
+    it, where it was held by its suspension; empty where that is gone, and pods of it are left.
     """
 
     uid: str
@@ -65,6 +70,7 @@ class _Group:
     arrived: int | None = None
     opens_s: float | None = None
     closes_s: float = 0.0
+    held: Object | None = None
 
     def take(self, membership: Membership) -> None:
         """Count a further pod's word of its size: who disagree get the larger one."""
@@ -116,6 +122,22 @@ class Groups:
             self._add(found)
             self._of_pod.update(dict.fromkeys(one.pods, one.uid))
 
+    def hold(self, uid: str, owner: Object | None) -> None:
+        """What makes pods and is held by its suspension is as given; None: it is gone."""
+        group = self._groups.get(uid)
+        if owner is None:
+            if group is not None and group.held is not None:
+                group.held = {}
+                self._drop_if_empty(group)
+            return
+        if group is None:
+            meta = owner["metadata"]
+            at = (meta["namespace"], meta["name"], "", "", meta["creationTimestamp"])
+            group = self._groups[uid] = _Group(uid, *at)
+        group.held = owner
+        for pod_uid, pod in group.members.items():
+            group.slot_kinds[pod_uid] = slots_of_member(owner, pod)
+
     def place(self, pod: Object) -> str | None:
         """UID of the group that ``pod`` is of; None where admission marked it for none.
 
@@ -130,6 +152,9 @@ class Groups:
         owner = self._top(pod) if membership.of else None
         if membership.of and owner is None:
             return None
+        if owner is not None and owner.uid in self._groups:
+            self._of_pod[uid] = owner.uid
+            return owner.uid
         name = membership.name if owner is None else owner.name
         group = self._find(pod, name, owner)
         if group is None:
@@ -148,7 +173,9 @@ class Groups:
             if membership is not None:
                 group.take(membership)
             self._extend_window(group)
-            group.slot_kinds[pod_uid] = slot_kind(pod)
+            group.slot_kinds[pod_uid] = (
+                slots_of_member(group.held, pod) if group.held else (slot_kind(pod))
+            )
             if _user(pod) == group.user:
                 group.users |= read_users(pod)
             owner = controller_owner(pod)
@@ -209,8 +236,8 @@ class Groups:
         owner = None if pod is None else controller_owner(pod)
         if owner is not None:
             group.makers[owner["uid"]] -= 1
-        if pod is not None and not group.members:
-            self._drop(group)
+        if pod is not None:
+            self._drop_if_empty(group)
 
     def listed(self) -> None:
         """All pods have been listed: what is known of others is of pods that went unseen."""
@@ -219,8 +246,8 @@ class Groups:
             for pod, uid in self._of_pod.items()
             if uid in self._groups and pod in self._groups[uid].members
         }
-        for group in [one for one in self._groups.values() if not one.members]:
-            self._drop(group)
+        for group in list(self._groups.values()):
+            self._drop_if_empty(group)
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._groups
@@ -236,6 +263,8 @@ class Groups:
     def object(self, uid: str) -> dict[str, Any] | None:
         """What stands for a group now; None where no pod of it is left."""
         group = self._groups.get(uid)
+        if group is not None and group.held is not None:
+            return self._owner(group) if group.held else None
         if group is None or not group.members:
             return None
         declared = None if group.of else self._declared(group.namespace, group.name)
@@ -247,8 +276,6 @@ class Groups:
         }
         if group.of:
             spec |= self._least(group)
-        makers = sorted(+group.makers)
-        jobs = {one: job for one in makers for job in [self._find_job(one)] if job is not None}
         return assemble(
             uid=uid,
             name=group.name,
@@ -260,8 +287,22 @@ class Groups:
             spec=spec,
             members=group.members,
             slot_kinds=group.slot_kinds,
-            jobs=jobs,
+            jobs=self._jobs(group),
         )
+
+    def _owner(self, group: _Group) -> dict[str, Any]:
+        assert group.held is not None, "asked of those that are held"
+        return {
+            **group.held,
+            "members": group.members,
+            "slotKinds": group.slot_kinds,
+            "jobs": self._jobs(group),
+        }
+
+    def _jobs(self, group: _Group) -> dict[str, Object]:
+        """BatchJobs that have made pods of it."""
+        makers = sorted(+group.makers)
+        return {one: job for one in makers for job in [self._find_job(one)] if job is not None}
 
     def _least(self, group: _Group) -> dict[str, Any]:
         """How many pods of an owner start at once, and whether more of those are to come."""
@@ -334,9 +375,14 @@ class Groups:
         self._groups[group.uid] = group
         self._named.setdefault((group.namespace, group.name), []).append(group.uid)
 
+    def _drop_if_empty(self, group: _Group) -> None:
+        if not group.members and not group.held:
+            self._drop(group)
+
     def _drop(self, group: _Group) -> None:
         del self._groups[group.uid]
-        self._named[group.namespace, group.name].remove(group.uid)
+        if group.held is None:
+            self._named[group.namespace, group.name].remove(group.uid)
         for job in [job for job, uids in self._of_job.items() if group.uid in uids]:
             self._of_job[job].discard(group.uid)
             if not self._of_job[job]:

@@ -29,7 +29,6 @@ from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import (
     Conflict,
     DatabaseUnavailable,
-    InvalidInput,
     LostLeadership,
     NotFound,
 )
@@ -37,7 +36,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.lease import LeaseElector
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.settings import Settings
-from fluxqueue.workload.kinds import kind_named
+from fluxqueue.workload.kinds import kind_of_fluxjob
 
 logger = logging.getLogger(__name__)
 
@@ -185,7 +184,12 @@ class Controller:
                 raise LostLeadership("no term has begun")
             return self._observer.begin_write()
 
-        return SteeringWatch(self._client, self._clock, begin=begin, stands=stands, on_lost=on_lost)
+        def find(workload_uid: str) -> Mapping[str, Any] | None:
+            return None if self._observer is None else self._observer.find(workload_uid)
+
+        return SteeringWatch(
+            self._client, self._clock, begin=begin, stands=stands, find=find, on_lost=on_lost
+        )
 
     def _watch_reviews(self) -> ReviewWatch:
         return ReviewWatch(
@@ -199,10 +203,7 @@ class Controller:
     async def _on_fluxjob_let_go(self, fluxjob: Mapping[str, Any]) -> None:
         """Delete it; where its workload still exists, the leader makes it again with its owner."""
         meta, workload = fluxjob["metadata"], fluxjob["spec"]["workload"]
-        try:
-            has_object = kind_named(workload["kind"]).has_object
-        except InvalidInput:
-            return  # of a later version, which knows what to do with it
+        has_object = kind_of_fluxjob(fluxjob).has_object
         observer = self._observer
         if not has_object and (observer is None or observer.stands(workload["uid"])):
             return  # the observer takes it away with the last of its pods

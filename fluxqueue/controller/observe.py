@@ -118,6 +118,7 @@ class Progress:
     missing: int = 0
     gather_reason: str = ""
     gather_s: int = 0
+    wanted_of: Mapping[str, int] | None = None
 
 
 _PROGRESS = tuple(one.name for one in fields(Progress))
@@ -148,6 +149,7 @@ def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: in
         missing=gathering.missing,
         gather_reason=gathering.reason,
         gather_s=patience_s if gathering.patience_s is None else gathering.patience_s,
+        wanted_of=dict(fact.wanted_of) or None,
     )
 
 
@@ -173,11 +175,12 @@ def see_workload(
     request = kind.to_request(workload, site=site)
     further = kind.further(workload, site=site)
     specs = kind.pod_specs(workload)
+    owner = kind.reference(workload)
     return WorkloadSeen(
         uid=meta["uid"],
         namespace=meta["namespace"],
         name=fluxjob_name(workload),
-        workload_kind=kind.name,
+        workload_kind=kind.named(workload),
         is_suspendable=kind.can_be_suspended,
         replaces_pods=kind.replaces_pods(workload),
         workload_name=meta["name"],
@@ -202,6 +205,7 @@ def see_workload(
         is_gathered=not kind.has_object,
         further=None if further is None else render(further),
         made_by=kind.made_by(workload),
+        owner=None if owner is None else owner.to_json(),
         **_as_fields(progress),
     )
 

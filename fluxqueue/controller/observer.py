@@ -38,6 +38,7 @@ from fluxqueue.controller.observe import (
 from fluxqueue.controller.owners import Owners
 from fluxqueue.controller.pod_groups import PodGroups
 from fluxqueue.controller.queues import QueueWatch
+from fluxqueue.controller.suspended_owners import SuspendedOwners
 from fluxqueue.controller.wrapping import Wrapper, shown
 from fluxqueue.controller.zones import ZoneWatch
 from fluxqueue.db.database import Database, Transaction
@@ -117,10 +118,12 @@ class Observer:
         self._news_of_fluxjobs: set[str] = set()
         self._written: dict[str, WorkloadSeen] = {}
         self._pod_groups = PodGroups(client, clock, self._on_pod_group)
+        owner_kinds = parse_owner_kinds(settings.owner_kinds)
+        self._suspended = SuspendedOwners(client, clock, owner_kinds, self._on_suspended)
         self._owners = Owners(
             client,
             clock,
-            parse_owner_kinds(settings.owner_kinds),
+            owner_kinds,
             find=self._find_watched,
             on_found=self._on_owner,
         )
@@ -188,6 +191,16 @@ class Observer:
             self._mark_workload(job["metadata"]["uid"])
             for group in self._groups.of_job(job["metadata"]["uid"]):
                 self._see_group(group)
+
+    def _on_suspended(self, old: Object | None, new: Object | None) -> None:
+        found = new or old
+        assert found is not None, "an informer tells of an object, old or new"
+        uid = found["metadata"]["uid"]
+        is_ours = new is not None and (uid in self._flux_uids or is_managed(new))
+        self._groups.hold(uid, new if is_ours else None)
+        self._keep(uid, self._groups.object(uid))
+        if old is None or new is None or is_news(old, new):
+            self._mark_workload(uid)
 
     def _keep(self, uid: str, obj: Object | None) -> None:
         if obj is None:
@@ -308,6 +321,10 @@ class Observer:
         for uid in self._groups.named(namespace, name):
             self._see_group(uid)
 
+    def find(self, uid: str) -> Mapping[str, Any] | None:
+        """A workload that is there, in the form in which its entry takes it."""
+        return self._objects.get(uid)
+
     def stands(self, uid: str) -> bool:
         """Whether a workload that no object stands for goes on, or that is not yet known."""
         return not self._is_begun or uid in self._objects
@@ -367,6 +384,7 @@ class Observer:
             beside.append(self._start(self._wrapper.run()))
             beside.append(self._start(self._pod_groups.run()))
             await self._begin()
+            beside.append(self._start(self._suspended.run()))
             beside.append(self._start(self._confirm_for_ever()))
             beside.append(self._start(self._resync_for_ever()))
             await self._write_for_ever()
@@ -376,6 +394,7 @@ class Observer:
             for alarm in self._alarms.values():
                 alarm.cancel()
             await self._owners.stop()
+            await self._suspended.stop()
             for informer in self._informers.values():
                 with suppress(asyncio.CancelledError):
                     await informer.stop()
@@ -555,6 +574,8 @@ class Observer:
         groups = [*known.groups, *await self._published_groups()]
         self._groups.know(groups)
         self._foreign.know(known.foreign)
+        # Before the pods: these are of whatever is held by its suspension.
+        await self._suspended.begin(known.suspended)
         for informer in self._informers.values():
             informer.start()
         await self._zones.look()
@@ -612,6 +633,7 @@ class Observer:
             await self._clock.sleep(pause_s)
             try:
                 await asyncio.gather(*(one.relist() for one in self._informers.values()))
+                await self._suspended.relist()
                 await self._zones.look()
                 await self._resync()
                 pause_s = self._settings.resync_interval_s

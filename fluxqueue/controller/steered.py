@@ -27,7 +27,7 @@ from fluxqueue.errors import (
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import CRDS, FLUXJOBS, Resource, resource_of
-from fluxqueue.workload.kinds import kind_named
+from fluxqueue.workload.kinds import kind_of_fluxjob
 from fluxqueue.workload.steered import Steered, read_steered
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class SteeringWatch:
     ----------
     begin : begins a transaction under the leader's term; LostLeadership where that is over.
     stands : tells whether the workload of a UID is there and not being deleted.
+    find : gives the workload of a UID, if it is there.
     on_lost : told the UID of a workload that goes on without its FluxJob: it is to get another.
     """
 
@@ -57,10 +58,11 @@ class SteeringWatch:
         *,
         begin: Callable[[], AbstractAsyncContextManager[Transaction]],
         stands: Callable[[str], bool],
+        find: Callable[[str], Object | None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._client, self._clock, self._begin = client, clock, begin
-        self._stands, self._on_lost = stands, on_lost
+        self._stands, self._workload, self._on_lost = stands, find, on_lost
         self._heeded: dict[str, Steered] = {}
         self._steered: dict[str, Object] = {}
         self._deleted: dict[str, Object] = {}
@@ -169,9 +171,10 @@ class SteeringWatch:
             return False
         if await self._exists(FLUXJOBS, meta["namespace"], meta["name"]):
             return False  # made again
-        if not kind_named(workload["kind"]).has_object:
-            return True
-        at = (resource_of(workload["kind"]), meta["namespace"])
+        kind, found = kind_of_fluxjob(fluxjob), self._workload(workload["uid"])
+        if not kind.has_object or found is None:
+            return not kind.has_object
+        at = (resource_of(kind.name, kind.reference(found)), meta["namespace"])
         return await self._exists(*at, workload["name"], workload["uid"])
 
     async def _outlived(self, created: str) -> bool:

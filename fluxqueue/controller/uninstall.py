@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from fluxqueue.clock import Clock
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
@@ -32,8 +33,13 @@ from fluxqueue.kube.resources import (
     Resource,
 )
 from fluxqueue.workload import labels
-from fluxqueue.workload.gates import Patch, free_patch, let_go_patch
+from fluxqueue.workload.gates import free_patch, let_go_patch
+from fluxqueue.workload.json_patch import Patch
+from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
+from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import gate_index, template_spec
+from fluxqueue.workload.suspension import leave_patch
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +62,7 @@ class UninstallOptions:
     name) is deleted if its certificates are ours. ``leave_suspended``: Jobs that wait are left
     suspended. ``remove_policies``: the chart's admission policies go first, which let nobody but
     our accounts take gates off. ``wait_s``: how long to stay for Jobs that run already, whose later
-    pods are gated.
+    pods are gated. ``owner_kinds``: what else may wait suspended.
     """
 
     configuration: str
@@ -64,14 +70,16 @@ class UninstallOptions:
     leave_suspended: bool = False
     remove_policies: bool = False
     wait_s: float = 0.0
+    owner_kinds: OwnerKinds = field(default_factory=OwnerKinds)
 
 
 @dataclass(slots=True)
 class UninstallReport:
     """What was done, and what remains.
 
-    ``failed`` by object; ``running`` Jobs with our gate; ``held`` Jobs that were let go and stay
-    suspended, because their author or an operator wanted them not to run.
+    ``jobs`` also names whatever else waited suspended, with its kind. ``failed`` by object;
+    ``running`` Jobs with our gate; ``held`` Jobs that were let go and stay suspended, because their
+    author or an operator wanted them not to run.
     """
 
     webhook_removed: bool = False
@@ -175,11 +183,37 @@ async def _round(client: KubeClient, options: UninstallOptions, report: Uninstal
     done = await _patch_all(client, JOBS, waiting, let_go, report)
     report.jobs |= done
     report.held |= done & {_name(job) for job in waiting if job["metadata"]["uid"] in held}
+    owners = await _let_owners_go(client, options, report)
     pending = await client.list(PODS, field_selector="status.phase=Pending")
     gated = [pod for pod in pending.items if _is_gated_pod(pod)]
     freed = await _patch_all(client, PODS, gated, free_patch, report)
     report.pods |= freed
-    return bool(done or freed)
+    return bool(done or owners or freed)
+
+
+async def _let_owners_go(
+    client: KubeClient, options: UninstallOptions, report: UninstallReport
+) -> set[str]:
+    """What makes pods and waits suspended."""
+    entries = {(one.group, one.kind): one for one in options.owner_kinds if one.suspend}
+    done: set[str] = set()
+    for resource in await find_served(client, entries.keys()):
+        entry = entries[resource.group, resource.kind]
+        listed = (await client.list(resource)).items
+        found = [assemble_owner(one, entry, resource.api_version) for one in listed]
+        waiting = [one for one in found if is_managed(one) and SUSPENDED_OWNER.is_suspended(one)]
+        held = await _held(client) if waiting else frozenset()
+
+        def leave(owner: Object, held: Set[str] = held, suspend: str = entry.suspend) -> Patch:
+            is_kept = options.leave_suspended or owner["metadata"]["uid"] in held
+            return leave_patch(owner, suspend, is_unsuspended=not is_kept)
+
+        patched = await _patch_all(client, resource, waiting, leave, report)
+        done |= {f"{resource.kind} {name}" for name in patched}
+        kept = {_name(one) for one in waiting if one["metadata"]["uid"] in held}
+        report.held |= {f"{resource.kind} {name}" for name in patched & kept}
+    report.jobs |= done
+    return done
 
 
 async def _held(client: KubeClient) -> frozenset[str]:

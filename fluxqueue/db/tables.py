@@ -139,6 +139,7 @@ fluxjobs = Table(
         comment="no object stands for it: it is made by its pods",
     ),
     Column("made_by", Text, comment="who makes its pods, where they cannot be deleted one by one"),
+    Column("owner", JSONB, comment="what makes its pods, of a kind that is no entry: where it is"),
     Column("missing", Integer, nullable=False, server_default="0", comment="pods yet to come"),
     Column("gather_reason", Text, nullable=False, server_default="", comment="the same, in words"),
     Column(
@@ -185,6 +186,7 @@ fluxjobs = Table(
     Column("pinned_to", Text, comment="node that its pod template names since its release"),
     Column("ignored", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("wanted", Integer, nullable=False, server_default="0"),
+    Column("wanted_of", JSONB, comment="the same by kind of slots, where that is known"),
     Column("lacking", Integer, nullable=False, server_default="0", comment="slots to be added"),
     Column(
         "ended_indexes",

@@ -31,7 +31,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "fluxjobs": {
         "jobid": "number in the order of submission; what users see",
         "namespace": "namespace of the workload",
-        "workload_kind": "Job, Pod or PodGroup",
+        "workload_kind": "Job, Pod, PodGroup, or what makes pods: JobSet, ...",
         "workload_name": "name of the workload",
         "queue": "queue it is in",
         "asked_priority": "what its author asked for",
@@ -147,7 +147,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "uid": "of which workload",
         "jobid": "its number",
         "namespace": "its namespace",
-        "workload_kind": "Job, Pod or PodGroup",
+        "workload_kind": "Job, Pod, PodGroup, or what makes pods: JobSet, ...",
         "user_name": "who submitted it",
         "queue": "in which queue",
         "size": "pods that ran at once",

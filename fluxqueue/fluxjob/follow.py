@@ -26,7 +26,8 @@ The rules (design: life of a batch workload, steps 6 to 8):
   BatchJob makes another. A pod that may run is never touched.
 - Pods of a workload that was released in its template come without a gate and take their slots as
   they come. If their node is lost and none of them has got there, all of it has to be placed anew.
-- Where pods are unequal (a group), a pod gets a slot of its own kind and no other.
+- Where pods are unequal (a group), a pod gets a slot of its own kind and no other. Where it is
+  known of which kinds those are that are yet to come, slots of these are kept.
 - A workload that is to vacate (requeued, or suspended by its author) gives each slot back as its
   pod ends and gets none; when none is held it goes back to the queue. One whose pods come without a
   gate keeps its slots until whoever makes them says that it is suspended and that none is left.
@@ -34,8 +35,9 @@ The rules (design: life of a batch workload, steps 6 to 8):
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from fluxqueue.fluxjob.states import FluxJobState
@@ -103,7 +105,8 @@ class WorkloadFact:
     left); ``result`` is set when it has reported its end; ``is_deleting`` when it is gone or going;
     ``is_vacating`` when its pods are to go and it is to wait again; ``is_pinned`` when its pods
     come without a gate, because its template names the node of all its slots; ``is_stopping`` when
-    it vacates, and such pods may be there that nobody has seen.
+    it vacates, and such pods may be there that nobody has seen. ``wanted_of``: of ``wanted``, how
+    many need each kind of slots, where that is known before they come.
     """
 
     wanted: int
@@ -112,6 +115,7 @@ class WorkloadFact:
     is_vacating: bool = False
     is_pinned: bool = False
     is_stopping: bool = False
+    wanted_of: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
@@ -215,6 +219,9 @@ def _go_on(
     uses = {*holders, *[uid for _, uid in assign if live[uid].index not in ended]} - leaving
     room = wanted - len(uses)
     spare = [number for number in shared if number not in taken]
+    if workload.wanted_of:
+        used = Counter(live[uid].kind for uid in uses)
+        spare = _needed_first(spare, kinds, Counter(workload.wanted_of) - used)
     # A pod that waits for a slot of its kind is none that a slot of another need be kept for.
     served = {uid for _, uid in assign}
     choosy = sum(bool(pod.kind) and pod.uid not in served for pod in waiting)
@@ -228,6 +235,18 @@ def _go_on(
         lacking=lacking,
         evict=() if workload.is_over or workload.is_pinned else _stranded(live, slots),
     )
+
+
+def _needed_first(
+    spare: Sequence[int], kinds: Mapping[int, str], needed: Counter[str]
+) -> list[int]:
+    """Slots in the order in which they are kept: those of the kinds that pods to come will need."""
+    first = []
+    for number in spare:
+        if needed[kinds[number]] > 0:
+            needed[kinds[number]] -= 1
+            first.append(number)
+    return first + [number for number in spare if number not in first]
 
 
 def _share(open_slots: Sequence[Slot], bound: Container[int | None]) -> dict[int, int | None]:

@@ -37,6 +37,7 @@ from fluxqueue.workload.fluxjob_object import (
     status_patch,
 )
 from fluxqueue.workload.kinds import kind_named
+from fluxqueue.workload.references import read_reference
 
 S = FluxJobState
 
@@ -213,7 +214,10 @@ async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
 
 def _involved(row: PublishedRow) -> Involved:
     """The user's own object; the FluxJob where none stands for the workload."""
-    kind, at = kind_named(row.workload_kind), row.namespace
+    at, owner = row.namespace, read_reference(row.owner)
+    if owner is not None:
+        return Involved(owner.api_version, owner.kind, at, owner.name, owner.uid)
+    kind = kind_named(row.workload_kind)
     if kind.has_object:
         return Involved(kind.api_version, kind.name, at, row.workload_name, row.uid)
     return Involved(FLUXJOBS.api_version, FLUXJOBS.kind, at, row.name, row.flux_uid or "")

@@ -28,14 +28,8 @@ from fluxqueue.kube.resources import PODS, resource_of
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude
 from fluxqueue.worker.publish import tell, write_status
-from fluxqueue.workload.gates import (
-    pin_patch,
-    release_patch,
-    resuspend_patch,
-    stop_patch,
-    unpin_patch,
-)
-from fluxqueue.workload.kinds import kind_named
+from fluxqueue.workload.gates import pin_patch, stop_patch, unpin_patch
+from fluxqueue.workload.kinds import kind_in_row, kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pods import controller_owner
@@ -59,11 +53,11 @@ async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None
     )
 
 
-def _let_go_in(stored: Mapping[str, Any]) -> int | None:
+def _let_go_in(workload: Mapping[str, Any]) -> int | None:
     """The last generation in which it may have been let go, of one that is suspended."""
-    if not (stored.get("spec") or {}).get("suspend"):
+    if not workload or not kind_of(workload).is_suspended(workload):
         return None
-    return int(stored["metadata"].get("generation") or 1) - 1
+    return int(workload["metadata"].get("generation") or 1) - 1
 
 
 def _lets_go(wanted: Wanted) -> bool:
@@ -86,8 +80,9 @@ async def _release(context: WorkerContext, owed: OwedRelease, row: PublishedRow 
             raise
         return Released(owed, written=written)
     if row is None or not _lets_go(wanted):
-        is_gated = wanted.is_suspended and is_managed(stored)
-        return Released(owed, is_made=is_gated, generation=_let_go_in(stored), written=written)
+        workload = _read(wanted, stored) if wanted.is_suspended else {}
+        is_gated = wanted.is_suspended and is_managed(workload)
+        return Released(owed, is_made=is_gated, generation=_let_go_in(workload), written=written)
     if wanted.pin is not None and owed.waited_s is not None:
         metrics.UNGATED_S.observe(owed.waited_s)  # its pods come without a gate
     told = await tell(context, row)
@@ -100,10 +95,15 @@ async def _release(context: WorkerContext, owed: OwedRelease, row: PublishedRow 
     )
 
 
+def _read(wanted: Wanted, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A workload object, as its entry takes it."""
+    return kind_in_row(wanted.kind, wanted.owner).read(stored, wanted.owner)
+
+
 async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None) -> dict[str, Any]:
     client, at = context.client, (wanted.namespace, wanted.name)
-    resource = resource_of(wanted.kind)
-    if wanted.is_deleted and not kind_named(wanted.kind).has_object:
+    resource, entry = resource_of(wanted.kind, wanted.owner), kind_in_row(wanted.kind, wanted.owner)
+    if wanted.is_deleted and not entry.has_object:
         await _delete_members(context, wanted)
         return {}
     if wanted.is_deleted:
@@ -120,8 +120,9 @@ async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None
             nodes=nodes,
         )
     else:
-        patch = release_patch(wanted.uid, is_pinned=wanted.is_pinned)
-    return await client.patch(resource, *at, patch, kind=PatchKind.STRATEGIC)
+        patch = entry.release_patch(wanted.uid, wanted.owner, is_pinned=wanted.is_pinned)
+    kind = PatchKind.STRATEGIC if entry.is_built_in else PatchKind.MERGE
+    return await client.patch(resource, *at, patch, kind=kind)
 
 
 async def _delete_members(context: WorkerContext, wanted: Wanted) -> None:
@@ -150,23 +151,27 @@ async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:
     Where its template names the node of its last release, that goes and our gate comes back, as
     soon as the API server lets a template be changed: when its BatchJob has been suspended.
     """
-    client, at = context.client, (resource_of(wanted.kind), wanted.namespace, wanted.name)
-    job = await client.get(*at)
-    if job["metadata"]["uid"] != wanted.uid:
-        return job
-    if wanted.is_authors and not job["spec"].get("suspend"):
-        return job
-    if wanted.is_pinned and not is_managed(job):
-        patch = unpin_patch(wanted.uid) if job["spec"].get("suspend") else stop_patch(wanted.uid)
+    client = context.client
+    at = (resource_of(wanted.kind, wanted.owner), wanted.namespace, wanted.name)
+    stored = await client.get(*at)
+    if stored["metadata"]["uid"] != wanted.uid:
+        return stored
+    workload = _read(wanted, stored)
+    kind = kind_of(workload)
+    is_suspended = kind.is_suspended(workload)
+    if wanted.is_authors and not is_suspended:
+        return stored
+    if wanted.is_pinned and not is_managed(workload):
+        patch = unpin_patch(wanted.uid) if is_suspended else stop_patch(wanted.uid)
         return await client.patch(*at, patch, kind=PatchKind.STRATEGIC)
-    if job["spec"].get("suspend") or not is_managed(job):
-        return job
-    return await client.patch(*at, resuspend_patch(job), kind=PatchKind.JSON)
+    if is_suspended or not is_managed(workload):
+        return stored
+    return await client.patch(*at, kind.stop_patch(workload), kind=PatchKind.JSON)
 
 
 async def _is_same(context: WorkerContext, wanted: Wanted) -> bool:
     """Tell a write that was refused from one that met another object of the same name."""
-    at = (resource_of(wanted.kind), wanted.namespace, wanted.name)
+    at = (resource_of(wanted.kind, wanted.owner), wanted.namespace, wanted.name)
     try:
         found = await context.client.get(*at)
     except NotFound:

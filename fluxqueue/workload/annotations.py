@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -47,7 +47,12 @@ ANNOTATIONS = frozenset(
 LABELS = frozenset({labels.QUEUE, labels.MANAGED, labels.POD_GROUP, labels.GROUP_SIZE})
 """What an author may set as a label."""
 
-_OURS = frozenset({labels.AUTHOR_SUSPENDED, labels.USER, labels.GROUP, labels.JOBID, labels.NODES})
+_OURS = frozenset(
+    {
+        *(labels.AUTHOR_SUSPENDED, labels.SUSPENDED, labels.USER, labels.GROUP),
+        *(labels.SLOTS, labels.JOBID, labels.NODES),
+    }
+)
 _BOTH = frozenset({labels.QUEUE, labels.POD_GROUP, labels.GROUP_SIZE})
 
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -123,6 +128,22 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
     )
     _refuse_itself(wishes, workload, found)
     return wishes if jobspec is None else _fill_from(wishes, jobspec)
+
+
+def first_said(several: Iterable[Wishes]) -> Wishes:
+    """Of each wish what is said first."""
+    found = Wishes()
+    for said in several:
+        found = replace(
+            found,
+            **{
+                one.name: getattr(said, one.name)
+                for one in fields(Wishes)
+                if getattr(found, one.name) == one.default
+                or (one.name == "paths" and not found.paths)
+            },
+        )
+    return found
 
 
 def _refuse_itself(

@@ -58,7 +58,7 @@ def fluxjob_name(workload: Mapping[str, Any]) -> str:
     meta, kind = workload["metadata"], kind_of(workload)
     if not kind.has_object:
         return str(meta["fluxjob"])
-    return name_for(meta["name"], kind.suffix)
+    return name_for(meta["name"], kind.shown_as(workload)[1].lower())
 
 
 def name_for(name: str, suffix: str) -> str:

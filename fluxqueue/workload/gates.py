@@ -10,17 +10,16 @@ be added, node affinity terms may gain expressions, one's own gate may go
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.groups import Membership
+from fluxqueue.workload.json_patch import Patch, at, op, pointer, put, same_uid, set_in
+from fluxqueue.workload.object_paths import Path
 from fluxqueue.workload.pods import gate_index
-
-Patch = list[dict[str, Any]]
-"""A JSON Patch."""
 
 Merge = dict[str, Any]
 """A strategic merge patch. With the UID in its metadata it is refused by any other object (422)."""
@@ -51,7 +50,7 @@ def hold_pod(
     return [
         *_add_gate(spec, "/spec"),
         *_replace_former_scheduler(spec, "/spec"),
-        *_set(pod, ("metadata", "labels"), labels.MANAGED, "true"),
+        *set_in(pod, ("metadata", "labels"), labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
         *_stamp(pod, {labels.USER: user, labels.GROUP: _mark(group)}),
     ]
@@ -68,7 +67,7 @@ def hold_members(job: Mapping[str, Any], wishes: Wishes, user: str, group: Membe
     return [
         *_add_gate(pod_spec, "/spec/template/spec"),
         *_replace_former_scheduler(pod_spec, "/spec/template/spec"),
-        *_set(job, ("metadata", "labels"), labels.MANAGED, "true"),
+        *set_in(job, ("metadata", "labels"), labels.MANAGED, "true"),
         *_stamp(job, {labels.USER: user}),
         *_tell_members(job, template.get("metadata") or {}, {labels.USER: user}, group),
         *_add_deadline(pod_spec, wishes, "/spec/template/spec"),
@@ -96,30 +95,17 @@ def _tell_members(
         "annotations": kept | wished | written | {labels.GROUP: group.mark()},
         "labels": (inner.get("labels") or {}) | named | {labels.MANAGED: "true"},
     }
-    return [] if told == inner else [_op("add", "/spec/template/metadata", value=told)]
+    return [] if told == inner else [op("add", "/spec/template/metadata", value=told)]
 
 
-def have_ask(obj: Mapping[str, Any], path: Sequence[str | int]) -> tuple[Mapping[str, Any], Patch]:
+def have_ask(obj: Mapping[str, Any], path: Path) -> tuple[Mapping[str, Any], Patch]:
     """Have pods ask to be queued: label them, in the map of labels that ``path`` leads to, unless
     it says something already. Gives the object with the label, and the patch that makes it so.
     """
-    changed: dict[str, Any] = copy.deepcopy(dict(obj))
-    here: Any = changed
-    for depth, name in enumerate(path):
-        inner = here[name] if isinstance(name, int) else here.get(name)
-        if not inner:
-            made: Any = {labels.MANAGED: "true"}
-            for missing in reversed(path[depth + 1 :]):
-                made = {missing: made}
-            here[name] = made
-            # Adding to a list would shift what follows.
-            op = "replace" if isinstance(name, int) else "add"
-            return changed, [_op(op, _pointer(*path[: depth + 1]), value=made)]
-        here = inner
-    if labels.MANAGED in here:
+    if labels.MANAGED in (at(obj, path) or {}):
         return obj, []
-    here[labels.MANAGED] = "true"
-    return changed, [_op("add", _pointer(*path, labels.MANAGED), value="true")]
+    changed: dict[str, Any] = copy.deepcopy(dict(obj))
+    return changed, put(changed, (*path, labels.MANAGED), "true")
 
 
 def relieve_pod(pod: Mapping[str, Any]) -> Patch:
@@ -139,10 +125,10 @@ def _stamp(
     ``stamps``: annotations; empty ones go. ``is_map_made``: an earlier operation of the patch has
     made the map of annotations.
     """
-    at = ("metadata", "annotations")
+    place = ("metadata", "annotations")
     annotations = (obj.get("metadata") or {}).get("annotations") or {}
     patch = [
-        _op("remove", _pointer(*at, key))
+        op("remove", pointer(*place, key))
         for key, value in stamps.items()
         if not value and key in annotations
     ]
@@ -150,8 +136,8 @@ def _stamp(
         if not value or annotations.get(key) == value:
             continue
         is_there = bool(annotations) or is_map_made
-        add = [_op("add", _pointer(*at, key), value=value)]
-        patch += add if is_there else _set(obj, at, key, value)
+        add = [op("add", pointer(*place, key), value=value)]
+        patch += add if is_there else set_in(obj, place, key, value)
         is_map_made = True
     return patch
 
@@ -165,11 +151,11 @@ def hold_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
     return [
         *mark,
         *_stamp(job, {labels.USER: user}, is_map_made=bool(mark)),
-        *([] if spec.get("suspend") else [_op("add", "/spec/suspend", value=True)]),
+        *([] if spec.get("suspend") else [op("add", "/spec/suspend", value=True)]),
         *_add_gate(pod_spec, "/spec/template/spec"),
         *_replace_former_scheduler(pod_spec, "/spec/template/spec"),
-        *_set(job, ("metadata", "labels"), labels.MANAGED, "true"),
-        *_set(job, ("spec", "template", "metadata", "labels"), labels.MANAGED, "true"),
+        *set_in(job, ("metadata", "labels"), labels.MANAGED, "true"),
+        *set_in(job, ("spec", "template", "metadata", "labels"), labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
     ]
 
@@ -184,31 +170,31 @@ def _mark_author(job: Mapping[str, Any], *, is_gated: bool) -> Patch:
     if not (job.get("spec") or {}).get("suspend"):
         if labels.AUTHOR_SUSPENDED not in annotations:
             return []
-        return [_op("remove", _pointer("metadata", "annotations", labels.AUTHOR_SUSPENDED))]
+        return [op("remove", pointer("metadata", "annotations", labels.AUTHOR_SUSPENDED))]
     if is_gated:
         return []
-    return _set(job, ("metadata", "annotations"), labels.AUTHOR_SUSPENDED, "true")
+    return set_in(job, ("metadata", "annotations"), labels.AUTHOR_SUSPENDED, "true")
 
 
 def _add_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
     if gate_index(pod_spec) is not None:
         return []
     if pod_spec.get("schedulingGates"):
-        return [_op("add", f"{path}/schedulingGates/-", value=_GATE)]
-    return [_op("add", f"{path}/schedulingGates", value=[_GATE])]
+        return [op("add", f"{path}/schedulingGates/-", value=_GATE)]
+    return [op("add", f"{path}/schedulingGates", value=[_GATE])]
 
 
 def _replace_former_scheduler(pod_spec: Mapping[str, Any], path: str) -> Patch:
     """Give pods that name one of our predecessors a scheduler that exists."""
     if pod_spec.get("schedulerName") not in labels.FORMER_SCHEDULERS:
         return []
-    return [_op("replace", f"{path}/schedulerName", value=labels.DEFAULT_SCHEDULER)]
+    return [op("replace", f"{path}/schedulerName", value=labels.DEFAULT_SCHEDULER)]
 
 
 def _add_deadline(spec: Mapping[str, Any], wishes: Wishes, path: str = "/spec") -> Patch:
     if wishes.duration_s is None or spec.get("activeDeadlineSeconds") is not None:
         return []
-    return [_op("add", f"{path}/activeDeadlineSeconds", value=wishes.duration_s)]
+    return [op("add", f"{path}/activeDeadlineSeconds", value=wishes.duration_s)]
 
 
 def release_patch(uid: str, *, is_pinned: bool = False) -> Merge:
@@ -272,10 +258,10 @@ def resuspend_patch(job: Mapping[str, Any]) -> Patch:
     the meantime, the queue has been uninstalled, and the patch fails.
     """
     return [
-        _test_uid(job),
+        same_uid(job),
         *_test_gate(job["spec"]["template"]["spec"], "/spec/template/spec"),
-        _op("replace", "/spec/suspend", value=True),
-        *_set(job, ("metadata", "annotations"), labels.AUTHOR_SUSPENDED, "false"),
+        op("replace", "/spec/suspend", value=True),
+        *set_in(job, ("metadata", "annotations"), labels.AUTHOR_SUSPENDED, "false"),
     ]
 
 
@@ -287,33 +273,33 @@ def let_go_patch(job: Mapping[str, Any], *, is_unsuspended: bool) -> Patch:
     """
     pod_spec = job["spec"]["template"]["spec"]
     patch = [
-        _test_uid(job),
-        _op("test", "/spec/suspend", value=True),
+        same_uid(job),
+        op("test", "/spec/suspend", value=True),
         *_remove_gate(pod_spec, "/spec/template/spec"),
     ]
     whose = (job["metadata"].get("annotations") or {}).get(labels.AUTHOR_SUSPENDED)
     if whose is not None:
-        patch.append(_op("remove", _pointer("metadata", "annotations", labels.AUTHOR_SUSPENDED)))
+        patch.append(op("remove", pointer("metadata", "annotations", labels.AUTHOR_SUSPENDED)))
     if is_unsuspended and whose != "true":
-        patch.append(_op("replace", "/spec/suspend", value=False))
+        patch.append(op("replace", "/spec/suspend", value=False))
     return patch
 
 
 def free_patch(pod: Mapping[str, Any]) -> Patch:
     """Take our gate off ``pod`` for good: the cluster's scheduler places it as it likes."""
-    return [_test_uid(pod), *_remove_gate(pod["spec"], "/spec")]
+    return [same_uid(pod), *_remove_gate(pod["spec"], "/spec")]
 
 
 def _remove_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
     test = _test_gate(pod_spec, path)
-    return [*test, _op("remove", f"{path}/schedulingGates/{gate_index(pod_spec)}")]
+    return [*test, op("remove", f"{path}/schedulingGates/{gate_index(pod_spec)}")]
 
 
 def _test_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
     """Make the patch fail where our gate is not (any more) where it was read."""
     index = gate_index(pod_spec)
     assert index is not None, "callers choose what has our gate"
-    return [_op("test", f"{path}/schedulingGates/{index}/name", value=labels.GATE)]
+    return [op("test", f"{path}/schedulingGates/{index}/name", value=labels.GATE)]
 
 
 def ungate_patch(
@@ -364,9 +350,9 @@ def narrow_patch(
         return None
     gate = f"/spec/schedulingGates/{index}"
     return [
-        _test_uid(pod),
-        _op("test", f"{gate}/name", value=labels.GATE),
-        _op("remove", gate),
+        same_uid(pod),
+        op("test", f"{gate}/name", value=labels.GATE),
+        op("remove", gate),
         *_pin_by_name(pod, node),
         *_annotate(pod, {labels.JOBID: str(jobid), labels.NODES: nodes}),
     ]
@@ -381,17 +367,17 @@ def _pin_by_name(pod: Mapping[str, Any], node: str) -> Patch:
     if terms:
         path = f"/spec/affinity/nodeAffinity/{_REQUIRED}/nodeSelectorTerms"
         return [
-            _op("add", f"{path}/{number}/matchFields/-", value=field)
+            op("add", f"{path}/{number}/matchFields/-", value=field)
             if term.get("matchFields")
-            else _op("add", f"{path}/{number}/matchFields", value=[field])
+            else op("add", f"{path}/{number}/matchFields", value=[field])
             for number, term in enumerate(terms)
         ]
     required: Any = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     if node_affinity:
-        return [_op("add", f"/spec/affinity/nodeAffinity/{_REQUIRED}", value=required)]
+        return [op("add", f"/spec/affinity/nodeAffinity/{_REQUIRED}", value=required)]
     if affinity:
-        return [_op("add", "/spec/affinity/nodeAffinity", value={_REQUIRED: required})]
-    return [_op("add", "/spec/affinity", value={"nodeAffinity": {_REQUIRED: required}})]
+        return [op("add", "/spec/affinity/nodeAffinity", value={_REQUIRED: required})]
+    return [op("add", "/spec/affinity", value={"nodeAffinity": {_REQUIRED: required}})]
 
 
 def _annotate(obj: Mapping[str, Any], pairs: Mapping[str, str]) -> Patch:
@@ -399,33 +385,6 @@ def _annotate(obj: Mapping[str, Any], pairs: Mapping[str, str]) -> Patch:
         return [
             operation
             for key, value in pairs.items()
-            for operation in _set(obj, ("metadata", "annotations"), key, value)
+            for operation in set_in(obj, ("metadata", "annotations"), key, value)
         ]
-    return [_op("add", "/metadata/annotations", value=dict(pairs))]
-
-
-def _set(obj: Mapping[str, Any], path: tuple[str, ...], key: str, value: str) -> Patch:
-    """Set ``key`` in the map at ``path``, making the maps on the way that are absent or null."""
-    here: Any = obj
-    for depth, name in enumerate(path):
-        inner = here.get(name)
-        if not inner:
-            value_there: Any = {key: value}
-            for missing in reversed(path[depth + 1 :]):
-                value_there = {missing: value_there}
-            return [_op("add", _pointer(*path[: depth + 1]), value=value_there)]
-        here = inner
-    return [] if here.get(key) == value else [_op("add", _pointer(*path, key), value=value)]
-
-
-def _test_uid(obj: Mapping[str, Any]) -> dict[str, Any]:
-    return _op("test", "/metadata/uid", value=obj["metadata"]["uid"])
-
-
-def _pointer(*names: str | int) -> str:
-    """Write a JSON Pointer (RFC 6901)."""
-    return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in names)
-
-
-def _op(op: str, path: str, **value: Any) -> dict[str, Any]:
-    return {"op": op, "path": path, **value}
+    return [op("add", "/metadata/annotations", value=dict(pairs))]

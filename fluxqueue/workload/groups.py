@@ -117,6 +117,12 @@ def _said(workload: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield key, (f"{path}.{place}[{key}]", str(value))
 
 
+def has_group(meta: Mapping[str, Any]) -> bool:
+    """Whether metadata name a group, or say of how many pods one is."""
+    said = {*(meta.get("labels") or {}), *(meta.get("annotations") or {})}
+    return bool(said & {*labels.group_keys(), labels.GROUP_SIZE})
+
+
 def _ours(said: Mapping[str, tuple[str, str]], workload: Mapping[str, Any]) -> Membership | None:
     if labels.POD_GROUP not in said:
         if labels.GROUP_SIZE in said:

@@ -16,8 +16,14 @@ SETS, SETS_MANAGED = "fluxqueue/sets", "managed"
 """Label on a namespace: pods that something else than a Job makes are queued there, too."""
 
 AUTHOR_SUSPENDED = "fluxqueue/author-suspended"
-"""Annotation on a suspended BatchJob: ``"true"`` if its author created it so, and it is not ours to
+"""Annotation on what is suspended: ``"true"`` if its author created it so, and it is not ours to
 unsuspend; ``"false"`` if we have suspended it again. Gone while it runs."""
+
+SUSPENDED = "fluxqueue/suspended"
+"""Annotation ``"true"`` written at admission on what makes pods and waits suspended."""
+
+SLOTS = "fluxqueue/slots"
+"""Label written at admission in the pod templates of such: the kind of slots that a pod needs."""
 
 QUEUE = "fluxqueue/queue"
 """Label: the named queue."""

@@ -1,9 +1,11 @@
-"""What makes pods, beside Jobs: how many pods an object of a kind is to have, and their labels.
+"""What makes pods, beside Jobs: how many pods an object of a kind is to have, their templates, and
+the field that suspends it.
 
-Called by the webhook (``labels_paths``: pods of what asks to be queued are to ask, too) and the
-controller (``size_of``: how many pods to wait for). A kind that is not in the table is queued as
-well: its pods say whose they are, and those count that come within the arrival window. An
-administrator adds entries by a setting (``parse_owner_kinds``). Pure.
+Called by the webhook (``labels_paths``: pods of what asks to be queued are to ask, too), by the
+controller (``size_of``: how many pods to wait for) and by the entry of what can be suspended
+(``workload.kinds.suspended_owner``). A kind that is not in the table is queued as well: its pods
+say whose they are, and those count that come within the arrival window. An administrator adds
+entries by a setting (``parse_owner_kinds``). Pure.
 """
 
 from __future__ import annotations
@@ -16,17 +18,24 @@ from typing import Any
 import orjson
 
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.object_paths import Path, find, value_at
 
 Object = Mapping[str, Any]
-Path = tuple[str | int, ...]
 
 _SEGMENT = r"(?:[A-Za-z0-9_-]+|\*)"
 _PATH = re.compile(rf"{_SEGMENT}(?:\.{_SEGMENT})*")
+_FIELD = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _GROUP = re.compile(r"[a-z0-9][-a-z0-9]*(?:\.[a-z0-9][-a-z0-9]*)+")
 _RESOURCE = re.compile(r"[a-z][a-z0-9]{0,62}")
-_KEYS = {"kind", "group", "resource", "pods"}
+_IS = re.compile(rf"({_PATH.pattern})=([^=]+)")
+_KEYS = {"kind", "group", "resource", "pods", "suspend", "suspendIf", "completed", "failed"}
 _PART_KEYS = {"each", "count", "template", "labels"}
+_COMPLETED = tuple(
+    f"status.conditions.{name}.status=True" for name in ("Complete", "Completed", "Succeeded")
+)
+_FAILED = ("status.conditions.Failed.status=True",)
 _EXAMPLE = (
     '[{"kind": "Gang", "group": "example.org", "resource": "gangs", "pods":'
     ' [{"each": "spec.roles.*", "count": ["replicas"], "template": "template"}]}]'
@@ -39,20 +48,32 @@ class PodsOf:
 
     ``each``: path of what there is one of for each sort of pods, ``*`` being all of a list or map;
     empty is the object. ``count``: below that, paths of numbers, to be multiplied; of alternatives
-    (``a|b``) the first that is there, and 1 where none is. ``labels``: below that, the path of the
-    labels of its pods; empty where there is none.
+    (``a|b``) the first that is there, and 1 where none is. ``template``: below that, the path of
+    its pod template, empty where that is it; None where there is none. ``labels``: the path of the
+    labels of its pods, where no template has them.
     """
 
     each: str = ""
     count: tuple[str | int, ...] = ()
+    template: str | None = None
     labels: str = ""
+
+    @property
+    def labels_path(self) -> str:
+        """Below each, where the labels of its pods stand; empty where nowhere."""
+        if self.template is None:
+            return self.labels
+        return f"{self.template}.metadata.labels" if self.template else "metadata.labels"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerKind:
     """A kind: ``resource`` is its plural. Without ``pods`` nobody can tell how many there will be.
 
-    ``is_late``: an edit of a stored object reaches its pods, too.
+    ``is_late``: an edit of a stored object reaches its pods, too. ``suspend``: path of the field
+    that keeps it from having pods, empty where it has none; ``suspend_if``: what must be so for it
+    to be used, as ``path=value``. ``completed``, ``failed``: of what such an object says at its
+    end, any one.
     """
 
     kind: str
@@ -61,35 +82,41 @@ class OwnerKind:
     pods: tuple[PodsOf, ...] = ()
     has_size: bool = True
     is_late: bool = False
+    suspend: str = ""
+    suspend_if: tuple[str, ...] = ()
+    completed: tuple[str, ...] = _COMPLETED
+    failed: tuple[str, ...] = _FAILED
 
-
-def _template(path: str) -> str:
-    return f"{path}.metadata.labels" if path else "metadata.labels"
+    @property
+    def operations(self) -> list[str]:
+        """Those that admission is asked about."""
+        return ["CREATE", "UPDATE"] if self.is_late or self.suspend else ["CREATE"]
 
 
 def _sets() -> Iterator[OwnerKind]:
     """Started with the pods that are there: a set may make them one after the other."""
     for kind in ("Deployment", "ReplicaSet", "StatefulSet"):
-        pods = (PodsOf(labels=_template("spec.template")),)
+        pods = (PodsOf(template="spec.template"),)
         yield OwnerKind(kind, "apps", f"{kind.lower()}s", pods, has_size=False, is_late=True)
 
 
 def _replicas(kind: str, each: str) -> OwnerKind:
-    pods = (PodsOf(each, ("replicas",), _template("template")),)
-    return OwnerKind(kind, "kubeflow.org", f"{kind.lower()}s", pods)
+    """Kubeflow's; one whose version has no such field is stored as if nobody had suspended it."""
+    pods = (PodsOf(each, ("replicas",), "template"),)
+    suspend = "spec.runPolicy.suspend"
+    return OwnerKind(kind, "kubeflow.org", f"{kind.lower()}s", pods, suspend=suspend)
 
 
-_RAY = "spec.rayClusterSpec."
 _HEAD, _WORKERS = "headGroupSpec", "workerGroupSpecs.*"
 
 
-def _ray(kind: str, prefix: str) -> OwnerKind:
+def _ray(kind: str, prefix: str, **more: Any) -> OwnerKind:
     workers = ("replicas|minReplicas", "numOfHosts")
     pods = (
-        PodsOf(f"{prefix}{_HEAD}", (1,), _template("template")),
-        PodsOf(f"{prefix}{_WORKERS}", workers, _template("template")),
+        PodsOf(f"{prefix}{_HEAD}", (1,), "template"),
+        PodsOf(f"{prefix}{_WORKERS}", workers, "template"),
     )
-    return OwnerKind(kind, "ray.io", f"{kind.lower()}s", pods)
+    return OwnerKind(kind, "ray.io", f"{kind.lower()}s", pods, suspend="spec.suspend", **more)
 
 
 BUILT_IN: tuple[OwnerKind, ...] = (
@@ -102,9 +129,10 @@ BUILT_IN: tuple[OwnerKind, ...] = (
             PodsOf(
                 "spec.replicatedJobs.*",
                 ("replicas", "template.spec.parallelism"),
-                _template("template.spec.template"),
+                "template.spec.template",
             ),
         ),
+        suspend="spec.suspend",
     ),
     OwnerKind(
         "LeaderWorkerSet",
@@ -114,21 +142,31 @@ BUILT_IN: tuple[OwnerKind, ...] = (
             PodsOf(
                 "",
                 ("spec.replicas", "spec.leaderWorkerTemplate.size"),
-                _template("spec.leaderWorkerTemplate.workerTemplate"),
+                "spec.leaderWorkerTemplate.workerTemplate",
             ),
-            PodsOf("spec.leaderWorkerTemplate.leaderTemplate", (0,), _template("")),
+            PodsOf("spec.leaderWorkerTemplate.leaderTemplate", (0,), ""),
         ),
     ),
     _replicas("MPIJob", "spec.mpiReplicaSpecs.*"),
     _replicas("PyTorchJob", "spec.pytorchReplicaSpecs.*"),
     _replicas("TFJob", "spec.tfReplicaSpecs.*"),
+    _replicas("XGBoostJob", "spec.xgbReplicaSpecs.*"),
+    _replicas("PaddleJob", "spec.paddleReplicaSpecs.*"),
+    _replicas("JAXJob", "spec.jaxReplicaSpecs.*"),
     _ray("RayCluster", "spec."),
-    _ray("RayJob", _RAY),
+    # Its operator refuses to suspend one whose cluster is kept when it is over.
+    _ray(
+        "RayJob",
+        "spec.rayClusterSpec.",
+        suspend_if=("spec.shutdownAfterJobFinishes=true",),
+        completed=("status.jobDeploymentStatus=Complete",),
+        failed=("status.jobDeploymentStatus=Failed",),
+    ),
     OwnerKind(
         "MiniCluster",
         "flux-framework.org",
         "miniclusters",
-        (PodsOf("", ("spec.size",), "spec.pod.labels"),),
+        (PodsOf("", ("spec.size",), labels="spec.pod.labels"),),
     ),
     # Its executors come when the driver runs, one by one.
     OwnerKind(
@@ -136,8 +174,8 @@ BUILT_IN: tuple[OwnerKind, ...] = (
         "sparkoperator.k8s.io",
         "sparkapplications",
         (
-            PodsOf("spec.driver", (1,), "labels"),
-            PodsOf("spec.executor", (0,), "labels"),
+            PodsOf("spec.driver", (1,), labels="labels"),
+            PodsOf("spec.executor", (0,), labels="labels"),
         ),
     ),
     # Its steps come one after the other, by what its templates say at run time.
@@ -145,7 +183,7 @@ BUILT_IN: tuple[OwnerKind, ...] = (
         "Workflow",
         "argoproj.io",
         "workflows",
-        (PodsOf("", (), "spec.podMetadata.labels"),),
+        (PodsOf(labels="spec.podMetadata.labels"),),
         has_size=False,
     ),
 )
@@ -165,27 +203,39 @@ class OwnerKinds:
         return iter(self._entries.values())
 
 
+@dataclass(frozen=True, slots=True)
+class PartOf:
+    """Equal pods of an object: their ``template``, the path to it, and how many there are to be."""
+
+    at: Path
+    template: Object
+    count: int
+
+
 def size_of(entry: OwnerKind, obj: Object) -> int | None:
     """How many pods ``obj`` is to have; None where that cannot be read from it."""
     if not entry.has_size or not entry.pods:
         return None
-    total = 0
-    for part in entry.pods:
-        for _, one in _find(obj, part.each):
-            number = 1
-            for count in part.count:
-                value = count if isinstance(count, int) else _number(one, count)
-                if value is None:
-                    return None
-                number *= value
-            total += number
-    return total or None
+    counts = [_count(part, one) for part in entry.pods for _, one in find(obj, part.each)]
+    if any(count is None for count in counts):
+        return None
+    return sum(count or 0 for count in counts) or None
+
+
+def _count(part: PodsOf, one: Any) -> int | None:
+    number = 1
+    for count in part.count:
+        value = count if isinstance(count, int) else _number(one, count)
+        if value is None:
+            return None
+        number *= value
+    return number
 
 
 def _number(obj: Any, alternatives: str) -> int | None:
     """1 where nothing is said; None where what is said is no number of pods."""
     for path in alternatives.split("|"):
-        for _, value in _find(obj, path):
+        for _, value in find(obj, path):
             is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
             return value if is_number else None
     return 1
@@ -195,30 +245,53 @@ def labels_paths(entry: OwnerKind, obj: Object) -> list[Path]:
     """Where the labels of the pods of ``obj`` stand or belong, as keys and list indexes."""
     found: dict[Path, None] = {}
     for part in entry.pods:
-        if part.labels:
+        if part.labels_path:
             found |= {
-                (*at, *part.labels.split(".")): None
-                for at, one in _find(obj, part.each)
+                (*at, *part.labels_path.split(".")): None
+                for at, one in find(obj, part.each)
                 if isinstance(one, Mapping)
             }
     return list(found)
 
 
-def _find(obj: Any, path: str) -> Iterator[tuple[Path, Any]]:
-    """What ``path`` leads to, each with its place; nothing where a step is missing."""
-    here: list[tuple[Path, Any]] = [((), obj)]
-    for name in path.split(".") if path else ():
-        here = [((*at, key), value) for at, one in here for key, value in _step(one, name)]
-    return iter(here)
+def parts_of(entry: OwnerKind, obj: Object) -> list[PartOf] | None:
+    """The pods of ``obj`` by their templates; None where not all of that can be read from it."""
+    if size_of(entry, obj) is None:
+        return None
+    found = []
+    for part in entry.pods:
+        for at, one in find(obj, part.each):
+            template = one if part.template == "" else value_at(one, part.template or "?")
+            if not isinstance(template, Mapping) or not (template.get("spec") or {}):
+                return None
+            path = (*at, *(part.template or "").split(".")) if part.template else at
+            found.append(PartOf(path, template, _count(part, one) or 0))
+    return found
 
 
-def _step(obj: Any, name: str) -> Iterator[tuple[str | int, Any]]:
-    if name == "*" and isinstance(obj, Sequence) and not isinstance(obj, str):
-        yield from enumerate(obj)
-    elif name == "*" and isinstance(obj, Mapping):
-        yield from obj.items()
-    elif isinstance(obj, Mapping) and obj.get(name) is not None:
-        yield name, obj[name]
+def can_be_suspended(entry: OwnerKind, obj: Object) -> bool:
+    """Whether ``obj`` may wait suspended: its kind can be, and it says what it will need."""
+    is_so = all(_is(obj, one) for one in entry.suspend_if)
+    return bool(entry.suspend) and is_so and parts_of(entry, obj) is not None
+
+
+def is_suspended(entry: OwnerKind, obj: Object) -> bool | None:
+    """Whether ``obj`` is suspended; None where it has no such field, as of another version."""
+    value = value_at(obj, entry.suspend) if entry.suspend else None
+    return value if isinstance(value, bool) else None
+
+
+def result_of(entry: OwnerKind, obj: Object) -> FluxJobState | None:
+    """How ``obj`` says that it has ended, if it does."""
+    if any(_is(obj, one) for one in entry.failed):
+        return FluxJobState.FAILED
+    return FluxJobState.COMPLETED if any(_is(obj, one) for one in entry.completed) else None
+
+
+def _is(obj: Object, said: str) -> bool:
+    path, _, value = said.partition("=")
+    found = value_at(obj, path)
+    return (str(found).lower() if isinstance(found, bool) else str(found)) == value
 
 
 # --- what an administrator adds -------------------------------------------------------------------
@@ -254,15 +327,41 @@ def _entry(entry: Any, where: str) -> OwnerKind:
         raise _invalid("is no list", f"{where}.pods", parts)
     pods = tuple(_part(one, f"{where}.pods[{number}]") for number, one in enumerate(parts))
     has_size = bool(pods) and all(one.count for one in pods)
-    return OwnerKind(kind, group, resource, pods, has_size=has_size)
+    return OwnerKind(
+        kind, group, resource, pods, has_size=has_size, **_suspension(entry, pods, where)
+    )
+
+
+def _suspension(entry: Object, pods: Sequence[PodsOf], where: str) -> dict[str, Any]:
+    """How it is suspended, and what it says at its end."""
+    found: dict[str, Any] = {}
+    for key, name in (
+        ("suspendIf", "suspend_if"),
+        ("completed", "completed"),
+        ("failed", "failed"),
+    ):
+        if key in entry:
+            hint = 'a list of path=value: ["status.phase=Done"]'
+            said = entry[key] if isinstance(entry[key], list) else [entry[key]]
+            found[name] = tuple(_text(one, _IS, f"{where}.{key}", hint) for one in said)
+        if key in entry and "suspend" not in entry:
+            hint = "say which field suspends it: suspend: spec.suspend"
+            raise InvalidSettings("needs suspend", where=f"{where}.{key}", hint=hint)
+    if "suspend" in entry:
+        at = f"{where}.suspend"
+        found["suspend"] = _text(entry["suspend"], _FIELD, at, "keys joined by '.': spec.suspend")
+        if not pods or not all(one.count and one.template is not None for one in pods):
+            hint = "give each of its pods a count and a template, or leave suspend out"
+            raise InvalidSettings("needs to know what it asks for", where=at, hint=hint)
+    return found
 
 
 def _part(part: Any, where: str) -> PodsOf:
     _check_keys(part, _PART_KEYS, set(), where)
     hint = "keys joined by '.', '*' for all of a list or map: spec.workers.*"
-    each, labels = part.get("each", ""), part.get("labels", "")
-    if "template" in part:
-        labels = _template(_text(part["template"], _PATH, f"{where}.template", hint))
+    each, labels, template = part.get("each", ""), part.get("labels", ""), part.get("template")
+    if template is not None:
+        _text(template, _PATH, f"{where}.template", hint)
     if each:
         _text(each, _PATH, f"{where}.each", hint)
     if labels:
@@ -276,7 +375,7 @@ def _part(part: Any, where: str) -> PodsOf:
             continue
         for one in count.split("|") if isinstance(count, str) else [count]:
             _text(one, _PATH, at, f"a number of pods, or its path: {hint}")
-    return PodsOf(each, tuple(counts), labels)
+    return PodsOf(each, tuple(counts), template, labels)
 
 
 def _check_keys(entry: Any, known: set[str], needed: set[str], where: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.workload.kinds import kind_named
+from fluxqueue.workload.kinds import kind_of_fluxjob
 
 HOLD, PRIORITY, QUEUE, BEGIN, REQUEUE = "hold", "priority", "queue", "beginTime", "requeue"
 STEERABLE = (HOLD, PRIORITY, QUEUE, BEGIN, REQUEUE)
@@ -88,7 +88,7 @@ def _check_state(name: str, value: Any, fluxjob: Mapping[str, Any]) -> None:
         why = "submit it again" if name == REQUEUE else "it is over"
     elif name == REQUEUE and value and state.is_waiting:
         why = "it waits already"
-    elif name == REQUEUE and value and not _can_be_suspended(fluxjob):
+    elif name == REQUEUE and value and not kind_of_fluxjob(fluxjob).can_be_suspended:
         why = "it cannot be suspended; delete it and submit it again"
     elif name in _ONLY_WAITING and value and not state.is_waiting:
         why = _ONLY_WAITING[name]
@@ -99,7 +99,3 @@ def _check_state(name: str, value: Any, fluxjob: Mapping[str, Any]) -> None:
 def _as_json(value: Any) -> Any:
     """A value as its author wrote it."""
     return str(value).lower() if isinstance(value, bool) else value
-
-
-def _can_be_suspended(fluxjob: Mapping[str, Any]) -> bool:
-    return kind_named(fluxjob["spec"]["workload"]["kind"]).can_be_suspended

@@ -37,6 +37,7 @@ CREATE TABLE fluxjobs (
     blocked_reason TEXT DEFAULT '' NOT NULL,
     is_gathered BOOLEAN DEFAULT false NOT NULL,
     made_by TEXT,
+    owner JSONB,
     missing INTEGER DEFAULT '0' NOT NULL,
     gather_reason TEXT DEFAULT '' NOT NULL,
     gather_s INTEGER DEFAULT '0' NOT NULL,
@@ -55,6 +56,7 @@ CREATE TABLE fluxjobs (
     pinned_to TEXT,
     ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
     wanted INTEGER DEFAULT '0' NOT NULL,
+    wanted_of JSONB,
     lacking INTEGER DEFAULT '0' NOT NULL,
     ended_indexes INT4MULTIRANGE DEFAULT '{}'::int4multirange NOT NULL,
     result TEXT,
@@ -107,7 +109,7 @@ COMMENT ON COLUMN fluxjobs.namespace IS 'namespace of the workload';
 
 COMMENT ON COLUMN fluxjobs.name IS 'name of the FluxJob object';
 
-COMMENT ON COLUMN fluxjobs.workload_kind IS 'Job, Pod or PodGroup';
+COMMENT ON COLUMN fluxjobs.workload_kind IS 'Job, Pod, PodGroup, or what makes pods: JobSet, ...';
 
 COMMENT ON COLUMN fluxjobs.workload_name IS 'name of the workload';
 
@@ -171,6 +173,8 @@ COMMENT ON COLUMN fluxjobs.is_gathered IS 'no object stands for it: it is made b
 
 COMMENT ON COLUMN fluxjobs.made_by IS 'who makes its pods, where they cannot be deleted one by one';
 
+COMMENT ON COLUMN fluxjobs.owner IS 'what makes its pods, of a kind that is no entry: where it is';
+
 COMMENT ON COLUMN fluxjobs.missing IS 'pods yet to come';
 
 COMMENT ON COLUMN fluxjobs.gather_reason IS 'the same, in words';
@@ -206,6 +210,8 @@ COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since 
 COMMENT ON COLUMN fluxjobs.ignored IS 'constraints of its pods that are not considered';
 
 COMMENT ON COLUMN fluxjobs.wanted IS 'pods that it can still use';
+
+COMMENT ON COLUMN fluxjobs.wanted_of IS 'the same by kind of slots, where that is known';
 
 COMMENT ON COLUMN fluxjobs.lacking IS 'slots to be added';
 
@@ -634,7 +640,7 @@ COMMENT ON COLUMN accounting.namespace IS 'its namespace';
 
 COMMENT ON COLUMN accounting.name IS 'name of the workload';
 
-COMMENT ON COLUMN accounting.workload_kind IS 'Job, Pod or PodGroup';
+COMMENT ON COLUMN accounting.workload_kind IS 'Job, Pod, PodGroup, or what makes pods: JobSet, ...';
 
 COMMENT ON COLUMN accounting.user_name IS 'who submitted it';
 

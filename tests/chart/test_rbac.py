@@ -56,6 +56,9 @@ OWNERS = {
     ("kubeflow.org", "mpijobs"),
     ("kubeflow.org", "pytorchjobs"),
     ("kubeflow.org", "tfjobs"),
+    ("kubeflow.org", "xgboostjobs"),
+    ("kubeflow.org", "paddlejobs"),
+    ("kubeflow.org", "jaxjobs"),
     ("ray.io", "rayclusters"),
     ("ray.io", "rayjobs"),
     ("flux-framework.org", "miniclusters"),
@@ -63,8 +66,14 @@ OWNERS = {
     ("argoproj.io", "workflows"),
 }
 """What makes pods: read, one by one, where its pods ask to be queued."""
+SUSPENDED = {
+    *((group, resource) for group, resource in OWNERS if group in {"kubeflow.org", "ray.io"}),
+    ("jobset.x-k8s.io", "jobsets"),
+}
+"""What of it may wait suspended: followed, and let go."""
 CONTROLLER: set[Rule] = {
-    *((group, resource, (), ("get",)) for group, resource in OWNERS),
+    *((group, resource, (), ("get",)) for group, resource in OWNERS - SUSPENDED),
+    *((group, resource, (), ("get", *SEES)) for group, resource in SUSPENDED),
     ("", "pods", (), SEES),
     ("", "nodes", (), SEES),
     ("", "namespaces", (), SEES),
@@ -83,6 +92,7 @@ CONTROLLER: set[Rule] = {
     ("apiextensions.k8s.io", "customresourcedefinitions", (f"fluxjobs.{FLUX}",), ("get",)),
 }
 WORKER: set[Rule] = {
+    *((group, resource, (), ("delete", "get", "patch")) for group, resource in SUSPENDED),
     ("batch", "jobs", (), ("delete", "get", "patch")),
     ("", "pods", (), ("delete", "get", "patch")),
     (FLUX, "fluxjobs", (), ("get",)),
@@ -154,6 +164,7 @@ def test_hooks() -> None:
             ),
             ("", "pods", (), ("list", "patch")),
             ("batch", "jobs", (), ("list", "patch")),
+            *((group, resource, (), ("list", "patch")) for group, resource in SUSPENDED),
             (FLUX, "fluxjobs", (), ("list",)),
         },
         NAMESPACE: {("", "secrets", (f"{RELEASE}-webhook-certificate",), ("delete", "get"))},
@@ -211,3 +222,8 @@ def test_kinds_that_an_administrator_adds_may_be_read() -> None:
     added = [{"kind": "Gang", "group": "example.org", "resource": "gangs"}]
     rights = _rights("fluxqueue-controller", {"ownerKinds": added})["*"]
     assert ("example.org", "gangs", (), ("get",)) in rights
+    added[0]["suspend"] = "spec.suspend"
+    rights = _rights("fluxqueue-controller", {"ownerKinds": added})["*"]
+    assert ("example.org", "gangs", (), ("get", "list", "watch")) in rights
+    rights = _rights("fluxqueue-worker", {"ownerKinds": added})["*"]
+    assert ("example.org", "gangs", (), ("delete", "get", "patch")) in rights

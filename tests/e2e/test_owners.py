@@ -13,7 +13,7 @@ from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_groups import MPI_JOB, SIZES, define, phases
+from tests.e2e.test_groups import SIZES, define, phases
 from tests.support.waiting import eventually
 
 Obj = dict[str, Any]
@@ -97,52 +97,10 @@ async def delete_all(space: Space, pods: Iterable[str]) -> None:
         await space.delete(name, PODS)
 
 
-async def test_a_jobset_starts_whole(space: Space) -> None:
-    """Two Jobs of it, the second made later: neither is suspended, nor let go before the other."""
-    replicated = [
-        {"name": name, "replicas": 1, "template": {"spec": {"parallelism": n, "template": made}}}
-        for name, n, made in (("driver", 1, template()), ("workers", 3, template(cpu="8")))
-    ]
-    made = await create(space, JOB_SET, "train", {"replicatedJobs": replicated})
-    owner = reference(JOB_SET, made)
-    for part, words in zip(
-        made["spec"]["replicatedJobs"], ("1 of 4 pods; missing 3", ""), strict=True
-    ):
-        spec = part["template"]["spec"]
-        assert spec["template"]["metadata"]["labels"] == ASKS
-        name = f"train-{part['name']}-0"
-        await space.create(job_of(owner, name, spec["template"], pods=spec["parallelism"]))
-        if words:
-            waiting = await until(space, "train-jobset", "Gathering", words)
-            assert waiting["spec"]["workload"]["kind"] == "JobSet"
-    await space.until_all_complete(["train-driver-0", "train-workers-0"])
-    await until(space, "train-jobset", "Completed")
-    assert len((await space.client.list(FLUXJOBS, space.name)).items) == 1
-
-
-async def test_an_mpijob_is_one_and_is_over_when_its_launcher_is(space: Space) -> None:
-    """Launcher and workers wait for each other; its operator takes the workers away at the end."""
-    parts = {
-        "Launcher": {"replicas": 1, "template": template()},
-        "Worker": {"replicas": 4, "template": template(cpu="16", run=FOR_EVER)},
-    }
-    made = await create(space, MPI_JOB, "amg", {"mpiReplicaSpecs": parts})
-    owner, parts = reference(MPI_JOB, made), made["spec"]["mpiReplicaSpecs"]
-    workers = [f"amg-worker-{number}" for number in range(4)]
-    parts["Launcher"]["template"]["spec"]["nodeSelector"] = {"pool": "single"}
-    for name in workers:
-        await space.create(pod_of(owner, name, parts["Worker"]["template"]))
-    await until(space, "amg-mpijob", "Gathering", "4 of 5 pods; missing 1")
-    assert set((await phases(space)).values()) == {"Pending"}
-    await space.create(job_of(owner, "amg-launcher", parts["Launcher"]["template"], pods=1))
-    await space.until_job("amg-launcher")
-    await until(space, "amg-mpijob", "Running")
-    await delete_all(space, workers)
-    await until(space, "amg-mpijob", "Completed")
-
-
 async def test_a_rayjob_is_the_owner_of_its_clusters_pods(space: Space) -> None:
-    """Pod -> RayCluster -> RayJob; a worker group that is made larger grows it."""
+    """Pod -> RayCluster -> RayJob; a worker group that is made larger grows it. (It keeps its
+    cluster at its end, so its operator lets nobody suspend it.)
+    """
     cluster = {
         "headGroupSpec": {"template": template(run=FOR_EVER)},
         "workerGroupSpecs": [{"replicas": 2, "template": template(cpu="2", run=FOR_EVER)}],

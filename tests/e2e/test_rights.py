@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fluxqueue.db.life.steering import cancel
+from fluxqueue.db.life.steering import cancel, requeue
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import (
@@ -42,10 +42,11 @@ from tests.e2e.rights import RightsWorld, rights_world
 from tests.e2e.space import WAITING, Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
 from tests.e2e.test_groups import define, member
-from tests.e2e.test_owners import create, pod_of, reference, template
+from tests.e2e.test_owners import create, pod_of, reference, template, until
 from tests.e2e.test_sets import a_set
 from tests.support import chart_rights
 from tests.support.control_plane import missing_reason
+from tests.support.owners import spec_of
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.real_cluster]
@@ -81,6 +82,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     await _fluxjobs_are_deleted(space)
     await _reviews_are_answered(space)
     await _owners_are_read(space)
+    await _owners_wait_suspended(space)
     await _certificates_are_made(rights)
     await assert_invariants(world)
     await space.create_all(job(f"left-{n}", cpu="16", pool="single") for n in range(3))
@@ -255,6 +257,31 @@ async def _owners_are_read(space: Space) -> None:
         await space.create(pod_of(reference(resource, made), name, asking))
         await until_owner(space, f"owner-{one.kind.lower()}")
         await space.delete(name, PODS)
+
+
+async def _owners_wait_suspended(space: Space) -> None:
+    """One of each kind is let go, requeued, cancelled; one is left for the uninstallation."""
+    entries = [one for one in BUILT_IN if one.suspend]
+    for entry in entries:
+        resource = Resource(entry.group, "v1", entry.resource, entry.kind, True)
+        held = f"held-{entry.kind.lower()}"
+        await create(space, resource, held, spec_of(entry, template()))
+        fluxjob = await until(space, f"{held}-{entry.kind.lower()}", "Allocated")
+        jobid = str(fluxjob["status"]["jobid"])
+        (outcome,) = await requeue(space.world.database, space.name, [jobid], "test")
+        assert outcome.is_done, outcome
+        requeued = "SELECT requeues FROM fluxjobs WHERE uid = :uid AND requeues > 0"
+        uid = fluxjob["spec"]["workload"]["uid"]
+
+        async def is_requeued(sql: str = requeued, uid: str = uid) -> bool:
+            return bool(await space.world.rows(sql, uid=uid))
+
+        await eventually(is_requeued, f"{held} is requeued")
+        (outcome,) = await cancel(space.world.database, space.name, [jobid], "test")
+        assert outcome.is_done, outcome
+        await space.until_gone(resource, held)
+        await create(space, resource, "left", spec_of(entry, template(cpu="17")))
+        await until_owner(space, f"left-{entry.kind.lower()}")
 
 
 async def until_owner(space: Space, name: str) -> None:

@@ -8,7 +8,7 @@ goes on owing a release.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.life.holders import AUTHOR, SUSPENDED
 from fluxqueue.db.life.published import Written
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.references import Reference, read_reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,14 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A workload object and what it is to be; ``kind`` is its name in ``workload.kinds``.
+    """A workload object and what it is to be; ``kind`` is its name in rows.
 
     ``pin``: the one node of all its slots, which its pod template is to name, without our gate.
     ``members``: UIDs and names of its pods, where these are to be deleted, as it has no object.
     ``is_pinned``: its template may name a node and lack our gate, since it was released before.
     ``is_authors``: its author has suspended it; if it is not, he has resumed it meanwhile, and that
-    is to be seen before anybody suspends it again.
+    is to be seen before anybody suspends it again. ``owner``: where it is, of a kind that is no
+    entry of ``workload.kinds``.
     """
 
     uid: str
@@ -50,6 +52,7 @@ class Wanted:
     is_pinned: bool = False
     is_authors: bool = False
     members: tuple[tuple[str, str], ...] = ()
+    owner: Reference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class OwedRelease:
 _READ = """
 SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
        f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspendable, f.is_suspended,
-       f.pinned_to,
+       f.pinned_to, f.owner,
        CASE WHEN f.started_at IS NULL
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
        CASE WHEN f.is_gathered AND f.cancel_by IS NOT NULL THEN (
@@ -107,6 +110,11 @@ async def read_wanted(database: Database, uid: str) -> Wanted | None:
 def _desired(row: Mapping[str, Any]) -> Wanted | None:
     if row["is_gone"]:
         return None
+    wanted = _wanted(row)
+    return None if wanted is None else replace(wanted, owner=read_reference(row["owner"]))
+
+
+def _wanted(row: Mapping[str, Any]) -> Wanted | None:
     name = (row["uid"], row["workload_kind"], row["namespace"], row["workload_name"])
     if row["cancel_by"] is not None:
         members = tuple((uid, pod) for uid, pod in row["members"] or ())

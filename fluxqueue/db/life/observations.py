@@ -35,7 +35,9 @@ class WorkloadSeen:
     ``is_gathered``: no object stands for it, its pods make it; ``missing`` of them are yet to come,
     as ``gather_reason`` says, and are overdue after ``gather_s`` seconds. ``further``: a jobspec of
     every kind of slots that its pods need, where those that came later may need others than the
-    first; ``made_by``: who makes its pods, where it is not we who can delete it.
+    first; ``made_by``: who makes its pods, where it is not we who can delete it. ``owner``: what
+    makes its pods, of a kind that is no entry (``workload.references``); ``wanted_of``: of
+    ``wanted``, how many need each kind of slots.
     ``is_pinnable``: its pod template may name the node of all its slots;
     ``pinned_to``: the node that it names, since our gate is not in it.
     """
@@ -78,6 +80,8 @@ class WorkloadSeen:
     gather_s: int = 0
     further: Mapping[str, Any] | None = None
     made_by: str | None = None
+    owner: Mapping[str, str] | None = None
+    wanted_of: Mapping[str, int] | None = None
 
 
 _SEEN = """
@@ -91,7 +95,7 @@ WITH seen AS (
         jobid bigint, has_hold bool, generation bigint, is_idle bool, ended_indexes int4multirange,
         has_affinity bool, is_suspendable bool, replaces_pods bool, is_pinnable bool,
         pinned_to text, needs_look bool, is_gathered bool, missing int, gather_reason text,
-        gather_s int, further jsonb, made_by text)
+        gather_s int, further jsonb, made_by text, owner jsonb, wanted_of jsonb)
 )
 """
 
@@ -102,13 +106,14 @@ INSERT INTO fluxjobs (
     asked_priority, held_by, author_hold, request, size, duration_s, begin_at, depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended, idle_in, ended_indexes, has_affinity,
     is_suspendable, replaces_pods, is_pinnable, pinned_to, is_gathered, missing, gather_reason,
-    gather_s, further, made_by, state, reason, settle_at, release_at)
+    gather_s, further, made_by, owner, wanted_of, state, reason, settle_at, release_at)
 SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     priority, held_by, CASE WHEN has_hold THEN 'annotation' ELSE held_by END, request, size,
     duration_s, to_timestamp(begin_at_s), depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended, CASE WHEN is_idle THEN generation END,
     ended_indexes, has_affinity, is_suspendable, replaces_pods, is_pinnable, pinned_to,
     is_gathered, missing, gather_reason, gather_s, nullif(further, 'null'), made_by,
+    nullif(owner, 'null'), nullif(wanted_of, 'null'),
     CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
     CASE WHEN held_by = 'author'
          THEN fluxjob_author_reason(CASE WHEN has_hold THEN 'annotation' END) ELSE '' END,
@@ -154,6 +159,7 @@ UPDATE fluxjobs f SET
     has_affinity = seen.has_affinity, is_suspendable = seen.is_suspendable,
     missing = seen.missing, gather_reason = seen.gather_reason, gather_s = seen.gather_s,
     further = nullif(seen.further, 'null'), made_by = seen.made_by,
+    owner = nullif(seen.owner, 'null'), wanted_of = nullif(seen.wanted_of, 'null'),
     replaces_pods = seen.replaces_pods, is_pinnable = seen.is_pinnable,
     pinned_to = CASE WHEN seen.generation >= coalesce(f.let_go_at, 0) THEN seen.pinned_to
                      ELSE f.pinned_to END,
@@ -333,6 +339,7 @@ def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
 
 _LOOKED_AT = (
     "wanted",
+    "wanted_of",
     "result",
     "is_deleting",
     "is_suspended",
@@ -497,12 +504,14 @@ class KnownGroup:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the rows know of the cluster, for a controller that begins; ``groups`` oldest first."""
+    """What the rows know of the cluster, for a controller that begins; ``groups`` oldest first;
+    ``suspended``: API groups and kinds of what is held by its suspension."""
 
     flux_uids: Mapping[str, str | None]
     foreign: frozenset[str]
     nodes: frozenset[str]
     groups: Sequence[KnownGroup] = ()
+    suspended: frozenset[tuple[str, str]] = frozenset()
 
 
 async def read_known(tx: Transaction) -> Known:
@@ -525,9 +534,15 @@ async def read_known(tx: Transaction) -> Known:
     )
     foreign = await tx.fetch("SELECT pod_uid FROM foreign_usage")
     nodes = await tx.fetch("SELECT name FROM nodes")
+    suspended = await tx.fetch(
+        "SELECT DISTINCT split_part(owner ->> 'api_version', '/', 1) AS api_group,"  # noqa: S608 constant
+        " owner ->> 'kind' AS kind FROM fluxjobs"
+        f" WHERE owner ->> 'suspend' <> '' AND (NOT is_gone OR {LIVING})"
+    )
     return Known(
         flux_uids={row["uid"]: row["flux_uid"] for row in workloads},
         foreign=frozenset(row["pod_uid"] for row in foreign),
         nodes=frozenset(row["name"] for row in nodes),
         groups=[KnownGroup(**row | {"pods": frozenset(row["pods"])}) for row in groups],
+        suspended=frozenset((row["api_group"], row["kind"]) for row in suspended),
     )

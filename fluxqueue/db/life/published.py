@@ -56,6 +56,7 @@ class PublishedRow:
     unqueued_at: datetime | None = None
     reserved_at: datetime | None = None
     unreserved_at: datetime | None = None
+    owner: Mapping[str, str] | None = None
 
 
 _COLUMNS = """
@@ -63,7 +64,7 @@ f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_ui
 f.reason, f.size, f.version, f.published, f.told, f.ignored, f.submitted_at, f.allocated_at,
 f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold, f.vacate_by, f.cancel_by,
 f.accepted_by, f.set_priority, f.set_queue, f.steered ->> 'requeue' AS requeue, f.queue,
-f.priority, f.priority_parts,
+f.priority, f.priority_parts, f.owner,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
 a.starts_at, a.until,
 since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at,

@@ -79,9 +79,9 @@ UNDER_WAY = "interval '10 s'"
 view ``owed`` says, too."""
 
 _ROWS = f"""
-SELECT f.uid, f.jobid, f.state, f.wanted, f.lacking, f.result, f.is_deleting, f.replaces_pods,
-       f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by, f.blocked_reason,
-       f.begin_at, f.settle_at, f.has_affinity, f.pinned_to,
+SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is_deleting,
+       f.replaces_pods, f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by,
+       f.blocked_reason, f.begin_at, f.settle_at, f.has_affinity, f.pinned_to,
        -- Its pods come without a gate: some may be there that nobody has seen, until whoever makes
        -- them says, after the last that we did to it, that there are none.
        f.is_suspendable AND (f.pinned_to IS NOT NULL OR f.is_pinnable)
@@ -233,6 +233,7 @@ def _workload(row: Mapping[str, Any]) -> WorkloadFact:
         is_vacating=row["vacate_by"] is not None,
         is_pinned=row["pinned_to"] is not None,
         is_stopping=row["is_stopping"],
+        wanted_of=row["wanted_of"] or {},
     )
 
 

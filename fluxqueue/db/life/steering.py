@@ -18,6 +18,7 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.life.holders import ANNOTATION, AUTHOR, BY_DEPENDENCY, BY_QUEUE, LOST_NODE
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.object_paths import nested
 
 RESERVED_ACTORS = frozenset({AUTHOR, BY_QUEUE, BY_DEPENDENCY, LOST_NODE})
 """Words that ``held_by`` uses for itself."""
@@ -46,6 +47,7 @@ Verb = Callable[[Transaction, Row, str], Awaitable[str]]
 
 _COLUMNS = (
     "uid, jobid, namespace, workload_name AS name, workload_kind AS kind, is_suspendable, made_by,"
+    " owner,"
     " state, reason, held_by,"
     " author_hold, vacate_by, cancel_by, is_deleting, result, queue, set_priority"
 )
@@ -182,7 +184,8 @@ def _whose(row: Row) -> str:
     if row["held_by"] == AUTHOR and row["author_hold"] == ANNOTATION:
         return f"is held by its annotation: kubectl annotate {kind} {name} fluxqueue/hold-"
     if row["held_by"] == AUTHOR:
-        patch = """-p '{"spec":{"suspend":false}}'"""
+        field = (row["owner"] or {}).get("suspend") or "spec.suspend"
+        patch = f"--type merge -p '{orjson.dumps(nested(field, False)).decode()}'"
         return f"was suspended by its author: kubectl patch {kind} {name} {patch} resumes it"
     if row["held_by"] == BY_QUEUE:
         return f"is held by its queue {row['queue']}: {row['reason']}; move it to another"

@@ -161,6 +161,7 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
         """
         SELECT p.uid AS pod_uid, p.workload_uid AS uid, p.slot_kind
         FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid WHERE f.is_gathered
+          OR f.owner ->> 'suspend' <> ''
         """,
     ),
     "allocations": (

@@ -13,8 +13,9 @@ from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
-from fluxqueue.workload.gates import Patch, hold_pod
+from fluxqueue.workload.gates import hold_pod
 from fluxqueue.workload.groups import read_mark, read_membership
+from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import Kind, Object
 from fluxqueue.workload.pods import pod_fact
 

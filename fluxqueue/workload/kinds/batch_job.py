@@ -15,8 +15,9 @@ from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import labels, pinning
 from fluxqueue.workload.annotations import Wishes
-from fluxqueue.workload.gates import Patch, hold_job, hold_members
+from fluxqueue.workload.gates import hold_job, hold_members
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
+from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import Kind, Object
 from fluxqueue.workload.pods import controller_owner, template_spec
 

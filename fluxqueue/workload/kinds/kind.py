@@ -15,8 +15,10 @@ from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload.annotations import Wishes, read_wishes
-from fluxqueue.workload.gates import Patch
+from fluxqueue.workload.gates import Merge, release_patch, resuspend_patch
+from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.pods import gate_index, pod_fact
+from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, build_request, choose_priority
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
@@ -52,20 +54,29 @@ class Kind(ABC):
     """Whether nothing but its FluxJob tells that it is ours once it was let go."""
     has_object: ClassVar[bool] = True
     """Whether an object stands for it, that owns its FluxJob; else its pods make it."""
+    is_built_in: ClassVar[bool] = True
+    """Whether the API server knows its structure, and takes strategic merge patches for it."""
 
     @property
     def api_version(self) -> str:
         """``v1`` or ``batch/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
-    def suffix(self) -> str:
-        """What its FluxJob's name ends in."""
-        return self.name.lower()
-
     def shown_as(self, workload: Object) -> tuple[str, str]:
         """apiVersion and kind that its FluxJob names."""
         return self.api_version, self.name
+
+    def named(self, workload: Object) -> str:
+        """What rows call it."""
+        return self.name
+
+    def reference(self, workload: Object) -> Reference | None:
+        """What makes its pods, where that is of a kind that is no entry."""
+        return None
+
+    def read(self, stored: Object, reference: Reference | None) -> Object:
+        """An object as the API server gives it, in the form that the other questions take."""
+        return {"kind": self.name, **stored}
 
     @abstractmethod
     def looks_like(self, workload: Object) -> bool:
@@ -199,6 +210,14 @@ class Kind(ABC):
         return None
 
     # --- how is it released -------------------------------------------------------------------
+
+    def release_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Merge:
+        """Let a suspended one of this UID go; see ``gates.release_patch``."""
+        return release_patch(uid, is_pinned=is_pinned)
+
+    def stop_patch(self, workload: Object) -> Patch:
+        """Suspend one that was let go: its turn has not come, or its pods are to end."""
+        return resuspend_patch(workload)
 
     def is_pinnable(self, workload: Object) -> bool:
         """Whether its pod template may name the node of all its slots (``pinning``)."""

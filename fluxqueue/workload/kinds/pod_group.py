@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -17,8 +17,8 @@ from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import Wishes, read_wishes
-from fluxqueue.workload.gates import Patch
+from fluxqueue.workload.annotations import Wishes, first_said, read_wishes
+from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering, Kind, Object
 from fluxqueue.workload.pods import controller_owner, pod_fact
@@ -26,7 +26,7 @@ from fluxqueue.workload.shape import Part, build_parts
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 _NO_WISHES = {
-    *(labels.MANAGED, labels.USER, labels.GROUP, labels.JOBID, labels.NODES),
+    *(labels.MANAGED, labels.USER, labels.GROUP, labels.JOBID, labels.NODES, labels.SLOTS),
     *(labels.POD_GROUP, labels.GROUP_SIZE, labels.GROUP_USERS),
 }
 _SHAPING = ("containers", "initContainers", "overhead", "nodeSelector", "affinity", "tolerations")
@@ -38,10 +38,8 @@ class PodGroupKind(Kind):
     name, group, version, plural = "PodGroup", "jobs.converged-computing.org", "v1alpha1", ""
     pod_spec_path = "spec"
     has_object = False
-
-    @property
-    def suffix(self) -> str:
-        return "group"
+    suffix = "group"
+    """What its FluxJob's name ends in."""
 
     def shown_as(self, workload: Object) -> tuple[str, str]:
         return workload["of"] or super().shown_as(workload)
@@ -66,19 +64,7 @@ class PodGroupKind(Kind):
 
     def wishes(self, workload: Object) -> Wishes:
         """What its pods wish: of those that disagree the oldest counts."""
-        found = Wishes()
-        for pod in _first_of_each_kind(workload):
-            said = read_wishes(pod)
-            found = replace(
-                found,
-                **{
-                    one.name: getattr(said, one.name)
-                    for one in fields(Wishes)
-                    if getattr(found, one.name) == one.default
-                    or (one.name == "paths" and not found.paths)
-                },
-            )
-        return found
+        return first_said(map(read_wishes, _first_of_each_kind(workload)))
 
     def disregarded(self, workload: Object) -> Sequence[str]:
         """Wishes in which its pods do not agree."""

@@ -345,3 +345,16 @@ def test_who_stops_keeps_its_slots_for_pods_that_nobody_has_seen() -> None:
     done = follow(RUNNING, replace(stopping, is_stopping=False), [], [held(0, "a"), *free(1)])
     assert done.is_requeued
     assert done.give_back == (0, 1)
+
+
+def test_slots_of_the_kinds_that_are_yet_to_come_are_kept() -> None:
+    """The launcher has ended before its worker came: its slot goes back, not the worker's."""
+    slots = [replace(free(0)[0], kind="launcher"), replace(free(1)[0], kind="worker")]
+    fact = WorkloadFact(wanted=1, wanted_of={"worker": 1})
+    assert follow(RUNNING, fact, [], slots).give_back == (0,)
+    worker = replace(gated("w"), kind="worker")
+    decision = follow(RUNNING, fact, [worker], slots)
+    assert (decision.assign, decision.give_back) == (((1, "w"),), (0,))
+    both = WorkloadFact(wanted=2, wanted_of={"launcher": 1, "worker": 1})
+    decision = follow(RUNNING, both, [worker], slots)
+    assert (decision.assign, decision.give_back) == (((1, "w"),), ())

@@ -18,7 +18,7 @@ URL = Endpoint(url="https://127.0.0.1:9443/")
 def _build(endpoint: Endpoint = URL, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     configuration = build_configuration(endpoint, CA, **options)
     assert configuration["kind"] == "MutatingWebhookConfiguration"
-    _, _, jobs, pods, *_ = configuration["webhooks"]
+    _, _, _, jobs, pods, *_ = configuration["webhooks"]
     return jobs, pods
 
 
@@ -193,7 +193,7 @@ ALL_ASK = {"fluxqueue/sets": "managed"}
 
 
 def _owners_and_sets(**options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    owners, sets, *_ = build_configuration(URL, CA, **options)["webhooks"]
+    owners, _, sets, *_ = build_configuration(URL, CA, **options)["webhooks"]
     return owners, sets
 
 
@@ -203,7 +203,19 @@ def test_what_makes_pods_is_asked_about_where_it_is_labelled() -> None:
     assert not _selects(owners["objectSelector"], {})
     rules = {(one["apiGroups"][0], one["resources"][0]): one for one in owners["rules"]}
     assert rules["apps", "deployments"]["operations"] == ["CREATE", "UPDATE"]
-    assert rules["ray.io", "rayjobs"]["operations"] == ["CREATE"]
+    assert rules["flux-framework.org", "miniclusters"]["operations"] == ["CREATE"]
+    # An edit must not pass by what admission alone writes on what waits suspended.
+    assert rules["ray.io", "rayjobs"]["operations"] == ["CREATE", "UPDATE"]
+
+
+def test_what_can_be_suspended_is_asked_about_in_namespaces_whose_sets_are_managed() -> None:
+    _, suspended, *_ = build_configuration(URL, CA)["webhooks"]
+    assert suspended["clientConfig"]["url"] == "https://127.0.0.1:9443/mutate/all-ask"
+    assert not _selects(suspended["namespaceSelector"], _namespace("user"))
+    assert _selects(suspended["namespaceSelector"], _namespace("user", **ALL_ASK))
+    asked = {one["resources"][0] for one in suspended["rules"]}
+    assert {"jobsets", "mpijobs", "rayjobs"} <= asked
+    assert not asked & {"deployments", "miniclusters", "leaderworkersets"}
 
 
 def test_what_an_administrator_adds_is_asked_about() -> None:

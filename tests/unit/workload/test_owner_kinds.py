@@ -8,7 +8,20 @@ import orjson
 import pytest
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.workload.owner_kinds import OwnerKinds, labels_paths, parse_owner_kinds, size_of
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.owner_kinds import (
+    BUILT_IN,
+    OwnerKind,
+    OwnerKinds,
+    can_be_suspended,
+    is_suspended,
+    labels_paths,
+    parse_owner_kinds,
+    parts_of,
+    result_of,
+    size_of,
+)
+from tests.support.owners import spec_of
 
 Obj = dict[str, Any]
 
@@ -116,6 +129,53 @@ def test_an_entry_without_pods_has_an_arrival_window() -> None:
     assert size_of(entry, {"spec": {"replicas": 2}}) is None
 
 
+def test_what_can_be_suspended_says_how_and_what_it_says_at_its_end() -> None:
+    said = GANG | {"suspend": "spec.run.paused", "suspendIf": ["spec.mode=Batch"]}
+    said |= {"completed": ["status.phase=Done"], "failed": ["status.phase=Lost"]}
+    entry = parse_owner_kinds(orjson.dumps([said]).decode()).find("example.org", "Gang")
+    assert entry is not None
+    role = {"replicas": 2, "pod": {"spec": {"containers": []}}}
+    obj: dict[str, Any] = {"spec": {"mode": "Batch", "roles": {"a": role, "b": role}}}
+    assert can_be_suspended(entry, obj)
+    parts = parts_of(entry, obj)
+    assert parts is not None
+    assert [(one.at, one.count) for one in parts] == [
+        (("spec", "roles", name, "pod"), 4) for name in "ab"
+    ]
+    assert is_suspended(entry, obj) is None
+    assert is_suspended(entry, {"spec": {"run": {"paused": True}}}) is True
+    assert result_of(entry, obj) is None
+    assert result_of(entry, {"status": {"phase": "Done"}}) is FluxJobState.COMPLETED
+    assert result_of(entry, {"status": {"phase": "Lost"}}) is FluxJobState.FAILED
+    assert not can_be_suspended(entry, {"spec": obj["spec"] | {"mode": "Service"}})
+    without = {"a": role, "b": {"replicas": 1}}
+    assert not can_be_suspended(entry, {"spec": obj["spec"] | {"roles": without}})
+
+
+@pytest.mark.parametrize("entry", [one for one in BUILT_IN if one.suspend], ids=lambda e: e.kind)
+def test_what_is_built_in_can_be_suspended(entry: OwnerKind) -> None:
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    obj = {"spec": spec_of(entry, template, 3)}
+    assert can_be_suspended(entry, obj)
+    assert size_of(entry, obj) == 3
+    parts = parts_of(entry, obj)
+    assert parts is not None
+    assert all(one.template is template for one in parts)
+
+
+def test_conditions_tell_of_an_end_where_nothing_else_is_said() -> None:
+    entry = OwnerKinds().find("jobset.x-k8s.io", "JobSet")
+    assert entry is not None
+
+    def says(kind: str, status: str) -> Any:
+        return result_of(entry, {"status": {"conditions": [{"type": kind, "status": status}]}})
+
+    assert says("Completed", "True") is FluxJobState.COMPLETED
+    assert says("Completed", "False") is None
+    assert says("Failed", "True") is FluxJobState.FAILED
+    assert says("Suspended", "True") is None
+
+
 @pytest.mark.parametrize(
     ("text", "field", "words"),
     [
@@ -134,6 +194,11 @@ def test_an_entry_without_pods_has_an_arrival_window() -> None:
         ([GANG | {"pods": [{"count": ["a||b"]}]}], "KINDS[0].pods[0].count[0]", "number of pods"),
         ([GANG | {"pods": [{"template": ""}]}], "KINDS[0].pods[0].template", "cannot be used"),
         ([GANG | {"pods": [{"labels": "a b"}]}], "KINDS[0].pods[0].labels", "cannot be used"),
+        ([GANG | {"suspend": "a.*"}], "KINDS[0].suspend", "keys joined by"),
+        ([GANG | {"suspend": "a", "pods": []}], "KINDS[0].suspend", "what it asks for"),
+        ([GANG | {"suspend": "a", "pods": [{}]}], "KINDS[0].suspend", "a count and a template"),
+        ([GANG | {"failed": ["a=b"]}], "KINDS[0].failed", "needs suspend"),
+        ([GANG | {"suspend": "a", "failed": ["a"]}], "KINDS[0].failed", "path=value"),
     ],
 )
 def test_says_what_is_wrong_and_where(text: Any, field: str, words: str) -> None:

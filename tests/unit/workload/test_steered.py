@@ -14,7 +14,7 @@ WORKLOAD = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u"
 
 def fluxjob(state: str = "Pending", kind: str = "Job", **spec: Any) -> dict[str, Any]:
     """A FluxJob as stored."""
-    workload = {**WORKLOAD, "kind": kind}
+    workload = {**WORKLOAD, "kind": kind} | ({"apiVersion": "v1"} if kind == "Pod" else {})
     return {"spec": {"workload": workload, "size": 1, **spec}, "status": {"state": state}}
 
 

@@ -1,0 +1,74 @@
+"""JSON Patches (RFC 6902), put together operation by operation. Pure.
+
+Called by whoever changes an object: ``gates`` and ``suspension``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from fluxqueue.workload.object_paths import Path
+
+Patch = list[dict[str, Any]]
+"""A JSON Patch."""
+
+
+def op(op: str, path: str, **value: Any) -> dict[str, Any]:
+    """One operation."""
+    return {"op": op, "path": path, **value}
+
+
+def pointer(*names: str | int) -> str:
+    """Write a JSON Pointer (RFC 6901)."""
+    return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in names)
+
+
+def same_uid(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the patch fail on another object of this name."""
+    return op("test", "/metadata/uid", value=obj["metadata"]["uid"])
+
+
+def set_in(obj: Mapping[str, Any], path: tuple[str, ...], key: str, value: str) -> Patch:
+    """Set ``key`` in the map at ``path``, making the maps on the way that are absent or null."""
+    return put(copy.deepcopy(dict(obj)), (*path, key), value)
+
+
+def put(obj: dict[str, Any], path: Path, value: Any) -> Patch:
+    """Set what ``path`` leads to, making the maps on the way, in ``obj`` itself; give the patch
+    that does the same, so that several may follow each other.
+    """
+    here: Any = obj
+    for depth, name in enumerate(path[:-1]):
+        inner = at(here, (name,))
+        if not inner:
+            made = value
+            for missing in reversed(path[depth + 1 :]):
+                made = {missing: made}
+            here[name] = made
+            # Adding to a list would shift what follows.
+            verb = "replace" if isinstance(name, int) else "add"
+            return [op(verb, pointer(*path[: depth + 1]), value=copy.deepcopy(made))]
+        here = inner
+    if here.get(path[-1]) == value:
+        return []
+    here[path[-1]] = value
+    return [op("add", pointer(*path), value=value)]
+
+
+def take(obj: dict[str, Any], path: Path) -> Patch:
+    """Remove what ``path`` leads to from ``obj`` itself, if it is there; give the patch."""
+    here = at(obj, path[:-1])
+    if not isinstance(here, dict) or path[-1] not in here:
+        return []
+    del here[str(path[-1])]
+    return [op("remove", pointer(*path))]
+
+
+def at(obj: Any, path: Path) -> Any:
+    """What ``path`` leads to; None where a step is missing."""
+    for name in path:
+        is_there = isinstance(obj, list) if isinstance(name, int) else isinstance(obj, Mapping)
+        obj = (obj[name] if isinstance(name, int) else obj.get(name)) if is_there else None
+    return obj

@@ -1,0 +1,301 @@
+"""The entry of whatever makes pods and can be suspended: a JobSet, an MPIJob, a RayJob, ….
+
+Asked through the table (``workload.kinds``); what differs from one such kind to the next stands in
+``workload.owner_kinds``, and no code here knows any of them. It waits suspended, without pods, and
+is released whole. A workload of this kind is its object with what ``assemble_owner`` adds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.workload import labels
+from fluxqueue.workload.annotations import Wishes, first_said, read_wishes
+from fluxqueue.workload.groups import has_group
+from fluxqueue.workload.json_patch import Patch
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.batch_job import size as size_of_job
+from fluxqueue.workload.kinds.kind import Kind, Object
+from fluxqueue.workload.kinds.pod_group import slot_kind
+from fluxqueue.workload.object_paths import without
+from fluxqueue.workload.owner_kinds import (
+    OwnerKind,
+    PartOf,
+    can_be_suspended,
+    is_suspended,
+    parts_of,
+    result_of,
+)
+from fluxqueue.workload.pods import controller_owner, pod_fact
+from fluxqueue.workload.references import Reference
+from fluxqueue.workload.shape import Part, build_parts
+from fluxqueue.workload.site import DEFAULT_SITE, Site
+from fluxqueue.workload.suspension import hold_owner, start_patch, stop_patch
+
+
+class SuspendedOwnerKind(Kind):
+    """See ``Kind`` for the questions."""
+
+    name, group, version, plural = "SuspendedOwner", "", "", ""
+    pod_spec_path = "spec"
+    can_be_suspended = True
+    is_known_by_gate_alone = False
+    is_built_in = False
+
+    def shown_as(self, workload: Object) -> tuple[str, str]:
+        reference: Reference = workload["reference"]
+        return reference.api_version, reference.kind
+
+    def named(self, workload: Object) -> str:
+        return str(workload["reference"].kind)
+
+    def reference(self, workload: Object) -> Reference | None:
+        found: Reference = workload["reference"]
+        return found
+
+    def read(self, stored: Object, reference: Reference | None) -> Object:
+        """Only how it is held can be asked of what this gives."""
+        assert reference is not None, "rows of this kind have one"
+        group = reference.api_version.rpartition("/")[0]
+        entry = OwnerKind(reference.kind, group, reference.resource, (), suspend=reference.suspend)
+        return assemble_owner(stored, entry, reference.api_version)
+
+    def looks_like(self, workload: Object) -> bool:
+        return "reference" in workload
+
+    def claim(self, pod: Object) -> str | None:
+        """Whose it is in the end is not in the pod (``controller.groups``)."""
+        return None
+
+    # --- what does it ask for -----------------------------------------------------------------
+
+    def pod_spec(self, workload: Object) -> Object:
+        specs = self.pod_specs(workload)
+        return specs[0] if specs else {}
+
+    def pod_specs(self, workload: Object) -> Sequence[Object]:
+        return [part.template["spec"] for _, part in _parts(workload)]
+
+    def wishes(self, workload: Object) -> Wishes:
+        """Its own win over those of its templates, the first of which count."""
+        said = [read_wishes({"metadata": workload["metadata"]})]
+        for _, part in _parts(workload):
+            try:
+                said.append(read_wishes({"metadata": part.template.get("metadata") or {}}))
+            except InvalidInput as error:
+                where = ".".join([*map(str, part.at), error.where])
+                raise InvalidInput(
+                    error.message, where=where, value=error.value, hint=error.hint
+                ) from None
+        return first_said(said)
+
+    def asks(self, workload: Object) -> tuple[Any, ...]:
+        meta, entry = workload["metadata"], workload["entry"]
+        spec = without({"spec": workload.get("spec") or {}}, entry.suspend)
+        kinds = frozenset(workload["slotKinds"].values())
+        return meta.get("annotations"), meta.get("labels"), spec, kinds
+
+    def size(self, workload: Object) -> int:
+        return sum(part.count for _, part in _parts(workload))
+
+    def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
+        """One kind of slots for each kind of its templates."""
+        return self._request(workload, {}, site)
+
+    def further(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec | None:
+        """Those of pods, too, that no template told of."""
+        known = {label for label, _ in _parts(workload)}
+        others = {}
+        for uid, pod in workload["members"].items():
+            label = workload["slotKinds"][uid]
+            # What was let go names its node, which nobody has asked for.
+            if label not in known and pod_fact(pod).is_gated:
+                others[label] = pod["spec"]
+        return self._request(workload, others, site)
+
+    def _request(self, workload: Object, others: Mapping[str, Object], site: Site) -> Jobspec:
+        specs: dict[str, Object] = {}
+        counts: Counter[str] = Counter()
+        for label, part in _parts(workload):
+            specs.setdefault(label, part.template["spec"])
+            counts[label] += part.count
+        specs |= others
+        parts = [Part(label, spec, counts[label]) for label, spec in specs.items()]
+        deadline_s = _deadline(workload)
+        return build_parts(parts, self.wishes(workload), deadline_s=deadline_s, site=site)
+
+    # --- how is it held -----------------------------------------------------------------------
+
+    def why_not(self, workload: Object) -> str | None:
+        entry: OwnerKind = workload["entry"]
+        if not can_be_suspended(entry, workload):
+            return f"a {entry.kind} like this cannot wait suspended"
+        # Its pods start with those of others, or with fewer than all.
+        metas = [part.template.get("metadata") or {} for _, part in _parts(workload)]
+        if any(map(has_group, [workload.get("metadata") or {}, *metas])):
+            return "its pods say of which group they are"
+        return None if self.size(workload) else "none of its pods is to be queued"
+
+    def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+        return hold_owner(
+            workload,
+            suspend=workload["entry"].suspend,
+            templates=[(part.at, slot_kind(part.template)) for _, part in _parts(workload)],
+            user=user,
+            deadline_s=self.wishes(workload).duration_s,
+        )
+
+    def is_held(self, workload: Object) -> bool:
+        """Marked at admission, and stored with the field that suspends it: some versions of a kind
+        lack it.
+        """
+        meta = workload["metadata"]
+        is_marked = (meta.get("annotations") or {}).get(labels.SUSPENDED) == "true"
+        is_asking = (meta.get("labels") or {}).get(labels.MANAGED) == "true"
+        return is_marked and is_asking and is_suspended(workload["entry"], workload) is not None
+
+    def is_suspended(self, workload: Object) -> bool:
+        return bool(is_suspended(workload["entry"], workload))
+
+    def is_author_suspended(self, workload: Object) -> bool:
+        return self._whose_suspension(workload) == "true"
+
+    def is_suspended_again(self, workload: Object) -> bool:
+        return self._whose_suspension(workload) == "false"
+
+    def _whose_suspension(self, workload: Object) -> str | None:
+        annotations = (workload.get("metadata") or {}).get("annotations") or {}
+        return annotations.get(labels.AUTHOR_SUSPENDED) if self.is_suspended(workload) else None
+
+    def replaces_pods(self, workload: Object) -> bool:
+        return True
+
+    def release_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Any:
+        assert reference is not None, "rows of this kind have one"
+        return start_patch(uid, reference.suspend)
+
+    def stop_patch(self, workload: Object) -> Patch:
+        return stop_patch(workload, workload["entry"].suspend)
+
+    # --- how does it end ----------------------------------------------------------------------
+
+    def facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
+        kinds = workload["slotKinds"]
+        return tuple(
+            replace(fact, index=None, kind=kinds.get(fact.uid, ""))
+            for fact in super().facts(workload, pods)
+        )
+
+    def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
+        """As many pods as it asks for, but for those that have succeeded and are not made again.
+
+        It is over when it says so; or, of a kind that says nothing, when all have succeeded.
+        """
+        wanted = _wanted(workload)
+        return WorkloadFact(
+            wanted=sum(wanted.values()),
+            result=_result(workload, wanted),
+            is_deleting=bool(workload["metadata"].get("deletionTimestamp")),
+            wanted_of=wanted,
+        )
+
+    def news(self, workload: Object) -> tuple[Any, ...]:
+        meta = workload["metadata"]
+        return (
+            meta.get("generation"),
+            meta.get("deletionTimestamp"),
+            meta.get("annotations"),
+            meta.get("labels"),
+            result_of(workload["entry"], workload),
+        )
+
+
+SUSPENDED_OWNER = SuspendedOwnerKind()
+
+
+def assemble_owner(
+    stored: Object,
+    entry: OwnerKind,
+    api_version: str,
+    *,
+    members: Mapping[str, Object] | None = None,
+    slot_kinds: Mapping[str, str] | None = None,
+    jobs: Mapping[str, Object] | None = None,
+) -> dict[str, Any]:
+    """Make the workload of an object; ``members``, ``slot_kinds`` and ``jobs`` as of a group
+    (``kinds.pod_group.assemble``), empty before its release.
+    """
+    meta = stored.get("metadata") or {}
+    name, uid = meta.get("name") or meta.get("generateName") or "", meta.get("uid") or ""
+    reference = Reference(api_version, entry.kind, name, uid, entry.resource, entry.suspend)
+    return {
+        **stored,
+        "kind": SUSPENDED_OWNER.name,
+        "entry": entry,
+        "reference": reference,
+        "members": members or {},
+        "slotKinds": slot_kinds or {},
+        "jobs": jobs or {},
+    }
+
+
+def slots_of_member(workload: Object, pod: Object) -> str:
+    """The kind of slots that a pod of ``workload`` needs: what its template was marked with, where
+    that is one of its own; else what it says by itself.
+    """
+    said = (pod["metadata"].get("labels") or {}).get(labels.SLOTS)
+    return said if said in {label for label, _ in _parts(workload)} else slot_kind(pod)
+
+
+def _parts(workload: Object) -> Iterator[tuple[str, PartOf]]:
+    """Its pods by their templates, each with the kind of its slots, but those left to others."""
+    for part in parts_of(workload["entry"], workload) or ():
+        marks = (part.template.get("metadata") or {}).get("labels") or {}
+        if marks.get(labels.MANAGED) != "false":
+            yield marks.get(labels.SLOTS) or slot_kind(part.template), part
+
+
+def _deadline(workload: Object) -> int | None:
+    """How long all of it may run: as long as one of its pods may."""
+    specs = [part.template["spec"] for _, part in _parts(workload)]
+    found = [int(one["activeDeadlineSeconds"]) for one in specs if one.get("activeDeadlineSeconds")]
+    return max(found) if found and len(found) == len(specs) else None
+
+
+def _wanted(workload: Object) -> Counter[str]:
+    """How many pods of each kind it may still run at once, if it has not ended."""
+    kinds, jobs = workload["slotKinds"], workload["jobs"]
+    left: Counter[str] = Counter()
+    for label, part in _parts(workload):
+        left[label] += part.count
+    staying: Counter[str] = Counter()
+    of_jobs: dict[str, str] = {}
+    for uid, pod in workload["members"].items():
+        fact, maker = pod_fact(pod), str((controller_owner(pod) or {}).get("uid"))
+        if maker in jobs:
+            of_jobs[maker] = kinds[uid]
+        elif fact.phase == "Succeeded":
+            left[kinds[uid]] -= 1
+        if not fact.is_terminal and not fact.is_terminating:
+            staying[kinds[uid]] += 1
+    for maker, label in of_jobs.items():
+        job = jobs[maker]
+        left[label] -= max(0, size_of_job(job) - BATCH_JOB.fact(job).wanted)
+    return Counter({label: max(left[label], staying[label]) for label in (left | staying)})
+
+
+def _result(workload: Object, wanted: Mapping[str, int]) -> FluxJobState | None:
+    said = result_of(workload["entry"], workload)
+    if said is not None:
+        return said
+    is_begun = bool(workload["members"])
+    live = (pod for pod in workload["members"].values() if not pod_fact(pod).is_terminal)
+    is_done = is_begun and not any(wanted.values()) and next(live, None) is None
+    return FluxJobState.COMPLETED if is_done else None
