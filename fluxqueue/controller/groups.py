@@ -24,6 +24,7 @@ from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller.owners import Owner
+from fluxqueue.controller.pod_groups import Declared
 from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
@@ -89,7 +90,7 @@ class Groups:
     Parameters
     ----------
     find_job : gives a BatchJob by its UID, if it is there.
-    declared : least size and patience (s) of the PodGroup object of a namespace and name, if any.
+    declared : what the PodGroup object of a namespace and name says, if there is one.
     top : gives the topmost owner of a pod that something else makes; None until it is known.
     window_s : the arrival window (seconds).
     """
@@ -97,7 +98,7 @@ class Groups:
     def __init__(
         self,
         find_job: Callable[[str], Object | None],
-        declared: Callable[[str, str], tuple[int, int | None] | None],
+        declared: Callable[[str, str], Declared | None],
         *,
         top: Callable[[Object], Owner | None],
         clock: Clock,
@@ -260,6 +261,15 @@ class Groups:
         """UIDs of the groups of a name."""
         return list(self._named.get((namespace, name), ()))
 
+    def declared_by(self, namespace: str, name: str) -> list[str]:
+        """UIDs of the groups that the PodGroup of a name speaks of."""
+        return [
+            uid
+            for (where, one), uids in self._named.items()
+            if where == namespace and name in {one, one.rpartition(".")[0]}
+            for uid in uids
+        ]
+
     def object(self, uid: str) -> dict[str, Any] | None:
         """What stands for a group now; None where no pod of it is left."""
         group = self._groups.get(uid)
@@ -269,9 +279,11 @@ class Groups:
             return None
         declared = None if group.of else self._declared(group.namespace, group.name)
         spec = {
-            "minimum": group.minimum if declared is None or group.minimum else declared[0],
+            "minimum": group.minimum if declared is None or group.minimum else declared.minimum,
             "maximum": group.maximum,
-            "patience_s": None if declared is None else declared[1],
+            "patience_s": None if declared is None else declared.patience_s,
+            "within": None if declared is None else declared.within,
+            "priority": None if declared is None else declared.priority,
             "note": self._note(group),
         }
         if group.of:

@@ -318,7 +318,7 @@ class Observer:
             self._on_pod(None, pod)
 
     def _on_pod_group(self, namespace: str, name: str) -> None:
-        for uid in self._groups.named(namespace, name):
+        for uid in self._groups.declared_by(namespace, name):
             self._see_group(uid)
 
     def find(self, uid: str) -> Mapping[str, Any] | None:

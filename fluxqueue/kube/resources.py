@@ -132,12 +132,6 @@ CLUSTER_ROLE_BINDINGS = Resource(
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role", True)
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True)
 
-POD_GROUPS = (
-    Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", True),
-    Resource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup", True),
-)
-"""Of coscheduling, and of coscheduling as it was called before."""
-
 FLUXJOBS = Resource("jobs.converged-computing.org", "v1alpha1", "fluxjobs", "FluxJob", True)
 FLUXQUEUES = Resource("jobs.converged-computing.org", "v1alpha1", "fluxqueues", "FluxQueue", False)
 PLACEMENT_REVIEWS = Resource(

@@ -17,12 +17,12 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import labels
-from fluxqueue.workload.pods import controller_owner, gate_index
+from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
 
 SIZE_MAX = 100_000
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?")
 _SIZE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
-_UNSAID, _OPEN = "?", ""
+_UNSAID, _OPEN, _NATIVE = "?", "", "native"
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _OWNER = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _NEVER = frozenset({"DaemonSet", "Node", "Job", "CronJob"})
@@ -37,7 +37,7 @@ class Membership:
     or the owner. ``maximum``: it may grow to so many; None is without bound. ``of``: the kind of
     what makes its pods, and ``name`` is that one's; empty of a group that they name. ``where``: the
     path of its size, or of its name where no size stands there. ``is_former``: spelt as our
-    predecessors did.
+    predecessors did; ``is_native``: as Kubernetes does, in the spec.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Membership:
     where: str = field(default="", compare=False)
     is_former: bool = field(default=False, compare=False)
     of: str = ""
+    is_native: bool = field(default=False, compare=False)
 
     @property
     def size(self) -> str:
@@ -58,19 +59,27 @@ class Membership:
         return str(self.minimum) if is_fixed else f"{self.minimum}-{self.maximum}"
 
     def mark(self) -> str:
-        """What stands in the annotation that admission writes: ``NAME MINIMUM-MAXIMUM[ KIND]``."""
+        """What stands in the annotation that admission writes: ``NAME MINIMUM-MAXIMUM[ KIND]``;
+        in place of a kind ``native`` where it was read from the spec.
+        """
         least = _UNSAID if self.minimum is None else self.minimum
         most = _OPEN if self.maximum is None else self.maximum
-        return f"{self.name} {least}-{most}{f' {self.of}' if self.of else ''}"
+        of = _NATIVE if self.is_native else self.of
+        return f"{self.name} {least}-{most}{f' {of}' if of else ''}"
 
 
 def read_mark(obj: Mapping[str, Any]) -> Membership | None:
-    """Read what admission wrote on a pod (or in a template); None where it is of no group."""
+    """Read what admission wrote on a pod (or in a template); None where it is of no group.
+
+    An API server whose gate is closed drops what stood in the spec, but only after admission.
+    """
     text = ((obj.get("metadata") or {}).get("annotations") or {}).get(labels.GROUP)
     name, _, rest = str(text or "").partition(" ")
     size, _, of = rest.partition(" ")
     least, dash, most = size.partition("-")
-    if of and not _KIND.fullmatch(of):
+    is_native = of == _NATIVE
+    of = "" if is_native else of
+    if (of and not _KIND.fullmatch(of)) or (is_native and not _names_native(obj.get("spec") or {})):
         return None
     is_name = (_OWNER if of else _NAME).fullmatch(name)
     if not dash or not is_name or not (least == _UNSAID or _is_number(least)):
@@ -82,7 +91,13 @@ def read_mark(obj: Mapping[str, Any]) -> Membership | None:
         minimum=None if least == _UNSAID else int(least),
         maximum=None if most == _OPEN else int(most),
         of=of,
+        is_native=is_native,
     )
+
+
+def _names_native(pod_spec: Mapping[str, Any]) -> bool:
+    """Whether pods name a group as Kubernetes has them."""
+    return bool(pod_spec.get("schedulingGroup") or pod_spec.get("workloadRef"))
 
 
 def _is_number(text: str) -> bool:
@@ -100,7 +115,13 @@ def read_membership(workload: Mapping[str, Any]) -> Membership | None:
         A name or a size cannot be read, or a size is missing; ``where`` is the field's path.
     """
     said = dict(_said(workload))
-    found = _ours(said, workload) or _former(said) or _of_object(said) or _of_owner(workload)
+    found = (
+        _ours(said, workload)
+        or _former(said)
+        or _of_object(said)
+        or _native(workload)
+        or _of_owner(workload)
+    )
     is_alone = found is not None and found.maximum == 1 and not found.of
     return None if is_alone else found
 
@@ -117,10 +138,11 @@ def _said(workload: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield key, (f"{path}.{place}[{key}]", str(value))
 
 
-def has_group(meta: Mapping[str, Any]) -> bool:
-    """Whether metadata name a group, or say of how many pods one is."""
+def has_group(template: Mapping[str, Any]) -> bool:
+    """Whether a pod template, or an object by its metadata, names a group or says its size."""
+    meta, spec = template.get("metadata") or {}, template.get("spec") or {}
     said = {*(meta.get("labels") or {}), *(meta.get("annotations") or {})}
-    return bool(said & {*labels.group_keys(), labels.GROUP_SIZE})
+    return _names_native(spec) or bool(said & {*labels.group_keys(), labels.GROUP_SIZE})
 
 
 def _ours(said: Mapping[str, tuple[str, str]], workload: Mapping[str, Any]) -> Membership | None:
@@ -160,6 +182,36 @@ def _of_object(said: Mapping[str, tuple[str, str]]) -> Membership | None:
             least = _size(said["fluence.group-size"][1], where)[0] if _has_size(said) else None
             return Membership(_name(where, value), least, None, where, is_former=True)
     return None
+
+
+def _native(workload: Mapping[str, Any]) -> Membership | None:
+    """Kubernetes' own: a PodGroup (1.36), or before that a Workload's (1.35). Pods that something
+    else makes have to ask, as for any group.
+    """
+    meta, spec = workload.get("metadata") or {}, workload.get("spec") or {}
+    path, pod_spec = (
+        ("spec.template.spec", template_spec(spec))
+        if "template" in spec
+        else (
+            "spec",
+            spec,
+        )
+    )
+    if controller_owner({"metadata": meta}) is not None and not asks(meta, spec):
+        return None
+    if name := (pod_spec.get("schedulingGroup") or {}).get("podGroupName"):
+        where = f"{path}.schedulingGroup.podGroupName"
+        return _native_group(where, str(name))
+    ref = pod_spec.get("workloadRef") or {}
+    if ref.get("name") and ref.get("podGroup"):
+        parts = [ref["name"], ref["podGroup"], ref.get("podGroupReplicaKey")]
+        where, name = f"{path}.workloadRef", ".".join(str(one) for one in parts if one)
+        return _native_group(where, name)
+    return None
+
+
+def _native_group(where: str, name: str) -> Membership:
+    return Membership(_name(where, name), None, None, where, is_former=True, is_native=True)
 
 
 def _of_owner(workload: Mapping[str, Any]) -> Membership | None:

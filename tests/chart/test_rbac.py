@@ -82,6 +82,8 @@ CONTROLLER: set[Rule] = {
     ("topology.node.k8s.io", "noderesourcetopologies", (), SEES),
     ("scheduling.x-k8s.io", "podgroups", (), SEES),
     ("scheduling.sigs.k8s.io", "podgroups", (), SEES),
+    ("scheduling.k8s.io", "podgroups", (), SEES),
+    ("scheduling.k8s.io", "workloads", (), SEES),
     (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "patch", "watch")),
     (FLUX, "fluxqueues", (), ("create", "list", "watch")),
     (FLUX, "placementreviews", (), ("delete", "list", "watch")),

@@ -226,6 +226,11 @@ async def test_cancelling_a_group_deletes_its_pods_and_jobs(space: Space) -> Non
 
 
 POD_GROUP = Resource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup", True)
+POD_GROUPS = (
+    Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", True),
+    POD_GROUP,
+)
+"""Of coscheduling, and of coscheduling as it was called before."""
 APPROVED = {"api-approved.kubernetes.io": "unapproved, of the structure of what once was"}
 MPI_JOB = Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob", True)
 

@@ -28,7 +28,6 @@ from fluxqueue.kube.resources import (
     MUTATING_WEBHOOKS,
     NODE_TOPOLOGIES,
     PLACEMENT_REVIEWS,
-    POD_GROUPS,
     PODS,
     SECRETS,
     STATEFULSETS,
@@ -41,7 +40,7 @@ from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.e2e.rights import RightsWorld, rights_world
 from tests.e2e.space import WAITING, Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_groups import define, member
+from tests.e2e.test_groups import POD_GROUPS, define, member
 from tests.e2e.test_owners import create, pod_of, reference, template, until
 from tests.e2e.test_sets import a_set
 from tests.support import chart_rights

@@ -26,7 +26,7 @@ from fluxqueue.kube.resources import (
     Resource,
 )
 from tests.chart.rendering import Document, render
-from tests.support.control_plane import ControlPlane, Options
+from tests.support.control_plane import ControlPlane, Options, gang_scheduling
 from tests.support.control_plane_keys import write_private
 
 NAME, NAMESPACE = "fq", "fluxqueue-system"
@@ -87,7 +87,11 @@ def audited_control_plane(folder: Path) -> Iterator[ControlPlane]:
         f"--audit-policy-file={folder / 'policy.json'}",
         f"--audit-log-path={audit_log(folder)}",
     ]
-    with ControlPlane(options=Options(extra_args={"kube-apiserver": flags})) as running:
+    # Everything that the accounts may read is to be served.
+    options = gang_scheduling() or Options()
+    args = dict(options.extra_args or {})
+    args["kube-apiserver"] = [*args.get("kube-apiserver", ()), *flags]
+    with ControlPlane(options=Options(extra_args=args)) as running:
         yield running
 
 

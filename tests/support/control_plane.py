@@ -39,6 +39,10 @@ from tests.support.control_plane_keys import write_certificates, write_private
 
 ASSETS_ENV = "KUBEBUILDER_ASSETS"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+GANG_GATES = (
+    *("GenericWorkload", "GangScheduling"),
+    *("TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption"),
+)
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 180.0  # two busy cores need a minute; a healthy machine six seconds
 STOP_TIMEOUT_S = 15.0
@@ -146,6 +150,19 @@ class Options:
 
     node_grace_s: int = NODE_GRACE_S
     extra_args: Mapping[str, Sequence[str]] | None = None
+
+
+def gang_scheduling() -> Options | None:
+    """Options by which Kubernetes' own groups are served and heeded; None where it has none."""
+    program = Path(os.environ[ASSETS_ENV]) / "kube-apiserver"
+    told = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
+    if "kube:GenericWorkload=" not in told or "kube:GangScheduling=" not in told:
+        return None
+    names = [name for name in GANG_GATES if f"kube:{name}=" in told]
+    gates = f"--feature-gates={','.join(f'{name}=true' for name in names)}"
+    served = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
+    flags = {program: [gates] for program in PROGRAMS[1:]}
+    return Options(extra_args=flags | {"kube-apiserver": [gates, served]})
 
 
 class ControlPlane:

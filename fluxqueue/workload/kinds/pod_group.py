@@ -63,8 +63,10 @@ class PodGroupKind(Kind):
         return [pod["spec"] for pod in _first_of_each_kind(workload)]
 
     def wishes(self, workload: Object) -> Wishes:
-        """What its pods wish: of those that disagree the oldest counts."""
-        return first_said(map(read_wishes, _first_of_each_kind(workload)))
+        """What its pods wish, of those that disagree the oldest; then what its PodGroup says."""
+        spec = workload["spec"]
+        of_object = Wishes(within=spec.get("within"), priority=spec.get("priority"))
+        return first_said([*map(read_wishes, _first_of_each_kind(workload)), of_object])
 
     def disregarded(self, workload: Object) -> Sequence[str]:
         """Wishes in which its pods do not agree."""
@@ -76,7 +78,8 @@ class PodGroupKind(Kind):
         first = tuple(kinds[pod["metadata"]["uid"]] for pod in wanted[:least])
         said = [pod["metadata"].get("annotations") for pod in _first_of_each_kind(workload)]
         marks = [pod["metadata"].get("labels") for pod in _first_of_each_kind(workload)]
-        return first, frozenset(kinds.values()), said, marks, _disputed(workload)
+        of_object = workload["spec"].get("within"), workload["spec"].get("priority")
+        return first, frozenset(kinds.values()), said, marks, _disputed(workload), of_object
 
     def size(self, workload: Object) -> int:
         counted = len(_counted(workload))
@@ -128,7 +131,9 @@ class PodGroupKind(Kind):
             return Gathering(1, f"{_pods(came)}; {window}", patience_s)
         if spec["minimum"] is None:
             reason = f"{_pods(came)}; waits for PodGroup {workload['metadata']['name']}, whose"
-            return Gathering(1, f"{reason} minMember says how many there are to be", patience_s)
+            return Gathering(
+                1, f"{reason} minMember or minCount says how many there are to be", patience_s
+            )
         missing = max(0, spec["minimum"] - came)
         reason = f"{came} of {_pods(spec['minimum'])}; missing {missing}" if missing else ""
         if reason and spec.get("note"):
@@ -189,8 +194,9 @@ def assemble(
     made_by : apiVersion and kind of what makes its pods, ``name`` being that one's; None of a group
         that its pods name.
     spec : ``minimum`` and ``maximum`` (pods; None as in ``groups.Membership``), and where they are
-        known ``patience_s`` and ``note``. Of what something else makes: ``complete``, no more pods
-        are waited for; ``arriving_s``, those that start are told by an arrival window (seconds).
+        known ``patience_s``, ``note``, and ``within`` and ``priority`` of its PodGroup. Of what
+        something else makes: ``complete``, no more pods are waited for; ``arriving_s``, those that
+        start are told by an arrival window (seconds).
     members : its pods by UID; may change later, as ``slot_kinds`` may: UID -> kind of slot.
     jobs : BatchJobs that make some of them, by UID.
     """

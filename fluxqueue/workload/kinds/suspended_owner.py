@@ -138,8 +138,8 @@ class SuspendedOwnerKind(Kind):
         if not can_be_suspended(entry, workload):
             return f"a {entry.kind} like this cannot wait suspended"
         # Its pods start with those of others, or with fewer than all.
-        metas = [part.template.get("metadata") or {} for _, part in _parts(workload)]
-        if any(map(has_group, [workload.get("metadata") or {}, *metas])):
+        own = {"metadata": workload.get("metadata")}
+        if any(map(has_group, [own, *(part.template for _, part in _parts(workload))])):
             return "its pods say of which group they are"
         return None if self.size(workload) else "none of its pods is to be queued"
 

@@ -8,6 +8,7 @@ from typing import Any
 from fluxqueue.clock import ManualClock
 from fluxqueue.controller.groups import WINDOWS_MAX, Groups
 from fluxqueue.controller.owners import Owner
+from fluxqueue.controller.pod_groups import Declared, read_declared
 from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from tests.support.workloads import bare_pod, batch_job, owner
@@ -160,7 +161,7 @@ def test_who_disagree_on_the_size_get_the_larger_one() -> None:
 
 
 def test_a_podgroup_object_says_what_the_pods_do_not() -> None:
-    unsaid, said = make(), make(declared=(4, 60))
+    unsaid, said = make(), make(declared=Declared(4, 60))
     for groups, expected in ((unsaid, (None, None)), (said, (4, 60))):
         uid = see(groups, member("a", size="?-"))
         stands = groups.object(uid or "")
@@ -300,3 +301,38 @@ def test_a_new_process_knows_an_owners_group_and_how_many_it_started_with() -> N
     assert see(groups, member("a", **MARK)) == "g"
     assert missing(groups, "g") == 0
     assert stands(groups, "g")["spec"]["minimum"] == 4
+
+
+def test_objects_say_of_which_groups_they_speak() -> None:
+    """Coscheduling's, Kubernetes' own, and those of a Workload as it was in 1.35."""
+
+    def said(**spec: Any) -> dict[str, Declared]:
+        return dict(read_declared({"metadata": {"name": "g"}, "spec": spec}))
+
+    assert said(minMember=3, scheduleTimeoutSeconds=9) == {"g": Declared(3, 9)}
+    gang = {"gang": {"minCount": 4}}
+    topology = {"topology": [{"key": "topology.kubernetes.io/zone"}]}
+    own = said(schedulingPolicy=gang, schedulingConstraints=topology, priority=7)
+    assert own == {"g": Declared(4, None, "topology.kubernetes.io/zone", 7)}
+    assert said(schedulingPolicy={"basic": {}}, priority=0) == {"g": Declared(1)}
+    parts = [{"name": "a", "policy": gang}, {"name": "b", "policy": {"basic": {}}}, {"name": "c"}]
+    assert said(podGroups=parts) == {"g.a": Declared(4), "g.b": Declared(1)}
+    assert said(podGroupTemplates=parts) == {}
+    assert said() == {}
+
+
+def test_a_podgroup_says_how_its_pods_lie_and_how_much_they_matter() -> None:
+    groups = make(declared=Declared(1, None, "zone", 7))
+    uid = see(groups, member("a", size="?-"))
+    stands = groups.object(uid or "")
+    assert stands is not None
+    wishes = POD_GROUP.wishes(stands)
+    assert (wishes.within, wishes.priority) == ("zone", 7)
+
+
+def test_replicas_of_a_workloads_group_are_groups_of_their_own() -> None:
+    groups = make()
+    uids = [see(groups, member(f"p{n}", group=f"w.part.{n}", size="?-")) for n in range(2)]
+    assert len(set(uids)) == 2
+    assert groups.declared_by("default", "w.part") == uids
+    assert groups.declared_by("default", "w") == []

@@ -14,6 +14,35 @@ OURS = {"fluxqueue/pod-group": "mpi", "fluxqueue/group-size": "5"}
 FIVE = Membership("mpi", 5, 5)
 
 
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ({"schedulingGroup": {"podGroupName": "mpi"}}, "mpi"),
+        ({"workloadRef": {"name": "mpi", "podGroup": "workers"}}, "mpi.workers"),
+        (
+            {"workloadRef": {"name": "m", "podGroup": "w", "podGroupReplicaKey": "7"}},
+            "m.w.7",
+        ),
+        ({"schedulingGroup": {}}, None),
+        ({"workloadRef": {"name": "mpi"}}, None),
+    ],
+)
+def test_reads_the_groups_of_kubernetes(spec: dict[str, Any], name: str | None) -> None:
+    """Of 1.36 and later, and of 1.35; of what something else makes only if that asks."""
+    expected = None if name is None else Membership(name, None, None)
+    assert read_membership(bare_pod(**spec)) == expected
+    assert read_membership(batch_job(pod=spec)) == expected
+    made: dict[str, Any] = {"ownerReferences": [owner("Gang", "g")]}
+    assert read_membership(bare_pod(meta=made, **spec)) is None
+    asking = read_membership(
+        bare_pod(meta=made | {"labels": {"fluxqueue/managed": "true"}}, **spec)
+    )
+    assert asking is not None
+    assert asking == (expected or asking)
+    ours = read_membership(bare_pod(meta={"labels": OURS}, **spec))
+    assert ours == FIVE
+
+
 @pytest.mark.parametrize("place", ["labels", "annotations"])
 @pytest.mark.parametrize(
     ("said", "expected"),
