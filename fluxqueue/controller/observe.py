@@ -200,6 +200,7 @@ def see_workload(
         ],
         is_gone=False,
         has_hold=wishes.is_held,
+        restarts_on_loss=wishes.restarts_on_loss and kind.can_be_suspended,
         has_affinity=any(map(has_required_affinity, specs)),
         is_pinnable=kind.is_pinnable(workload),
         is_gathered=not kind.has_object,

@@ -183,6 +183,13 @@ fluxjobs = Table(
         server_default=text("false"),
         comment="another pod is made for one that is deleted",
     ),
+    Column(
+        "restarts_on_loss",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="where a pod is lost with its node, all of them start anew",
+    ),
     Column("pinned_to", Text, comment="node that its pod template names since its release"),
     Column("ignored", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("wanted", Integer, nullable=False, server_default="0"),

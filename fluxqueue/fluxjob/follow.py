@@ -28,6 +28,9 @@ The rules (design: life of a batch workload, steps 6 to 8):
   they come. If their node is lost and none of them has got there, all of it has to be placed anew.
 - Where pods are unequal (a group), a pod gets a slot of its own kind and no other. Where it is
   known of which kinds those are that are yet to come, slots of these are kept.
+- A pod is lost with its node where that is gone, or is down and the pod was deleted. Of a workload
+  that restarts then all pods are made to end, and it goes back to the queue without waiting for
+  those that were lost.
 - A workload that is to vacate (requeued, or suspended by its author) gives each slot back as its
   pod ends and gets none; when none is held it goes back to the queue. One whose pods come without a
   gate keeps its slots until whoever makes them says that it is suspended and that none is left.
@@ -55,10 +58,11 @@ class SlotState(StrEnum):
 class Slot:
     """One place of an allocation: ``number`` counts from 0 within it.
 
-    ``is_lost``: its node is gone, down or cordoned, so no pod can start there; ``is_gone``: it no
-    longer exists. ``is_refused``: it would not take the pod that held this slot. ``index``: the
-    completion index whose slot it is, since a pod of it has held it; ``is_spent``: no pod of that
-    index will be made any more. ``kind``: label of its kind of slots in the request.
+    ``is_lost``: its node is gone, down or cordoned, so no pod can start there; ``is_down``: it is
+    not only cordoned; ``is_gone``: it no longer exists. ``is_refused``: it would not take the pod
+    that held this slot. ``index``: the completion index whose slot it is, since a pod of it has
+    held it; ``is_spent``: no pod of that index will be made any more. ``kind``: label of its kind
+    of slots in the request.
     """
 
     number: int
@@ -71,6 +75,7 @@ class Slot:
     index: int | None = None
     is_spent: bool = False
     kind: str = ""
+    is_down: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,8 @@ class WorkloadFact:
     ``is_vacating`` when its pods are to go and it is to wait again; ``is_pinned`` when its pods
     come without a gate, because its template names the node of all its slots; ``is_stopping`` when
     it vacates, and such pods may be there that nobody has seen. ``wanted_of``: of ``wanted``, how
-    many need each kind of slots, where that is known before they come.
+    many need each kind of slots, where that is known before they come. ``restarts_on_loss``: where
+    a pod is lost with its node, all of them start anew.
     """
 
     wanted: int
@@ -116,6 +122,7 @@ class WorkloadFact:
     is_pinned: bool = False
     is_stopping: bool = False
     wanted_of: Mapping[str, int] = field(default_factory=dict)
+    restarts_on_loss: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -174,8 +181,14 @@ def follow(
     started = state is FluxJobState.ALLOCATED and any(p.phase == "Running" for p in pods)
     if workload.is_vacating and workload.is_stopping and not workload.is_over:
         return _stop(workload, live, slots, holders, unheld, freed, has_started=started)
+    lost = {uid for uid, slot in holders.items() if is_lost_with(live[uid], slot)}
     if workload.is_vacating and not workload.is_over:
-        return _vacate(freed, unheld, is_held=bool(held), has_started=started)
+        # Nobody waits for a pod that may never be seen to go.
+        is_held = bool(holders.keys() - (lost if workload.restarts_on_loss else set()))
+        return _vacate(freed, unheld, is_held=is_held, has_started=started)
+    if lost and workload.restarts_on_loss and not workload.is_over:
+        kept = FollowDecision(free=freed, must_vacate=True)
+        return replace(kept, state=FluxJobState.RUNNING if started else None)
     is_lost = any(slot.is_lost for slot in unheld)
     if workload.is_pinned and not workload.is_over:
         is_lost = any(slot.is_lost or slot.is_refused for slot in (*unheld, *holders.values()))
@@ -235,6 +248,13 @@ def _go_on(
         lacking=lacking,
         evict=() if workload.is_over or workload.is_pinned else _stranded(live, slots),
     )
+
+
+def is_lost_with(pod: PodFact, slot: Slot) -> bool:
+    """Whether a pod is lost with the node of its slot: that is gone, or was given up by whoever
+    deleted the pod from it.
+    """
+    return slot.is_gone or (slot.is_down and pod.is_terminating)
 
 
 def _needed_first(

@@ -39,6 +39,7 @@ ANNOTATIONS = frozenset(
         labels.DEPENDS_ON,
         labels.BEGIN_TIME,
         labels.HOLD,
+        labels.ON_NODE_LOSS,
         labels.GROUP_USERS,
     }
 )
@@ -84,6 +85,7 @@ class Wishes:
     depends_on: tuple[Dependency, ...] = ()
     begin: BeginTime | None = None
     is_held: bool = False
+    restarts_on_loss: bool = False
     paths: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -124,6 +126,7 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
         depends_on=_read(found, labels.DEPENDS_ON, parse_depends_on) or (),
         begin=_read(found, labels.BEGIN_TIME, parse_begin_time),
         is_held=bool(_read(found, labels.HOLD, _parse_bool)),
+        restarts_on_loss=bool(_read(found, labels.ON_NODE_LOSS, _parse_on_loss)),
         paths={key: where for key, (where, _) in found.items()},
     )
     _refuse_itself(wishes, workload, found)
@@ -144,6 +147,23 @@ def first_said(several: Iterable[Wishes]) -> Wishes:
             },
         )
     return found
+
+
+def refuse_restart(wishes: Wishes) -> None:
+    """Refuse to start anew what cannot be suspended: pods that were let go are not held again.
+
+    Raises
+    ------
+    InvalidInput
+        That is wished for.
+    """
+    if wishes.restarts_on_loss:
+        raise InvalidInput(
+            "cannot be: only what can be suspended goes back to the queue",
+            where=wishes.paths.get(labels.ON_NODE_LOSS, labels.ON_NODE_LOSS),
+            value=labels.REQUEUE,
+            hint="make it a Job, or leave it out: a pod that something makes is replaced",
+        )
 
 
 def _refuse_itself(
@@ -269,6 +289,17 @@ def _parse_spread(text: str, where: str) -> bool:
         where=where,
         value=text,
         hint='allowed is "node": at most one pod on each node',
+    )
+
+
+def _parse_on_loss(text: str, where: str) -> bool:
+    if text in {labels.REQUEUE, "replace"}:
+        return text == labels.REQUEUE
+    raise InvalidInput(
+        f"{text!r} is not allowed",
+        where=where,
+        value=text,
+        hint='"requeue": all of its pods start anew; "replace": the one that is lost does',
     )
 
 

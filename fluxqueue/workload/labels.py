@@ -64,6 +64,9 @@ BEGIN_TIME = "fluxqueue/begin-time"
 HOLD = "fluxqueue/hold"
 """Annotation ``"true"``: held until it is removed."""
 
+ON_NODE_LOSS, REQUEUE = "fluxqueue/on-node-loss", "requeue"
+"""Annotation ``requeue``: where a pod is lost with its node, all of them start anew."""
+
 POD_GROUP = "fluxqueue/pod-group"
 """Label or annotation: the group of pods that this one starts with; see ``workload.groups``."""
 

@@ -53,6 +53,7 @@ CREATE TABLE fluxjobs (
     is_pinnable BOOLEAN DEFAULT false NOT NULL,
     is_suspendable BOOLEAN DEFAULT false NOT NULL,
     replaces_pods BOOLEAN DEFAULT false NOT NULL,
+    restarts_on_loss BOOLEAN DEFAULT false NOT NULL,
     pinned_to TEXT,
     ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
     wanted INTEGER DEFAULT '0' NOT NULL,
@@ -204,6 +205,8 @@ COMMENT ON COLUMN fluxjobs.is_pinnable IS 'its pod template may name the one nod
 COMMENT ON COLUMN fluxjobs.is_suspendable IS 'its kind is held by being suspended';
 
 COMMENT ON COLUMN fluxjobs.replaces_pods IS 'another pod is made for one that is deleted';
+
+COMMENT ON COLUMN fluxjobs.restarts_on_loss IS 'where a pod is lost with its node, all of them start anew';
 
 COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
 

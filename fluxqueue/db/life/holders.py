@@ -21,3 +21,6 @@ BY_DEPENDENCY = "dependency"
 
 LOST_NODE = "lost-node"
 """``vacate_by`` of a FluxJob whose template names a node that takes no pods any more."""
+
+LOST = "lost: "
+"""How the reason of a FluxJob begins that runs, and a node of which is down or gone."""

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.life.holders import LOST
 from fluxqueue.db.tables import LIVING
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
@@ -37,7 +38,8 @@ class WorkloadSeen:
     every kind of slots that its pods need, where those that came later may need others than the
     first; ``made_by``: who makes its pods, where it is not we who can delete it. ``owner``: what
     makes its pods, of a kind that is no entry (``workload.references``); ``wanted_of``: of
-    ``wanted``, how many need each kind of slots.
+    ``wanted``, how many need each kind of slots. ``restarts_on_loss``: where a pod is lost with its
+    node, all of them start anew.
     ``is_pinnable``: its pod template may name the node of all its slots;
     ``pinned_to``: the node that it names, since our gate is not in it.
     """
@@ -82,6 +84,7 @@ class WorkloadSeen:
     made_by: str | None = None
     owner: Mapping[str, str] | None = None
     wanted_of: Mapping[str, int] | None = None
+    restarts_on_loss: bool = False
 
 
 _SEEN = """
@@ -95,7 +98,8 @@ WITH seen AS (
         jobid bigint, has_hold bool, generation bigint, is_idle bool, ended_indexes int4multirange,
         has_affinity bool, is_suspendable bool, replaces_pods bool, is_pinnable bool,
         pinned_to text, needs_look bool, is_gathered bool, missing int, gather_reason text,
-        gather_s int, further jsonb, made_by text, owner jsonb, wanted_of jsonb)
+        gather_s int, further jsonb, made_by text, owner jsonb, wanted_of jsonb,
+        restarts_on_loss bool)
 )
 """
 
@@ -106,14 +110,15 @@ INSERT INTO fluxjobs (
     asked_priority, held_by, author_hold, request, size, duration_s, begin_at, depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended, idle_in, ended_indexes, has_affinity,
     is_suspendable, replaces_pods, is_pinnable, pinned_to, is_gathered, missing, gather_reason,
-    gather_s, further, made_by, owner, wanted_of, state, reason, settle_at, release_at)
+    gather_s, further, made_by, owner, wanted_of, restarts_on_loss, state, reason, settle_at,
+    release_at)
 SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
     priority, held_by, CASE WHEN has_hold THEN 'annotation' ELSE held_by END, request, size,
     duration_s, to_timestamp(begin_at_s), depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended, CASE WHEN is_idle THEN generation END,
     ended_indexes, has_affinity, is_suspendable, replaces_pods, is_pinnable, pinned_to,
     is_gathered, missing, gather_reason, gather_s, nullif(further, 'null'), made_by,
-    nullif(owner, 'null'), nullif(wanted_of, 'null'),
+    nullif(owner, 'null'), nullif(wanted_of, 'null'), restarts_on_loss,
     CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
     CASE WHEN held_by = 'author'
          THEN fluxjob_author_reason(CASE WHEN has_hold THEN 'annotation' END) ELSE '' END,
@@ -160,6 +165,7 @@ UPDATE fluxjobs f SET
     missing = seen.missing, gather_reason = seen.gather_reason, gather_s = seen.gather_s,
     further = nullif(seen.further, 'null'), made_by = seen.made_by,
     owner = nullif(seen.owner, 'null'), wanted_of = nullif(seen.wanted_of, 'null'),
+    restarts_on_loss = seen.restarts_on_loss,
     replaces_pods = seen.replaces_pods, is_pinnable = seen.is_pinnable,
     pinned_to = CASE WHEN seen.generation >= coalesce(f.let_go_at, 0) THEN seen.pinned_to
                      ELSE f.pinned_to END,
@@ -428,20 +434,26 @@ async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequenc
 
 
 async def _settle_lost(tx: Transaction, names: Sequence[str]) -> None:
-    """Have workloads settled that need slots on nodes which no longer take pods."""
+    """Have workloads settled that need slots on nodes which no longer take pods, or have pods on
+    nodes that are down, or are not any more.
+    """
     if not names:
         return
     rows = await tx.fetch(
         """
         SELECT DISTINCT a.uid FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
-        WHERE a.is_live AND s.node = ANY(CAST(:names AS text[]))
-          AND (s.state = 'free' OR (s.state = 'held' AND EXISTS (
-                SELECT FROM pods p WHERE p.uid = s.pod_uid
-                AND (p.node IS NULL OR p.is_terminating))))
-          AND NOT EXISTS (SELECT FROM nodes n WHERE n.name = s.node
-                          AND (n.fact ->> 'up')::boolean AND (n.fact ->> 'schedulable')::boolean)
+        LEFT JOIN nodes n ON n.name = s.node
+        LEFT JOIN fluxjobs f ON f.uid = a.uid
+        WHERE a.is_live AND s.node = ANY(CAST(:names AS text[])) AND s.state <> 'returned'
+          AND (NOT coalesce((n.fact ->> 'up')::boolean, false)
+               OR starts_with(f.reason, CAST(:lost AS text))
+               OR (NOT (n.fact ->> 'schedulable')::boolean
+                   AND (s.state = 'free' OR EXISTS (
+                        SELECT FROM pods p WHERE p.uid = s.pod_uid
+                        AND (p.node IS NULL OR p.is_terminating)))))
         """,
         names=list(names),
+        lost=LOST,
     )
     await tx.defer(TaskName.SETTLE, [row["uid"] for row in rows])
 

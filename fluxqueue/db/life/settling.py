@@ -16,7 +16,7 @@ from typing import Any
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.life.dependencies import LOCK_WITH_TARGETS, look_at
-from fluxqueue.db.life.holders import AUTHOR, LOST_NODE
+from fluxqueue.db.life.holders import AUTHOR, LOST, LOST_NODE
 from fluxqueue.db.life.settled import Changes, RowChange
 from fluxqueue.fluxjob.follow import (
     FollowDecision,
@@ -25,8 +25,10 @@ from fluxqueue.fluxjob.follow import (
     SlotState,
     WorkloadFact,
     follow,
+    is_lost_with,
 )
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState
 
 
@@ -72,6 +74,9 @@ class Settled:
     owed: dict[str, datetime | None] = field(default_factory=dict)
 
 
+NAMED = 3
+"""Lost slots that a reason names."""
+
 _WAY_OUT = "other work has to end, a node to join, or a pod of its own to go"
 
 UNDER_WAY = "interval '10 s'"
@@ -80,8 +85,9 @@ view ``owed`` says, too."""
 
 _ROWS = f"""
 SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is_deleting,
-       f.replaces_pods, f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by,
-       f.blocked_reason, f.begin_at, f.settle_at, f.has_affinity, f.pinned_to,
+       f.replaces_pods, f.restarts_on_loss, f.reason, f.held_by, f.author_hold, f.vacate_by,
+       f.cancel_by, f.blocked_by, f.blocked_reason, f.begin_at, f.settle_at, f.has_affinity,
+       f.pinned_to,
        -- Its pods come without a gate: some may be there that nobody has seen, until whoever makes
        -- them says, after the last that we did to it, that there are none.
        f.is_suspendable AND (f.pinned_to IS NOT NULL OR f.is_pinnable)
@@ -97,7 +103,9 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
                                    AND (n.fact ->> 'schedulable')::boolean, false),
                       n.name IS NULL, s.refused_at IS NOT NULL, s.completion_index,
                       coalesce(s.completion_index <@ f.ended_indexes, false), s.kind,
-                      n.fact -> 'labels' ->> 'kubernetes.io/hostname') ORDER BY s.number), '[]')
+                      n.fact -> 'labels' ->> 'kubernetes.io/hostname',
+                      NOT coalesce((n.fact ->> 'up')::boolean, false),
+                      s.resources) ORDER BY s.number), '[]')
            FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
            WHERE s.allocation_id = a.id) END AS slots,
        CASE WHEN a.id IS NOT NULL THEN (
@@ -234,6 +242,7 @@ def _workload(row: Mapping[str, Any]) -> WorkloadFact:
         is_pinned=row["pinned_to"] is not None,
         is_stopping=row["is_stopping"],
         wanted_of=row["wanted_of"] or {},
+        restarts_on_loss=row["restarts_on_loss"],
     )
 
 
@@ -252,7 +261,16 @@ def _change(row: Mapping[str, Any], decision: FollowDecision, change: RowChange)
         change.has_run = decision.state is not FluxJobState.CANCELLED
     elif decision.lacking != row["lacking"]:
         # Pods wait without a slot, or no longer: the matcher adds what is lacking.
-        change.lacking, change.reason = decision.lacking, _lacking_reason(decision.lacking)
+        change.lacking, change.reason = decision.lacking, _running_reason(row, decision)
+    elif not decision.must_vacate and row["vacate_by"] is None:
+        _tell_loss(row, decision, change)
+
+
+def _tell_loss(row: Mapping[str, Any], decision: FollowDecision, change: RowChange) -> None:
+    """Nodes of running pods come and go: their users are told, and told when it is over."""
+    said = _running_reason(row, decision)
+    if said != row["reason"] and (said.startswith(LOST) or row["reason"].startswith(LOST)):
+        change.reason = said
 
 
 def _note_effects(row: Mapping[str, Any], decision: FollowDecision, settled: Settled) -> bool:
@@ -275,7 +293,7 @@ def _note_effects(row: Mapping[str, Any], decision: FollowDecision, settled: Set
 
 
 def _slot(row: Sequence[Any]) -> Slot:
-    number, node, state, pod_uid, is_lost, is_gone, is_refused, index, is_spent, kind, _ = row
+    number, node, state, pod_uid, is_lost, is_gone, is_refused, index, is_spent, kind, *rest = row
     return Slot(
         number,
         node,
@@ -287,6 +305,7 @@ def _slot(row: Sequence[Any]) -> Slot:
         index=index,
         is_spent=is_spent,
         kind=kind,
+        is_down=rest[1],
     )
 
 
@@ -310,8 +329,18 @@ async def _vacate_lost(tx: Transaction, row: Mapping[str, Any]) -> None:
         "UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now()"
         " WHERE uid = :uid",
         by=LOST_NODE,
-        reason=f"its node {row['pinned_to']} is lost; it is placed anew",
+        reason=f"its node {_lost_nodes(row)} is lost; it is placed anew",
         uid=row["uid"],
+    )
+
+
+def _lost_nodes(row: Mapping[str, Any]) -> str:
+    if row["pinned_to"] is not None:
+        return str(row["pinned_to"])
+    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
+    slots = [slot for slot in map(_slot, row["slots"]) if slot.pod_uid in pods]
+    return compress(
+        sorted({one.node for one in slots if is_lost_with(pods[str(one.pod_uid)], one)})
     )
 
 
@@ -341,14 +370,41 @@ async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
 def _reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     if decision.state is FluxJobState.CANCELLED and row["cancel_by"] is not None:
         return f"cancelled by {row['cancel_by']}"
-    return _lacking_reason(decision.lacking)
+    return _running_reason(row, decision)
 
 
-def _lacking_reason(lacking: int) -> str:
-    if not lacking:
+def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
+    """What is missing of what runs: slots for pods that wait, or nodes under pods."""
+    if not decision.lacking:
+        return _loss_reason(row, decision)
+    who = "1 of its pods waits" if decision.lacking == 1 else f"{decision.lacking} of its pods wait"
+    lost = [slot for slot in row["slots"] if slot[4] and slot[0] not in dict(decision.assign)]
+    places = "; ".join(
+        f"in place of slot {slot[0]} on {slot[1]}, which is lost: {describe(slot[12])}"
+        for slot in lost[:NAMED]
+    )
+    return f"{who} for a slot: {_WAY_OUT}{f' ({places})' if places else ''}"
+
+
+def _loss_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
+    """Which nodes under its pods are down or gone, and what becomes of these."""
+    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
+    under = [slot for slot in map(_slot, row["slots"]) if slot.is_down and slot.pod_uid]
+    if decision.is_ended and under and decision.state is not FluxJobState.COMPLETED:
+        return f"lost with {compress(sorted({slot.node for slot in under}))}"
+    held = [slot for slot in under if slot.pod_uid in pods]
+    if not held or decision.is_ended:
         return ""
-    who = "1 of its pods waits" if lacking == 1 else f"{lacking} of its pods wait"
-    return f"{who} for a slot: {_WAY_OUT}"
+    nodes = compress(sorted({slot.node for slot in held}))
+    are = "is" if len({slot.node for slot in held}) == 1 else "are"
+    gone = "gone" if all(slot.is_gone for slot in held) else "down"
+    if row["replaces_pods"]:
+        then = "a pod that is lost there is made again elsewhere"
+    elif all(pods[str(slot.pod_uid)].node for slot in held):
+        then = "Kubernetes deletes the pod there after a while, and nobody makes it again"
+    else:
+        then = "its pod was sent there and cannot be sent elsewhere: delete it and make it again"
+    return f"{LOST}{nodes} {are} {gone}; {then}"
 
 
 def _ungates(

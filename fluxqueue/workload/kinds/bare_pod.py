@@ -12,7 +12,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import Wishes
+from fluxqueue.workload.annotations import Wishes, refuse_restart
 from fluxqueue.workload.gates import hold_pod
 from fluxqueue.workload.groups import read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
@@ -58,6 +58,7 @@ class BarePodKind(Kind):
         return None
 
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+        refuse_restart(wishes)
         group = read_membership(workload)
         is_unsaid = group is not None and group.minimum is None
         if group is not None and is_unsaid and not group.is_former and not group.of:

@@ -14,7 +14,7 @@ from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import labels, pinning
-from fluxqueue.workload.annotations import Wishes
+from fluxqueue.workload.annotations import Wishes, refuse_restart
 from fluxqueue.workload.gates import hold_job, hold_members
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
@@ -67,6 +67,7 @@ class BatchJobKind(Kind):
         group = _wider_group(workload)
         if group is None:
             return hold_job(workload, wishes, user)
+        refuse_restart(wishes)
         return hold_members(workload, wishes, user, group)
 
     def is_held(self, workload: Object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fluxqueue.db.life.desired_state import read_wanted
 from fluxqueue.db.life.settling import finish, settle
 from fluxqueue.db.task_queue import TaskName
 from tests.support.pool_model import request
@@ -173,7 +174,8 @@ async def test_running_pods_on_a_lost_node_are_left_alone_and_replaced_elsewhere
     assert await rows.asked(TaskName.SETTLE) != []
     ungates = await rows.settle("a")
     assert [(one.pod_uid, one.node) for one in ungates] == [("b1", "n1")]
-    assert await rows.value("SELECT reason FROM fluxjobs") == ""
+    # The other pod is still there, on the node that is gone.
+    assert (await rows.value("SELECT reason FROM fluxjobs")).startswith("lost: n0 is gone")
     assert await rows.value("SELECT lacking FROM fluxjobs") == 0
     assert amounts(rows.matcher._matcher.ledger) == amounts(await rebuilt(rows))  # type: ignore[union-attr, arg-type]
     await rows.match()
@@ -266,3 +268,72 @@ async def test_top_up_keeps_the_domain_and_the_spread(rows: Rows) -> None:
     expected = 3 if racks[nodes[0]] == "a" else 2
     assert len(nodes) == len(set(nodes)) == expected
     await rows.check()
+
+
+async def test_a_gang_that_wishes_it_starts_anew_where_a_pod_is_lost_with_its_node(
+    rows: Rows,
+) -> None:
+    """Not where its node is only down; nor does it wait for the pod that nobody sees go."""
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"), cpu_node("n2"))
+    await started(rows, "a", 4, restarts_on_loss=True)
+    wishes = {"restarts_on_loss": True, "is_suspended": False, "generation": 2}
+    asked = request(4, cpu=2)
+    alive = tuple(replace(runs(f"a{n}"), node="n0" if n < 2 else "n1") for n in range(4))  # type: ignore[type-var]
+    await rows.see(workload("a", asked, pods=alive, **wishes))  # type: ignore[arg-type]
+    await rows.settle("a")
+    await rows.add_nodes(replace(cpu_node("n0"), is_up=False))
+    await rows.settle("a")
+    assert (await rows.value("SELECT reason FROM fluxjobs")).startswith("lost: n0 is down")
+    assert await rows.value("SELECT vacate_by FROM fluxjobs") is None
+    lost = tuple(replace(one, is_terminating=one.node == "n0") for one in alive)
+    await rows.see(workload("a", asked, pods=lost, **wishes))  # type: ignore[arg-type]
+    await rows.settle("a")
+    assert await rows.value("SELECT vacate_by FROM fluxjobs") == "lost-node"
+    assert (await rows.value("SELECT reason FROM fluxjobs")) == (
+        "its node n0 is lost; it is placed anew"
+    )
+    wanted = await read_wanted(rows.database, "a")
+    assert wanted is not None
+    assert wanted.is_suspended
+    stopped = wishes | {"is_suspended": True, "is_suspended_again": True, "generation": 3}
+    await rows.see(workload("a", asked, pods=lost[:2], **stopped))  # type: ignore[arg-type]
+    await rows.settle("a")
+    assert (await rows.states())["a"] == "Pending"
+    await rows.match()
+    assert (await rows.states())["a"] == "Allocated"
+    assert {slot[1] for slot in await rows.slots("a")} == {"n1", "n2"}
+
+
+async def test_a_bare_pod_on_a_node_that_is_gone_says_so(rows: Rows) -> None:
+    """What was sent there cannot be sent elsewhere; of what is down and back nothing is said."""
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
+    bare = {"workload_kind": "Pod", "is_suspendable": False, "replaces_pods": False}
+    await rows.see(workload("a", request(cpu=2), pods=(pod("a"),), **bare))  # type: ignore[arg-type]
+    await rows.match()
+    (ungate,) = await rows.settle("a")
+    let_go = pod("a", is_gated=False)
+    await rows.see(workload("a", request(cpu=2), pods=(let_go,), **bare))  # type: ignore[arg-type]
+    await rows.asked(TaskName.SETTLE)
+    await rows.add_nodes(gone=(ungate.node,))
+    assert "a" in await rows.asked(TaskName.SETTLE)
+    await rows.settle("a")
+    reason = await rows.value("SELECT reason FROM fluxjobs")
+    assert reason == (
+        f"lost: {ungate.node} is gone; its pod was sent there and cannot be sent elsewhere:"
+        " delete it and make it again"
+    )
+    await rows.add_nodes(cpu_node(ungate.node, cpu=2))
+    assert "a" in await rows.asked(TaskName.SETTLE)
+    await rows.settle("a")
+    assert await rows.value("SELECT reason FROM fluxjobs") == ""
+
+
+async def test_who_waits_for_a_lost_slot_says_for_what(rows: Rows) -> None:
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
+    await started(rows, "a", 2)
+    await rows.add_nodes(gone=("n1",))
+    pods = (replace(runs("a0"), node="n0"), pod("b", index=1))  # type: ignore[type-var]
+    await rows.see(workload("a", request(2, cpu=2), pods=pods))  # type: ignore[arg-type]
+    await rows.settle("a")
+    reason = await rows.value("SELECT reason FROM fluxjobs")
+    assert reason.endswith("(in place of slot 1 on n1, which is lost: 0.002 cpu)"), reason

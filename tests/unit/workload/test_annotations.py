@@ -6,6 +6,7 @@ import pytest
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.annotations import Wishes, parse_duration, read_wishes
+from fluxqueue.workload.kinds import kind_of
 from tests.support.workloads import bare_pod, batch_job
 
 
@@ -139,3 +140,22 @@ def test_what_we_write_ourselves_is_no_mistake() -> None:
         "fluxqueue/author-suspended": "true",
     }
     assert read_wishes(bare_pod(meta={"annotations": written})) == Wishes()
+
+
+def test_who_cannot_be_suspended_cannot_start_anew() -> None:
+    """A bare Pod, and Pods and Jobs of a group; a Job can, and its template may say so."""
+    said = {"fluxqueue/on-node-loss": "requeue"}
+    assert read_wishes(batch_job(template_meta={"annotations": said})).restarts_on_loss
+    assert not read_wishes(batch_job(meta={"annotations": {**said, **_REPLACE}})).restarts_on_loss
+    pod = bare_pod(meta={"annotations": said})
+    with pytest.raises(InvalidInput, match="only what can be suspended"):
+        kind_of(pod).hold_patch(pod, read_wishes(pod), "")
+    group = {"fluxqueue/pod-group": "g", "fluxqueue/group-size": "5"}
+    part = batch_job(meta={"annotations": said, "labels": group})
+    with pytest.raises(InvalidInput, match="only what can be suspended"):
+        kind_of(part).hold_patch(part, read_wishes(part), "")
+    with pytest.raises(InvalidInput, match="'later' is not allowed"):
+        read_wishes(batch_job(meta={"annotations": {"fluxqueue/on-node-loss": "later"}}))
+
+
+_REPLACE = {"fluxqueue/on-node-loss": "replace"}
