@@ -295,7 +295,7 @@ class Groups:
             namespace=group.namespace,
             user=group.user,
             created=group.created,
-            made_by=None if group.owner is None else (group.owner.api_version, group.owner.kind),
+            made_by=None if group.owner is None else group.owner.reference(),
             spec=spec,
             members=group.members,
             slot_kinds=group.slot_kinds,

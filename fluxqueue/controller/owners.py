@@ -21,6 +21,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import Resource
 from fluxqueue.workload.owner_kinds import OwnerKinds, size_of
 from fluxqueue.workload.pods import controller_owner
+from fluxqueue.workload.references import Reference
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,10 @@ class Owner:
     name: str
     uid: str
     size: int | None = None
+
+    def reference(self) -> Reference:
+        """As rows know it."""
+        return Reference(self.api_version, self.kind, self.name, self.uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,8 +87,14 @@ async def test_a_set_is_one_fluxjob_that_grows_and_shrinks(
     space: Space, resource: Resource
 ) -> None:
     """Each pod where its slot is; a pod that leaves gives its slot back; the set leaves nothing."""
-    await space.client.create(resource, space.name, a_set(resource, "web", replicas=2))
+    made = await space.client.create(resource, space.name, a_set(resource, "web", replicas=2))
     await until_running(space, 2)
+
+    async def is_told() -> bool:
+        found = await space.events_on(made["metadata"]["uid"])
+        return "Started" in [one["reason"] for one in found]
+
+    await eventually(is_told, "the set's own Events tell the story")
     (fluxjob,) = (await space.client.list(FLUXJOBS, space.name)).items
     assert fluxjob["metadata"]["name"] == f"web-{resource.kind.lower()}"
     shown = fluxjob["spec"]["workload"]

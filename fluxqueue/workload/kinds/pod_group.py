@@ -22,6 +22,7 @@ from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering, Kind, Object
 from fluxqueue.workload.pods import controller_owner, pod_fact
+from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import Part, build_parts
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
@@ -42,7 +43,12 @@ class PodGroupKind(Kind):
     """What its FluxJob's name ends in."""
 
     def shown_as(self, workload: Object) -> tuple[str, str]:
-        return workload["of"] or super().shown_as(workload)
+        of = self.reference(workload)
+        return super().shown_as(workload) if of is None else (of.api_version, of.kind)
+
+    def reference(self, workload: Object) -> Reference | None:
+        found: Reference | None = workload["of"]
+        return found
 
     def replaces_pods(self, workload: Object) -> bool:
         """Whether something makes each of its pods: it makes another, or the group is told."""
@@ -112,7 +118,7 @@ class PodGroupKind(Kind):
     def made_by(self, workload: Object) -> str | None:
         """BatchJobs are deleted with their group; what else makes pods is its author's."""
         if workload["of"] is not None:
-            return f"{workload['of'][1]} {workload['metadata']['name']}"
+            return f"{workload['of'].kind} {workload['metadata']['name']}"
         for pod in workload["members"].values():
             owner = controller_owner(pod)
             if owner is not None and BATCH_JOB.claim(pod) is None:
@@ -180,7 +186,7 @@ def assemble(
     namespace: str,
     user: str,
     created: str,
-    made_by: tuple[str, str] | None = None,
+    made_by: Reference | None = None,
     spec: Mapping[str, Any],
     members: Mapping[str, Object],
     slot_kinds: Mapping[str, str],
@@ -191,8 +197,7 @@ def assemble(
     Parameters
     ----------
     fluxjob : name of its FluxJob.
-    made_by : apiVersion and kind of what makes its pods, ``name`` being that one's; None of a group
-        that its pods name.
+    made_by : what makes its pods, ``name`` being that one's; None of a group that its pods name.
     spec : ``minimum`` and ``maximum`` (pods; None as in ``groups.Membership``), and where they are
         known ``patience_s``, ``note``, and ``within`` and ``priority`` of its PodGroup. Of what
         something else makes: ``complete``, no more pods are waited for; ``arriving_s``, those that
