@@ -44,7 +44,7 @@ LATER_POLLING_S = 0.5
 """A status is due a moment after its row has changed, in steps of so much (sql/transitions.sql)."""
 
 
-REVIEW_POLLING_S = 0.25
+REVIEW_POLLING_S = 0.5
 """Who asks waits half of this in the mean before anybody looks."""
 
 
