@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from localcluster.types.cel import compile_expression
+from localcluster.types.cel.kinds import DYN
 
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from webhook.configuration import Endpoint, build_configuration
@@ -92,7 +93,7 @@ def _is_asked(meta: dict[str, Any], scheduler: str = "default-scheduler") -> boo
     assert "matchConditions" not in jobs
     env = {"object": {"metadata": meta, "spec": {"schedulerName": scheduler}}}
     return all(
-        compile_expression(one["expression"], frozenset({"object"}))(env)
+        compile_expression(one["expression"], {"object": DYN})(env)
         for one in pods["matchConditions"]
     )
 
@@ -178,7 +179,7 @@ def test_changes_of_a_fluxjobs_spec_by_others_reach_us(
         "request": {"userInfo": {"username": user}},
     }
     assert is_asked is all(
-        compile_expression(one["expression"], frozenset(env))(env)
+        compile_expression(one["expression"], dict.fromkeys(env, DYN))(env)
         for one in webhook["matchConditions"]
     )
 
@@ -253,7 +254,7 @@ def test_what_nobody_or_a_daemonset_makes_is_not_asked_about_for_that(
     _, sets = _owners_and_sets()
     (condition,) = sets["matchConditions"]
     meta = {} if owners is None else {"ownerReferences": owners}
-    judge = compile_expression(condition["expression"], frozenset({"object"}))
+    judge = compile_expression(condition["expression"], {"object": DYN})
     assert judge({"object": {"metadata": meta}}) is expected
 
 
