@@ -7,7 +7,7 @@ serve, else by the walk (``search``). Called by ``ByGraph``; pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from fluxqueue.errors import InsufficientResources, InvalidInput
@@ -182,10 +182,13 @@ class ByVertices(ChangingGraph):
             self.weights.weigh_the_rest(now)
         return Search(self, requests, chosen, now, verb, nodes=nodes)
 
-    def _tried(self, jobspec: Jobspec) -> Iterator[Jobspec]:
+    def _tried(self, jobspec: Jobspec) -> tuple[Jobspec, ...]:
         """The request, after the preferred forms of it that this graph has the levels for."""
+        if not jobspec.prefer_within:
+            return (jobspec,)
         known = self.graph.type_number.keys() | jobspec.types()
-        return (one for one in relaxations(jobspec, self._levels()) if one.types() <= known)
+        forms = relaxations(jobspec, self._levels())
+        return tuple(one for one in forms if one.types() <= known)
 
     def _levels(self) -> list[str]:
         """Types of what stands between root and nodes, top first; of a cluster those that it has
