@@ -11,8 +11,10 @@ from typing import Any
 
 from fluxqueue.db.life.holders import AUTHOR
 from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
+from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.jobspec import render
 from fluxqueue.workload import labels, pods
 from fluxqueue.workload.constraints import ignored
@@ -23,6 +25,7 @@ from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering
 from fluxqueue.workload.pinning import has_required_affinity
+from fluxqueue.workload.resources import raw_request
 from fluxqueue.workload.site import Site
 
 Object = Mapping[str, Any]
@@ -65,7 +68,18 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
         resized = _resized(status.get(key) or (), spec.get(containers) or ())
         if resized:
             told[key] = resized
+    if told.get("phase") == "Running":
+        told[pods.USES] = _uses(spec, told)
     return {"kind": BARE_POD.name, "metadata": kept, "spec": asked, "status": told}
+
+
+def _uses(spec: Object, told: Object) -> tuple[tuple[str, int], ...]:
+    """What a running pod asks for, of the resources that can be changed in place."""
+    try:
+        amounts = raw_request(spec, status=told)
+    except InvalidInput:
+        return ()  # of no concern to what was read from its template
+    return tuple((name, amounts[name]) for name in (CPU, MEMORY) if name in amounts)
 
 
 def _trim_container(container: dict[str, Any]) -> dict[str, Any]:

@@ -304,6 +304,7 @@ allocation_slots = Table(
     Column("refused_at", DateTime(timezone=True), comment="when its node refused a pod"),
     Column("completion_index", Integer, comment="whose slot it is, once a pod of it has held it"),
     Column("kind", Text, nullable=False, server_default="", comment="label in the request"),
+    Column("granted", JSONB, comment="what it was before its pod was resized in place"),
     CheckConstraint(f"state IN ({_quoted(SlotState)})", name="state"),
     CheckConstraint(f"(state = '{SlotState.HELD}') = (pod_uid IS NOT NULL)", name="held"),
 )
@@ -350,6 +351,8 @@ pods = Table(
     Column(
         "slot_kind", Text, nullable=False, server_default="", comment="kind of slot that it needs"
     ),
+    Column("uses", JSONB, comment="what it asks of its node, while it runs"),
+    Column("used_first", JSONB, comment="the same when it was seen to run first"),
 )
 Index("ix_pods_workload_uid", pods.c.workload_uid)
 Index("ix_pods_sent_at", pods.c.sent_at, postgresql_where=text("is_gated AND sent_at IS NOT NULL"))

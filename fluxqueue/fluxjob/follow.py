@@ -83,7 +83,8 @@ class PodFact:
     """One pod of ours as last seen. ``index`` is the completion index of an Indexed BatchJob;
 
     ``is_refused``: it has failed because its node would not take it; ``kind``: label of the kind
-    of slots that it needs, empty where all its workload's are equal.
+    of slots that it needs, empty where all its workload's are equal. ``uses``: while it runs, what
+    it asks of its node, resource and base units.
     """
 
     uid: str
@@ -95,6 +96,7 @@ class PodFact:
     index: int | None = None
     is_refused: bool = False
     kind: str = ""
+    uses: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_terminal(self) -> bool:

@@ -18,6 +18,10 @@ _REFUSALS = frozenset(
 """``status.reason`` of a pod that its node's kubelet refused, beside ``OutOf<resource>``."""
 
 
+USES = "fluxqueueUses"
+"""Where the controller notes, in what it keeps of a running pod's status, what that asks for."""
+
+
 def pod_fact(pod: Mapping[str, Any]) -> PodFact:
     """Read any pod of ours; ``is_gated`` means by *our* gate, whoever else has one on it."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
@@ -30,6 +34,7 @@ def pod_fact(pod: Mapping[str, Any]) -> PodFact:
         node=spec.get("nodeName") or None,
         index=_completion_index(meta),
         is_refused=_is_refused(status),
+        uses=tuple(status.get(USES) or ()),
     )
 
 

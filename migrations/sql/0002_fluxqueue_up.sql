@@ -293,6 +293,7 @@ CREATE TABLE allocation_slots (
     refused_at TIMESTAMP WITH TIME ZONE,
     completion_index INTEGER,
     kind TEXT DEFAULT '' NOT NULL,
+    granted JSONB,
     CONSTRAINT pk_allocation_slots PRIMARY KEY (allocation_id, number),
     CONSTRAINT ck_allocation_slots_state CHECK (state IN ('free', 'held', 'returned')),
     CONSTRAINT ck_allocation_slots_held CHECK ((state = 'held') = (pod_uid IS NOT NULL)),
@@ -329,6 +330,8 @@ COMMENT ON COLUMN allocation_slots.completion_index IS 'whose slot it is, once a
 
 COMMENT ON COLUMN allocation_slots.kind IS 'label in the request';
 
+COMMENT ON COLUMN allocation_slots.granted IS 'what it was before its pod was resized in place';
+
 CREATE TABLE reservations (
     uid TEXT NOT NULL,
     starts_at BIGINT NOT NULL,
@@ -360,6 +363,8 @@ CREATE TABLE pods (
     completion_index INTEGER,
     sent_at TIMESTAMP WITH TIME ZONE,
     slot_kind TEXT DEFAULT '' NOT NULL,
+    uses JSONB,
+    used_first JSONB,
     CONSTRAINT pk_pods PRIMARY KEY (uid)
 );
 
@@ -390,6 +395,10 @@ COMMENT ON COLUMN pods.completion_index IS 'its index, of an Indexed Job';
 COMMENT ON COLUMN pods.sent_at IS 'when it was last sent to be let go';
 
 COMMENT ON COLUMN pods.slot_kind IS 'kind of slot that it needs';
+
+COMMENT ON COLUMN pods.uses IS 'what it asks of its node, while it runs';
+
+COMMENT ON COLUMN pods.used_first IS 'the same when it was seen to run first';
 
 CREATE TABLE nodes (
     name TEXT NOT NULL,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.errors import ApiUnavailable
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS
 from tests.e2e.objects import FOR_EVER, bare_pod, job
@@ -96,3 +97,39 @@ async def test_a_running_job_grows_as_room_comes_and_shrinks_at_once(
     await until_held(space, 3)
     await space.delete("x")
     await until_held(space, 0)
+
+
+async def test_a_pod_that_is_resized_in_place_takes_its_room(space: Space) -> None:
+    """What it was made larger by is nobody else's; it comes back with the pod."""
+    made = await space.create(
+        bare_pod("elastic", cpu="4", nodeSelector={"pool": "single"}, run=FOR_EVER)
+    )
+    await space.until_state("elastic", "Running")
+    pod = await space.client.get(PODS, space.name, "elastic")
+    (container,) = pod["spec"]["containers"]
+    # A kubelet says what its containers have, and nobody resizes those of which it says nothing.
+    (told,) = pod["status"]["containerStatuses"]
+    has = {"containerStatuses": [{**told, "resources": container["resources"]}]}
+    larger = {"name": container["name"], "resources": {"requests": {"cpu": "10"}}}
+    at = (PODS, space.name, "elastic")
+    strategic = {"kind": PatchKind.STRATEGIC}
+    try:
+        await space.client.patch(*at, {"status": has}, **strategic, subresource="status")
+        spec = {"containers": [larger]}
+        await space.client.patch(*at, {"spec": spec}, **strategic, subresource="resize")
+    except ApiUnavailable:
+        pytest.skip("this cluster resizes no pods")
+    sql = (
+        "SELECT s.resources ->> 'cpu' AS cpu FROM allocation_slots s"
+        " JOIN allocations a ON a.id = s.allocation_id WHERE a.uid = :uid"
+    )
+
+    async def is_followed() -> bool:
+        rows = await space.world.rows(sql, uid=made["metadata"]["uid"])
+        return [row["cpu"] for row in rows] == ["10000"]
+
+    await eventually(is_followed, "the slot is as large as the pod")
+    await space.create(job("next", cpu="8", pool="single"))
+    await space.until_state("next", "Pending", "Reserved")
+    await space.delete("elastic", PODS)
+    await space.until_job("next")

@@ -233,17 +233,38 @@ FROM seen JOIN ruled USING (uid) WHERE f.uid = seen.uid
 # A gate never comes back, so nobody who saw the pod before it went puts it back.
 _PODS = """
 INSERT INTO pods AS p (uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node,
-                       completion_index, slot_kind)
+                       completion_index, slot_kind, uses, used_first)
 SELECT uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node, completion_index,
-       slot_kind
+       slot_kind, nullif(uses, '{}'), nullif(uses, '{}')
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, workload_uid text, namespace text, name text, phase text, is_gated bool,
-    is_terminating bool, node text, completion_index int, slot_kind text)
+    is_terminating bool, node text, completion_index int, slot_kind text, uses jsonb)
 ON CONFLICT (uid) DO UPDATE SET
     phase = excluded.phase, is_gated = p.is_gated AND excluded.is_gated, node = excluded.node,
-    is_terminating = excluded.is_terminating
-WHERE (p.phase, p.is_gated, p.node, p.is_terminating) IS DISTINCT FROM
-      (excluded.phase, p.is_gated AND excluded.is_gated, excluded.node, excluded.is_terminating)
+    is_terminating = excluded.is_terminating, uses = coalesce(excluded.uses, p.uses),
+    used_first = coalesce(p.used_first, excluded.uses)
+WHERE (p.phase, p.is_gated, p.node, p.is_terminating, p.uses) IS DISTINCT FROM
+      (excluded.phase, p.is_gated AND excluded.is_gated, excluded.node, excluded.is_terminating,
+       coalesce(excluded.uses, p.uses))
+"""
+
+# A slot is as large as it was granted, and larger by what its pod was made larger in place: what
+# is made smaller may be wanted again, by the pod or by the one that comes in its place.
+_RESIZE = """
+WITH resized AS (
+    SELECT s.allocation_id, s.number, coalesce(s.granted, s.resources) AS granted,
+           (SELECT coalesce(jsonb_object_agg(g.key, CASE WHEN p.uses ? g.key THEN
+                g.value::bigint + greatest(0, (p.uses ->> g.key)::bigint
+                    - coalesce((p.used_first ->> g.key)::bigint, 0))
+                ELSE g.value::bigint END), '{}')
+            FROM jsonb_each_text(coalesce(s.granted, s.resources)) g) AS resources
+    FROM pods p JOIN allocation_slots s ON s.pod_uid = p.uid AND s.state = 'held'
+    WHERE p.uid = ANY(CAST(:pods AS text[])) AND (s.granted IS NOT NULL OR p.uses <> p.used_first)
+)
+UPDATE allocation_slots s SET resources = r.resources, granted = r.granted
+FROM resized r WHERE s.allocation_id = r.allocation_id AND s.number = r.number
+  AND s.resources <> r.resources
+RETURNING s.allocation_id
 """
 
 _GONE = """
@@ -392,6 +413,10 @@ async def _save_pods(
         await tx.execute("DELETE FROM pods WHERE uid = ANY(CAST(:pods AS text[]))", pods=left)
     if rows:
         await tx.execute(_PODS, rows=orjson.dumps(rows).decode())
+    if running := [row["uid"] for row in rows if row["uses"]]:
+        resized = await tx.fetch(_RESIZE, pods=running)
+        ids = {str(row["allocation_id"]) for row in resized}
+        await tell_matcher(tx, "allocation", sorted(ids))
 
 
 def _pod_row(workload_uid: str, namespace: str, pod: PodFact) -> dict[str, Any]:
@@ -406,6 +431,7 @@ def _pod_row(workload_uid: str, namespace: str, pod: PodFact) -> dict[str, Any]:
         "node": pod.node,
         "completion_index": pod.index,
         "slot_kind": pod.kind,
+        "uses": dict(pod.uses),
     }
 
 

@@ -6,7 +6,9 @@ of change is one statement; nothing is written where nothing differs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -78,33 +80,45 @@ class Changes:
 
     async def _let_go(self, tx: Transaction) -> None:
         if self._left:
-            await tx.execute(
+            left = await tx.fetch(
                 """
                 UPDATE allocation_slots s SET pod_uid = NULL,
+                    resources = coalesce(s.granted, s.resources), granted = NULL,
                     state = CASE WHEN g.is_back THEN 'returned' ELSE 'free' END,
                     returned_at = CASE WHEN g.is_back THEN now() END
                 FROM unnest(CAST(:ids AS bigint[]), CAST(:numbers AS int[]), CAST(:back AS bool[]))
                      AS g (id, number, is_back)
+                JOIN allocation_slots o ON o.allocation_id = g.id AND o.number = g.number
                 WHERE s.allocation_id = g.id AND s.number = g.number
+                RETURNING s.allocation_id, o.granted IS NOT NULL AS was_resized
                 """,
                 ids=[one for one, _ in self._left],
                 numbers=[number for _, number in self._left],
                 back=list(self._left.values()),
             )
+            self._tell_resized(left)
+
+    def _tell_resized(self, changed: Sequence[Mapping[str, Any]]) -> None:
+        """The next pod of a slot is as large as the first one was, before it was resized."""
+        self._told += [row["allocation_id"] for row in changed if row["was_resized"]]
 
     async def _give(self, tx: Transaction) -> None:
         if self._given:
-            await tx.execute(
+            given = await tx.fetch(
                 """
-                UPDATE allocation_slots s SET state = 'held', pod_uid = g.pod, returned_at = NULL
+                UPDATE allocation_slots s SET state = 'held', pod_uid = g.pod, returned_at = NULL,
+                    resources = coalesce(s.granted, s.resources), granted = NULL
                 FROM unnest(CAST(:ids AS bigint[]), CAST(:numbers AS int[]), CAST(:pods AS text[]))
                      AS g (id, number, pod)
+                JOIN allocation_slots o ON o.allocation_id = g.id AND o.number = g.number
                 WHERE s.allocation_id = g.id AND s.number = g.number
+                RETURNING s.allocation_id, o.granted IS NOT NULL AS was_resized
                 """,
                 ids=[one for one, _, _ in self._given],
                 numbers=[number for _, number, _ in self._given],
                 pods=[pod for _, _, pod in self._given],
             )
+            self._tell_resized(given)
 
     async def _index(self, tx: Transaction) -> None:
         """Whose slots they are now that pods hold them; an index has one, the last it was given."""

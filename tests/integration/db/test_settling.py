@@ -7,6 +7,7 @@ from dataclasses import replace
 from fluxqueue.db.life.desired_state import read_wanted
 from fluxqueue.db.life.settling import finish, settle
 from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
 from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload
 
@@ -337,3 +338,37 @@ async def test_who_waits_for_a_lost_slot_says_for_what(rows: Rows) -> None:
     await rows.settle("a")
     reason = await rows.value("SELECT reason FROM fluxjobs")
     assert reason.endswith("(in place of slot 1 on n1, which is lost: 0.002 cpu)"), reason
+
+
+async def test_a_pod_that_is_made_larger_in_place_takes_its_room_and_no_slot_shrinks(
+    rows: Rows,
+) -> None:
+    """Its node has less for others; the one that comes in its place is as large as it was."""
+    await rows.add_nodes(cpu_node("n0", cpu=8))
+    await started(rows, "a", 2)
+
+    def sized(uid: str, cpu: int) -> object:
+        return replace(runs(uid), node="n0", uses=((CPU, cpu),))  # type: ignore[type-var]
+
+    async def see(*pods: object) -> list[int]:
+        await rows.see(workload("a", request(2, cpu=2), pods=pods))  # type: ignore[arg-type]
+        await rows.settle("a")
+        await rows.match()
+        assert amounts(rows.matcher._matcher.ledger) == amounts(await rebuilt(rows))  # type: ignore[union-attr, arg-type]
+        sql = (
+            "SELECT s.resources FROM allocation_slots s JOIN allocations a ON a.id = allocation_id"
+            " WHERE a.uid = 'a' AND s.state <> 'returned' ORDER BY number"
+        )
+        return [row["resources"][CPU] for row in await rows.fetch(sql)]
+
+    assert await see(sized("a0", 2), sized("a1", 2)) == [2, 2]
+    assert await see(sized("a0", 5), sized("a1", 2)) == [5, 2]
+    await rows.see(workload("b", request(cpu=2)))
+    await rows.match()
+    assert (await rows.states())["b"] != "Allocated"
+    assert await see(sized("a0", 4), sized("a1", 1)) == [4, 2]
+    assert (await rows.states())["b"] == "Allocated"
+    await rows.see(workload("b", request(cpu=2), result="Completed"))
+    await rows.settle("b")
+    assert await see(pod("a2", index=0), sized("a1", 1)) == [2, 2]
+    await rows.check()
