@@ -171,10 +171,15 @@ class SteeringWatch:
             return False
         if await self._exists(FLUXJOBS, meta["namespace"], meta["name"]):
             return False  # made again
-        kind, found = kind_of_fluxjob(fluxjob), self._workload(workload["uid"])
-        if not kind.has_object or found is None:
-            return not kind.has_object
-        at = (resource_of(kind.name, kind.reference(found)), meta["namespace"])
+        kind, reference = kind_of_fluxjob(fluxjob), None
+        if not kind.has_object:
+            return True
+        if not kind.is_built_in:
+            found = self._workload(workload["uid"])
+            if found is None:
+                return False
+            reference = kind.reference(found)
+        at = (resource_of(kind.name, reference), meta["namespace"])
         return await self._exists(*at, workload["name"], workload["uid"])
 
     async def _outlived(self, created: str) -> bool:
