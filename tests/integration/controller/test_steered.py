@@ -51,6 +51,7 @@ class Steering:
             SystemClock(),
             begin=self.begin,
             stands=lambda uid: uid not in self.gone,
+            find=lambda uid: None,
             on_lost=self.lost.append,
         )
 

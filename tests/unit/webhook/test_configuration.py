@@ -6,8 +6,8 @@ import base64
 from typing import Any
 
 import pytest
+from localcluster.kinds.webhook_config import CONDITION_VARIABLES
 from localcluster.types.cel import compile_expression
-from localcluster.types.cel.kinds import DYN
 
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from webhook.configuration import Endpoint, build_configuration
@@ -93,7 +93,7 @@ def _is_asked(meta: dict[str, Any], scheduler: str = "default-scheduler") -> boo
     assert "matchConditions" not in jobs
     env = {"object": {"metadata": meta, "spec": {"schedulerName": scheduler}}}
     return all(
-        compile_expression(one["expression"], {"object": DYN})(env)
+        compile_expression(one["expression"], CONDITION_VARIABLES)(env)
         for one in pods["matchConditions"]
     )
 
@@ -179,7 +179,7 @@ def test_changes_of_a_fluxjobs_spec_by_others_reach_us(
         "request": {"userInfo": {"username": user}},
     }
     assert is_asked is all(
-        compile_expression(one["expression"], dict.fromkeys(env, DYN))(env)
+        compile_expression(one["expression"], CONDITION_VARIABLES)(env)
         for one in webhook["matchConditions"]
     )
 
@@ -254,7 +254,7 @@ def test_what_nobody_or_a_daemonset_makes_is_not_asked_about_for_that(
     _, sets = _owners_and_sets()
     (condition,) = sets["matchConditions"]
     meta = {} if owners is None else {"ownerReferences": owners}
-    judge = compile_expression(condition["expression"], {"object": DYN})
+    judge = compile_expression(condition["expression"], CONDITION_VARIABLES)
     assert judge({"object": {"metadata": meta}}) is expected
 
 
