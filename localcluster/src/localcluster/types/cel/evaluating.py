@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from localcluster.types.cel.checking import TYPE_NAMES
-from localcluster.types.cel.functions import FUNCTIONS, METHODS, Overload, called
+from localcluster.types.cel.functions import FUNCTIONS, METHODS, Overload, chosen
 from localcluster.types.cel.kinds import Type
 from localcluster.types.cel.lists import in_order
 from localcluster.types.cel.operators import OPERATORS, has, select, select_optional
@@ -78,7 +78,8 @@ def _call(tree: Call, known: frozenset[str]) -> Eval:
 
 
 def _function(overloads: list[Overload], arguments: list[Eval]) -> Eval:
-    return lambda env: called(overloads, [argument(env) for argument in arguments])
+    run = chosen(overloads, len(arguments))
+    return lambda env: run(*[argument(env) for argument in arguments])
 
 
 def _absorbing(left: Eval, right: Eval, *, decisive: bool) -> Eval:
@@ -110,7 +111,7 @@ def _macro(tree: Macro, known: frozenset[str]) -> Eval:
     loop = _LOOPS[tree.macro]
 
     def evaluate(env: Env) -> Any:
-        envs = [{**env, **bound} for bound in _bound(tree.names, target(env))]
+        envs = _bound(env, tree.names, target(env))
         if condition is not None:
             envs = [one for one in envs if boolean(condition(one))]
         return loop(body, envs, tree.names)
@@ -133,17 +134,14 @@ def _optional_map(tree: Macro, target: Eval, body: Eval) -> Eval:
     return evaluate
 
 
-def _bound(names: tuple[str, ...], container: Any) -> list[dict[str, Any]]:
-    if isinstance(container, dict):
-        pairs = list(container.items())
-    elif isinstance(container, list):
-        pairs = list(enumerate(container))
-    else:
+def _bound(env: Env, names: tuple[str, ...], container: Any) -> Envs:
+    """What is known in each round: one name is an item or a key, two are index or key and value."""
+    if not isinstance(container, dict | list):
         raise CelError("no such overload")
-    if len(names) == 2:
-        return [dict(zip(names, pair, strict=True)) for pair in pairs]
-    at = 0 if isinstance(container, dict) else 1
-    return [{names[0]: pair[at]} for pair in pairs]
+    if len(names) == 1:
+        return [{**env, names[0]: item} for item in container]
+    pairs = container.items() if isinstance(container, dict) else enumerate(container)
+    return [{**env, names[0]: first, names[1]: second} for first, second in pairs]
 
 
 def _filtered(body: Eval, envs: Envs, names: tuple[str, ...]) -> list[Any]:

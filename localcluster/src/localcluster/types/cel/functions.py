@@ -18,7 +18,15 @@ from typing import Any
 from localcluster.types.cel import kinds, lists, networks, texts, times
 from localcluster.types.cel.kinds import Type, list_of, map_of, optional_of, parameter
 from localcluster.types.cel.operators import OPERATORS
-from localcluster.types.cel.values import CelError, Optional, Quantity, equal, is_of, kind_name
+from localcluster.types.cel.values import (
+    CelError,
+    Optional,
+    Quantity,
+    classes_of,
+    equal,
+    is_of,
+    kind_name,
+)
 from localcluster.types.quantity import QuantityError, value_of
 
 Run = Callable[..., Any]
@@ -72,13 +80,21 @@ def _table(lines: dict[str, Run | None]) -> Table:
     return table
 
 
-def called(overloads: list[Overload], arguments: list[Any]) -> Any:
-    """The result of the overload that takes these values; an error where none does."""
-    for overload in overloads:
-        if len(overload.takes) == len(arguments) and all(map(is_of, arguments, overload.takes)):
-            assert overload.run is not None
-            return overload.run(*arguments)
-    raise CelError("no such overload")
+def chosen(overloads: list[Overload], count: int) -> Run:
+    """What runs the overload that takes the values it is given, ``count`` of them."""
+    ways = [
+        (tuple(map(classes_of, one.takes)), one.run)
+        for one in overloads
+        if len(one.takes) == count and one.run is not None
+    ]
+
+    def run(*arguments: Any) -> Any:
+        for classes, way in ways:
+            if all(map(is_of, arguments, classes)):
+                return way(*arguments)
+        raise CelError("no such overload")
+
+    return run
 
 
 # -- quantities, optionals, types ------------------------------------------------------------------

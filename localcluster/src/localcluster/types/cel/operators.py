@@ -29,7 +29,8 @@ def _pair(left: Any, right: Any) -> None:
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Binary:
     def evaluate(left: Any, right: Any) -> bool:
-        check_order(left, right)
+        if type(left) is not int or type(right) is not int:
+            check_order(left, right)
         return compare(left, right)
 
     return evaluate

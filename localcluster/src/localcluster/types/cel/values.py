@@ -79,11 +79,19 @@ def kind_name(value: Any) -> str:
     return next(name for name, classes in _CLASSES if isinstance(value, classes))
 
 
-def is_of(value: Any, kind: Type) -> bool:
-    """Whether a value may be taken for this type, its items not looked at."""
+_BY_NAME = dict(_CLASSES)
+
+
+def classes_of(kind: Type) -> type | tuple[type, ...]:
+    """The classes of values that may be taken for this type, their items not looked at."""
     if kind.name == "dyn" or kind.name.startswith("<"):
-        return True
-    return kind_name(value) == ("map" if is_object(kind) else kind.name)
+        return object
+    return _BY_NAME["map" if is_object(kind) else kind.name]
+
+
+def is_of(value: Any, classes: type | tuple[type, ...]) -> bool:
+    """Whether a value is of these classes; a bool is no int."""
+    return isinstance(value, classes) and not (classes is int and isinstance(value, bool))
 
 
 def boolean(value: Any) -> bool:
