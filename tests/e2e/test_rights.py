@@ -33,8 +33,8 @@ from fluxqueue.kube.resources import (
     STATEFULSETS,
     Resource,
 )
-from fluxqueue.workload.labels import GATE
-from fluxqueue.workload.owner_kinds import BUILT_IN
+from fluxqueue.workload.labels import GATE, SUSPENDED
+from fluxqueue.workload.owner_kinds import BUILT_IN, is_suspended
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.e2e.rights import RightsWorld, rights_world
@@ -89,6 +89,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     for name in ("left-2", "left"):
         await space.until_state(name, *WAITING)
     await _uninstall(rights)
+    await _nothing_waits_suspended(space)
     uses = rights.uses()
     assert not chart_rights.missing(uses)
     for part in chart_rights.PARTS:
@@ -281,6 +282,15 @@ async def _owners_wait_suspended(space: Space) -> None:
         await space.until_gone(resource, held)
         await create(space, resource, "left", spec_of(entry, template(cpu="17")))
         await until_owner(space, f"left-{entry.kind.lower()}")
+
+
+async def _nothing_waits_suspended(space: Space) -> None:
+    """What waited suspended was let go by the uninstallation, and bears none of our marks."""
+    for entry in (one for one in BUILT_IN if one.suspend):
+        resource = Resource(entry.group, "v1", entry.resource, entry.kind, True)
+        left = await space.client.get(resource, space.name, "left")
+        assert is_suspended(entry, left) is False, entry.kind
+        assert SUSPENDED not in (left["metadata"].get("annotations") or {})
 
 
 async def until_owner(space: Space, name: str) -> None:
