@@ -157,7 +157,7 @@ def read_file(name: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise InvalidInput(f"is neither YAML nor JSON: {error}", where=name) from None
     for one in documents:
-        if isinstance(one, dict) and one.get("kind") in {"Job", "Pod"}:
+        if isinstance(one, dict) and _is_workload(one):
             return {"manifest": one}
     for one in documents:
         if isinstance(one, list):
@@ -167,6 +167,13 @@ def read_file(name: str) -> dict[str, Any]:
     raise InvalidInput(
         "holds no Job, no Pod and no jobspec", where=name, hint="give a manifest of one of them"
     )
+
+
+def _is_workload(document: Mapping[str, Any]) -> bool:
+    from fluxqueue.workload.kinds import find_kind
+
+    group = str(document.get("apiVersion") or "").rpartition("/")[0]
+    return find_kind(group, str(document.get("kind") or "")) is not None
 
 
 def _job_of_script(name: str) -> dict[str, Any]:
