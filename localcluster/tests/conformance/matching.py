@@ -59,6 +59,10 @@ def _plain_text(text: str) -> str:
     return text
 
 
+_TRIES = 2000
+"""Pairs of items that are tried at most."""
+
+
 @dataclass
 class Bindings:
     """What the numbered tokens of one scenario stand for."""
@@ -206,16 +210,54 @@ class Comparison:
     def _compare_unordered(
         self, recorded: list[Any], actual: list[Any], path: str, loose: bool
     ) -> None:
-        """Lists are sorted by names, so random names shuffle them: pair what fits best."""
+        """Lists are sorted by names, so random names shuffle them: pair what fits, else what fits
+        best.
+        """
+        if fitting := self._pair(recorded, actual, path, loose, [_TRIES]):
+            self.bindings.values.update(fitting)
+            return
         for index, left in enumerate(recorded):
             best: tuple[int, int] | None = None
             for position, right in enumerate(actual):
-                trial = Comparison(Bindings(dict(self.bindings.values)))
-                trial.compare(left, right, path, loose=loose)
+                trial = self._try(left, right, path, loose, self.bindings.values)
                 if best is None or len(trial.differences) < best[0]:
                     best = (len(trial.differences), position)
             assert best is not None
             self.compare(left, actual.pop(best[1]), f"{path}[{index}]", loose=loose)
+
+    def _pair(
+        self,
+        recorded: list[Any],
+        actual: list[Any],
+        path: str,
+        loose: bool,
+        tries: list[int],
+        values: dict[str, str] | None = None,
+    ) -> dict[str, str] | None:
+        """What tokens stand for where all of a list fits. Of equal items one may stand for a token
+        that another, further on, must have: then the next is tried, for so many ``tries``.
+        """
+        values = self.bindings.values if values is None else values
+        if not recorded:
+            return values
+        for position, right in enumerate(actual):
+            tries[0] -= 1
+            if tries[0] < 0:
+                return None
+            trial = self._try(recorded[0], right, path, loose, values)
+            if trial.differences:
+                continue
+            others = actual[:position] + actual[position + 1 :]
+            found = self._pair(recorded[1:], others, path, loose, tries, trial.bindings.values)
+            if found is not None:
+                return found
+        return None
+
+    @staticmethod
+    def _try(left: Any, right: Any, path: str, loose: bool, values: dict[str, str]) -> Comparison:
+        trial = Comparison(Bindings(dict(values)))
+        trial.compare(left, right, path, loose=loose)
+        return trial
 
     def _compare_causes(self, recorded: Any, actual: Any, path: str) -> None:
         """The server walks Go maps here, so the order of causes is not fixed."""
