@@ -68,7 +68,8 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
         resized = _resized(status.get(key) or (), spec.get(containers) or ())
         if resized:
             told[key] = resized
-    if told.get("phase") == "Running":
+    # Of the pods of others, which are many, nobody asks.
+    if told.get("phase") == "Running" and labels.MANAGED in (meta.get("labels") or {}):
         told[pods.USES] = _uses(spec, told)
     return {"kind": BARE_POD.name, "metadata": kept, "spec": asked, "status": told}
 

@@ -8,6 +8,7 @@ import pytest
 
 from fluxqueue.controller.observe import see_facts, see_workload, trim_pod
 from fluxqueue.errors import InvalidInput
+from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.site import Site
 
 
@@ -115,3 +116,14 @@ def test_only_an_indexed_job_has_indexes() -> None:
     """Whatever its template says: else all its pods would share one slot."""
     seen = see(job({}, completions=4, parallelism=4), _of_index(7, "Running"))
     assert (seen.pods[0].index, seen.ended_indexes) == (None, "{}")
+
+
+@pytest.mark.parametrize(("marks", "uses"), [({"fluxqueue/managed": "true"}, 500), ({}, None)])
+def test_what_a_running_pod_asks_for_is_read_of_ours_alone(
+    marks: dict[str, str], uses: int | None
+) -> None:
+    """Pods are resized in place; of others only what they take of their nodes counts."""
+    meta = {"uid": "p", "name": "train-x", "namespace": "ns", "labels": marks}
+    container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
+    raw = {"metadata": meta, "spec": {"containers": [container]}, "status": {"phase": "Running"}}
+    assert dict(pod_fact(trim_pod(raw)).uses).get("cpu") == uses
