@@ -263,4 +263,21 @@ async def _let_ask(space: Space, user: str) -> KubeClient:
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": f"{space.name}-asks"},
     }
     await space.client.create(ROLE_BINDINGS, space.name, binding)
-    return space.client.acting_as(user)
+    acting = space.client.acting_as(user)
+
+    async def may_ask() -> bool:
+        """The API server reads rights some time after they are written."""
+        body = {
+            "apiVersion": PLACEMENT_REVIEWS.api_version,
+            "kind": PLACEMENT_REVIEWS.kind,
+            "metadata": {"name": "may-i"},
+            "spec": {"manifest": job("x")},
+        }
+        try:
+            await acting.create(PLACEMENT_REVIEWS, space.name, body, dry_run=True)
+        except ApiError:
+            return False
+        return True
+
+    await eventually(may_ask, f"{user} may ask")
+    return acting
