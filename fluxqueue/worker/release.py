@@ -1,8 +1,9 @@
 """The ``release`` task: workload objects are made what their rows say.
 
 R goes into the FluxJob's status first, then the BatchJob is let go; where all its slots lie on one
-node, its pod template takes the node and loses our gate in the same patch. A row that wants its
-BatchJob suspended, or its object deleted, gets that. What was done is written down at the end; a
+node, its pod template takes the node and loses our gate in the same patch. What else can be
+suspended (``kinds.suspended_owner``) is let go by its own field. A row that wants its object
+suspended, or deleted, gets that. What was done is written down at the end; a
 row that wants something else by then owes another release.
 """
 
