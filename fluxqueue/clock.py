@@ -87,20 +87,18 @@ class Pace:
     Parameters
     ----------
     clock : whose time it is.
-    gather_s : pause before each batch, so that a burst is one.
     """
 
     FACTOR, EACH_S, CREDIT_S, REST_MAX_S = 4, 0.15, 0.75, 0.5
 
-    def __init__(self, clock: Clock, *, gather_s: float = 0.0) -> None:
-        self._clock, self._gather_s = clock, gather_s
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._rested_s = float("-inf")
         """When all rest that is due would be over."""
 
     async def rest(self) -> None:
         """Wait until the next batch may begin."""
-        due_s = self._rested_s - self.CREDIT_S - self._clock.monotonic_s()
-        pause_s = max(self._gather_s, due_s)
+        pause_s = self._rested_s - self.CREDIT_S - self._clock.monotonic_s()
         if pause_s > 0:
             await self._clock.sleep(pause_s)
 

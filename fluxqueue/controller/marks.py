@@ -16,6 +16,9 @@ from fluxqueue.clock import Clock
 
 NEVER_S = float("inf")
 
+GATHER_S = 0.02
+"""Pause before what is new is written, so that a burst of events is one transaction."""
+
 
 class Kind(StrEnum):
     """What keys are of: UIDs of workloads and of pods that are not ours, names of the others."""
@@ -38,7 +41,7 @@ class Marks:
         self._due: dict[Kind, float] = dict.fromkeys(Kind, NEVER_S)
         self._sooner = asyncio.Event()
 
-    def mark(self, kind: Kind, key: str, *, within_s: float = 0.0) -> None:
+    def mark(self, kind: Kind, key: str, *, within_s: float = GATHER_S) -> None:
         """Have ``key`` written within ``within_s`` seconds, with all that is marked of its kind."""
         self._keys[kind][key] = None
         due = self._clock.monotonic_s() + within_s

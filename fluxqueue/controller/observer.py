@@ -25,7 +25,7 @@ from fluxqueue.clock import Clock, Pace
 from fluxqueue.controller import resync
 from fluxqueue.controller.foreign import Change, ForeignPods
 from fluxqueue.controller.groups import Groups, list_groups
-from fluxqueue.controller.marks import Batch, Kind, Marks
+from fluxqueue.controller.marks import GATHER_S, Batch, Kind, Marks
 from fluxqueue.controller.observe import (
     Reader,
     age,
@@ -84,10 +84,11 @@ BATCH_MAX = 200
 PAGE = 1000
 """Nodes and pods of others written at once."""
 
-GATHER_S = 0.01
-"""Pause before a batch, so that a burst of events is one transaction."""
+ENDED_S = 0.05
+"""The pods of a gang end one after the other."""
 LATER_S = 0.3
-"""Nobody waits to be told that a pod is bound, or runs: that goes with the next that matters."""
+"""Nobody waits to be told that a pod came let go, is bound, or runs: that goes with the next that
+matters."""
 FOREIGN_EVERY_S = 0.5
 """Pods that are not ours come in any number: they are written in batches at least so far apart."""
 
@@ -141,7 +142,7 @@ class Observer:
         self._is_begun = self._is_in_doubt = False
         # Longer than it takes until another controller leads: then the queue goes on meanwhile.
         self._confirmed_s = 2 * settings.lease_duration_s
-        self._pace, self._foreign_at_s = Pace(clock, gather_s=GATHER_S), float("-inf")
+        self._pace, self._foreign_at_s = Pace(clock), float("-inf")
         self._reader = Reader(self._site)
         self._foreign = ForeignPods(self._find_foreign)
         self._wrapper = Wrapper(
@@ -208,7 +209,7 @@ class Observer:
         else:
             self._objects[uid] = obj
 
-    def _mark_workload(self, uid: str, *, within_s: float = 0.0) -> None:
+    def _mark_workload(self, uid: str, *, within_s: float = GATHER_S) -> None:
         """Have a workload written, if it is one of ours; its FluxJob is made first."""
         if self._flux_uids.get(uid) is not None:
             self._marks.mark(Kind.WORKLOAD, uid, within_s=within_s)
@@ -227,7 +228,8 @@ class Observer:
     def _on_made(self, uid: str, flux_uid: str) -> None:
         self._flux_uids[uid] = flux_uid
         self._news_of_fluxjobs.add(uid)
-        self._marks.mark(Kind.WORKLOAD, uid)
+        # Nobody comes with it: it need not wait for others.
+        self._marks.mark(Kind.WORKLOAD, uid, within_s=GATHER_S if self._wrapper.has_more else 0.0)
         if uid in self._pods_by_uid:
             self._mark_foreign(uid)  # a bare Pod was somebody else's until now
 
@@ -270,14 +272,12 @@ class Observer:
         else:
             self._groups.keep(group, new)
         if old is None or new is None or is_pod_news(old, new):
-            self._see_group(
-                group, is_urgent=old is None or new is None or pod_fact(new).is_terminal
-            )
+            self._see_group(group, within_s=_awaited_within_s(old, new))
 
-    def _see_group(self, uid: str, *, is_urgent: bool = True) -> None:
+    def _see_group(self, uid: str, *, within_s: float = GATHER_S) -> None:
         """Put together anew what stands for a group, and have it written."""
         self._keep(uid, self._groups.object(uid))
-        self._mark_workload(uid, within_s=0.0 if is_urgent else LATER_S)
+        self._mark_workload(uid, within_s=within_s)
         closes_in_s = self._groups.closes_in_s(uid)
         if closes_in_s is not None:
             self._set_alarm(uid, closes_in_s, self._see_group)
@@ -340,13 +340,8 @@ class Observer:
             self._mark_workload(uid)
 
     def _on_pod_of_ours(self, workload: str, old: Object | None, new: Object | None) -> None:
-        if old is not None and new is not None:
-            if not is_pod_news(old, new):
-                return
-            if not pod_fact(new).is_terminal:
-                self._mark_workload(workload, within_s=LATER_S)
-                return
-        self._mark_workload(workload)
+        if old is None or new is None or is_pod_news(old, new):
+            self._mark_workload(workload, within_s=_awaited_within_s(old, new))
 
     def _forget_pod(self, uid: str, workload: str) -> None:
         self._pods_by_uid.pop(uid, None)
@@ -360,7 +355,7 @@ class Observer:
         return None if pod is None or self._workload_uid(pod) in self._flux_uids else pod
 
     def _mark_foreign(self, uid: str) -> None:
-        within_s = max(0.0, self._foreign_at_s + FOREIGN_EVERY_S - self._clock.monotonic_s())
+        within_s = max(GATHER_S, self._foreign_at_s + FOREIGN_EVERY_S - self._clock.monotonic_s())
         self._marks.mark(Kind.FOREIGN, uid, within_s=within_s)
 
     def _on_node(self, old: Object | None, new: Object | None) -> None:
@@ -436,7 +431,8 @@ class Observer:
             return
         await self._pace.rest()
         with self._pace.work():
-            await self._flush(by_s=self._clock.monotonic_s())
+            # A queue that was changed just before somebody names it goes with him.
+            await self._flush(by_s=self._clock.monotonic_s() + GATHER_S)
 
     async def _confirm_for_ever(self) -> None:
         """Say that somebody compares the rows with the cluster, however slow the API server is."""
@@ -749,6 +745,16 @@ def _is_workload(pod: Object, ours: Container[str]) -> bool:
     """Whether a pod without a BatchJob may be a workload of its own."""
     meta = pod["metadata"]
     return not meta.get("ownerReferences") or meta["uid"] in ours
+
+
+def _awaited_within_s(old: Object | None, new: Object | None) -> float:
+    """How soon somebody waits to know what became of a pod: to let it go, or for its room."""
+    if new is None:
+        return LATER_S if old is not None and pod_fact(old).is_terminal else ENDED_S
+    fact = pod_fact(new)
+    if fact.is_terminal:
+        return ENDED_S
+    return GATHER_S if old is None and fact.is_gated else LATER_S
 
 
 def _asks_otherwise(before: WorkloadSeen | None, now: WorkloadSeen) -> bool:

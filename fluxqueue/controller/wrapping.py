@@ -81,6 +81,11 @@ class Wrapper:
             self._wanted[uid] = None
             self._more.set()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether others are being wrapped at the same time as one of which we are told."""
+        return len(self._trying) > 1 or bool(self._wanted)
+
     def forget(self, uid: str) -> None:
         """A workload is gone."""
         self._told.pop(uid, None)

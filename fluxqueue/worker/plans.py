@@ -127,7 +127,12 @@ class Plans:
             self._promises.forget(job.uid)
         if self._last is None:
             self._since_s = self.context.clock.monotonic_s()
-        self._last = cycle if self.context.settings.forecast_depth else None
+        # Where nobody waits nobody is told anything, so no cycle is run for the sake of it.
+        is_anybody_told = bool(decisions.waiting or decisions.reserved or self._told)
+        if not is_anybody_told:
+            self.planned = {}
+        wants_forecast = is_anybody_told and self.context.settings.forecast_depth
+        self._last = cycle if wants_forecast else None
 
     async def _mishaps(
         self, tx: Transaction, matcher: Matcher, topped_up: Sequence[str]
@@ -198,8 +203,6 @@ class Plans:
         if cycle is None or not self.is_due() or self._is_in_a_burst(cycle):
             return
         self._last = None
-        if not cycle.decisions.waiting and not cycle.decisions.reserved and not self._told:
-            return
         began_s = clock.monotonic_s()
         async with self.context.database.begin() as tx:
             jobids = await outlook.read_jobids(tx)

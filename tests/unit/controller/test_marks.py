@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fluxqueue.clock import ManualClock, SystemClock
-from fluxqueue.controller.marks import Kind, Marks
+from fluxqueue.controller.marks import GATHER_S, Kind, Marks
 
 
 def test_a_kind_is_taken_when_it_is_due() -> None:
@@ -17,22 +17,23 @@ def test_a_kind_is_taken_when_it_is_due() -> None:
     assert marks.take(10, by_s=clock.monotonic_s()) == {}
     marks.mark(Kind.WORKLOAD, "b")
     marks.mark(Kind.WORKLOAD, "b")
+    assert marks.take(10, by_s=clock.monotonic_s()) == {}, "those that come with it are gathered"
+    clock.advance(GATHER_S)
     assert marks.take(10, by_s=clock.monotonic_s()) == {Kind.WORKLOAD: ["a", "b"]}
-    clock.advance(5)
+    clock.advance(5 - GATHER_S)
     assert marks.take(10, by_s=clock.monotonic_s()) == {Kind.FOREIGN: ["f"]}
     assert marks.take(10) == {}
 
 
 def test_more_than_a_batch() -> None:
     """The rest stays due, and what was not written comes back."""
-    clock = ManualClock()
-    marks = Marks(clock)
+    marks = Marks(ManualClock())
     for key in "abc":
         marks.mark(Kind.NODE, key)
-    batch = marks.take(2, by_s=clock.monotonic_s())
+    batch = marks.take(2)
     assert batch == {Kind.NODE: ["a", "b"]}
     marks.put_back(batch)
-    assert marks.take(9, by_s=clock.monotonic_s()) == {Kind.NODE: ["c", "a", "b"]}
+    assert marks.take(9) == {Kind.NODE: ["c", "a", "b"]}
 
 
 async def test_waiting_ends_when_something_is_due_sooner() -> None:
