@@ -1,4 +1,4 @@
-# The images of fluxqueue (docs/images.md):
+# The images of fluxqueue (docs/admin/images.md):
 #
 #   fluxqueue   controller, worker, migrations, hooks and the command line
 #   webhook     the admission webhook, without the scheduler's and the database's packages

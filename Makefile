@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-cluster test-fast test-long test-real chaos lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up test test-cluster test-fast test-long test-real chaos docs lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -105,10 +105,20 @@ lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the image
 	$(IMAGE_COMPILE) pyproject.toml --output-file requirements/runtime.lock
 	$(IMAGE_COMPILE) --group webhook --output-file requirements/webhook.lock
 	$(IMAGE_COMPILE) --group build --output-file requirements/build.lock
+	$(IMAGE_COMPILE) --group docs --output-file requirements/docs.lock
 	$(IMAGE_COMPILE) localcluster/pyproject.toml --output-file localcluster/requirements.lock
 
 table: $(STAMP) ## Write the types of localcluster anew from the OpenAPI of the supported Kubernetes
 	$(BIN)/python localcluster/tools/make_types.py
+
+SITE := $(VENV)/.docs
+$(SITE)/.installed: requirements/docs.lock
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $<
+	@touch $@
+
+docs: $(SITE)/.installed ## The documentation as a site in dist/docs, with search; a warning fails
+	$(SITE)/bin/sphinx-build --quiet --fail-on-warning --keep-going -d $(SITE)/doctrees docs dist/docs
 
 # VERSION is the package's; REGISTRY and IMAGE_TOOL (podman, buildah) may be given.
 VERSION     = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)

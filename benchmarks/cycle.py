@@ -1,4 +1,4 @@
-"""The cycle's matcher, as lines of ``make bench-matcher``: the figures of docs/matcher.md.
+"""The cycle's matcher, as lines of ``make bench-matcher``: figures of docs/developer/matcher.md.
 
 Called by ``benchmarks.matcher``; each function prints rows of a table and takes the clock to
 measure with.

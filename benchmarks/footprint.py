@@ -1,4 +1,4 @@
-"""Memory of each part by size of cluster and queue, as the table of docs/operations.md.
+"""Memory of each part by size of cluster and queue, as the table of docs/admin/operations.md.
 
 ``python -m benchmarks.footprint NODES WAITING`` starts everything as ``fluxqueue up`` does, fills
 an embedded cluster of NODES nodes, lets WAITING further Jobs queue, and then reads from /proc how

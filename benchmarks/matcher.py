@@ -313,7 +313,8 @@ def main() -> None:
 def _run_all(options: argparse.Namespace) -> None:
     clock = ["--cpu"] if options.cpu else []
     print(
-        f"# The graph matcher\n\n{'Processor' if clock else 'Wall'} time; goals: docs/matcher.md."
+        f"# The graph matcher\n\n{'Processor' if clock else 'Wall'} time; "
+        "goals: docs/developer/matcher.md."
     )
     print(
         "\n## The cycle's table of shares\n\n| what | measured | goal |\n|---|---|---|", flush=True

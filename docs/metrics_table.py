@@ -1,4 +1,4 @@
-"""Write the table of docs/metrics.md from the code: ``python docs/metrics_table.py``.
+"""Write the table of docs/reference/metrics.md from the code: ``python docs/metrics_table.py``.
 
 Names, labels and words are those of ``fluxqueue.metrics`` and ``webhook.metrics``. A test compares.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from fluxqueue.metrics import DESCRIBED, Described
 from webhook.metrics import AdmissionMetrics
 
-PAGE = Path(__file__).with_name("metrics.md")
+PAGE = Path(__file__).with_name("reference") / "metrics.md"
 BEGIN, END = "<!-- written by docs/metrics_table.py -->\n", "<!-- end of the table -->"
 
 

@@ -21,7 +21,7 @@
     │   └── Gone                410: the watch is too old, list again
     ├── EffectsFailed           a part of a task has failed; it is run again, what is done is done
     ├── LostLeadership          this process no longer holds the term; nothing was committed
-    └── IllegalTransition       a state change that docs/state-machine.md does not have
+    └── IllegalTransition       a state change that docs/developer/state-machine.md does not have
 """
 
 from __future__ import annotations

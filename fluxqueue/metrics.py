@@ -2,8 +2,8 @@
 
 Set by whoever does or sees the thing (client, database, worker, controller); the deciding core
 knows nothing of it. Names and labels are an interface: dashboards and alerts read them
-(docs/metrics.md lists them). What is read from the rows is shown by the leading controller alone,
-so that a sum over processes counts nothing twice.
+(docs/reference/metrics.md lists them). What is read from the rows is shown by the leading
+controller alone, so that a sum over processes counts nothing twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONG_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 8640
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One metric as docs/metrics.md lists it; docs/metrics_table.py writes the list."""
+    """One metric as docs/reference/metrics.md lists it; docs/metrics_table.py writes the list."""
 
     name: str
     kind: str

@@ -239,7 +239,7 @@ class Settings:
     owner_kinds: str = _setting(
         "",
         "FLUXQUEUE_OWNER_KINDS",
-        "further kinds that make pods, a JSON list (docs/groups.md)",
+        "further kinds that make pods, a JSON list (docs/user/groups.md)",
     )
     queue_policy: str = _setting(
         "easy",
@@ -266,7 +266,7 @@ class Settings:
         "region,zone,block,rack,nvlink",
         "FLUXQUEUE_LEVELS",
         "levels between cluster and node, top first, with their node labels: NAME=LABEL,..., or the"
-        " name of a default; none: no levels (docs/levels.md)",
+        " name of a default; none: no levels (docs/admin/levels.md)",
     )
     fair_share_interval_s: float = _setting(
         60.0,

@@ -36,7 +36,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "queue": "queue it is in",
         "asked_priority": "what its author asked for",
         "priority_parts": "what the priority is made of",
-        "state": "where it is in its life; docs/state-machine.md",
+        "state": "where it is in its life; docs/developer/state-machine.md",
         "reason": "why it is in this state, for people",
         "request": "the jobspec",
         "size": "pods that run at once, all or none",

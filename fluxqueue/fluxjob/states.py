@@ -1,6 +1,6 @@
 """States of a FluxJob and the one table of legal transitions.
 
-``docs/state-machine.md`` draws this table and the database repeats it in a trigger
+``docs/developer/state-machine.md`` draws this table and the database repeats it in a trigger
 (``db/sql/transitions.sql``); a test holds the three against each other. Called by the scheduler,
 the stores and the worker; decides nothing about *when* a transition happens.
 """

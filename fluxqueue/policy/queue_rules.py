@@ -1,8 +1,8 @@
 """The rules of one named queue, read from the spec of a FluxQueue.
 
 Made by ``db.life.queues`` from rows for the cycle, and by the controller to check a spec before it
-is written down. Pure. What the fields mean to an administrator is in docs/queues.md; the definition
-the spec must fit is ``chart/crds/fluxqueues.yaml``.
+is written down. Pure. What the fields mean to an administrator is in docs/admin/queues.md; the
+definition the spec must fit is ``chart/crds/fluxqueues.yaml``.
 """
 
 from __future__ import annotations

@@ -76,6 +76,6 @@ class Maintenance:
                 metrics.HEALED.labels(invariant).inc(healed)
                 logger.warning("drift repaired", extra=extra)
             else:
-                way_out = drift_repair.WAY_OUT.get(invariant, "see docs/runbook.md")
+                way_out = drift_repair.WAY_OUT.get(invariant, "see docs/admin/runbook.md")
                 logger.error("drift that stays", extra={**extra, "way_out": way_out})
         self._drift = now

@@ -4,7 +4,7 @@
 ``ungate_patch`` with their opposites are sent by the worker, ``let_go_patch`` and ``free_patch`` by
 the uninstallation. What a suspended BatchJob and a gated Pod let us change: nodeSelector keys may
 be added, node affinity terms may gain expressions, one's own gate may go
-(``docs/state-machine.md``).
+(``docs/developer/state-machine.md``).
 """
 
 from __future__ import annotations

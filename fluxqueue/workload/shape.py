@@ -2,7 +2,8 @@
 
 Called by ``workload.kinds``, which know how many pods there are. The
 annotations ``within``, ``spread``, ``exclusive``, ``cores`` and ``prefer-within`` are spellings of
-the jobspec's own words, on the plain request as on an author's own (docs/jobspec.md has the table).
+the jobspec's own words, on the plain request as on an author's own (docs/user/jobspec.md has the
+table).
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ COMMENT ON COLUMN fluxjobs.set_priority IS 'given by an operator; wins over the 
 
 COMMENT ON COLUMN fluxjobs.priority_parts IS 'what the priority is made of';
 
-COMMENT ON COLUMN fluxjobs.state IS 'where it is in its life; docs/state-machine.md';
+COMMENT ON COLUMN fluxjobs.state IS 'where it is in its life; docs/developer/state-machine.md';
 
 COMMENT ON COLUMN fluxjobs.reason IS 'why it is in this state, for people';
 
@@ -951,7 +951,7 @@ CREATE TRIGGER fluxjobs_gather BEFORE UPDATE ON fluxjobs FOR EACH ROW
 -- queues.sql
 -- The effective priority, computed by the row itself, so no code path can forget a part of it:
 -- what the author or an operator asked for, within the queue's bounds, plus the queue's own
--- priority, plus the points of fair share. docs/queues.md explains the parts to users.
+-- priority, plus the points of fair share. docs/admin/queues.md explains the parts to users.
 CREATE FUNCTION fluxjob_priority_parts(
     in_queue text, of_user text, asked integer, given integer
 ) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
@@ -1332,7 +1332,7 @@ LEFT JOIN allocated a USING (node, resource)
 LEFT JOIN others o USING (node, resource)
 ORDER BY c.node, c.resource;
 
--- Must be empty: each row is a broken invariant (docs/architecture.md lists them).
+-- Must be empty: each row is a broken invariant (docs/developer/architecture.md lists them).
 CREATE VIEW drift AS
 SELECT 'node over capacity' AS invariant, node AS subject,
        format('%s: allocated %s of %s', resource, allocated, capacity) AS detail
@@ -1446,7 +1446,7 @@ DO $$ BEGIN
 EXCEPTION
     WHEN duplicate_object OR unique_violation THEN NULL;
     WHEN insufficient_privilege THEN
-        RAISE WARNING 'role fluxqueue_reader is not there and may not be made here; docs/psql.md says how';
+        RAISE WARNING 'role fluxqueue_reader is not there and may not be made here; docs/admin/psql.md says how';
 END $$;
 DO $$ BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'fluxqueue_reader') THEN

@@ -98,7 +98,7 @@ def _selects(selector: dict[str, Any], labels: Labels) -> bool:
 
 
 def _needed(is_bundled: bool) -> Iterator[tuple[str, str, int, str]]:
-    """Everything docs/security.md names."""
+    """Everything docs/admin/security.md names."""
     for part in ("controller", "worker", "hook", "test"):
         yield part, "name server", 53, "UDP"
         yield part, "name server", 53, "TCP"

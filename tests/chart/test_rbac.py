@@ -129,7 +129,7 @@ def test_controller() -> None:
 
 
 def test_check_can_be_run_in_a_pod_of_the_controller() -> None:
-    """As docs/operations.md says: what the check lists, the controller may list."""
+    """As docs/admin/operations.md says: what the check lists, the controller may list."""
     asked = {(one.group, one.plural) for one in vars(view).values() if isinstance(one, Resource)}
     assert len(asked) >= 4
     assert asked <= {(rule[0], rule[1]) for rule in CONTROLLER if "list" in rule[3]}

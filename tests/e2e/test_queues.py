@@ -113,7 +113,7 @@ async def test_the_default_queue_is_there_and_comes_back(space: Space) -> None:
 
 
 async def test_two_queues_a_limit_a_refusal_and_a_stop(space: Space, queues: Queues) -> None:
-    """The story of docs/queues.md, each step visible with kubectl."""
+    """The story of docs/admin/queues.md, each step visible with kubectl."""
     await queues.make("batch", limits={"perUser": {"jobs": 1}, "perJob": {"cpu": 8}})
     await queues.make("express", priority=100)
 

@@ -1,4 +1,4 @@
-"""docs/operations.md: the commands for backup and restore, as they stand there, on real servers.
+"""docs/admin/operations.md: its commands for backup and restore, on real servers.
 
 What becomes of a running system whose rows are lost or old: ``tests/e2e/test_rebuild.py``.
 """
@@ -27,8 +27,8 @@ Content = dict[str, list[tuple[Any, ...]]]
 
 
 def from_the_documentation(kind: str) -> str:
-    """The block of docs/operations.md that begins with ``# KIND:``."""
-    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    """The block of docs/admin/operations.md that begins with ``# KIND:``."""
+    text = (ROOT / "docs" / "admin" / "operations.md").read_text(encoding="utf-8")
     blocks = re.findall(rf"^```bash\n# {kind}:[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 1, f"one block says '# {kind}:'"
     return str(blocks[0])

@@ -4,8 +4,8 @@ Random clusters of zones, blocks and racks, some of whose nodes do not say where
 down, tainted, or used by others; random requests over any of the levels, named, passed over or
 preferred, of one kind of slots or several, with starts, promises and cancels in between, and time
 that passes over work that overruns, has no end, grows and shrinks. Small clusters are gone through
-one by one. The walk is Fluxion's, on the graph of the same nodes. docs/matcher.md says for what it
-holds.
+one by one. The walk is Fluxion's, on the graph of the same nodes. docs/developer/matcher.md says
+for what it holds.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def test_every_metric_is_described() -> None:
 
 
 def test_the_documentation_lists_exactly_the_metrics_there_are() -> None:
-    lines = (ROOT / "docs" / "metrics.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "reference" / "metrics.md").read_text().splitlines()
     listed = {_family(NAME.findall(line)[0]) for line in lines if line.startswith("| `fluxqueue_")}
     assert listed == _ours() | _webhooks()
 

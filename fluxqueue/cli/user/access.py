@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DONE, REFUSED, BAD_INPUT, NOT_YET, NEVER = 0, 1, 2, 3, 4
-"""Exit codes of every verb; docs/cli.md lists them."""
+"""Exit codes of every verb; docs/user/cli.md lists them."""
 INTERRUPTED = 130
 TIMEOUT_S = 30.0
 
@@ -91,9 +91,10 @@ def sentence(error: ApiError) -> str:
     if found := _DENIED.search(text):
         return text[found.end() :]
     if error.code == 403 and "cannot" in text:
-        return f"{text} (ask for one of the roles that docs/security.md names)"
+        return f"{text} (ask for one of the roles that docs/admin/security.md names)"
     if error.code == 404 and "could not find the requested resource" in text:
-        return "this cluster serves no FluxJobs (is fluxqueue installed here? see docs/install.md)"
+        where = "docs/admin/install.md"
+        return f"this cluster serves no FluxJobs (is fluxqueue installed here? see {where})"
     if error.code == 401:
         return "the API server does not know you: the credentials of the kubeconfig are refused"
     return text

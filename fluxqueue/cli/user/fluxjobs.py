@@ -19,7 +19,7 @@ from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload.fluxjob_object import name_for
 
 SUFFIXES = ("job", "pod", "group", "deployment", "statefulset", "replicaset")
-"""Of a FluxJob's name, by what its workload is; docs/groups.md."""
+"""Of a FluxJob's name, by what its workload is; docs/user/groups.md."""
 
 HOLDING = frozenset({FluxJobState.ALLOCATED, FluxJobState.RUNNING})
 GROUPS: Mapping[str, frozenset[FluxJobState]] = {

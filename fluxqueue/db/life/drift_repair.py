@@ -2,7 +2,7 @@
 
 Called by the worker's ``maintain`` for drift that it has seen twice. Drift means a defect of ours
 or a hand in the tables; nothing here stops a pod or moves one. What has no safe repair is left to
-people, with the way out (docs/runbook.md).
+people, with the way out (docs/admin/runbook.md).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NO_SLOT = "ungated pod without a slot"
 WAY_OUT: Mapping[str, str] = {
     OVER_CAPACITY: "passes when pods on it end; kubectl drain it if it must pass now",
     ENDED_HOLDS: "its pods still run and hold it; delete them if they should not",
-    NO_ALLOCATION: "see docs/runbook.md, 'drift that stays'",
-    NOT_RETURNED: "see docs/runbook.md, 'drift that stays'",
+    NO_ALLOCATION: "see docs/admin/runbook.md, 'drift that stays'",
+    NOT_RETURNED: "see docs/admin/runbook.md, 'drift that stays'",
     NO_SLOT: "it has ended or is not bound; delete the pod if it should not be there",
 }
 """What people can do where the repair does not apply."""

@@ -1,6 +1,6 @@
 -- The effective priority, computed by the row itself, so no code path can forget a part of it:
 -- what the author or an operator asked for, within the queue's bounds, plus the queue's own
--- priority, plus the points of fair share. docs/queues.md explains the parts to users.
+-- priority, plus the points of fair share. docs/admin/queues.md explains the parts to users.
 CREATE FUNCTION fluxjob_priority_parts(
     in_queue text, of_user text, asked integer, given integer
 ) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$

@@ -7,7 +7,7 @@ DO $$ BEGIN
 EXCEPTION
     WHEN duplicate_object OR unique_violation THEN NULL;
     WHEN insufficient_privilege THEN
-        RAISE WARNING 'role fluxqueue_reader is not there and may not be made here; docs/psql.md says how';
+        RAISE WARNING 'role fluxqueue_reader is not there and may not be made here; docs/admin/psql.md says how';
 END $$;
 DO $$ BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'fluxqueue_reader') THEN

@@ -3,7 +3,8 @@
 A matcher has one state. Its books are kept in two parts, because what is given is of two sorts:
 ``shares`` keeps rows of nodes x resources with the ends of what runs, ``vertices`` spans of whole
 vertices by block. A cluster's graph has both, of which the vertices lead and the rows follow
-(docs/matcher.md says why neither can be the other). Either is spoken to by these verbs. Pure.
+(docs/developer/matcher.md says why neither can be the other). Either is spoken to by these verbs.
+Pure.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 There is one ``Matcher``. The scheduling cycle and ``resource-query`` both make it and put the same
 verbs to it; what the graph is decides which ledger keeps the bookings, and what is asked decides
-how it is answered (docs/matcher.md):
+how it is answered (docs/developer/matcher.md):
 
 ======================== =========================== ==============================================
 graph                    bookings                    answered
@@ -83,7 +83,7 @@ class Matcher:
     use_reference
         True answers everything by the walk, vertex by vertex (tests compare it with the others).
     answers_as_fluxion
-        True copies what recorded outputs rest on (docs/matcher.md).
+        True copies what recorded outputs rest on (docs/developer/matcher.md).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The queries of docs/psql.md answer, to whoever may only look."""
+"""The queries of docs/admin/psql.md answer, to whoever may only look."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluxqueue.db.database import Database
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, settings_for, workload
 
-PAGE = (Path(__file__).parents[3] / "docs" / "psql.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "admin" / "psql.md").read_text()
 QUERIES = re.findall(r"^```sql\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 

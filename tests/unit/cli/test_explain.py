@@ -1,4 +1,4 @@
-"""``fluxqueue explain`` in words: the output that docs/explain.md shows, and exit codes."""
+"""``fluxqueue explain`` in words: the output that docs/user/explain.md shows, and exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fluxqueue.jobspec.shape import equal_slots, within
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "explain.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "user" / "explain.md"
 NOW = 1_896_098_400
 GI = 1 << 30
 SELECTOR = NodeRequirement("pool", Operator.IN, ("main",))

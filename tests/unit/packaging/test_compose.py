@@ -22,7 +22,7 @@ from tests.support.wheel import ROOT
 SERVICES = compose.services()
 OURS = {name: one for name, one in SERVICES.items() if compose.target_of(one)}
 LASTING = {name: one for name, one in SERVICES.items() if one["restart"] != "no"}
-DOCUMENT = ROOT / "docs" / "images.md"
+DOCUMENT = ROOT / "docs" / "admin" / "images.md"
 PREPARES_AS_ROOT = "owner"
 SERVER_VARIABLES = {"POSTGRES_DB", "POSTGRES_USER", "POSTGRES_PASSWORD"}
 
@@ -149,7 +149,7 @@ def test_somebody_waits_for_every_service_that_ends() -> None:
 
 
 def test_documented_variables_are_those_of_the_file() -> None:
-    """Of the table in docs/images.md, with their defaults; the images' names are for `make`."""
+    """Of docs/admin/images.md, with their defaults; the images' names are for `make`."""
     rows = re.findall(r"^\| `([A-Z_]+)` \| (?:`([^`]*)`|a volume) \|", DOCUMENT.read_text(), re.M)
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     used = dict(re.findall(r"\$\{([A-Z_]+):-([^}]*)\}", text))

@@ -18,7 +18,7 @@ from tests.support.wheel import ROOT
 
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT))
-    for path in (ROOT / "README.md", ROOT / ".ci" / "quickstart", *(ROOT / "docs").glob("*.md"))
+    for path in (ROOT / "README.md", ROOT / ".ci" / "quickstart", *(ROOT / "docs").rglob("*.md"))
 )
 
 
@@ -29,7 +29,9 @@ def text_of(document: str) -> str:
 
 def test_the_command_for_air_gapped_clusters_lists_every_image() -> None:
     """The very line of the document, over what Helm renders."""
-    (line,) = re.findall(r"^\$ helm template .*? \| (sed .*)$", text_of("docs/operations.md"), re.M)
+    (line,) = re.findall(
+        r"^\$ helm template .*? \| (sed .*)$", text_of("docs/admin/operations.md"), re.M
+    )
     whole = "\n".join(text for path, text in render_files().items() if path.endswith(".yaml"))
     done = subprocess.run(
         ["bash", "-euc", line], input=whole, capture_output=True, text=True, check=True
@@ -91,7 +93,7 @@ def test_commands_that_are_named_exist(document: str) -> None:
 
 def test_objects_that_commands_name_are_rendered() -> None:
     """Deployments, the server's pod, the definitions that uninstalling leaves."""
-    text = text_of("docs/operations.md")
+    text = text_of("docs/admin/operations.md")
     scaled = set(re.findall(r"scale deployment ([a-z -]+) --replicas", text))
     assert scaled
     for names in scaled:
@@ -116,6 +118,6 @@ def test_the_connections_are_counted_as_the_code_opens_them() -> None:
 
     defaults = Settings()
     total = defaults.db_pool_size + defaults.db_pool_overflow + POOL_MAX
-    text = text_of("docs/operations.md")
+    text = text_of("docs/admin/operations.md")
     assert f"+ {POOL_MAX} of the task queue = {total}" in text
     assert f"Two controllers and three workers are {5 * total};" in text

@@ -1,0 +1,53 @@
+"""How Sphinx builds the site: ``make docs``. Its packages are those of requirements/docs.lock.
+
+The pages are Markdown that reads as well in the repository; what is built has search and one
+navigation. A warning fails the build: a link that leads nowhere, a page that nobody leads to.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+REPOSITORY = "https://github.com/converged-computing/fluxqueue/blob/main"
+
+project = "fluxqueue"
+copyright = "The fluxqueue authors"  # noqa: A001 Sphinx's name
+version = release = re.findall(
+    r'^version = "(.*)"',
+    (ROOT / "pyproject.toml").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)[0]
+
+extensions = ["myst_parser", "sphinxcontrib.mermaid"]
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["attrs_block"]
+myst_fence_as_directive = ["mermaid"]
+myst_heading_anchors = 4
+nitpicky = True
+
+html_theme = "furo"
+html_title = f"fluxqueue {release}"
+html_copy_source = False
+html_show_sphinx = False
+
+_LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
+
+
+def setup(app: Any) -> None:
+    """Have links out of this folder lead to the repository: what they name is not in the site."""
+    app.connect("source-read", _lead_to_the_repository)
+
+
+def _lead_to_the_repository(_app: Any, page: str, source: list[str]) -> None:
+    def led(link: re.Match[str]) -> str:
+        target = (ROOT / "docs" / page).parent.joinpath(link[1]).resolve()
+        if target.is_relative_to(ROOT / "docs"):
+            return link[0]
+        if not target.exists():
+            raise FileNotFoundError(f"{page}: {link[1]}")
+        return f"]({REPOSITORY}/{target.relative_to(ROOT)}"
+
+    source[0] = _LINK.sub(led, source[0])
