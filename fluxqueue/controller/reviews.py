@@ -93,6 +93,9 @@ class ReviewWatch:
         self._keep_s = keep_s
         self._allowance = Allowance(per_minute)
         self._new: dict[str, Object] = {}
+        self._admitted: set[str] = set()
+        """Of the new ones those that have taken their part of the allowance: tried again, they take
+        no more of it."""
         self._kept: dict[str, tuple[int, str, str]] = {}
         self._more = asyncio.Event()
 
@@ -110,7 +113,12 @@ class ReviewWatch:
     def see_deleted(self, review: Object) -> None:
         """A review is gone."""
         self._kept.pop(review["metadata"]["uid"], None)
-        self._new.pop(review["metadata"]["uid"], None)
+        self._settle(review["metadata"]["uid"])
+
+    def _settle(self, uid: str) -> None:
+        """Nothing more is to be done for it."""
+        self._new.pop(uid, None)
+        self._admitted.discard(uid)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -125,7 +133,7 @@ class ReviewWatch:
                 await self._clear_away()
             for uid, review in list(self._new.items()):
                 if await self._attempt(review):
-                    self._new.pop(uid, None)
+                    self._settle(uid)
 
     async def _attempt(self, review: Object) -> bool:
         try:
@@ -139,11 +147,7 @@ class ReviewWatch:
 
     async def _pass_on(self, review: Object) -> None:
         meta = review["metadata"]
-        asker = read_asker((review.get("spec") or {}).get("asker") or {})
-        now_s = self._clock.monotonic_s()
-        # Who has no name shares the allowance of his namespace.
-        who = asker.username or f"namespace {meta['namespace']}"
-        wait_s = self._allowance.take(who, now_s) or self._allowance.take(_EVERYBODY, now_s)
+        wait_s = self._admit(review)
         if not wait_s:
             await self._database.defer_review(meta["namespace"], meta["name"], meta["uid"])
             return
@@ -167,6 +171,20 @@ class ReviewWatch:
             return  # it is gone, or answered
         metrics.REVIEWS.labels("TooMany").inc()
 
+    def _admit(self, review: Object) -> float:
+        """Take from the allowance of its asker, once; give the seconds to wait where that is 0."""
+        meta = review["metadata"]
+        if meta["uid"] in self._admitted:
+            return 0.0
+        asker = read_asker((review.get("spec") or {}).get("asker") or {})
+        now_s = self._clock.monotonic_s()
+        # Who has no name shares the allowance of his namespace.
+        who = asker.username or f"namespace {meta['namespace']}"
+        wait_s = self._allowance.take(who, now_s) or self._allowance.take(_EVERYBODY, now_s)
+        if not wait_s:
+            self._admitted.add(meta["uid"])
+        return wait_s
+
     async def _clear_away(self) -> None:
         """Delete what is old; what cannot be deleted now is looked at again."""
         self._allowance.forget(self._clock.monotonic_s())
@@ -182,4 +200,4 @@ class ReviewWatch:
                 logger.warning("will try again", extra={"action": "review", "error": str(error)})
                 return
             self._kept.pop(uid, None)
-            self._new.pop(uid, None)
+            self._settle(uid)
