@@ -1,4 +1,4 @@
-"""Draws the house in docs/developer/architecture.md: parts, arrows, the life of a Job.
+"""Draws the house in docs/architecture.md: parts, arrows, the life of a Job.
 
     python docs/draw.py
 
@@ -16,7 +16,7 @@ import grimp
 import networkx as nx
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENT = ROOT / "docs" / "developer" / "architecture.md"
+DOCUMENT = ROOT / "docs" / "architecture.md"
 START, END = "<!-- drawn by docs/draw.py -->\n", "<!-- end of the picture -->"
 
 OUTSIDE = """\

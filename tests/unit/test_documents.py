@@ -44,5 +44,5 @@ def test_pages_that_code_names_are_there() -> None:
         check=True,
     )
     named = set(found.stdout.split())
-    assert "docs/developer/architecture.md" in named
+    assert "docs/architecture.md" in named
     assert [one for one in sorted(named) if not (ROOT / one).exists()] == []

@@ -1,4 +1,4 @@
-"""The picture in docs/developer/architecture.md is drawn from the code as it is."""
+"""The picture in docs/architecture.md is drawn from the code as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/developer/predecessors.md: every defect has its test, and every test named there exists."""
+"""docs/predecessors.md: every defect has its test, and every test named there exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "developer" / "predecessors.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "predecessors.md").read_text(encoding="utf-8")
 
 _ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 _TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")

@@ -33,7 +33,7 @@ LEFT JOIN allocated a USING (node, resource)
 LEFT JOIN others o USING (node, resource)
 ORDER BY c.node, c.resource;
 
--- Must be empty: each row is a broken invariant (docs/developer/architecture.md lists them).
+-- Must be empty: each row is a broken invariant (docs/architecture.md lists them).
 CREATE VIEW drift AS
 SELECT 'node over capacity' AS invariant, node AS subject,
        format('%s: allocated %s of %s', resource, allocated, capacity) AS detail
