@@ -286,7 +286,7 @@ class Settings:
         high=3600,
     )
     forecast_depth: int = _setting(
-        200,
+        1000,
         "FLUXQUEUE_FORECAST_DEPTH",
         "FluxJobs of each queue that are given an expected start; 0: only those reserved",
         low=0,

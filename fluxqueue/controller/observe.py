@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fluxqueue.db.life.holders import AUTHOR
 from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.holders import AUTHOR
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.jobspec import render

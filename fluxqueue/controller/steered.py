@@ -37,6 +37,9 @@ Object = Mapping[str, Any]
 RETRY_S = 1.0
 """Pause before what could not be written, or has no row yet, is tried again."""
 
+_AS_MADE = (1, Steered())
+"""Nobody has changed its spec since we made it."""
+
 DELETER = "whoever deleted its FluxJob"
 
 
@@ -63,7 +66,7 @@ class SteeringWatch:
     ) -> None:
         self._client, self._clock, self._begin = client, clock, begin
         self._stands, self._workload, self._on_lost = stands, find, on_lost
-        self._heeded: dict[str, Steered] = {}
+        self._heeded: dict[str, tuple[int, Steered]] = {}
         self._steered: dict[str, Object] = {}
         self._deleted: dict[str, Object] = {}
         self._ours: set[str] = set()
@@ -72,8 +75,8 @@ class SteeringWatch:
     def see(self, fluxjob: Object) -> None:
         """A FluxJob is there, as it is now."""
         uid = fluxjob["metadata"]["uid"]
-        steered = read_steered(fluxjob)
-        if steered is not None and self._heeded.get(uid) != steered:
+        spec = _read(fluxjob)
+        if spec != _AS_MADE and self._heeded.get(uid) != spec:
             self._steered[uid] = fluxjob
             self._more.set()
 
@@ -123,14 +126,13 @@ class SteeringWatch:
         return False
 
     async def _heed(self, uid: str, fluxjob: Object) -> bool:
-        steered = read_steered(fluxjob)
-        assert steered is not None, "only such are kept"
+        generation, steered = _read(fluxjob)
         workload = fluxjob["spec"]["workload"]["uid"]
         async with self._begin() as tx:
-            outcomes = await heed(tx, _of(fluxjob), steered.values, steered.by)
+            outcomes = await heed(tx, _of(fluxjob), steered.values, steered.by, generation)
         if outcomes is None:
             return not self._stands(workload)  # its row is yet to come
-        self._heeded[uid] = steered
+        self._heeded[uid] = generation, steered
         for one in outcomes:
             extra = {"action": "steer", "uid": workload, "field": one.reference}
             logger.info(one.message, extra=extra)
@@ -204,6 +206,11 @@ class SteeringWatch:
         except NotFound:
             return None
         return None if "deletionTimestamp" in meta else meta
+
+
+def _read(fluxjob: Object) -> tuple[int, Steered]:
+    """Generation of its spec, and what of that is by hand."""
+    return int(fluxjob["metadata"].get("generation") or 1), read_steered(fluxjob) or Steered()
 
 
 def _of(fluxjob: Object) -> FluxJobOf:

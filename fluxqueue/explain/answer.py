@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.scheduler.cycle import PendingJob
 
 
@@ -38,9 +39,9 @@ class Reason(StrEnum):
     BUSY = "NodesBusy"
     PROMISED_TO_OTHERS = "PromisedToOthers"
     BEHIND = "BehindInQueue"
-    OVER_LIMIT = "OverLimit"
-    STOPPED = "QueueStopped"
-    NODES_UNUSABLE = "NodesUnusable"
+    OVER_LIMIT = KeptBack.OVER_LIMIT.value
+    STOPPED = KeptBack.STOPPED.value
+    NODES_UNUSABLE = KeptBack.UNUSABLE.value
     HELD = "Held"
     DEPENDENCY = "Dependency"
     BEGIN_TIME = "BeginTime"

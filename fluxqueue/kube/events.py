@@ -78,6 +78,7 @@ def build_event(
     message: str,
     at_s: int,
     is_warning: bool = False,
+    related: Involved | None = None,
 ) -> dict[str, Any]:
     """An Event as it is created.
 
@@ -88,8 +89,10 @@ def build_event(
     reason : a word for machines, as ``Started``.
     message : a sentence for people; cut at ``MESSAGE_MAX_BYTES``.
     at_s : epoch seconds.
+    related : another object that it is about, so that one Event tells of both.
     """
     at = to_rfc3339(at_s)
+    beside = {} if related in {None, involved} else {"related": related.reference()}
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -98,6 +101,7 @@ def build_event(
             "namespace": involved.namespace or _NO_NAMESPACE,
         },
         "involvedObject": involved.reference(),
+        **beside,
         "type": "Warning" if is_warning else "Normal",
         "reason": reason,
         "message": message.encode()[:MESSAGE_MAX_BYTES].decode(errors="ignore"),

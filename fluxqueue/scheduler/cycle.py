@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.match.matcher import Matcher
@@ -44,7 +45,7 @@ class Decisions:
 
     Of those that wait, ``unpromised`` have nodes kept for them without a start that they could
     rely on, and ``barred`` (UIDs) are kept back by something else than resources: a limit, a
-    stopped queue.
+    stopped queue. ``kept_back`` (by UID) is the kind of what keeps them, where there is one.
     """
 
     allocated: list[tuple[PendingJob, Placement]] = field(default_factory=list)
@@ -53,6 +54,7 @@ class Decisions:
     waiting: list[tuple[PendingJob, str]] = field(default_factory=list)
     unpromised: list[tuple[PendingJob, Placement]] = field(default_factory=list)
     barred: set[str] = field(default_factory=set)
+    kept_back: dict[str, KeptBack] = field(default_factory=dict)
 
 
 def split_unsatisfiable(
@@ -228,7 +230,7 @@ class _Walk:
         self._lines: dict[str, _Line] = {}
         # During a walk free resources only shrink, so what did not fit once will not fit again.
         self._hopeless: dict[Ask, str] = {}
-        self._unplannable: dict[Ask, str] = {}
+        self._unplannable: dict[Ask, tuple[str, KeptBack | None]] = {}
 
     def _line(self, name: str) -> _Line:
         line = self._lines.get(name)
@@ -283,7 +285,7 @@ class _Walk:
 
     def _decide(self, line: _Line, job: PendingJob, held: Placement | None) -> None:
         if not line.rules.is_started:
-            self._bar(job, f"queue {job.queue} is stopped")
+            self._bar(job, f"queue {job.queue} is stopped", KeptBack.STOPPED)
             return
         if line.blocker is not None and not line.is_backfilling and held is None:
             self._wait(job, f"waits behind job {line.blocker.jobid} (fcfs)")
@@ -336,15 +338,16 @@ class _Walk:
         ask = self.matcher.ask(job.request)
         without = self._unplannable.get(ask)
         if without is not None:
-            self._wait(job, without)
+            self._wait(job, *without)
             return
         try:
             placement = self.matcher.match_later(job.request, self.now)
         except InsufficientResources as unknown:
             if held is None:
-                why = why_no_plan(self.matcher.by_shares, job.request) or unknown.reason
-                without = self._unplannable[ask] = f"{reason}; {why}"
-                self._wait(job, without)
+                why = why_no_plan(self.matcher.by_shares, job.request)
+                without = f"{reason}; {why or unknown.reason}", KeptBack.UNUSABLE if why else None
+                self._unplannable[ask] = without
+                self._wait(job, *without)
                 return
             placement = held
         if held is not None and held.starts_at < placement.starts_at:
@@ -369,12 +372,14 @@ class _Walk:
         nodes = compress(sorted(set(placement.nodes)))
         self._wait(job, f"{reason} on {nodes}, where running jobs have no known end")
 
-    def _bar(self, job: PendingJob, reason: str) -> None:
+    def _bar(self, job: PendingJob, reason: str, kept_back: KeptBack = KeptBack.OVER_LIMIT) -> None:
         self.decisions.barred.add(job.uid)
-        self._wait(job, reason)
+        self._wait(job, reason, kept_back)
 
-    def _wait(self, job: PendingJob, reason: str) -> None:
+    def _wait(self, job: PendingJob, reason: str, kept_back: KeptBack | None = None) -> None:
         self.decisions.waiting.append((job, reason))
+        if kept_back is not None:
+            self.decisions.kept_back[job.uid] = kept_back
 
 
 def amounts_of(job: PendingJob, nodes: int = 0) -> Amounts:

@@ -11,10 +11,11 @@ estimate, and the reason says whose end is not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.busy import why_not_now
@@ -33,7 +34,7 @@ from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 
-DEPTH = 200
+DEPTH = 1000
 """FluxJobs of each queue that are given an estimate."""
 
 EXPLAINED = 20
@@ -48,16 +49,21 @@ TOLERANCE_SHARE = 0.1
 class Outlook:
     """What a FluxJob that waits is told: ``expected_start`` in epoch seconds, None if unknown.
 
-    ``placement`` is what was planned for it, where something was.
+    ``kept_back`` is the kind of what keeps it from its turn, where there is one; ``position`` its
+    place in its queue, 1 for the next, rounded behind the first; ``placement`` what was planned for
+    it, where something was.
     """
 
     expected_start: int | None
     reason: str
+    kept_back: KeptBack | None = None
+    position: int | None = None
     placement: Placement | None = field(default=None, compare=False, repr=False)
 
     def is_as_good_as(self, told: Outlook, now: int) -> bool:
         """Whether there is no need to tell this to somebody who was told ``told``."""
-        if self.reason != told.reason:
+        said = (self.reason, self.kept_back, self.position)
+        if said != (told.reason, told.kept_back, told.position):
             return False
         if self.expected_start is None or told.expected_start is None:
             return self.expected_start == told.expected_start
@@ -76,6 +82,7 @@ def forecast(
     queues: Queues | None = None,
     jobids: Mapping[str, int] | None = None,
     depth: int = DEPTH,
+    may_go_on: Callable[[], bool] = lambda: True,
 ) -> dict[str, Outlook]:
     """Estimate starts for the first ``depth`` FluxJobs of each queue that are still waiting.
 
@@ -86,13 +93,15 @@ def forecast(
     queue, decisions, policy, queues : what ``run_cycle`` was given, and what it decided.
     now : the cycle's time (epoch seconds).
     jobids : of what runs, by UID: how holders are named.
+    may_go_on : asked before each plan; from the first no on nothing more is planned, and who is
+        left is told his place alone.
 
     Returns
     -------
     By UID. FluxJobs that are kept back by something else than resources (limits, a stopped queue)
     have none: no plan over durations tells when that changes.
     """
-    plan = _Plan(matcher, decisions, policy, now, queues or Queues(), jobids or {})
+    plan = _Plan(matcher, decisions, policy, now, queues or Queues(), jobids or {}, may_go_on)
     waiting = plan.select(queue, depth)
     if not waiting:
         return {}
@@ -127,10 +136,13 @@ class _Plan:
     now: int
     queues: Queues
     jobids: Mapping[str, int]
+    may_go_on: Callable[[], bool]
+    _is_over: bool = False
     _lines: dict[str, _Line] = field(default_factory=dict)
     _planned: list[_Planned] = field(default_factory=list)
     _given: dict[str, Placement] = field(default_factory=dict)
     _hopeless: dict[Jobspec, str] = field(default_factory=dict)
+    _unusable: set[Jobspec] = field(default_factory=set)
 
     def select(self, queue: Sequence[PendingJob], depth: int) -> list[PendingJob]:
         """Those that wait for resources, at most ``depth`` of each queue."""
@@ -155,7 +167,8 @@ class _Plan:
             self._planned.append(_Planned(job, placement, frozenset(placement.nodes)))
         for job in waiting:
             line = self._line(job.queue)
-            yield job, self._step(line, job, is_promised=job.uid in promised)
+            found = self._step(line, job, is_promised=job.uid in promised)
+            yield job, replace(found, position=_rounded(line.place) + 1)
             line.place += 1
 
     def _line(self, name: str) -> _Line:
@@ -168,13 +181,16 @@ class _Plan:
     def _step(self, line: _Line, job: PendingJob, *, is_promised: bool) -> Outlook:
         placement = self._given.get(job.uid)
         if placement is None:
-            if line.floor >= UNKNOWN_END:
+            self._is_over = self._is_over or not self.may_go_on()
+            if self._is_over or line.floor >= UNKNOWN_END:
                 return Outlook(None, self._behind(line, job))
             try:
                 placement = self._place(line, job)
             except InsufficientResources as unknown:
                 line.floor = line.floor if line.is_backfilling else UNKNOWN_END
-                return Outlook(None, self._prefix(line, job) + unknown.reason)
+                words = self._prefix(line, job) + unknown.reason
+                is_unusable = job.request in self._unusable
+                return Outlook(None, words, KeptBack.UNUSABLE if is_unusable else None)
             self.matcher.reserve(placement, self.now)
         reason = self._reason(line, job, placement)
         if job.uid not in self._given:
@@ -184,7 +200,7 @@ class _Plan:
             line.floor = max(line.floor, placement.starts_at)
         start = placement.starts_at if placement.starts_at < UNKNOWN_END else None
         words = f"has a reservation; {reason}" if is_promised else reason
-        return Outlook(start, words, placement)
+        return Outlook(start, words, placement=placement)
 
     def _place(self, line: _Line, job: PendingJob) -> Placement:
         """The earliest start behind what is planned; a request that found none finds none."""
@@ -194,11 +210,10 @@ class _Plan:
         try:
             return self.matcher.match_later(job.request, self.now, not_before=line.floor)
         except InsufficientResources as error:
-            reason = (
-                why_no_plan(self.matcher.by_shares, job.request)
-                or self._endless_before()
-                or error.reason
-            )
+            unusable = why_no_plan(self.matcher.by_shares, job.request)
+            if unusable is not None:
+                self._unusable.add(job.request)
+            reason = unusable or self._endless_before() or error.reason
             self._hopeless[job.request] = reason
             raise InsufficientResources(reason) from error
 
@@ -274,5 +289,9 @@ class _Plan:
 
 
 def _roughly(count: int) -> str:
-    """A count that does not change with every start: exact to 20, then rounded to tens."""
-    return str(count) if count <= EXPLAINED else f"about {round(count, -1)}"
+    """A count that does not change with every start: exact to 20, then to tens, to hundreds, ..."""
+    return str(count) if count <= EXPLAINED else f"about {_rounded(count)}"
+
+
+def _rounded(count: int) -> int:
+    return count if count <= EXPLAINED else round(count, 1 - len(str(count)))

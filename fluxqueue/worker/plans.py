@@ -28,6 +28,16 @@ from fluxqueue.worker.context import WorkerContext
 TIME_SHARE = 0.05
 """Of the matcher's time, at most this goes into forecasts."""
 
+BUDGET_S = 1.0
+"""A forecast plans for so long, and no cycle runs meanwhile: a thousand small jobs behind a full
+cluster of 1,000 nodes."""
+
+FRONT = 200
+"""Those first in the forecast are told at once what has changed ..."""
+
+PATIENCE_S = 30
+"""... and the others so often at most: a start changes the place of all who wait."""
+
 BURST_INTERVALS = 4
 """While work keeps starting, a forecast waits for so many intervals more at most."""
 
@@ -37,10 +47,17 @@ RESERVED = "reserved"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a FluxJob was told, in place of which reason of the cycle (None: of any)."""
+    """What a FluxJob was told, in place of which reason of the cycle (None: of any), and when."""
 
     instead_of: str | None
     outlook: Outlook
+    at_s: int = 0
+
+    def may_stay(self, new: Outlook, now_s: int, *, is_in_front: bool) -> bool:
+        """Whether there is no need, or no hurry, to tell ``new`` instead."""
+        is_early = not is_in_front and now_s - self.at_s < PATIENCE_S
+        is_same_kind = self.outlook.kept_back == new.kept_back
+        return (is_early and is_same_kind) or new.is_as_good_as(self.outlook, now_s)
 
 
 @dataclass(slots=True)
@@ -216,6 +233,7 @@ class Plans:
             queues=cycle.queues,
             jobids=jobids,
             depth=settings.forecast_depth,
+            may_go_on=lambda: clock.monotonic_s() < began_s + BUDGET_S,
         )
         self.planned = {
             uid: one.placement for uid, one in found.items() if one.placement is not None
@@ -230,14 +248,18 @@ class Plans:
         reasons |= {job.uid: RESERVED for job, _ in cycle.decisions.reserved}
         told: dict[str, Told] = {}
         news: dict[str, Outlook] = {}
-        for uid, new in found.items():
+        for place, (uid, new) in enumerate(found.items()):
             old = self._told.get(uid)
             reason = reasons[uid]
             is_old = old is not None and old.instead_of in {None, reason}
-            if old is not None and is_old and new.is_as_good_as(old.outlook, cycle.now):
-                told[uid] = Told(reason, old.outlook)
+            if (
+                old is not None
+                and is_old
+                and old.may_stay(new, cycle.now, is_in_front=place < FRONT)
+            ):
+                told[uid] = Told(reason, old.outlook, old.at_s)
             else:
-                told[uid], news[uid] = Told(reason, new), new
+                told[uid], news[uid] = Told(reason, new, cycle.now), new
         dropped = [uid for uid in self._told if uid not in told]
         if news or dropped:
             async with self.context.database.begin() as tx:

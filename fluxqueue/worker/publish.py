@@ -3,7 +3,8 @@
 A status is always rendered whole from the present row and carries the row's version; the API server
 refuses an older one than it has (a rule of the definition), so two workers may publish at once, and
 one may hang before its write for as long as it likes. A state that was overtaken before it was told
-is not told: there is one Event for each thing that a user has to know, on his own object.
+is not told: there is one Event for each thing that a user has to know, on his own object, which
+names the FluxJob beside it. Its reason is that of the conditions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from fluxqueue.db.life.holders import BY_QUEUE
 from fluxqueue.db.life.published import (
     PublishedRow,
     Written,
@@ -21,6 +21,7 @@ from fluxqueue.db.life.published import (
 )
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, Invalid, NotFound
+from fluxqueue.fluxjob.holders import BY_QUEUE
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import PatchKind
@@ -41,9 +42,6 @@ from fluxqueue.workload.references import read_reference
 
 S = FluxJobState
 
-OVERDUE = "Overdue"
-"""What is told of a group beside its state: pods of it have not come in time."""
-
 _EVENTS = {
     S.GATHERING: "{reason}",
     S.PENDING: "waits in the queue as job {jobid}",
@@ -56,9 +54,6 @@ _EVENTS = {
 }
 """The sentence by state; the reason is that of the conditions. Of what has ended its own controller
 tells."""
-
-_SAME = {S.RUNNING: S.ALLOCATED}
-"""States of which one Event tells: what follows the other is no news."""
 
 _WARNINGS = frozenset({S.UNSATISFIABLE})
 
@@ -131,6 +126,7 @@ def _render(row: PublishedRow) -> dict[str, Any]:
         nodes=[node for node, _ in slots],
         started_at_s=started,
         expected_start_s=_epoch(row.expected_start),
+        position=row.position,
         ended_at_s=ended,
         resource_set=resource_set,
         conditions=render_conditions(
@@ -147,7 +143,9 @@ def _render(row: PublishedRow) -> dict[str, Any]:
                 running=_epoch(row.started_at),
             ),
             message=row.reason,
-            is_by_queue=row.held_by == BY_QUEUE,
+            reason=_word(row),
+            is_to_stop=bool(row.vacate_by or row.cancel_by),
+            generation=row.observed_generation,
         ),
         operator=_operator(row),
         queue=row.queue,
@@ -155,6 +153,17 @@ def _render(row: PublishedRow) -> dict[str, Any]:
         author_hold=row.author_hold,
         priority=row.priority,
         priority_parts=row.priority_parts,
+        generation=row.observed_generation,
+    )
+
+
+def _word(row: PublishedRow) -> str:
+    return reason_of(
+        S(row.state),
+        held_by=row.held_by,
+        blocked_by=row.blocked_by,
+        kept_back=row.kept_back,
+        is_overdue=row.is_overdue,
     )
 
 
@@ -176,16 +185,16 @@ def _epoch(at: datetime | None) -> int | None:
 
 
 async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
-    """Tell by an Event on the workload how its FluxJob is, if that is news; give what was told.
+    """Tell by an Event on the workload how its FluxJob is, if that is news; give the word told.
 
+    News is another word than that of the last Event: what changes in number only is not told.
     Events are best effort: one that is refused is not told, and nothing is tried again.
     """
-    state = S(row.state)
-    topic = OVERDUE if row.is_overdue else str(_SAME.get(state, state))
-    if topic == row.told:
+    state, word = S(row.state), _word(row)
+    if word == row.told:
         return None
     if state not in _EVENTS or (state is S.CANCELLED and row.cancel_by is None):
-        return str(state)
+        return word
     nodes = [slot["node"] for slot in row.slots]
     started = row.allocated_at or row.submitted_at
     message = _EVENTS[state].format(
@@ -197,19 +206,17 @@ async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
     )
     if row.reason and row.reason != message:
         message = f"{message}: {row.reason}"
-    is_by_queue = row.held_by == BY_QUEUE
     event = build_event(
         _involved(row),
+        related=_fluxjob(row),
         key=f"{row.version}",
-        reason=OVERDUE
-        if row.is_overdue and not is_by_queue
-        else reason_of(state, is_by_queue=is_by_queue),
+        reason=word,
         message=message,
         at_s=context.clock.now_s(),
-        is_warning=is_by_queue or row.is_overdue or state in _WARNINGS,
+        is_warning=row.held_by == BY_QUEUE or row.is_overdue or state in _WARNINGS,
     )
     await tell_event(context.client, event)
-    return topic
+    return word
 
 
 def _involved(row: PublishedRow) -> Involved:
@@ -220,4 +227,10 @@ def _involved(row: PublishedRow) -> Involved:
     kind = kind_named(row.workload_kind)
     if kind.has_object:
         return Involved(kind.api_version, kind.name, at, row.workload_name, row.uid)
-    return Involved(FLUXJOBS.api_version, FLUXJOBS.kind, at, row.name, row.flux_uid or "")
+    return _fluxjob(row)
+
+
+def _fluxjob(row: PublishedRow) -> Involved:
+    return Involved(
+        FLUXJOBS.api_version, FLUXJOBS.kind, row.namespace, row.name, row.flux_uid or ""
+    )

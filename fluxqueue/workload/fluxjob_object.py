@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fluxqueue.fluxjob import hostlist
+from fluxqueue.fluxjob.holders import BY_BEGIN_TIME, BY_DEPENDENCY, BY_QUEUE
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.workload import labels
@@ -33,11 +34,13 @@ FIELD_MANAGER = "fluxqueue"
 _MAX_NAME = 253
 _MAX_REASON = 1024
 _OPTIONAL_STATUS = (
+    "observedGeneration",
     "workloadUID",
     "jobid",
     "nodes",
     "startTime",
     "expectedStart",
+    "position",
     "start",
     "endTime",
     "queue",
@@ -167,6 +170,7 @@ def render_status(
     nodes: Sequence[str] = (),
     started_at_s: int | None = None,
     expected_start_s: int | None = None,
+    position: int | None = None,
     ended_at_s: int | None = None,
     resource_set: Mapping[str, Any] | None = None,
     conditions: Sequence[Mapping[str, Any]] = (),
@@ -176,14 +180,16 @@ def render_status(
     author_hold: str | None = None,
     priority: int | None = None,
     priority_parts: Mapping[str, int] | None = None,
+    generation: int | None = None,
 ) -> dict[str, Any]:
     """Render a whole status (a replacement for the old one); times are epoch seconds.
 
-    ``nodes`` may repeat a node for each of its slots. ``expected_start_s`` is shown only while
-    there is no real start. ``priority`` is the effective one, made of ``priority_parts``.
-    ``operator`` is what an operator set or has asked for, and ``accepted_by`` the queue that took
-    it in, ``author_hold`` how its author holds it: no other object tells, and they are read back
-    when rows are rebuilt.
+    ``nodes`` may repeat a node for each of its slots. ``position`` is its place in its queue.
+    ``expected_start_s`` is shown only while there is no real start. ``priority`` is the effective
+    one, made of ``priority_parts``. ``operator`` is what an operator set or has asked for, and
+    ``accepted_by`` the queue that took it in, ``author_hold`` how its author holds it: no other
+    object tells, and they are read back when rows are rebuilt. ``generation`` is that of the spec
+    that was heeded last.
     """
     status: dict[str, Any] = {
         "state": str(state),
@@ -191,6 +197,8 @@ def render_status(
         "version": version,
         "conditions": [dict(condition) for condition in conditions],
     }
+    if generation is not None:
+        status["observedGeneration"] = generation
     if workload_uid is not None:
         status["workloadUID"] = workload_uid
     if jobid is not None:
@@ -202,6 +210,8 @@ def render_status(
     elif expected_start_s is not None:
         status["expectedStart"] = _write_time(expected_start_s)
         status["start"] = f"~{status['expectedStart']}"
+    if position is not None:
+        status["position"] = position
     if ended_at_s is not None:
         status["endTime"] = _write_time(ended_at_s)
     if queue is not None:
@@ -236,10 +246,37 @@ REASONS = {
 }
 """Why a condition is as it is, in one word, and what an Event tells: the state, but for these."""
 
+OVERDUE = "Overdue"
+"""Of a group: pods of it have not come in time."""
 
-def reason_of(state: FluxJobState, *, is_by_queue: bool = False) -> str:
-    """The word for a state, in conditions and Events alike."""
-    return "HeldByQueue" if is_by_queue else REASONS.get(state, str(state))
+_HOLDERS = {BY_QUEUE: "HeldByQueue", BY_DEPENDENCY: "DependencyNeverSatisfied"}
+"""The word for what is held, by ``held_by``; else its state's."""
+
+_BLOCKS = {BY_DEPENDENCY: "Dependency", BY_BEGIN_TIME: "BeginTime"}
+"""The word for what waits, by ``blocked_by``."""
+
+
+def reason_of(
+    state: FluxJobState,
+    *,
+    held_by: str | None = None,
+    blocked_by: str | None = None,
+    kept_back: str | None = None,
+    is_overdue: bool = False,
+) -> str:
+    """The word for how a FluxJob is, in conditions and Events alike.
+
+    What keeps one that waits from its turn has a word, and a change of it is news; how much is
+    missing stands in the sentence, and whoever waits for room alone is ``Queued``.
+    """
+    word = REASONS.get(state, str(state))
+    if is_overdue and held_by != BY_QUEUE:
+        return OVERDUE
+    if state is FluxJobState.HELD or held_by == BY_QUEUE:
+        return _HOLDERS.get(held_by or "", word)
+    if state is FluxJobState.PENDING:
+        return _BLOCKS.get(blocked_by or "") or kept_back or word
+    return word
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,17 +300,22 @@ def render_conditions(
     ignored: Sequence[str] = (),
     since: Since | None = None,
     message: str = "",
-    is_by_queue: bool = False,
+    reason: str | None = None,
+    is_to_stop: bool = False,
+    generation: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Render the conditions of its life: ``Queued``, ``Reserved``, ``Allocated``, ``Running``,
-    ``Finished`` and, where it applies, ``ConstraintsIgnored`` (``constraints.ignored`` names what).
+    """Render the conditions of its life: ``Queued``, ``Reserved``, ``Allocated``, ``Released``,
+    ``Running``, ``Finished`` and, where it applies, ``ConstraintsIgnored``
+    (``constraints.ignored`` names what).
 
     ``kubectl wait --for=condition=Finished fluxjob/x`` waits for the last resource to be back.
     ``started_at_s`` is when it was given its nodes; ``message`` goes with the one that its state is
-    about, and with ``Queued`` as long as it waits.
+    about, and with ``Queued`` as long as it waits. ``reason`` is of ``reason_of``. One that is
+    ``is_to_stop`` has its nodes, and its pods are not to run there any more. ``generation`` is that
+    of the spec that was heeded.
     """
     since = since or Since()
-    reason = reason_of(state, is_by_queue=is_by_queue)
+    reason = reason or reason_of(state)
     is_queued = state in {FluxJobState.PENDING, FluxJobState.RESERVED}
     is_reserved = state is FluxJobState.RESERVED
     is_allocated = started_at_s is not None and ended_at_s is None
@@ -283,7 +325,7 @@ def render_conditions(
 
     def one(name: str, holds: bool, at_s: int | None, is_about: bool) -> dict[str, Any]:
         at_s = submitted_at_s if at_s is None else at_s
-        return _condition(name, holds, at_s, reason, message if is_about else "")
+        return _condition(name, holds, at_s, reason, message if is_about else "", generation)
 
     found = [
         one("Queued", is_queued, since.queued if is_queued else since.unqueued or changed_at,
@@ -291,21 +333,29 @@ def render_conditions(
         one("Reserved", is_reserved, since.reserved if is_reserved else since.unreserved,
             is_reserved),
         one("Allocated", is_allocated, changed_at, is_allocated),
+        # Its status is written first, its pods are let go in the next request.
+        one("Released", is_allocated and not is_to_stop, changed_at, False),
         one("Running", is_running, since.running if is_running else ran_until, is_running),
         one("Finished", state.is_final, ended_at_s if state.is_final else None, state.is_final),
     ]  # fmt: skip
     if ignored:
         message = f"not considered when nodes are chosen: {', '.join(ignored)}"
         found.append(
-            _condition("ConstraintsIgnored", True, submitted_at_s, "NotSupported", message)
+            _condition(
+                "ConstraintsIgnored", True, submitted_at_s, "NotSupported", message, generation
+            )
         )
     return found
 
 
-def _condition(name: str, holds: bool, at_s: int, reason: str, message: str = "") -> dict[str, Any]:
+def _condition(
+    name: str, holds: bool, at_s: int, reason: str, message: str, generation: int | None
+) -> dict[str, Any]:
+    heeded = {} if generation is None else {"observedGeneration": generation}
     return {
         "type": name,
         "status": "True" if holds else "False",
+        **heeded,
         "lastTransitionTime": _write_time(at_s),
         "reason": reason,
         "message": message,

@@ -9,6 +9,7 @@ CREATE TABLE fluxjobs (
     workload_name TEXT NOT NULL,
     flux_uid TEXT,
     published BIGINT DEFAULT '0' NOT NULL,
+    observed_generation BIGINT DEFAULT '1' NOT NULL,
     published_at TIMESTAMP WITH TIME ZONE,
     told TEXT,
     publish_at TIMESTAMP WITH TIME ZONE,
@@ -24,6 +25,8 @@ CREATE TABLE fluxjobs (
     priority_parts JSONB DEFAULT '{}'::jsonb NOT NULL,
     state TEXT DEFAULT 'Pending' NOT NULL,
     reason TEXT DEFAULT '' NOT NULL,
+    kept_back TEXT,
+    position INTEGER,
     held_by TEXT,
     request JSONB NOT NULL,
     size INTEGER NOT NULL,
@@ -118,9 +121,11 @@ COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
 
 COMMENT ON COLUMN fluxjobs.published IS 'version that the FluxJob object shows';
 
+COMMENT ON COLUMN fluxjobs.observed_generation IS 'generation of the FluxJob''s spec that was heeded last';
+
 COMMENT ON COLUMN fluxjobs.published_at IS 'when that was written';
 
-COMMENT ON COLUMN fluxjobs.told IS 'state that the last Event told';
+COMMENT ON COLUMN fluxjobs.told IS 'reason of the last Event';
 
 COMMENT ON COLUMN fluxjobs.publish_at IS 'owed: its status is to be written, from then on';
 
@@ -147,6 +152,10 @@ COMMENT ON COLUMN fluxjobs.priority_parts IS 'what the priority is made of';
 COMMENT ON COLUMN fluxjobs.state IS 'where it is in its life; docs/developer/state-machine.md';
 
 COMMENT ON COLUMN fluxjobs.reason IS 'why it is in this state, for people';
+
+COMMENT ON COLUMN fluxjobs.kept_back IS 'kind of what keeps it from its turn; null: only room';
+
+COMMENT ON COLUMN fluxjobs.position IS 'place in its queue, roughly, as far as it was planned';
 
 COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user who held it';
 
@@ -1223,9 +1232,18 @@ BEGIN
             NEW.jobid, NEW.namespace, NEW.name, OLD.state, NEW.state
             USING ERRCODE = 'check_violation';
     END IF;
+    IF NEW.state <> 'Pending' THEN
+        NEW.kept_back := NULL;  -- found by a cycle, of what is in its turn
+    END IF;
+    IF NEW.state NOT IN ('Pending', 'Reserved') THEN
+        NEW.position := NULL;
+    END IF;
     -- Every change that the FluxJob object shows raises the version its status carries.
-    IF (NEW.state, NEW.reason, NEW.priority, NEW.expected_start, NEW.queue)
-        IS DISTINCT FROM (OLD.state, OLD.reason, OLD.priority, OLD.expected_start, OLD.queue) THEN
+    IF (NEW.state, NEW.reason, NEW.kept_back, NEW.position, NEW.priority, NEW.expected_start, NEW.queue,
+        NEW.observed_generation)
+       IS DISTINCT FROM
+       (OLD.state, OLD.reason, OLD.kept_back, OLD.position, OLD.priority, OLD.expected_start, OLD.queue,
+        OLD.observed_generation) THEN
         NEW.version := OLD.version + 1;
     END IF;
     RETURN NEW;
@@ -1254,6 +1272,7 @@ CREATE FUNCTION fluxjobs_owe_status() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND NEW.flux_uid IS DISTINCT FROM OLD.flux_uid THEN
         NEW.published := 0;  -- one that was made again has an empty status
+        NEW.observed_generation := 1;
     END IF;
     -- A release writes the status itself, before anything is let go.
     IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published

@@ -55,6 +55,7 @@ async def test_the_status_carries_r_and_nodes(space: Space) -> None:
         "Queued": "False",
         "Reserved": "False",
         "Allocated": "True",
+        "Released": "True",
         "Running": "True",
         "Finished": "False",
     }
@@ -88,6 +89,11 @@ async def test_a_job_that_waits_is_told_why(space: Space) -> None:
     told = (await space.until_state("waits", "Pending", "Reserved"))["status"]["conditions"]
     assert {one["reason"] for one in told} <= {"Queued", "Reserved"}
     assert next(one["type"] for one in told if one["status"] == "True") == "Queued"
+
+    async def is_next() -> bool:
+        return ((await space.fluxjob("waits")) or {})["status"].get("position") == 1
+
+    await eventually(is_next, "its place is told")
     await space.delete("blocker")
     await space.until_job("waits")
 
@@ -122,7 +128,9 @@ async def test_kubectl_gets_fluxjobs_in_columns(space: Space) -> None:
         "NAME", "STATE", "SIZE", "NODES", "PRIORITY", "QUEUE", "START", "REASON", "AGE",
     ]  # fmt: skip
     assert line.split()[:6] == ["seen-job", "Running", "2", "single", "0", "default"]
-    assert "seen-job" in await kubectl(space, "get", "fj", "-o", "wide")
+    header, line = (await kubectl(space, "get", "flux", "-o", "wide")).splitlines()[:2]
+    assert header.split()[-4:] == ["JOBID", "POSITION", "EXPECTED", "USER"]
+    assert "seen-job" in line
     phases = await kubectl(
         space, "get", "pods", "-o", "jsonpath={.items[*].spec.nodeName} {.items[*].status.phase}"
     )

@@ -368,6 +368,8 @@ async def _tell_waiting(
             "starts_at": placement.starts_at,
             "state": "Reserved",
             "reason": words[job.uid].reason if job.uid in words else RESERVED_REASON,
+            "kept_back": None,
+            "position": words[job.uid].position if job.uid in words else None,
         }
         for job, placement in decisions.reserved
     ]
@@ -377,20 +379,23 @@ async def _tell_waiting(
             "starts_at": one.expected_start,
             "state": "Pending",
             "reason": one.reason,
+            "kept_back": one.kept_back,
+            "position": one.position,
         }
         for job, reason in decisions.waiting
-        for one in [words.get(job.uid) or Outlook(None, reason)]
+        for one in [words.get(job.uid) or Outlook(None, reason, decisions.kept_back.get(job.uid))]
     ]
     if rows:
         await tx.execute(
             """
-            UPDATE fluxjobs f SET state = r.state, reason = r.reason,
+            UPDATE fluxjobs f SET state = r.state, reason = r.reason, kept_back = r.kept_back,
+                                  position = r.position,
                                   expected_start = to_timestamp(r.starts_at)
             FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-                uid text, starts_at bigint, state text, reason text)
+                uid text, starts_at bigint, state text, reason text, kept_back text, position int)
             WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
-              AND (f.state, f.reason, f.expected_start)
-                  IS DISTINCT FROM (r.state, r.reason, to_timestamp(r.starts_at))
+              AND (f.state, f.reason, f.kept_back, f.position, f.expected_start) IS DISTINCT FROM (
+                  r.state, r.reason, r.kept_back, r.position, to_timestamp(r.starts_at))
             """,
             rows=orjson.dumps(sorted(rows, key=_by_uid)).decode(),
         )

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.life.holders import BY_DEPENDENCY
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.circles import shortest_circle
 from fluxqueue.fluxjob.dependency import (
@@ -24,6 +23,7 @@ from fluxqueue.fluxjob.dependency import (
     judge,
     outcome,
 )
+from fluxqueue.fluxjob.holders import BY_DEPENDENCY
 from fluxqueue.fluxjob.states import FluxJobState
 
 LOCK_WITH_TARGETS = """

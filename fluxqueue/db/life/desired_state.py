@@ -16,8 +16,8 @@ import orjson
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import OBSERVED
-from fluxqueue.db.life.holders import AUTHOR, SUSPENDED
 from fluxqueue.db.life.published import Written
+from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.references import Reference, read_reference
 

@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.life.holders import LOST
 from fluxqueue.db.tables import LIVING
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.holders import LOST
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.promises import Promise
 
@@ -38,10 +39,19 @@ async def read_reservations(tx: Transaction) -> dict[str, StoredReservation]:
 async def read_told(tx: Transaction) -> dict[str, Outlook]:
     """What FluxJobs without a reservation were told last, where a start was estimated."""
     rows = await tx.fetch(
-        "SELECT uid, reason, extract(epoch FROM expected_start)::bigint AS starts_at FROM fluxjobs"
+        "SELECT uid, reason, kept_back, position,"
+        " extract(epoch FROM expected_start)::bigint AS starts_at FROM fluxjobs"
         " WHERE state = 'Pending' AND expected_start IS NOT NULL"
     )
-    return {row["uid"]: Outlook(row["starts_at"], row["reason"]) for row in rows}
+    return {
+        row["uid"]: Outlook(
+            row["starts_at"],
+            row["reason"],
+            None if row["kept_back"] is None else KeptBack(row["kept_back"]),
+            row["position"],
+        )
+        for row in rows
+    }
 
 
 async def read_jobids(tx: Transaction) -> dict[str, int]:
@@ -72,16 +82,22 @@ async def store_outlooks(
         uids=sorted(dropped),
     )
     rows = [
-        {"uid": uid, "starts_at": one.expected_start, "reason": one.reason}
+        {
+            "uid": uid,
+            "starts_at": one.expected_start,
+            "reason": one.reason,
+            "kept_back": one.kept_back,
+            "position": one.position,
+        }
         for uid, one in outlooks.items()
     ]
     await tx.execute(
         """
-        UPDATE fluxjobs f SET reason = r.reason,
+        UPDATE fluxjobs f SET reason = r.reason, kept_back = r.kept_back, position = r.position,
             expected_start = CASE WHEN f.state = 'Reserved' THEN f.expected_start
                                   ELSE to_timestamp(r.starts_at) END
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, starts_at bigint, reason text)
+            uid text, starts_at bigint, reason text, kept_back text, position int)
         WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved') AND f.blocked_by IS NULL
           AND f.is_examined AND NOT f.is_deleting
         """,

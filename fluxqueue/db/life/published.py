@@ -57,6 +57,10 @@ class PublishedRow:
     reserved_at: datetime | None = None
     unreserved_at: datetime | None = None
     owner: Mapping[str, str] | None = None
+    kept_back: str | None = None
+    blocked_by: str | None = None
+    observed_generation: int = 1
+    position: int | None = None
 
 
 _COLUMNS = """
@@ -64,7 +68,8 @@ f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_ui
 f.reason, f.size, f.version, f.published, f.told, f.ignored, f.submitted_at, f.allocated_at,
 f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold, f.vacate_by, f.cancel_by,
 f.accepted_by, f.set_priority, f.set_queue, f.steered ->> 'requeue' AS requeue, f.queue,
-f.priority, f.priority_parts, f.owner,
+f.priority, f.priority_parts, f.owner, f.kept_back, f.blocked_by, f.observed_generation,
+f.position,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
 a.starts_at, a.until,
 since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at,
@@ -123,7 +128,7 @@ async def read_published(database: Database, uids: Collection[str]) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What users see now: the version of the status, and the state of which an Event has told."""
+    """What users see now: the version of the status, and the reason of the last Event."""
 
     uid: str
     version: int

@@ -16,15 +16,16 @@ from typing import Any, TypeVar
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.life.holders import AUTHOR, BY_DEPENDENCY, BY_QUEUE, SUSPENDED
 from fluxqueue.db.life.observations import WorkloadSeen, save_workloads, tell_matcher
 from fluxqueue.db.tables import LIVING
+from fluxqueue.fluxjob.holders import AUTHOR, BY_DEPENDENCY, BY_QUEUE, SUSPENDED
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.jobspec.shape import takes_whole_nodes
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
 from fluxqueue.scheduler.record import Record
+from fluxqueue.workload.fluxjob_object import REASONS
 
 S = FluxJobState
 CHUNK = 500
@@ -484,7 +485,12 @@ def _cancel_by(case: _Case) -> str | None:
 async def _tell_once(tx: Transaction, uids: Sequence[str]) -> None:
     """Users were told of these transitions when they happened: publish the state, tell no event."""
     await tx.execute(
-        "UPDATE fluxjobs SET told = state WHERE uid = ANY(CAST(:uids AS text[]))", uids=list(uids)
+        "UPDATE fluxjobs f SET told = coalesce(r.word, f.state) FROM fluxjobs one"
+        " LEFT JOIN unnest(CAST(:states AS text[]), CAST(:words AS text[])) AS r (state, word)"
+        " USING (state) WHERE f.uid = one.uid AND one.uid = ANY(CAST(:uids AS text[]))",
+        states=[str(state) for state in REASONS],
+        words=list(REASONS.values()),
+        uids=list(uids),
     )
     # On the way to its state a row passes others; nothing was given back there, and no run ended.
     await tx.execute(

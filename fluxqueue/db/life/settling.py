@@ -16,7 +16,6 @@ from typing import Any
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.life.dependencies import LOCK_WITH_TARGETS, look_at
-from fluxqueue.db.life.holders import AUTHOR, LOST, LOST_NODE
 from fluxqueue.db.life.settled import Changes, RowChange
 from fluxqueue.fluxjob.follow import (
     FollowDecision,
@@ -27,6 +26,7 @@ from fluxqueue.fluxjob.follow import (
     follow,
     is_lost_with,
 )
+from fluxqueue.fluxjob.holders import AUTHOR, LOST, LOST_NODE
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.life.holders import ANNOTATION, AUTHOR, BY_DEPENDENCY, BY_QUEUE, LOST_NODE
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.holders import ANNOTATION, AUTHOR, BY_DEPENDENCY, BY_QUEUE, LOST_NODE
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.object_paths import nested
 
@@ -332,6 +332,7 @@ async def heed(
     fluxjob: FluxJobOf,
     values: Mapping[str, Any],
     by: Mapping[str, str],
+    generation: int = 1,
 ) -> list[Outcome] | None:
     """Carry into its row what a FluxJob's spec says by hand, as far as that has changed.
 
@@ -343,6 +344,7 @@ async def heed(
     tx : under the controller's term: one that was stopped meanwhile knows an old spec.
     fluxjob : the FluxJob, and the workload that it says it is of.
     values, by : as of ``workload.steered.Steered``.
+    generation : of that spec.
 
     Returns
     -------
@@ -362,11 +364,13 @@ async def heed(
         await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
         outcomes.append(await _heed(tx, row, actor, field, verb, values.get(field)))
         row = await _lock(tx, fluxjob) or row
-    if before != dict(values):
+    if before != dict(values) or generation > row["observed_generation"]:
         await tx.execute(
-            "UPDATE fluxjobs SET steered = CAST(:values AS jsonb) WHERE uid = :uid",
+            "UPDATE fluxjobs SET steered = CAST(:values AS jsonb),"
+            " observed_generation = greatest(observed_generation, :generation) WHERE uid = :uid",
             uid=fluxjob.workload_uid,
             values=orjson.dumps(dict(values)).decode(),
+            generation=generation,
         )
     return outcomes
 
@@ -385,7 +389,7 @@ async def cancel_deleted(tx: Transaction, fluxjob: FluxJobOf, actor: str) -> Out
 
 async def _lock(tx: Transaction, fluxjob: FluxJobOf) -> Row | None:
     return await tx.fetch_one(
-        f"SELECT {_COLUMNS}, steered FROM fluxjobs"  # noqa: S608
+        f"SELECT {_COLUMNS}, steered, observed_generation FROM fluxjobs"  # noqa: S608
         " WHERE uid = :uid AND namespace = :namespace AND name = :name FOR UPDATE",
         uid=fluxjob.workload_uid,
         namespace=fluxjob.namespace,

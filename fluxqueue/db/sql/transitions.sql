@@ -27,9 +27,18 @@ BEGIN
             NEW.jobid, NEW.namespace, NEW.name, OLD.state, NEW.state
             USING ERRCODE = 'check_violation';
     END IF;
+    IF NEW.state <> 'Pending' THEN
+        NEW.kept_back := NULL;  -- found by a cycle, of what is in its turn
+    END IF;
+    IF NEW.state NOT IN ('Pending', 'Reserved') THEN
+        NEW.position := NULL;
+    END IF;
     -- Every change that the FluxJob object shows raises the version its status carries.
-    IF (NEW.state, NEW.reason, NEW.priority, NEW.expected_start, NEW.queue)
-        IS DISTINCT FROM (OLD.state, OLD.reason, OLD.priority, OLD.expected_start, OLD.queue) THEN
+    IF (NEW.state, NEW.reason, NEW.kept_back, NEW.position, NEW.priority, NEW.expected_start, NEW.queue,
+        NEW.observed_generation)
+       IS DISTINCT FROM
+       (OLD.state, OLD.reason, OLD.kept_back, OLD.position, OLD.priority, OLD.expected_start, OLD.queue,
+        OLD.observed_generation) THEN
         NEW.version := OLD.version + 1;
     END IF;
     RETURN NEW;
@@ -58,6 +67,7 @@ CREATE FUNCTION fluxjobs_owe_status() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND NEW.flux_uid IS DISTINCT FROM OLD.flux_uid THEN
         NEW.published := 0;  -- one that was made again has an empty status
+        NEW.observed_generation := 1;
     END IF;
     -- A release writes the status itself, before anything is let go.
     IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published

@@ -164,6 +164,29 @@ async def test_a_leader_that_was_stopped_heeds_nothing(steering: Steering) -> No
     tries.cancel()
 
 
+async def test_the_status_says_which_spec_was_heeded(steering: Steering) -> None:
+    """Also one that changes nothing of what people steer by; one made again begins anew."""
+    fluxjob = await steering.fluxjob("a", priority=1, steeredBy={"priority": "bob"})
+    uid = fluxjob["spec"]["workload"]["uid"]
+
+    async def heeded() -> int:
+        sql = "SELECT observed_generation FROM fluxjobs WHERE uid = :uid"
+        return int(await steering.rows.value(sql, uid=uid))
+
+    assert await heeded() == 1
+    for generation in (2, 3):
+        meta = {**fluxjob["metadata"], "generation": generation}
+        steering.watch.see({**fluxjob, "metadata": meta})
+
+        async def is_heeded(generation: int = generation) -> bool:
+            return await heeded() == generation
+
+        await eventually(is_heeded, f"generation {generation} is heeded")
+    assert await steering.rows.value("SELECT version > published FROM fluxjobs")
+    await steering.rows.execute("UPDATE fluxjobs SET flux_uid = 'another'")
+    assert await heeded() == 1
+
+
 async def test_what_cannot_be_is_told_on_the_fluxjob(steering: Steering) -> None:
     fluxjob = await steering.fluxjob("a", queue="nowhere", steeredBy={"queue": "bob"})
     fluxjob["metadata"]["resourceVersion"] = "7"

@@ -15,7 +15,7 @@ from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
-from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.publish import publish_statuses, write_status
 from fluxqueue.workload.labels import OWN_NAMESPACE
@@ -148,6 +148,38 @@ async def test_an_event_that_is_refused_stops_nobody(
             found = await client.get(FLUXJOBS, "default", row.name)
             assert found["status"]["state"] == "Pending"
         assert await rows.value("SELECT count(*) FROM owed WHERE task = 'publish'") == 0
+
+
+async def test_an_event_tells_what_has_changed_in_kind(
+    database_url: str, cluster: LocalCluster
+) -> None:
+    """Not in number; its reason is that of the conditions, and it names the FluxJob, too."""
+    async with rows_of(database_url) as rows, _client(cluster, KubeClient) as client:
+        uid = await _submit(rows, client, "a")
+        context = _context(rows, client)
+
+        async def publish(**changed: object) -> tuple[list[str], set[str]]:
+            sets = ", ".join(f"{name} = :{name}" for name in changed)
+            await rows.execute(f"UPDATE fluxjobs SET {sets}", **changed)
+            await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+            await publish_statuses(context, [uid])
+            status = (await client.get(FLUXJOBS, "default", "a-job"))["status"]
+            assert {one["observedGeneration"] for one in status["conditions"]} == {1}
+            events = (await client.list(EVENTS, "default")).items
+            assert {one["related"]["name"] for one in events} == {"a-job"}
+            events.sort(key=lambda one: int(one["metadata"]["resourceVersion"]))
+            return [one["reason"] for one in events], {c["reason"] for c in status["conditions"]}
+
+        assert await publish(reason="waits for n1") == (["Queued"], {"Queued"})
+        assert await publish(reason="waits for n2", position=3) == (["Queued"], {"Queued"})
+        over = {"reason": "user bob has 3 of 3", "kept_back": "OverLimit"}
+        assert await publish(**over) == (["Queued", "OverLimit"], {"OverLimit"})
+        over["reason"] = "user bob has 2 of 2"
+        assert await publish(**over) == (["Queued", "OverLimit"], {"OverLimit"})
+        told, reasons = await publish(state="Held", held_by="bob", reason="held by bob")
+        assert (told, reasons) == (["Queued", "OverLimit", "Held"], {"Held"})
+        row = await rows.fetch("SELECT kept_back, position FROM fluxjobs")
+        assert row == [{"kept_back": None, "position": None}], "what waits no more has neither"
 
 
 async def test_a_task_takes_along_the_others_that_are_due(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.policy.queue_rules import Limits, QueueRules
 from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
 from fluxqueue.scheduler.forecast import Outlook, forecast
 from tests.support.pool_model import RACK, node, placement, request
@@ -133,8 +136,49 @@ def test_depth_counts_each_queue_by_itself() -> None:
         (Outlook(NOON - 5, "a"), Outlook(NOON + 10, "a"), False),
         (Outlook(None, "a"), Outlook(NOON + 10, "a"), False),
         (Outlook(None, "a"), Outlook(None, "a"), True),
+        (Outlook(None, "a", KeptBack.UNUSABLE), Outlook(None, "a"), False),
+        (Outlook(None, "a", position=2), Outlook(None, "a", position=3), False),
     ],
 )
 def test_what_counts_as_news(told: Outlook, new: Outlook, is_same: bool) -> None:
     """Half a minute or a tenth of the wait is none; an estimate in the past is wrong."""
     assert new.is_as_good_as(told, NOON) is is_same
+
+
+def test_places_are_told_to_all_and_starts_as_long_as_there_is_time() -> None:
+    """A thousand wait; planning is over after the third, who comes behind is told his place."""
+    found, queue = pools(), [job(number) for number in range(1000)]
+    decisions = run_cycle(found, queue, POLICIES["easy"], NOON)
+    asked = iter(range(10_000))
+    told = forecast(
+        found, queue, decisions, POLICIES["easy"], NOON, may_go_on=lambda: next(asked) < 2
+    )
+    ones = [told[one.uid] for one in queue]
+    assert [one.expected_start is not None for one in ones] == [True] * 3 + [False] * 997
+    assert [ones[n].position for n in (0, 1, 20, 26, 999)] == [1, 2, 21, 31, 1001]
+
+
+def test_nodes_that_cannot_be_used_have_a_word() -> None:
+    """Of the cycle and of the forecast alike."""
+    found = pools()
+    found.set_node(replace(node("n0", rack="r2"), is_schedulable=False), {})
+    queue = [job(1, 2), job(2, 2)]
+    decisions = run_cycle(found, queue, POLICIES["easy"], NOON)
+    told = forecast(found, queue, decisions, POLICIES["easy"], NOON)
+    assert decisions.kept_back["u1"] == told["u1"].kept_back == KeptBack.UNUSABLE
+    assert told["u2"].kept_back is KeptBack.UNUSABLE
+
+
+def test_what_bars_has_a_word() -> None:
+    """A stopped queue, a limit; not those who wait for room."""
+    rules = {
+        "stopped": QueueRules("stopped", is_started=False),
+        "small": QueueRules("small", total=Limits(jobs=0)),
+    }
+    queue = [
+        replace(job(1), queue="stopped"),
+        replace(job(2), queue="small"),
+        job(3),
+    ]
+    decisions = run_cycle(pools(), queue, POLICIES["easy"], NOON, Queues(rules))
+    assert decisions.kept_back == {"u1": KeptBack.STOPPED, "u2": KeptBack.OVER_LIMIT}

@@ -138,6 +138,7 @@ def test_conditions_follow_the_life() -> None:
         "Queued": ("True", "01Z"),
         "Reserved": no,
         "Allocated": no,
+        "Released": no,
         "Running": no,
         "Finished": no,
     }
@@ -146,6 +147,7 @@ def test_conditions_follow_the_life() -> None:
         "Queued": ("True", "01Z"),
         "Reserved": ("True", "02Z"),
         "Allocated": no,
+        "Released": no,
         "Running": no,
         "Finished": no,
     }
@@ -156,6 +158,7 @@ def test_conditions_follow_the_life() -> None:
         "Queued": ("False", "03Z"),
         "Reserved": ("False", "03Z"),
         "Allocated": ("True", "03Z"),
+        "Released": ("True", "03Z"),
         "Running": ("True", "04Z"),
         "Finished": no,
     }
@@ -169,6 +172,7 @@ def test_conditions_follow_the_life() -> None:
         "Queued": ("False", "03Z"),
         "Reserved": ("False", "03Z"),
         "Allocated": ("False", "05Z"),
+        "Released": ("False", "05Z"),
         "Running": ("False", "05Z"),
         "Finished": ("True", "05Z"),
     }
@@ -177,12 +181,53 @@ def test_conditions_follow_the_life() -> None:
 def test_the_reason_is_told_once_with_what_it_is_about() -> None:
     """The word is that of the Event; the sentence goes with the condition of the state."""
     held = fo.render_conditions(
-        state=FluxJobState.HELD, submitted_at_s=1, message="over a limit", is_by_queue=True
+        state=FluxJobState.HELD, submitted_at_s=1, message="over a limit", reason="HeldByQueue"
     )
     assert {one["reason"] for one in held} == {"HeldByQueue"}
     assert [one["type"] for one in held if one["message"]] == ["Queued"]
     runs = fo.render_conditions(state=FluxJobState.RUNNING, submitted_at_s=1, started_at_s=2)
     assert {one["reason"] for one in runs} == {"Started"}
+
+
+@pytest.mark.parametrize(
+    ("state", "how", "word"),
+    [
+        ("Pending", {}, "Queued"),
+        ("Pending", {"kept_back": "OverLimit"}, "OverLimit"),
+        ("Pending", {"blocked_by": "begin-time"}, "BeginTime"),
+        ("Pending", {"blocked_by": "dependency", "kept_back": "OverLimit"}, "Dependency"),
+        ("Reserved", {}, "Reserved"),
+        ("Held", {"held_by": "author"}, "Held"),
+        ("Held", {"held_by": "queue"}, "HeldByQueue"),
+        ("Held", {"held_by": "dependency"}, "DependencyNeverSatisfied"),
+        ("Gathering", {}, "Gathering"),
+        ("Gathering", {"is_overdue": True}, "Overdue"),
+        ("Gathering", {"is_overdue": True, "held_by": "queue"}, "HeldByQueue"),
+        ("Allocated", {}, "Started"),
+        ("Running", {}, "Started"),
+        ("Failed", {}, "Failed"),
+    ],
+)
+def test_what_keeps_a_fluxjob_has_a_word(state: str, how: dict[str, Any], word: str) -> None:
+    assert fo.reason_of(FluxJobState(state), **how) == word
+
+
+def test_who_is_to_stop_has_its_nodes_and_is_not_released() -> None:
+    """A requeue waits for the pods to end."""
+    conditions = _conditions(
+        state=FluxJobState.RUNNING, submitted_at_s=1, started_at_s=2, is_to_stop=True
+    )
+    assert (conditions["Allocated"][0], conditions["Released"][0]) == ("True", "False")
+
+
+def test_conditions_say_of_which_spec_they_are() -> None:
+    """As the status does."""
+    state, at_s = FluxJobState.PENDING, 1
+    found = fo.render_conditions(
+        state=state, submitted_at_s=at_s, ignored=["host ports"], generation=3
+    )
+    assert {one["observedGeneration"] for one in found} == {3}
+    assert fo.render_status(state=state, generation=3)["observedGeneration"] == 3
 
 
 def test_ignored_constraints_are_named_in_a_condition() -> None:
@@ -208,9 +253,11 @@ def test_the_definition_is_the_one_the_code_writes(crd: dict[str, Any]) -> None:
 
 def test_printer_columns_in_order_and_none_in_the_future_as_date(crd: dict[str, Any]) -> None:
     columns = crd["spec"]["versions"][0]["additionalPrinterColumns"]
-    names = [column["name"].upper() for column in columns]
+    names = [column["name"].upper() for column in columns if not column.get("priority")]
     assert names == ["STATE", "SIZE", "NODES", "PRIORITY", "QUEUE", "START", "REASON", "AGE"]
     assert next(c for c in columns if c["name"] == "Start")["type"] == "string"
+    wide = [column["name"].upper() for column in columns if column.get("priority")]
+    assert wide == ["JOBID", "POSITION", "EXPECTED", "USER"]
 
 
 def test_every_field_is_explained(crd: dict[str, Any]) -> None:
@@ -258,6 +305,8 @@ def test_a_status_replaces_the_one_before(crd: dict[str, Any]) -> None:
         author_hold="annotation",
         priority=7,
         priority_parts={"asked": 7},
+        position=4,
+        generation=2,
     ) | {"expectedStart": "2026-01-01T00:00:00Z"}
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert full.keys() == schema["properties"]["status"]["properties"].keys()

@@ -1,7 +1,8 @@
 """Who holds a FluxJob: the words of ``held_by``, ``author_hold`` and ``blocked_by``.
 
-Used wherever rows are written. What a FluxJob that its author holds says to its users stands in
-``sql/transitions.sql`` (``fluxjob_author_reason``); nothing is decided by those sentences.
+Used wherever rows are written, and for the words that users are told. What a FluxJob that its
+author holds says to its users stands in ``sql/transitions.sql`` (``fluxjob_author_reason``);
+nothing is decided by those sentences.
 """
 
 AUTHOR = "author"
@@ -18,6 +19,9 @@ BY_QUEUE = "queue"
 
 BY_DEPENDENCY = "dependency"
 """``held_by`` and ``blocked_by`` of what waits for others, or could never run because of them."""
+
+BY_BEGIN_TIME = "begin-time"
+"""``blocked_by`` of what is not to start yet."""
 
 LOST_NODE = "lost-node"
 """``vacate_by`` of a FluxJob whose template names a node that takes no pods any more."""
