@@ -230,14 +230,22 @@ class KubeClient:
         return kept, version
 
     async def pages(
-        self, resource: Resource, namespace: str | None = None, *, limit: int = 500
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        field_selector: str = "",
+        limit: int = 500,
     ) -> AsyncGenerator[ListResult, None]:
-        """All objects, page by page as they come, in the server's order (namespace and name).
+        """All matching objects, page by page as they come, in the server's order (namespace and
+        name).
 
         Raises Gone where the list took so long that the server has forgotten its version.
         """
         async with aclosing(
-            self._read_pages(resource, resource.path(namespace), {}, limit)
+            self._read_pages(
+                resource, resource.path(namespace), _selectors("", field_selector), limit
+            )
         ) as found:
             async for page in found:
                 yield page

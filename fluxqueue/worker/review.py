@@ -41,7 +41,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import describe
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import ACCESS_REVIEWS, FLUXJOBS, PLACEMENT_REVIEWS
+from fluxqueue.kube.resources import ACCESS_REVIEWS, FLUXJOBS, PLACEMENT_REVIEWS, PRIORITY_CLASSES
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
 from fluxqueue.scheduler.cycle import PendingJob
 from fluxqueue.worker.context import WorkerContext
@@ -108,7 +108,7 @@ class Reviewer:
 
     async def _answer(self, found: Mapping[str, Any]) -> dict[str, Any]:
         namespace = found["metadata"]["namespace"]
-        asked = read_review(found["spec"], self._site)
+        asked = await self._with_class(read_review(found["spec"], self._site))
         rights = _Rights(self._context, asked.asker)
         if asked.fluxjob and not await rights.may_read(namespace, asked.fluxjob):
             raise _NotThere(namespace, asked.fluxjob)
@@ -118,6 +118,16 @@ class Reviewer:
         blockers = [one.uid for one in told.answer.outcome.blockers]
         names = await self._names(rights, blockers) if blockers else {}
         return render_answer(told.answer, names, self._context.clock.now_s(), known=told.known)
+
+    async def _with_class(self, asked: Asked) -> Asked:
+        """With the value of its PriorityClass; one that is not there (yet) counts as none."""
+        if asked.priority_class is None:
+            return asked
+        try:
+            found = await self._context.client.get(PRIORITY_CLASSES, None, asked.priority_class)
+        except NotFound:
+            return asked
+        return replace(asked, priority=int(found["value"]))
 
     async def _ask(self, scene: Scene, found: Mapping[str, Any], asked: Asked) -> _Told:
         namespace, uid = found["metadata"]["namespace"], found["metadata"]["uid"]

@@ -20,6 +20,7 @@ from fluxqueue.jobspec.model import AMOUNT_MAX, NODE
 from fluxqueue.jobspec.shape import slot_kinds, within
 from fluxqueue.workload.annotations import MAX_INT32, Wishes
 from fluxqueue.workload.kinds import find_kind
+from fluxqueue.workload.kinds.kind import Kind
 from fluxqueue.workload.own_jobspec import to_canonical
 from fluxqueue.workload.quantity import to_base_units
 from fluxqueue.workload.shape import check_levels
@@ -106,7 +107,8 @@ class Asked:
     """A review as it was asked.
 
     ``request`` is what a manifest or a jobspec says, None where only a FluxJob is named; changes
-    are made to it already. ``wishes`` are a manifest's, ``priority`` is what it asks for.
+    are made to it already. ``wishes`` are a manifest's, ``priority`` is what it asks for, or has by
+    ``priority_class``, where that alone decides.
     """
 
     fluxjob: str | None
@@ -115,6 +117,7 @@ class Asked:
     asker: Asker
     queue: str | None = None
     priority: int = 0
+    priority_class: str | None = None
     wishes: Wishes = field(default_factory=Wishes)
 
 
@@ -148,6 +151,7 @@ def read_review(spec: Mapping[str, Any], site: Site) -> Asked:
             request=changes.apply(asked.request),
             queue=changes.queue or asked.queue or asked.request.queue or None,
             priority=asked.priority if changes.priority is None else changes.priority,
+            priority_class=asked.priority_class if changes.priority is None else None,
         )
     return asked
 
@@ -185,7 +189,7 @@ def _read_manifest(asked: Asked, manifest: Any, site: Site) -> Asked:
         wishes = kind.wishes(workload)
         check_levels(wishes, site.levels)
         request = kind.to_request(workload, site=site)
-        priority = kind.priority(workload)
+        priority, priority_class = kind.priority(workload), _deciding_class(kind, workload, wishes)
         if kind.is_suspended(workload):
             wishes = replace(wishes, is_held=True)
     except InvalidInput as error:
@@ -200,7 +204,22 @@ def _read_manifest(asked: Asked, manifest: Any, site: Site) -> Asked:
             where=where,
             hint=f"kubectl create --dry-run=server -f says what is wrong with a {kind.name}",
         ) from error
-    return replace(asked, request=request, queue=wishes.queue, priority=priority, wishes=wishes)
+    return replace(
+        asked,
+        request=request,
+        queue=wishes.queue,
+        priority=priority,
+        priority_class=priority_class,
+        wishes=wishes,
+    )
+
+
+def _deciding_class(kind: Kind, workload: Mapping[str, Any], wishes: Wishes) -> str | None:
+    """The PriorityClass of its pods, unless somebody's word goes before it."""
+    spec = kind.pod_spec(workload)
+    if wishes.priority is not None or spec.get("priority"):
+        return None
+    return spec.get("priorityClassName") or None
 
 
 # --- changes -------------------------------------------------------------------------------------

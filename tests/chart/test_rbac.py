@@ -101,6 +101,7 @@ WORKER: set[Rule] = {
     (FLUX, "fluxqueues", (), ("get",)),
     (FLUX, "fluxjobs/status", (), ("patch",)),
     (FLUX, "fluxqueues/status", (), ("patch",)),
+    ("scheduling.k8s.io", "priorityclasses", (), ("get",)),
     (FLUX, "placementreviews", (), ("get",)),
     (FLUX, "placementreviews/status", (), ("patch",)),
     ("authorization.k8s.io", "subjectaccessreviews", (), ("create",)),

@@ -286,3 +286,16 @@ async def _let_ask(space: Space, user: str) -> KubeClient:
 
     await eventually(may_ask, f"{user} may ask")
     return acting
+
+
+async def test_the_class_of_a_manifest_gives_its_priority(space: Space) -> None:
+    """As it does once it is submitted; a word of its author's goes before it."""
+    critical = job("critical")
+    critical["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
+    plain = await _status(space, manifest=job("plain"))
+    assert plain["queue"]["priority"] == 0
+    assert (await _status(space, manifest=critical))["queue"]["priority"] == 2_000_001_000
+    changes = {"priority": 7}
+    assert (await _status(space, manifest=critical, changes=changes))["queue"]["priority"] == 7
+    critical["metadata"]["annotations"] = {"fluxqueue/priority": "5"}
+    assert (await _status(space, manifest=critical))["queue"]["priority"] == 5

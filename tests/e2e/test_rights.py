@@ -211,8 +211,10 @@ async def _reviews_are_answered(space: Space) -> None:
     """The worker asks who may read what, the controller refuses some and takes all away."""
     await space.create(job("asked", run=FOR_EVER))
     await space.until_state("asked", "Running")
-    spec = {"fluxJob": "asked-job"}
+    model = job("model")
+    model["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
     for number in range(30):
+        spec = {"manifest": model} if number == 0 else {"fluxJob": "asked-job"}
         body = {
             "apiVersion": PLACEMENT_REVIEWS.api_version,
             "kind": PLACEMENT_REVIEWS.kind,

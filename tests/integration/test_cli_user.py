@@ -17,6 +17,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CRDS,
     FLUXJOBS,
     JOBS,
     NAMESPACES,
@@ -78,6 +79,43 @@ async def test_filters_and_orders(shell: Typist, words: tuple[str, ...], names: 
     """Each says which, and in which order."""
     told = await shell.type("jobs", "-o", "custom=NAME", *words)
     assert [line[0] for line in told.lines[1:]] == names
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["", "without selectable fields"])
+async def test_of_many_lines_come_as_they_are_read(
+    shell: Typist, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    """State by state; those of a state in the order of their turn as long as they are few, and the
+    order is told. A server before Kubernetes 1.31 selects nothing: all by name."""
+    monkeypatch.setattr("fluxqueue.cli.user.jobs.BATCH", 2)
+    monkeypatch.setattr("fluxqueue.cli.user.jobs.ORDERED_MAX", 2)
+    if is_old:
+        patch = {"spec": {"versions": [{**await _version(shell), "selectableFields": None}]}}
+        await shell.client.patch(CRDS, None, "fluxjobs.jobs.converged-computing.org", patch)
+    for number, priority in enumerate((7, 8)):
+        await shell.job(f"held-{number}", HELD, jobid=10 + number, priority=priority)
+    await shell.job("after", jobid=20, priority=99)
+
+    async def names(*words: str) -> tuple[list[str], str]:
+        told = await shell.type("jobs", "-o", "custom=NAME", *words)
+        return [line[0] for line in told.lines[1:]], told.err
+
+    found, said = await names()
+    if is_old:
+        assert found == ["after", "held-0", "held-1", "next", "post", "train"]
+        assert "--sort turn reads them all first" in said
+        return
+    assert found == ["train", "after", "next", "post", "held-1", "held-0"]
+    assert "more than 2 are Pending: shown as they are read, by name" in said
+    assert await names("--limit", "2") == (["train", "after"], said)
+    assert await names("-t", "pending", "-u", "bob") == (["next"], "")
+    assert await names("--sort", "turn", "--limit", "2") == (["train", "after"], "")
+
+
+async def _version(shell: Typist) -> dict[str, object]:
+    definition = await shell.client.get(CRDS, None, "fluxjobs.jobs.converged-computing.org")
+    (version,) = definition["spec"]["versions"]
+    return dict(version)
 
 
 async def test_forms_of_output(shell: Typist) -> None:

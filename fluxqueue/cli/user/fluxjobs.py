@@ -125,6 +125,33 @@ def turn(line: JobLine) -> tuple[int, ...]:
     return (rank, -line.priority, line.jobid or _FAR)
 
 
+STAGES: tuple[frozenset[FluxJobState], ...] = (
+    HOLDING,
+    frozenset({FluxJobState.RESERVED}),
+    frozenset({FluxJobState.PENDING}),
+    frozenset({FluxJobState.GATHERING}),
+    frozenset({FluxJobState.HELD}),
+    frozenset({FluxJobState.UNSATISFIABLE}),
+    FINAL,
+)
+"""The states in the order of ``turn``, for who reads them one after the other."""
+
+
+def state_selector(states: frozenset[str], user: str = "") -> str:
+    """The field selector of FluxJobs in one of ``states`` (of ``user``, if not empty).
+
+    A selector knows *and* alone, so of several states it names those that are not meant.
+    """
+    others = sorted(state.value for state in FluxJobState if state not in states)
+    named = sorted(states)
+    found = (
+        [f"status.state={named[0]}"]
+        if len(named) == 1
+        else [f"status.state!={state}" for state in others]
+    )
+    return ",".join([*found, *([f"spec.user={user}"] if user else [])])
+
+
 ORDERS: dict[str, Callable[[JobLine], Any]] = {
     "turn": turn,
     "name": lambda line: (line.namespace, line.fluxjob),

@@ -1,13 +1,15 @@
 """``fluxqueue jobs``: what is in the queue and what runs, as squeue shows it.
 
-Read in pages: of 50,000 FluxJobs one line each is kept, or nothing at all where the order is the
-API server's own (``--sort name``), and lines appear with the first page.
+Read in pages, and narrowed by the API server as far as it can. Without ``--sort`` those of a state
+are shown in the order of their turn where they are few; of more the lines come as they are read, in
+the API server's order, and none is kept. ``--sort`` reads all first, and keeps a line of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +17,7 @@ import typer
 from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import Access, Cluster, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues, complete_states
-from fluxqueue.errors import Gone, InvalidInput
+from fluxqueue.errors import ApiError, Gone, InvalidInput
 
 if TYPE_CHECKING:
     from fluxqueue.cli.user.fluxjobs import JobLine
@@ -24,6 +26,13 @@ OUTPUTS = "table, wide, json, yaml, name, or custom=JOBID,NAME,WHY:.status.reaso
 FULL_NAME = "fluxjob.jobs.converged-computing.org"
 BATCH = 500
 """FluxJobs a page."""
+
+ORDERED_MAX = 1000
+"""So many of a state are put in order before they are shown, unless an order is asked for: what a
+fraction of a second reads."""
+
+NOT_SELECTABLE = 400
+"""Answer of a server that knows no selectable fields."""
 
 Narrow = Callable[["JobLine"], bool]
 
@@ -52,9 +61,9 @@ def jobs(
         str,
         typer.Option(
             help="turn, name, age, jobid, priority, queue, size, start, state, user; -NAME: "
-            "backwards. `name` prints as it reads"
+            "backwards; reads all first. Without it: by turn where they are few, else as read"
         ),
-    ] = "turn",
+    ] = "",
     limit: Annotated[int, typer.Option(min=0, help="at most so many; 0: all")] = 0,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="then print what changes")] = False,
     output: Annotated[str, typer.Option("--output", "-o", help=OUTPUTS)] = "table",
@@ -81,35 +90,128 @@ def jobs(
         is_of = (not queue or line.queue == queue) and (not user or line.user == user)
         return is_named and is_of and line.state in wanted
 
-    order = parse_order(sort)
+    order = parse_order(sort or "turn")
     printer = make_printer(output, access.is_everywhere, watch)
 
     async def work(cluster: Cluster) -> int:
-        if sort == "name" and not watch:
-            return await _stream(cluster, printer, narrow, limit)
-        return await _sorted(cluster, printer, narrow, order, limit, watch)
+        if watch or (sort and sort != "name"):
+            return await _sorted(cluster, printer, narrow, order, limit, watch)
+        view = _View(cluster, printer, narrow, wanted, user, limit)
+        return await (view.as_read() if sort else view.by_turn())
 
     if not access.run(work):
         where = "" if access.is_everywhere else " in this namespace; -A: in all"
         typer.echo(f"no jobs found{where}", err=True)
 
 
-async def _stream(cluster: Cluster, printer: printing.Printer, narrow: Narrow, limit: int) -> int:
-    from fluxqueue.cli.user.fluxjobs import read_line
-    from fluxqueue.kube.resources import FLUXJOBS
+@dataclass(slots=True)
+class _View:
+    """One look at FluxJobs that is printed while it is read; ``count`` lines so far."""
 
-    count = 0
-    async with aclosing(cluster.client.pages(FLUXJOBS, cluster.namespace, limit=BATCH)) as pages:
-        async for page in pages:
-            found = [printer.prepare(one) for one in page.items if narrow(read_line(one))]
-            found = found[: limit - count] if limit else found
-            if found:
-                printer.write(found)
-            count += len(found)
-            if limit and count >= limit:
-                break
-    printer.close()
-    return count
+    cluster: Cluster
+    printer: printing.Printer
+    narrow: Narrow
+    states: frozenset[str]
+    user: str
+    limit: int
+    count: int = 0
+    is_selecting: bool = True
+
+    async def by_turn(self) -> int:
+        """What one page holds in order; of more, state by state."""
+        from fluxqueue.cli.user.fluxjobs import STAGES
+
+        is_shown = await self._show(self.states, most=BATCH, is_all_or_nothing=True)
+        if not is_shown and not self.is_selecting:
+            self._tell_order(self.states, BATCH)
+            await self._show(self.states, most=0)
+        elif not is_shown:
+            for stage in STAGES:
+                states = frozenset(state.value for state in stage) & self.states
+                if states and not self._is_full():
+                    await self._show(states, most=ORDERED_MAX)
+        self.printer.close()
+        return self.count
+
+    async def as_read(self) -> int:
+        """In the API server's order."""
+        await self._show(self.states, most=0)
+        self.printer.close()
+        return self.count
+
+    def _is_full(self) -> bool:
+        return bool(self.limit) and self.count >= self.limit
+
+    async def _show(
+        self, states: frozenset[str], *, most: int, is_all_or_nothing: bool = False
+    ) -> bool:
+        """Show those in ``states``: up to ``most`` in the order of their turn, more as read.
+
+        ``is_all_or_nothing``: of more than ``most`` show nothing, and say so.
+        """
+        from fluxqueue.cli.user.fluxjobs import read_line, turn
+
+        waiting: list[tuple[Any, Any]] | None = [] if most else None
+        read = 0
+        async with aclosing(self._pages(states)) as pages:
+            async for page in pages:
+                if waiting is not None and read >= most:
+                    if is_all_or_nothing:
+                        return False
+                    self._tell_order(states, most)
+                    self._write(waiting)
+                    waiting = None
+                read += len(page)
+                found = [
+                    (turn(line), self.printer.prepare(one))
+                    for one in page
+                    if (line := read_line(one)).state in states and self.narrow(line)
+                ]
+                if waiting is None:
+                    self._write(found)
+                else:
+                    waiting += found
+                if self._is_full():
+                    return True
+        self._write(sorted(waiting or (), key=lambda one: one[0]))
+        return True
+
+    def _write(self, found: Sequence[tuple[Any, Any]]) -> None:
+        shown = [one for _, one in found]
+        shown = shown[: self.limit - self.count] if self.limit else shown
+        if shown:
+            self.printer.write(shown)
+        self.count += len(shown)
+
+    @staticmethod
+    def _tell_order(states: frozenset[str], most: int) -> None:
+        words = " or ".join(sorted(states))
+        typer.echo(
+            f"more than {most:,} are {words}: shown as they are read, by name; "
+            "--sort turn reads them all first",
+            err=True,
+        )
+
+    async def _pages(self, states: frozenset[str]) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Page by page; a server older than selectable fields gives all of them."""
+        from fluxqueue.cli.user.fluxjobs import state_selector
+        from fluxqueue.kube.resources import FLUXJOBS
+
+        selector = state_selector(states, self.user) if self.is_selecting else ""
+        at = self.cluster.namespace
+        try:
+            found = self.cluster.client.pages(FLUXJOBS, at, field_selector=selector, limit=BATCH)
+            async with aclosing(found) as pages:
+                async for page in pages:
+                    yield page.items
+            return
+        except ApiError as error:
+            if not selector or error.code != NOT_SELECTABLE:
+                raise
+        self.is_selecting = False
+        async with aclosing(self._pages(states)) as pages:
+            async for items in pages:
+                yield items
 
 
 async def _sorted(
