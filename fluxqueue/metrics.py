@@ -134,6 +134,16 @@ CERTIFICATE_CHANGES = _counter(
     "fluxqueue_certificate_changes_total", "Writes to the Secret and to the caBundle.", "object"
 )
 
+# --- the view server -----------------------------------------------------------------------------
+
+VIEW_REQUESTS = _counter(
+    "fluxqueue_view_requests_total", "Answers of the view server.", "path", "code"
+)
+VIEW_S = _histogram(
+    "fluxqueue_view_request_seconds", "Time of one answer, followers not counted.", _SHORT_S
+)
+VIEW_FOLLOWERS = _gauge("fluxqueue_view_followers", "Who is told of changes as they happen.")
+
 
 def lead(role: str, term: int) -> None:
     """Show that this process holds ``role`` under ``term``."""

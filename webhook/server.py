@@ -17,11 +17,11 @@ from pathlib import Path
 import orjson
 from aiohttp import web
 
+from fluxqueue.certs.serving import ServingCertificate
 from fluxqueue.errors import InvalidInput, InvalidSettings
 from webhook.admit import AdmitSettings, admit
 from webhook.configuration import PATH, PATH_ALL_ASK
 from webhook.metrics import AdmissionMetrics
-from webhook.tls import ServingCertificate
 
 logger = logging.getLogger(__name__)
 

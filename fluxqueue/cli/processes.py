@@ -1,4 +1,4 @@
-"""``fluxqueue controller`` and ``fluxqueue worker``: one process of each part.
+"""``fluxqueue controller``, ``worker`` and ``view``: one process of each part.
 
 Composition roots: they read the settings, open the doors to database and cluster, and run until
 SIGTERM or SIGINT. A database that is not there yet is waited for, never crashed over.
@@ -7,10 +7,13 @@ SIGTERM or SIGINT. A database that is not there yet is waited for, never crashed
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import socket
 from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,12 +24,16 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
 
 if TYPE_CHECKING:
-    from fluxqueue.db.database import Database
+    from fluxqueue.db.reader import Reader
     from fluxqueue.endpoint import Endpoint
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import ClusterConfig
+    from fluxqueue.view.server import ViewConfig
 
 API_CHECK_S = 1.5
+VIEW_PATIENCE_S = 10.0
+"""Longest statement of the view server: who asks waits for it."""
+CERTIFICATE_LOOK_S = 3600.0
 
 IdentityOption = Annotated[
     str,
@@ -44,6 +51,28 @@ def worker(identity: IdentityOption = "") -> None:
     """Run a worker: it matches while it holds the role, and carries out effects always."""
     settings = _settings("worker")
     uvloop.run(_run_worker(settings, identity or _own_name("worker")))
+
+
+def view(
+    cert_dir: Annotated[Path, typer.Option(help="holds tls.crt and tls.key")],
+    certificate_for: Annotated[
+        str, typer.Option(help="make them, and renew them, for these names: a,b")
+    ] = "",
+    host: Annotated[str, typer.Option(help="address to listen on; default: all")] = "",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 8443,
+) -> None:
+    """Run a view server: it tells what the queue knows to whoever may see it (docs/view.md)."""
+    from fluxqueue.view.server import ViewConfig
+
+    settings = _settings("view server")
+    settings = dataclasses.replace(
+        settings,
+        statement_timeout_s=min(settings.statement_timeout_s, VIEW_PATIENCE_S),
+        db_pool_timeout_s=min(settings.db_pool_timeout_s, VIEW_PATIENCE_S / 2),
+    )
+    names = [name for name in certificate_for.split(",") if name]
+    config = ViewConfig(cert_dir=cert_dir, host=host or None, port=port)
+    uvloop.run(_run_view(settings, config, names))
 
 
 def _settings(part: str) -> Settings:
@@ -125,7 +154,40 @@ async def _run_worker(settings: Settings, identity: str) -> None:
                 await running
 
 
-def _watch_doors(endpoint: Endpoint, database: Database, client: KubeClient) -> None:
+async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) -> None:
+    from fluxqueue.db.reader import Reader
+    from fluxqueue.endpoint import Endpoint
+    from fluxqueue.kube.config import load_config
+    from fluxqueue.view.server import ViewServer
+
+    stop, kube_config = asyncio.Event(), load_config(settings.kubeconfig or None)
+    async with Endpoint(settings.http_port) as endpoint:
+        _make_certificate(config.cert_dir, names)
+        await _wait_for_schema(settings, endpoint)
+        async with (
+            Reader(settings, role="view") as reader,
+            _client(kube_config, settings) as client,
+            ViewServer(config, reader, client, SystemClock()) as server,
+        ):
+            _watch_doors(endpoint, reader, client)
+            _on_signals(stop.set)
+            print(f"ready port {server.port}", flush=True)
+            while not stop.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CERTIFICATE_LOOK_S):
+                        await stop.wait()
+                _make_certificate(config.cert_dir, names)
+
+
+def _make_certificate(folder: Path, names: list[str]) -> None:
+    """What is not good for a third of its life any more is made anew; the server takes it."""
+    from fluxqueue.certs import ensure
+
+    if names:
+        ensure(folder, names, now=datetime.now(tz=UTC))
+
+
+def _watch_doors(endpoint: Endpoint, database: Reader, client: KubeClient) -> None:
     """Ready means from now on: database and API server answer."""
     from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable
 

@@ -158,12 +158,10 @@ def list_queue(
     database_url: Url = "",
 ) -> None:
     """List what runs and what waits, in the order of its turn."""
-    from fluxqueue.db.reading import accounting
+    from fluxqueue.db.reading.fluxjobs import Narrow, living
 
-    rows = _run(
-        database_url,
-        lambda db: accounting.living(db, namespace=namespace or None, queue=queue or None),
-    )
+    narrow = Narrow(namespaces=[namespace] if namespace else None, queue=queue or None)
+    rows = _run(database_url, lambda db: living(db, narrow))
     first = ("jobid", "namespace", "name", "user", "queue", "state", "size", "nodes", "priority")
     short = (*first, "reason")
     wide = (*first, "expected_start", "held_by", "requeues", "submitted_at", "reason")
@@ -194,7 +192,7 @@ def accounting(
     name: Annotated[str, typer.Argument(help="a name or jobid: its runs; without it, sums")] = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="default: all")] = "",
     by: Annotated[
-        str, typer.Option(help="sum by these: user, queue, namespace, result")
+        str, typer.Option(help="sum by these: user, queue, namespace, result, day, month")
     ] = "user,queue,namespace",
     since: Annotated[str, typer.Option(help="runs that ended since: 2030-01-31, or 7d")] = "",
     until: Annotated[str, typer.Option(help="and before this")] = "",
@@ -212,11 +210,10 @@ def accounting(
         _print(rows, short, wide, output)
         return
     groups = [one for one in by.split(",") if one]
-    from_, to = _time(since, "--since"), _time(until, "--until")
-    rows = _run(
-        database_url,
-        lambda db: books.use(db, since=from_, until=to, by=groups, namespace=namespace or None),
+    period = books.Period(
+        _time(since, "--since"), _time(until, "--until"), [namespace] if namespace else None
     )
+    rows = _run(database_url, lambda db: books.use(db, period, by=groups))
     columns = (*groups, "runs", "cpu_h", "gpu_h", "wait_s")
     _print(rows, columns, columns, output)
 

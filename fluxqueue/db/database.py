@@ -6,43 +6,19 @@ transaction, so that error translation and the actor of the audit trail cannot b
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from fluxqueue.db.engine import create_engine, translated_errors
+from fluxqueue.db.reader import Reader, Reading, statement
 from fluxqueue.db.task_queue import TaskName, make_app
 from fluxqueue.settings import Settings
 
 
-@functools.lru_cache(maxsize=1024)
-def statement(sql: str) -> TextClause:
-    """Parse each statement once: looking for its parameters costs more than running a short one."""
-    return text(sql)
-
-
-class Transaction:
-    """An open transaction: statements as text with named parameters."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self.connection = connection
-
-    async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
-        """Run one statement and give all its rows."""
-        result = await self.connection.execute(statement(sql), values)
-        keys = tuple(result.keys())
-        return [dict(zip(keys, row, strict=True)) for row in result]
-
-    async def fetch_one(self, sql: str, **values: Any) -> dict[str, Any] | None:
-        """Run one statement and give its first row, if any."""
-        result = await self.connection.execute(statement(sql), values)
-        row = result.mappings().first()
-        return None if row is None else dict(row)
+class Transaction(Reading):
+    """An open transaction that may write."""
 
     async def execute(self, sql: str, **values: Any) -> int:
         """Run one statement and give the number of rows it touched.
@@ -71,7 +47,7 @@ class Transaction:
         await self.execute("SELECT fluxqueue_wake_matcher()")
 
 
-class Database:
+class Database(Reader):
     """One process's access to the queue database.
 
     Parameters
@@ -97,7 +73,7 @@ class Database:
         trace: TracebackType | None,
     ) -> None:
         await self.app.close_async()
-        await self.engine.dispose()
+        await super().__aexit__(kind, error, trace)
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
@@ -112,19 +88,6 @@ class Database:
         with translated_errors():
             async with self.engine.begin() as connection:
                 yield Transaction(connection)
-
-    async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
-        """Run one statement that is a transaction by itself, and give its rows.
-
-        Raises
-        ------
-        DatabaseUnavailable
-            As of ``begin``.
-        """
-        with translated_errors():
-            async with self.engine.connect() as connection:
-                await connection.execution_options(isolation_level="AUTOCOMMIT")
-                return await Transaction(connection).fetch(sql, **values)
 
     async def execute(self, sql: str, **values: Any) -> int:
         """Run one statement that is a transaction by itself; give the number of rows touched."""

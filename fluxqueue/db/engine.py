@@ -30,6 +30,10 @@ APPLICATION = "fluxqueue-"
 SEARCH_PATH = "public,procrastinate"
 """Ours first. Procrastinate's functions call each other without naming their schema."""
 
+READER = "fluxqueue_reader"
+"""The role that may look and change nothing; the migration makes it (``sql/zz_reader.sql``)."""
+
+_LOOKS_ONLY = f" -c role={READER} -c default_transaction_read_only=on"
 _SCHEMES = ("postgresql+psycopg://", "postgresql://", "postgres://")
 _KEEPALIVES = {
     # A peer that vanished without a word is noticed within half a minute, not after two hours.
@@ -89,12 +93,13 @@ def _invalid_url(url: str, message: str) -> InvalidSettings:
     )
 
 
-def connect_args(settings: Settings, *, role: str) -> dict[str, Any]:
+def connect_args(settings: Settings, *, role: str, is_reader: bool = False) -> dict[str, Any]:
     """Return libpq parameters for every connection of this process.
 
     Also for procrastinate's ``PsycopgConnector(conninfo=..., kwargs=...)``. Parameter: ``role``
     says which part of fluxqueue connects; ``pg_stat_activity`` shows it, and what its code knows
     of the schema: as long as it is connected, no migration goes beyond that (``migrate.upgrade``).
+    ``is_reader``: the session may only look, as ``READER``, and a standby will do.
     """
     timeout_ms = int(settings.statement_timeout_s * 1000)
     idle_ms = min(2 * timeout_ms, int(_IDLE_IN_TRANSACTION_S * 1000))
@@ -102,17 +107,20 @@ def connect_args(settings: Settings, *, role: str) -> dict[str, Any]:
         **_KEEPALIVES,
         "connect_timeout": _CONNECT_TIMEOUT_S,
         # Of several hosts the one that takes writes; a standby or a read-only server is none.
-        "target_session_attrs": "read-write",
+        "target_session_attrs": "any" if is_reader else "read-write",
         "application_name": f"{APPLICATION}{role}/{head()}",
         # Read by the rows' triggers (sql/transitions.sql): the actor stands in ``history``.
         "options": f"-c fluxqueue.actor={role}"
         f" -c fluxqueue.status_interval_s={settings.status_interval_s:g}"
         f" -c search_path={SEARCH_PATH} -c statement_timeout={timeout_ms}"
-        f" -c idle_in_transaction_session_timeout={idle_ms}",
+        f" -c idle_in_transaction_session_timeout={idle_ms}"
+        f"{_LOOKS_ONLY if is_reader else ''}",
     }
 
 
-def create_engine(url: str, settings: Settings, *, role: str) -> AsyncEngine:
+def create_engine(
+    url: str, settings: Settings, *, role: str, is_reader: bool = False
+) -> AsyncEngine:
     """Make the async engine of a process; its owner awaits ``engine.dispose()`` at the end.
 
     Connects lazily, so a database that is down shows at the first use, as
@@ -120,7 +128,7 @@ def create_engine(url: str, settings: Settings, *, role: str) -> AsyncEngine:
     """
     engine = create_async_engine(
         sqlalchemy_url(url),
-        connect_args=connect_args(settings, role=role),
+        connect_args=connect_args(settings, role=role, is_reader=is_reader),
         pool_size=settings.db_pool_size,
         max_overflow=settings.db_pool_overflow,
         pool_timeout=settings.db_pool_timeout_s,

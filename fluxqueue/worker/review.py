@@ -40,8 +40,9 @@ from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import describe
+from fluxqueue.kube.access_reviews import may
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import ACCESS_REVIEWS, FLUXJOBS, PLACEMENT_REVIEWS, PRIORITY_CLASSES
+from fluxqueue.kube.resources import FLUXJOBS, PLACEMENT_REVIEWS, PRIORITY_CLASSES
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
 from fluxqueue.scheduler.cycle import PendingJob
 from fluxqueue.worker.context import WorkerContext
@@ -208,29 +209,15 @@ class _Rights:
         return self._known[key]
 
     async def _ask(self, namespace: str, name: str) -> bool:
-        asker = self._asker
-        if not asker.username:
+        if not self._asker.username:
             return False  # it has not passed by admission
-        spec = {
-            "user": asker.username,
-            "resourceAttributes": {
-                "namespace": namespace,
-                "verb": "get",
-                "group": FLUXJOBS.group,
-                "resource": FLUXJOBS.plural,
-                **({"name": name} if name else {}),
-            },
-            **{key: one for key, one in asker.to_json().items() if key != "username"},
-        }
-        body = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
         try:
-            told = await self._client.create(ACCESS_REVIEWS, None, body)
+            return await may(self._client, self._asker, "get", FLUXJOBS, namespace, name)
         except ApiUnavailable:
             raise
         except ApiError as error:
             logger.warning("rights unknown", extra={"action": "review", "error": str(error)})
             return False
-        return bool((told.get("status") or {}).get("allowed"))
 
 
 # --- what is asked, as the queue knows it --------------------------------------------------------

@@ -19,6 +19,7 @@ from fluxqueue.db.life.queues import read_figures
 from fluxqueue.db.life.rebuild import read_present, read_uids
 from fluxqueue.db.life.steering import hold
 from fluxqueue.db.reading import accounting
+from fluxqueue.db.reading.fluxjobs import living
 from fluxqueue.db.reading.gauges import read_gauges
 from fluxqueue.db.reading.snapshot import read_rows
 from tests.support.pool_model import request
@@ -74,7 +75,7 @@ READERS: dict[str, Reader] = {
     "the observer's start": _in_transaction(read_known),
     "promises": _in_transaction(read_promises),
     "estimates": _in_transaction(read_told),
-    "fluxqueue db list": lambda rows: accounting.living(rows.database),
+    "fluxqueue db list": lambda rows: living(rows.database),
     "fluxqueue db hold": lambda rows: hold(rows.database, "default", ["waits-1"], "alice"),
     "fluxqueue db history of a name": lambda rows: accounting.history(
         rows.database, "team-7", "old-7"

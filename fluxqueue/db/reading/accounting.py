@@ -1,62 +1,99 @@
-"""What is read of the queue's books: runs and their sums, the audit trail, the queue as a list.
+"""What is read of the queue's books: runs and their sums, the audit trail.
 
-Called by the command line. Rows of ``accounting`` and ``history`` are written by triggers and by
-``steering``; nothing here writes.
+Called by the administrator's command line and by the view server. Rows of ``accounting`` and
+``history`` are written by triggers and by ``steering``; nothing here writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fluxqueue.db.database import Database
-from fluxqueue.db.tables import LIVING
+from fluxqueue.db.reader import Reader
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.hostlist import compress
 
 Row = dict[str, Any]
 
 DIGITS_MAX = 18
 """Of a number that a bigint holds for certain."""
 
-GROUPS = {"user": "user_name", "queue": "queue", "namespace": "namespace", "result": "result"}
-"""What use may be summed by, and the column of each."""
+GROUPS = {
+    "user": "user_name",
+    "queue": "queue",
+    "namespace": "namespace",
+    "result": "result",
+    "day": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+    "month": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM')",
+}
+"""What use may be summed by, and how a row says it; days are those of UTC."""
+
+_NARROW = """
+    (CAST(:since AS timestamptz) IS NULL OR ended_at >= :since)
+    AND (CAST(:until AS timestamptz) IS NULL OR ended_at < :until)
+    AND (CAST(:namespaces AS text[]) IS NULL OR namespace = ANY(CAST(:namespaces AS text[])))
+    AND (CAST(:user AS text) IS NULL OR user_name = :user)
+    AND (CAST(:queue AS text) IS NULL OR queue = :queue)
+"""
+_RUNS = """
+SELECT id, jobid, run, namespace, name, user_name AS user, queue, result, size, nodes, slots,
+       queued_at, allocated_at, started_at, ended_at, cpu_s, gpu_s, reason
+FROM accounting
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Which runs: those that ended in [since, until), of these; None is all."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    namespaces: Collection[str] | None = None
+    user: str | None = None
+    queue: str | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Parameters of the condition."""
+        return {
+            "since": self.since,
+            "until": self.until,
+            "namespaces": None if self.namespaces is None else list(self.namespaces),
+            "user": self.user,
+            "queue": self.queue,
+        }
 
 
 async def use(
-    database: Database,
+    reader: Reader,
+    period: Period,
     *,
-    since: datetime | None = None,
-    until: datetime | None = None,
     by: Sequence[str] = ("user", "queue", "namespace"),
-    namespace: str | None = None,
+    limit: int | None = None,
+    offset: int = 0,
 ) -> list[Row]:
-    """Sum the runs that ended in [since, until): runs, core-hours, GPU-hours, mean wait (s).
+    """Sum runs: how many, core-hours, GPU-hours, mean wait (s).
 
     Raises
     ------
     InvalidInput
-        ``by`` names something else than user, queue, namespace, result.
+        ``by`` names something else than ``GROUPS`` has.
     """
     if unknown := sorted(set(by) - set(GROUPS)):
         hint = f"known are {', '.join(GROUPS)}"
         raise InvalidInput(f"{unknown[0]!r} is no group", where="--by", value=unknown, hint=hint)
-    columns = [GROUPS[one] for one in by]
-    named = ", ".join(f"{GROUPS[one]} AS {_quoted(one)}" for one in by)
+    columns = [GROUPS[one] for one in dict.fromkeys(by)]
+    named = ", ".join(f"{GROUPS[one]} AS {_quoted(one)}" for one in dict.fromkeys(by))
     grouped = f" GROUP BY {', '.join(columns)} ORDER BY {', '.join(columns)}" if columns else ""
-    async with database.begin() as tx:
+    async with reader.begin() as tx:
         return await tx.fetch(
             f"SELECT {named}{', ' if named else ''}count(*) AS runs,"  # noqa: S608
             " coalesce(sum(cpu_s), 0) / 3600 AS cpu_h, coalesce(sum(gpu_s), 0) / 3600 AS gpu_h,"
             " CAST(avg(extract(epoch FROM allocated_at - queued_at)) AS float8) AS wait_s"
-            " FROM accounting"
-            " WHERE (CAST(:since AS timestamptz) IS NULL OR ended_at >= :since)"
-            " AND (CAST(:until AS timestamptz) IS NULL OR ended_at < :until)"
-            f" AND (CAST(:namespace AS text) IS NULL OR namespace = :namespace){grouped}",
-            since=since,
-            until=until,
-            namespace=namespace,
+            f" FROM accounting WHERE {_NARROW}{grouped} LIMIT :limit OFFSET :offset",
+            **period.values(),
+            limit=limit,
+            offset=offset,
         )
 
 
@@ -64,31 +101,66 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-async def runs(database: Database, namespace: str, reference: str) -> list[Row]:
-    """All runs of the workloads that a name or jobid stands for, oldest first."""
-    async with database.begin() as tx:
+async def latest_runs(
+    reader: Reader,
+    period: Period,
+    *,
+    result: str | None,
+    limit: int,
+    before: tuple[datetime, int] | None,
+) -> list[Row]:
+    """Runs, those that ended last first; ``before``: end and id of the last one seen."""
+    at, number = before or (None, None)
+    async with reader.begin() as tx:
         return await tx.fetch(
-            "SELECT jobid, run, namespace, name, user_name AS user, queue, result, size, nodes,"
-            " slots, queued_at, allocated_at, started_at, ended_at, cpu_s, gpu_s, reason"
-            " FROM accounting WHERE namespace = :namespace"
-            " AND (name = :reference OR jobid = :jobid) ORDER BY jobid, run",
-            namespace=namespace,
-            reference=reference,
-            jobid=_jobid(reference),
+            f"{_RUNS} WHERE {_NARROW} AND (CAST(:result AS text) IS NULL OR result = :result)"
+            " AND (CAST(:at AS timestamptz) IS NULL OR (ended_at, id) < (:at, :number))"
+            " ORDER BY ended_at DESC, id DESC LIMIT :limit",
+            **period.values(),
+            result=result,
+            at=at,
+            number=number,
+            limit=limit,
         )
 
 
-async def history(database: Database, namespace: str, reference: str) -> list[Row]:
-    """The audit trail of the workloads that a name or jobid stands for, oldest first."""
-    async with database.begin() as tx:
+async def runs(
+    reader: Reader, namespace: str, reference: str, *, limit: int | None = None, after: int = 0
+) -> list[Row]:
+    """The runs of the workloads that a name or jobid stands for, oldest first.
+
+    ``after``: the id of the last one seen.
+    """
+    async with reader.begin() as tx:
         return await tx.fetch(
-            "SELECT h.at, h.jobid, f.workload_name AS name, h.actor, h.event, h.detail"
-            " FROM history h JOIN fluxjobs f USING (uid) WHERE f.namespace = :namespace"
-            " AND (f.workload_name = :reference OR f.name = :reference OR f.jobid = :jobid)"
-            " ORDER BY h.id",
+            f"{_RUNS} WHERE namespace = :namespace"
+            " AND (name = :reference OR jobid = :jobid) AND id > :after ORDER BY id LIMIT :limit",
             namespace=namespace,
             reference=reference,
             jobid=_jobid(reference),
+            limit=limit,
+            after=after,
+        )
+
+
+async def history(
+    reader: Reader, namespace: str, reference: str, *, limit: int | None = None, after: int = 0
+) -> list[Row]:
+    """The audit trail of the workloads that a name or jobid stands for, oldest first.
+
+    ``after``: the id of the last line seen.
+    """
+    async with reader.begin() as tx:
+        return await tx.fetch(
+            "SELECT h.id, h.at, h.jobid, f.workload_name AS name, h.actor, h.event, h.detail"
+            " FROM history h JOIN fluxjobs f USING (uid) WHERE f.namespace = :namespace"
+            " AND (f.workload_name = :reference OR f.name = :reference OR f.jobid = :jobid)"
+            " AND h.id > :after ORDER BY h.id LIMIT :limit",
+            namespace=namespace,
+            reference=reference,
+            jobid=_jobid(reference),
+            limit=limit,
+            after=after,
         )
 
 
@@ -96,34 +168,3 @@ def _jobid(reference: str) -> int | None:
     """The jobid that a reference may be; a number may be a name as well."""
     is_number = reference.isascii() and reference.isdigit() and len(reference) <= DIGITS_MAX
     return int(reference) if is_number else None
-
-
-async def living(
-    database: Database, *, namespace: str | None = None, queue: str | None = None
-) -> list[Row]:
-    """All FluxJobs that have not ended: what runs, then what waits in the order of its turn.
-
-    ``nodes`` is a hostlist of where its slots are or were, None where it has none.
-    """
-    async with database.begin() as tx:
-        rows = await tx.fetch(
-            f"""
-            SELECT jobid, namespace, workload_name AS name, workload_kind AS kind,
-                   user_name AS user, queue, state, size, priority, expected_start, held_by,
-                   blocked_by, requeues, submitted_at, started_at, reason,
-                   (SELECT array_agg(s.node ORDER BY s.number)
-                    FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
-                    WHERE a.uid = fluxjobs.uid AND a.is_live) AS nodes
-            FROM fluxjobs WHERE {LIVING}
-              AND (CAST(:namespace AS text) IS NULL OR namespace = :namespace)
-              AND (CAST(:queue AS text) IS NULL OR queue = :queue)
-            ORDER BY state NOT IN ('Running', 'Allocated'),
-                     state NOT IN ('Pending', 'Reserved'), blocked_by IS NOT NULL,
-                     priority DESC, jobid
-            """,  # noqa: S608 constants
-            namespace=namespace,
-            queue=queue,
-        )
-    for row in rows:
-        row["nodes"] = row["nodes"] and compress(dict.fromkeys(row["nodes"]))
-    return rows

@@ -336,14 +336,14 @@ async def test_every_run_is_in_the_books(rows: Rows) -> None:
     await rows.see(workload("a", request(2, cpu=1), wanted=0, result="Failed", user_name="bob"))
     await rows.see(workload("never", is_deleting=True, user_name="bob"))
     await rows.settle("a", "never")
-    (line,) = await accounting.use(rows.database, by=("user", "queue"))
+    (line,) = await accounting.use(rows.database, accounting.Period(), by=("user", "queue"))
     assert (line["user"], line["queue"], line["runs"]) == ("bob", "default", 2)
     assert float(line["cpu_h"]) == pytest.approx(3.0, abs=0.02)
     assert float(line["gpu_h"]) == pytest.approx(4.0, abs=0.02)
     (never,) = await accounting.runs(rows.database, "default", "never")
     assert (never["result"], never["allocated_at"], never["slots"]) == ("Cancelled", None, 0)
     with pytest.raises(InvalidInput, match="known are user, queue"):
-        await accounting.use(rows.database, by=("color",))
+        await accounting.use(rows.database, accounting.Period(), by=("color",))
 
 
 async def test_a_refused_pod_gives_its_slot_back(rows: Rows) -> None:

@@ -1,7 +1,7 @@
 """The server's certificate, taken from files and again whenever they change.
 
-Called by ``webhook.server``. A mounted Secret is replaced under a running server, so the files are
-looked at every few seconds; connections that are open stay as they are.
+Called by ``webhook.server`` and ``view.server``. A mounted Secret is replaced under a running
+server, so the files are looked at every few seconds; connections that are open stay as they are.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import TypeAlias
 
 from cryptography import x509
 
+from fluxqueue.certs.folder import CERTIFICATE, KEY
 from fluxqueue.errors import InvalidSettings
 
 logger = logging.getLogger(__name__)
-
-CERTIFICATE, KEY = "tls.crt", "tls.key"
 
 Pair: TypeAlias = tuple[Path, Path]
 """Certificate and key."""

@@ -1,0 +1,97 @@
+"""Access that only reads: what ``db.reading`` is handed, and all that the view server has.
+
+``Database`` is a Reader that may write as well. A Reader by itself connects as the role
+``fluxqueue_reader`` (``sql/zz_reader.sql``), in transactions that the server keeps read-only, to a
+standby as well as to the primary: not even a defect of ours writes through it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from fluxqueue.db.engine import create_engine, translated_errors
+from fluxqueue.settings import Settings
+
+
+@functools.lru_cache(maxsize=1024)
+def statement(sql: str) -> TextClause:
+    """Parse each statement once: looking for its parameters costs more than running a short one."""
+    return text(sql)
+
+
+class Reading:
+    """An open transaction that is read from: statements as text with named parameters."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+
+    async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
+        """Run one statement and give all its rows."""
+        result = await self.connection.execute(statement(sql), values)
+        keys = tuple(result.keys())
+        return [dict(zip(keys, row, strict=True)) for row in result]
+
+    async def fetch_one(self, sql: str, **values: Any) -> dict[str, Any] | None:
+        """Run one statement and give its first row, if any."""
+        result = await self.connection.execute(statement(sql), values)
+        row = result.mappings().first()
+        return None if row is None else dict(row)
+
+
+class Reader:
+    """One process's access to the queue database, to look at it.
+
+    Parameters
+    ----------
+    settings : where the database is, pool sizes and time-outs.
+    role : the part of fluxqueue this process is, as ``pg_stat_activity`` shows it.
+    """
+
+    engine: AsyncEngine
+
+    def __init__(self, settings: Settings, *, role: str) -> None:
+        self.engine = create_engine(settings.database_url, settings, role=role, is_reader=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.engine.dispose()
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Reading]:
+        """Open a transaction: all that is read in it is of one moment or later.
+
+        Raises
+        ------
+        DatabaseUnavailable
+            Postgres went away, or takes too long.
+        """
+        with translated_errors():
+            async with self.engine.begin() as connection:
+                yield Reading(connection)
+
+    async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
+        """Run one statement that is a transaction by itself, and give its rows.
+
+        Raises
+        ------
+        DatabaseUnavailable
+            As of ``begin``.
+        """
+        with translated_errors():
+            async with self.engine.connect() as connection:
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                return await Reading(connection).fetch(sql, **values)

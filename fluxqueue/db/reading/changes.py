@@ -1,0 +1,76 @@
+"""What has happened to FluxJobs since a line of ``history``: for whoever follows. Reads only.
+
+The numbers of lines are given out before their transactions commit, so a line may come to light
+after one with a higher number. Numbers that were passed over are therefore asked for again, for as
+long as a transaction may last (``Follower``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fluxqueue.db.reader import Reader
+
+Row = dict[str, Any]
+
+LATE_S = 60.0
+"""No transaction of ours lasts as long: the server ends those that idle or take too long."""
+MISSED_MAX = 2000
+"""Numbers that are asked for again at once; the oldest are given up first."""
+STEP = 500
+"""Lines read at once."""
+
+_LINES = """
+SELECT h.id, h.at, h.jobid, h.event, h.actor, h.detail ->> 'reason' AS reason,
+       f.namespace, f.workload_name AS name, f.user_name AS user, f.queue, f.state
+FROM history h JOIN fluxjobs f USING (uid)
+"""
+
+
+async def last_line(reader: Reader) -> int:
+    """The highest number there is, 0 where there is none."""
+    rows = await reader.fetch("SELECT coalesce(max(id), 0) AS id FROM history")
+    return int(rows[0]["id"])
+
+
+async def lines_after(reader: Reader, after: int, *, limit: int = STEP) -> list[Row]:
+    """Lines behind a number, in their order."""
+    return await reader.fetch(
+        f"{_LINES} WHERE h.id > :after ORDER BY h.id LIMIT :limit", after=after, limit=limit
+    )
+
+
+class Follower:
+    """Reads on from a line, and leaves none out that becomes visible late.
+
+    Parameters
+    ----------
+    after : the last line that is known.
+    """
+
+    def __init__(self, reader: Reader, after: int) -> None:
+        self._reader, self._last = reader, after
+        self._missed: dict[int, float] = {}
+
+    async def read(self, now_s: float) -> list[Row]:
+        """The lines that are new; of those behind, ``STEP`` at most. ``now_s`` is monotonic."""
+        rows = await self._reader.fetch(
+            f"{_LINES} WHERE h.id = ANY(CAST(:missed AS bigint[])) ORDER BY h.id",
+            missed=list(self._missed),
+        ) if self._missed else []  # fmt: skip
+        new = await lines_after(self._reader, self._last)
+        self._note(rows, new, now_s)
+        return [*rows, *new]
+
+    def _note(self, late: Sequence[Row], new: Sequence[Row], now_s: float) -> None:
+        for row in late:
+            del self._missed[row["id"]]
+        seen = {row["id"] for row in new}
+        if seen:
+            highest = max(seen)
+            begin = max(self._last + 1, highest - MISSED_MAX)
+            self._missed |= {one: now_s for one in range(begin, highest) if one not in seen}
+            self._last = highest
+        kept = [(one, at) for one, at in self._missed.items() if now_s - at < LATE_S]
+        self._missed = dict(kept[-MISSED_MAX:])

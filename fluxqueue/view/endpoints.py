@@ -1,0 +1,205 @@
+"""What the view server answers: for each path its parameters, its items and how they are read.
+
+``server`` serves this table and ``openapi`` writes it down. Each list is read one item further than
+it is shown, to tell whether there is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from fluxqueue.db.reader import Reader
+from fluxqueue.db.reading import accounting, fluxjobs
+from fluxqueue.db.reading.nodes import node_page
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.view import answers
+from fluxqueue.view.answers import Item
+from fluxqueue.view.parameters import (
+    CONTINUED,
+    LIMITED,
+    Asked,
+    Parameter,
+    key_of,
+    moment,
+    word,
+    words,
+)
+
+Row = Mapping[str, Any]
+ROOT = "/api/v1"
+
+
+class Needs(StrEnum):
+    """What a caller has to be allowed to see."""
+
+    FLUXJOBS = "list fluxjobs, in the namespaces asked for; unsaid: wherever you may"
+    ONE_NAMESPACE = "list fluxjobs in that namespace"
+    NODES = "list nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A list: ``read`` gives rows, ``key`` what of a row the next page begins behind."""
+
+    path: str
+    summary: str
+    item: Item
+    parameters: Sequence[Parameter]
+    read: Callable[[Reader, Asked, int], Awaitable[Sequence[Row]]]
+    key: Callable[[Asked, Row], Sequence[Any]]
+    needs: Needs = Needs.FLUXJOBS
+
+
+NAMESPACES = words("namespace", "Only these namespaces")
+NAMESPACE = word("namespace", "The namespace", is_required=True)
+QUEUE = word("queue", "Only this queue")
+USER = word("user", "Only what this user submitted")
+STATES = words("state", "Only these states", [state.value for state in FluxJobState])
+BY = words("by", "What to sum by", tuple(accounting.GROUPS), default=("user", "queue", "namespace"))
+SINCE = moment("since", "Runs that ended since: a time, or an age")
+UNTIL = moment("until", "Runs that ended before: a time, or an age")
+OF_JOB = word("job", "Name of a workload or FluxJob, or a jobid", is_required=True)
+PAGED = (LIMITED, CONTINUED)
+
+
+def _narrow(asked: Asked) -> fluxjobs.Narrow:
+    return fluxjobs.Narrow(
+        asked.namespaces, asked.get("queue"), asked.get("user"), asked.get("state")
+    )
+
+
+def _period(asked: Asked) -> accounting.Period:
+    since, until = asked.get("since"), asked.get("until")
+    return accounting.Period(since, until, asked.namespaces, asked.get("user"), asked.get("queue"))
+
+
+async def _queue(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+    after = key_of(asked, int, int, int)
+    return await fluxjobs.living(reader, _narrow(asked), limit=limit, after=after)
+
+
+async def _jobs(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+    (before,) = key_of(asked, int) or (None,)
+    return await fluxjobs.newest(
+        reader, _narrow(asked), name=asked.get("name"), limit=limit, before=before
+    )
+
+
+async def _forecast(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+    after = key_of(asked, datetime, int)
+    return await fluxjobs.starts(reader, _narrow(asked), limit=limit, after=after)
+
+
+async def _nodes(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+    (after,) = key_of(asked, str) or (None,)
+    return await node_page(reader, limit=limit, after=after)
+
+
+async def _history(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+    (after,) = key_of(asked, int) or (0,)
+    return await accounting.history(
+        reader, asked.get("namespace"), asked.get("job"), limit=limit, after=after
+    )
+
+
+async def _runs_of(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+    (after,) = key_of(asked, int) or (0,)
+    return await accounting.runs(
+        reader, asked.get("namespace"), asked.get("job"), limit=limit, after=after
+    )
+
+
+async def _runs(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+    before = key_of(asked, datetime, int)
+    return await accounting.latest_runs(
+        reader,
+        _period(asked),
+        result=asked.get("result"),
+        limit=limit,
+        before=before,
+    )
+
+
+async def _accounting(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+    (offset,) = key_of(asked, int) or (0,)
+    by = asked.get("by")
+    found = await accounting.use(reader, _period(asked), by=by, limit=limit, offset=max(0, offset))
+    return [{**row, "_offset": offset + number} for number, row in enumerate(found, 1)]
+
+
+ENDPOINTS = (
+    Endpoint(
+        "/queue",
+        "What has not ended: what runs, then what waits in the order of its turn",
+        answers.QUEUED,
+        (NAMESPACES, QUEUE, USER, STATES, *PAGED),
+        _queue,
+        lambda _, row: (row["rank"], row["priority"], row["jobid"]),
+    ),
+    Endpoint(
+        "/jobs",
+        "All FluxJobs that are kept, the newest first",
+        answers.JOB,
+        (NAMESPACES, QUEUE, USER, STATES, word("name", "Of this name"), *PAGED),
+        _jobs,
+        lambda _, row: (row["jobid"],),
+    ),
+    Endpoint(
+        "/forecast",
+        "What waits and when it is expected to start, the first first",
+        answers.START,
+        (NAMESPACES, QUEUE, USER, *PAGED),
+        _forecast,
+        lambda _, row: (row["expected_start"].isoformat(), row["jobid"]),
+    ),
+    Endpoint(
+        "/nodes",
+        "Nodes, and who uses how much of each",
+        answers.NODE,
+        PAGED,
+        _nodes,
+        lambda _, row: (row["name"],),
+        Needs.NODES,
+    ),
+    Endpoint(
+        "/history",
+        "What happened to a workload, and who did it, oldest first",
+        answers.LINE,
+        (NAMESPACE, OF_JOB, *PAGED),
+        _history,
+        lambda _, row: (row["id"],),
+        Needs.ONE_NAMESPACE,
+    ),
+    Endpoint(
+        "/history/runs",
+        "The runs of a workload that are over, oldest first",
+        answers.RUN,
+        (NAMESPACE, OF_JOB, *PAGED),
+        _runs_of,
+        lambda _, row: (row["id"],),
+        Needs.ONE_NAMESPACE,
+    ),
+    Endpoint(
+        "/accounting",
+        "Sums of the runs that are over: how many, core-hours, GPU-hours, mean wait",
+        answers.SUM,
+        (BY, NAMESPACES, QUEUE, USER, SINCE, UNTIL, *PAGED),
+        _accounting,
+        lambda _, row: (row["_offset"],),
+    ),
+    Endpoint(
+        "/accounting/runs",
+        "The runs that are over one by one, those that ended last first",
+        answers.RUN,
+        (NAMESPACES, QUEUE, USER, SINCE, UNTIL, word("result", "That ended so"), *PAGED),
+        _runs,
+        lambda _, row: (row["ended_at"].isoformat(), row["id"]),
+    ),
+)
+
+CHANGES = (NAMESPACES, QUEUE, USER)
+"""Parameters of ``/changes``, which is no list."""

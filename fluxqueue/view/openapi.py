@@ -1,0 +1,179 @@
+"""The OpenAPI document of the view server, written from the table that it serves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluxqueue import __version__
+from fluxqueue.view import answers
+from fluxqueue.view.answers import ITEMS, Item
+from fluxqueue.view.endpoints import CHANGES, ENDPOINTS, ROOT, Endpoint, Needs
+from fluxqueue.view.parameters import Parameter
+
+ABOUT = """\
+What the queue knows, for whoever may see it. Every request is somebody: a bearer token that the API
+server knows, in `Authorization` or, where a proxy takes that away, in `X-Fluxqueue-Authorization`.
+Lists come in pages of `limit` items; `continue` is there as long as there are more. Each answer has
+an `ETag`: asked again with `If-None-Match`, what has not changed is answered 304."""
+
+_PROBLEMS = {
+    "400": ("A parameter is not known, or has a value that it cannot have", ()),
+    "401": ("No token, or one that is nobody's", ("WWW-Authenticate",)),
+    "403": ("You may not see that", ()),
+    "503": ("Database or API server are away, or too much is asked at once", ("Retry-After",)),
+}
+_PROBLEM = {
+    "type": "object",
+    "description": "What went wrong (RFC 9457)",
+    "properties": {
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "With the field, its value and the way out"},
+    },
+    "required": ["title", "status", "detail"],
+    "additionalProperties": False,
+}
+
+
+def document() -> dict[str, Any]:
+    """All of it, as JSON."""
+    paths = {ROOT + one.path: {"get": _list(one)} for one in ENDPOINTS}
+    paths[f"{ROOT}/jobs/{{jobid}}"] = {"get": _job()}
+    paths[f"{ROOT}/whoami"] = {"get": _whoami()}
+    paths[f"{ROOT}/changes"] = {"get": _changes()}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "fluxqueue view server",
+            "version": __version__,
+            "description": ABOUT,
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"bearer": []}, {"proxied": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {
+                **{one.name: one.schema() for one in ITEMS},
+                **{f"{one.item.name}List": _list_schema(one.item) for one in ENDPOINTS},
+                "Problem": _PROBLEM,
+            },
+            "responses": {f"Problem{code}": _problem(*said) for code, said in _PROBLEMS.items()},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "proxied": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "X-Fluxqueue-Authorization",
+                    "description": "`Bearer` and a token, through a proxy such as the API server's",
+                },
+            },
+        },
+    }
+
+
+def _list(one: Endpoint) -> dict[str, Any]:
+    return _operation(
+        one.path.strip("/").replace("/", "-"),
+        f"{one.summary}. Needs the right to {one.needs}",
+        _parameters(one.parameters),
+        _json(f"{one.item.name}List"),
+    )
+
+
+def _job() -> dict[str, Any]:
+    jobid = {
+        "name": "jobid",
+        "in": "path",
+        "required": True,
+        "description": "Its number",
+        "schema": {"type": "integer", "minimum": 1},
+    }
+    text = f"One FluxJob. Needs the right to {Needs.ONE_NAMESPACE}; without it there is none"
+    found = _operation("job", text, [jobid], _json(answers.JOB.name))
+    found["responses"]["404"] = _problem("There is no such FluxJob that you may see", ())
+    return found
+
+
+def _whoami() -> dict[str, Any]:
+    return _operation("whoami", answers.CALLER.text, [], _json(answers.CALLER.name))
+
+
+def _changes() -> dict[str, Any]:
+    last = {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "required": False,
+        "description": "Go on behind this line; browsers send it when they connect again",
+        "schema": {"type": "string"},
+    }
+    text = (
+        "What happens from now on, as server-sent events: `change` with a Change as its data, and "
+        "`reset` where the lists have to be read again. An event may come twice. "
+        f"Needs the right to {Needs.FLUXJOBS}"
+    )
+    events = {
+        "description": "A stream that goes on until one side ends it",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+    return _operation("changes", text, [*_parameters(CHANGES), last], events)
+
+
+def _operation(
+    name: str, text: str, parameters: Sequence[Mapping[str, Any]], answer: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "operationId": name,
+        "summary": text,
+        "parameters": list(parameters),
+        "responses": {
+            "200": answer,
+            "304": {"description": "As it was, by If-None-Match"},
+            **{code: {"$ref": f"#/components/responses/Problem{code}"} for code in _PROBLEMS},
+        },
+    }
+
+
+def _parameters(parameters: Sequence[Parameter]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.name,
+            "in": "query",
+            "required": one.is_required,
+            "description": one.text,
+            "schema": dict(one.schema),
+            **({"style": "form", "explode": False} if one.schema["type"] == "array" else {}),
+        }
+        for one in parameters
+    ]
+
+
+def _json(schema: str) -> dict[str, Any]:
+    return {
+        "description": "The answer",
+        "headers": {"ETag": {"schema": {"type": "string"}}},
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}},
+    }
+
+
+def _list_schema(item: Item) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "items": {"type": "array", "items": {"$ref": f"#/components/schemas/{item.name}"}},
+            "continue": {"type": "string", "description": "There is more: ask with this"},
+        },
+        "required": ["items"],
+        "additionalProperties": False,
+    }
+
+
+def _problem(text: str, headers: Sequence[str]) -> dict[str, Any]:
+    return {
+        "description": text,
+        "headers": {one: {"schema": {"type": "string"}} for one in headers},
+        "content": {
+            "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+        },
+    }

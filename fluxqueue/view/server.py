@@ -1,0 +1,395 @@
+"""The HTTPS server of the view: who calls, what he may see, a page, or a stream of changes.
+
+Made by ``cli.processes`` (``fluxqueue view``). Everything below ``/api`` is for somebody; the
+OpenAPI document tells nothing of the cluster and is for everybody. It answers from the database at
+each request and keeps nothing but who may see what, for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+from aiohttp import ETag, web
+from aiohttp_sse import EventSourceResponse, sse_response
+
+from fluxqueue import metrics
+from fluxqueue.certs.serving import ServingCertificate
+from fluxqueue.clock import Clock
+from fluxqueue.db.reader import Reader
+from fluxqueue.db.reading import fluxjobs
+from fluxqueue.errors import (
+    ApiError,
+    ApiUnavailable,
+    DatabaseUnavailable,
+    InvalidInput,
+    InvalidSettings,
+)
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.view import answers, endpoints
+from fluxqueue.view.changes import Feed, Lines, TooManyFollowers
+from fluxqueue.view.endpoints import ENDPOINTS, ROOT, Endpoint, Needs
+from fluxqueue.view.openapi import document
+from fluxqueue.view.parameters import Asked, parse, write_token
+from fluxqueue.view.rights import Caller, Doorkeeper, NotAllowed
+
+logger = logging.getLogger(__name__)
+
+AUTHORIZATION = ("Authorization", "X-Fluxqueue-Authorization")
+"""The first that is there counts; the API server's own proxy takes the first of them away."""
+
+AT_ONCE_MAX = 64
+RETRY_S = 5
+NAMESPACES_MAX = 500
+"""Of more than so many it is not found out which somebody may see: he has to name some."""
+TOKEN_MAX = 16 * 1024
+STALE_S = 10.0
+"""A follower's rights are looked at again at least so often."""
+
+_CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewConfig:
+    """Where to listen. ``cert_dir`` holds ``tls.crt`` and ``tls.key``; port 0 takes a free one."""
+
+    cert_dir: Path
+    host: str | None = None
+    port: int = 8443
+    reload_interval_s: float = 5.0
+    shutdown_timeout_s: float = 5.0
+
+
+class ViewServer:
+    """The server; an async context manager. ``client`` asks the API server as the view itself."""
+
+    def __init__(
+        self, config: ViewConfig, reader: Reader, client: KubeClient, clock: Clock
+    ) -> None:
+        self._config, self._reader, self._clock = config, reader, clock
+        self._certificate = ServingCertificate(config.cert_dir)
+        self._keeper = Doorkeeper(client, clock)
+        self._feed = Feed(reader, clock)
+        self._document = _to_json(document())
+        self._at_once = 0
+        self._runner: web.AppRunner | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self.port = config.port
+
+    async def __aenter__(self) -> Self:
+        """Load the certificate and listen.
+
+        Raises
+        ------
+        InvalidSettings
+            There is no usable certificate, or the address cannot be listened on.
+        """
+        config = self._config
+        await asyncio.to_thread(self._certificate.load)
+        runner = web.AppRunner(
+            self._build_app(),
+            access_log=None,
+            shutdown_timeout=config.shutdown_timeout_s,
+            # Nobody is left to tell: a follower is let go at once, a statement ended.
+            handler_cancellation=True,
+        )
+        await runner.setup()
+        site = web.TCPSite(runner, config.host, config.port, ssl_context=self._certificate.context)
+        try:
+            await site.start()
+        except (OSError, socket.gaierror) as error:
+            await runner.cleanup()
+            raise InvalidSettings(
+                f"cannot listen: {error.strerror}", where=f"port {config.port}"
+            ) from error
+        self._runner = runner
+        self.port = int(runner.addresses[0][1])
+        self._watcher = asyncio.create_task(self._watch_certificate(), name="view-certificate")
+        logger.info("view server listens", extra={"action": "start", "port": self.port})
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._feed.end()
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _build_app(self) -> web.Application:
+        app = web.Application(middlewares=[self._guard], client_max_size=64 * 1024)
+        app.router.add_get("/openapi.json", self._openapi)
+        for one in ENDPOINTS:
+            app.router.add_get(ROOT + one.path, self._lister(one))
+        app.router.add_get(f"{ROOT}/jobs/{{jobid:[0-9]{{1,18}}}}", self._job)
+        app.router.add_get(f"{ROOT}/whoami", self._whoami)
+        app.router.add_get(f"{ROOT}/changes", self._changes)
+        return app
+
+    async def _watch_certificate(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.reload_interval_s)
+            if await asyncio.to_thread(self._certificate.has_changed):
+                self._certificate.reload()
+
+    # --- every request ----------------------------------------------------------------------------
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Count, bound and answer in one form whatever goes wrong."""
+        began_s = time.perf_counter()
+        resource = request.match_info.route.resource
+        path = resource.canonical if resource is not None else "other"
+        response = await self._answer(request, handler)
+        metrics.VIEW_REQUESTS.labels(path, str(response.status)).inc()
+        if not isinstance(response, EventSourceResponse):
+            metrics.VIEW_S.observe(time.perf_counter() - began_s)
+        return response
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._at_once >= AT_ONCE_MAX:
+            return _problem(503, "too many requests at once; try again", {"Retry-After": "1"})
+        self._at_once += 1
+        try:
+            return await self._admitted(request, handler)
+        except InvalidInput as error:
+            return _problem(400, str(error))
+        except NotAllowed as error:
+            return _problem(403, str(error))
+        except DatabaseUnavailable as error:
+            logger.warning("database away", extra={"action": "view", "error": str(error)})
+            return _later(f"the database does not answer now: {_first_line(error)}", None)
+        except ApiUnavailable as error:
+            return _later("the API server cannot say now who you are", error.retry_after_s)
+        except ApiError as error:
+            logger.error("reviews are refused", extra={"action": "view", "error": str(error)})
+            return _later("the API server refuses to tell the view server who you are", None)
+        except TooManyFollowers:
+            return _later("as many follow as can be served", None)
+        except web.HTTPException as error:
+            hint = f"see /openapi.json for what there is below {ROOT}"
+            return _problem(error.status, f"{request.method} {request.path}: {hint}")
+        except (ConnectionResetError, asyncio.CancelledError):
+            raise
+        except Exception:
+            logger.exception("a request broke", extra={"action": "view", "path": request.path})
+            return _problem(500, "this server has a defect; its log says more")
+        finally:
+            self._at_once -= 1
+
+    async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        is_known = request.match_info.http_exception is None
+        if is_known and not request.path.startswith("/api/"):
+            return await handler(request)
+        token = _token_of(request)
+        if token is None:
+            return _unauthorized("no token")
+        caller = await self._keeper.admit(token)
+        if caller is None:
+            return _unauthorized("the token is nobody's, or is no longer good")
+        request[_CALLER] = caller
+        return await handler(request)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        return _cached(request, self._document, "public, max-age=300")
+
+    def _lister(self, one: Endpoint) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            asked = await self._narrowed(request[_CALLER], one.needs, self._parse(request, one))
+            rows = await _again(lambda: one.read(self._reader, asked, asked.limit + 1))
+            shown = rows[: asked.limit]
+            body: dict[str, Any] = {"items": [one.item.render(row) for row in shown]}
+            if len(rows) > len(shown):
+                body["continue"] = write_token(one.key(asked, shown[-1]))
+            return _cached(request, _to_json(body))
+
+        return answer
+
+    def _parse(self, request: web.Request, one: Endpoint) -> Asked:
+        return parse(request.query, one.parameters, self._now())
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now_s(), tz=UTC)
+
+    async def _narrowed(self, caller: Caller, needs: Needs, asked: Asked) -> Asked:
+        """The request, with the namespaces that its caller may see."""
+        if needs is Needs.NODES:
+            await caller.require_nodes()
+            return asked
+        named = asked.get("namespace")
+        if named:
+            namespaces = (named,) if isinstance(named, str) else named
+            await caller.require(namespaces)
+            return replace(asked, namespaces=namespaces)
+        if await caller.sees_all():
+            return asked
+        known = await _again(lambda: fluxjobs.namespaces(self._reader, most=NAMESPACES_MAX + 1))
+        if len(known) > NAMESPACES_MAX:
+            raise NotAllowed(
+                f"there are more than {NAMESPACES_MAX} namespaces; say which: ?namespace=a,b"
+            )
+        return replace(asked, namespaces=await caller.among(known))
+
+    async def _job(self, request: web.Request) -> web.StreamResponse:
+        parse(request.query, (), self._now())
+        jobid = int(request.match_info["jobid"])
+        row = await _again(lambda: fluxjobs.by_jobid(self._reader, jobid))
+        if row is None or not await request[_CALLER].sees(row["namespace"]):
+            return _problem(404, f"jobid = {jobid}: there is no such FluxJob that you may see")
+        return _cached(request, _to_json(answers.JOB.render(row)))
+
+    async def _whoami(self, request: web.Request) -> web.StreamResponse:
+        caller = request[_CALLER]
+        found = {
+            "user": caller.asker.username,
+            "groups": list(caller.asker.groups),
+            "sees_all": await caller.sees_all(),
+            "sees_nodes": await caller.sees_nodes(),
+        }
+        return _cached(request, _to_json(answers.CALLER.render(found)))
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    async def _changes(self, request: web.Request) -> web.StreamResponse:
+        asked = parse(request.query, endpoints.CHANGES, self._now())
+        if named := asked.get("namespace"):
+            await request[_CALLER].require(named)
+        last = _last_event(request)
+        async with self._feed.follow() as queue:
+            behind, is_whole = await self._feed.since(last) if last is not None else ([], True)
+            async with sse_response(request, headers=_PRIVATE) as response:
+                self._at_once -= 1  # from now on it is bounded as a follower
+                metrics.VIEW_FOLLOWERS.inc()
+                try:
+                    if not is_whole:
+                        await response.send("{}", event="reset")
+                    await self._stream(request, response, asked, queue, behind)
+                finally:
+                    metrics.VIEW_FOLLOWERS.dec()
+                    self._at_once += 1
+        return response
+
+    async def _stream(
+        self,
+        request: web.Request,
+        response: EventSourceResponse,
+        asked: Asked,
+        queue: asyncio.Queue[Lines | None],
+        behind: Lines,
+    ) -> None:
+        told = {row["id"] for row in behind}
+        await self._send(request, response, asked, behind)
+        while response.is_connected():
+            lines: Lines | None = ()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STALE_S):
+                    lines = await queue.get()
+            caller = await self._keeper.admit(_token_of(request) or "")
+            if lines is None or caller is None:
+                return
+            request[_CALLER] = caller
+            await self._send(
+                request, response, asked, [row for row in lines if row["id"] not in told]
+            )
+
+    async def _send(
+        self, request: web.Request, response: EventSourceResponse, asked: Asked, lines: Lines
+    ) -> None:
+        caller = request[_CALLER]
+        namespaces = asked.get("namespace") or {row["namespace"] for row in lines}
+        seen = set(await caller.among(list(namespaces))) if lines else set()
+        for row in lines:
+            is_of = all(asked.get(key) in (None, row[key]) for key in ("queue", "user"))
+            if is_of and row["namespace"] in seen:
+                data = _to_json(answers.CHANGE.render(row)).decode()
+                await response.send(data, id=str(row["id"]), event="change")
+
+
+# --- forms of answers ----------------------------------------------------------------------------
+
+_PRIVATE = {"Cache-Control": "private, no-cache", "Vary": ", ".join(AUTHORIZATION)}
+_SAFE = {"X-Content-Type-Options": "nosniff"}
+
+
+async def _again(read: Callable[[], Awaitable[Any]]) -> Any:
+    """Read; and once more where the database has gone, which a restart leaves to be found out."""
+    with contextlib.suppress(DatabaseUnavailable):
+        return await read()
+    return await read()
+
+
+def _token_of(request: web.Request) -> str | None:
+    for name in AUTHORIZATION:
+        scheme, _, token = request.headers.get(name, "").partition(" ")
+        if scheme.lower() == "bearer" and 0 < len(token.strip()) <= TOKEN_MAX:
+            return token.strip()
+    return None
+
+
+def _last_event(request: web.Request) -> int | None:
+    text = request.headers.get("Last-Event-ID", "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise InvalidInput("is no number", where="Last-Event-ID", value=text)
+    return int(text)
+
+
+def _to_json(found: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(found, default=float, option=orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC)
+
+
+def _cached(
+    request: web.Request, body: bytes, control: str = _PRIVATE["Cache-Control"]
+) -> web.Response:
+    """The answer, or 304 where the caller has it already."""
+    tag = ETag(hashlib.blake2b(body, digest_size=12).hexdigest())
+    known = request.if_none_match or ()
+    headers = {**_SAFE, "Cache-Control": control, "Vary": _PRIVATE["Vary"]}
+    if any(one.value in (tag.value, "*") for one in known):
+        response = web.Response(status=304, headers=headers)
+    else:
+        response = web.Response(body=body, content_type="application/json", headers=headers)
+    response.etag = tag
+    return response
+
+
+def _problem(code: int, detail: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    title = {400: "Bad request", 401: "Unauthorized", 403: "Forbidden", 404: "Not found"}
+    body = {"title": title.get(code, "Not now"), "status": code, "detail": detail}
+    return web.Response(
+        status=code,
+        body=_to_json(body),
+        content_type="application/problem+json",
+        headers={**_SAFE, "Cache-Control": "no-store", **(headers or {})},
+    )
+
+
+def _later(detail: str, after_s: float | None) -> web.Response:
+    return _problem(503, detail, {"Retry-After": str(int(after_s or RETRY_S))})
+
+
+def _unauthorized(why: str) -> web.Response:
+    way_out = (
+        "send `Authorization: Bearer TOKEN` with a token that the API server knows; "
+        "`kubectl create token NAME` makes one of a service account"
+    )
+    return _problem(401, f"{why}: {way_out}", {"WWW-Authenticate": 'Bearer realm="fluxqueue"'})
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
