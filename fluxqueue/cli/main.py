@@ -30,7 +30,7 @@ from fluxqueue.cli import (
     uninstall,
     up,
 )
-from fluxqueue.cli.user import explain, jobs, places, steer, submit, version, waiting
+from fluxqueue.cli.user import books, explain, jobs, places, steer, submit, version, waiting
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 GC_OBJECTS = 50_000
@@ -52,6 +52,8 @@ for verb in (
     submit.submit,
     waiting.wait,
     explain.explain,
+    books.history,
+    books.acct,
     steer.hold,
     steer.release,
     steer.requeue,

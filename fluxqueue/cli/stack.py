@@ -1,4 +1,4 @@
-"""All parts of fluxqueue on this machine: Postgres, cluster, webhook, controller, workers.
+"""All parts of fluxqueue on this machine: Postgres, cluster, webhook, controller, workers, view.
 
 The body of ``fluxqueue up`` and ``fluxqueue demo``, also used by the end-to-end tests. The same
 parts run against an embedded cluster or an existing one, with an embedded database or a given one.
@@ -30,7 +30,13 @@ from fluxqueue.errors import (
 from fluxqueue.held_port import LOOPBACK, HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.kube.install import install_definitions, install_webhook, remove_webhook
+from fluxqueue.kube.install import (
+    forget_view,
+    install_definitions,
+    install_webhook,
+    remove_webhook,
+    tell_view,
+)
 from fluxqueue.localpg.server import LocalPostgres
 from fluxqueue.settings import Settings
 from fluxqueue.whole_file import write_whole
@@ -48,6 +54,7 @@ class Stack:
         self.options = options
         self.parts: dict[str, Part] = {}
         self.postgres: LocalPostgres | None = None
+        self.view_url = ""
         self._logs = options.data_dir / "logs"
         self._keepers: list[asyncio.Task[None]] = []
         self._ports: list[HeldPort] = []
@@ -216,13 +223,7 @@ class Stack:
             await install_webhook(client, configuration)
 
     async def _start_queue(self) -> None:
-        environ = {
-            "DATABASE_URL": self.database_url,
-            "KUBECONFIG": str(self.kubeconfig.absolute()),
-            # Several processes of one machine cannot share a port.
-            "FLUXQUEUE_HTTP_PORT": "0",
-            **self.options.environ,
-        }
+        environ = self._environ()
         parts = [
             self._queue_part("controller", number, self.options.controllers, environ)
             for number in range(self.options.controllers)
@@ -230,20 +231,49 @@ class Stack:
         parts += [
             self._queue_part("worker", number, 0, environ) for number in range(self.options.workers)
         ]
+        view = asyncio.create_task(self.start_view()) if self.options.has_view else None
         async with Database(self._settings(environ), role="up") as database:
             before = await read_roles(database)
             for part in parts:
                 await part.start()
             await parts[0].wait_ready(lambda: _is_led(database, before))
+        if view is not None:
+            await view
+
+    async def start_view(self) -> None:
+        """Start the view server, and tell command lines where it is."""
+        folder = self.options.data_dir / "certs"  # the webhook's: good for this machine
+        port = self._hold_port("view-port")
+        command = python("fluxqueue", "view", "--cert-dir", str(folder), "--host", LOOPBACK)
+        environ = self._own_kubeconfig("view", self._environ())
+        part = self._part("view", command, "--port", str(port), environ=environ)
+        await part.start()
+        authority = (folder / "ca.crt").read_bytes()
+        await part.wait_ready(lambda: _answers_as(authority, port))
+        self.view_url = f"https://{LOOPBACK}:{port}"
+        async with self._client() as client:
+            await tell_view(client, self.view_url, authority.decode())
+
+    def _environ(self) -> dict[str, str]:
+        return {
+            "DATABASE_URL": self.database_url,
+            "KUBECONFIG": str(self.kubeconfig.absolute()),
+            # Several processes of one machine cannot share a port.
+            "FLUXQUEUE_HTTP_PORT": "0",
+            **self.options.environ,
+        }
+
+    def _own_kubeconfig(self, kind: str, environ: dict[str, str]) -> dict[str, str]:
+        """The environment of a part that may have an account of its own."""
+        own = self.options.kubeconfigs.get(kind)
+        return {**environ, **({"KUBECONFIG": str(own.absolute())} if own is not None else {})}
 
     def _queue_part(self, kind: str, number: int, of: int, environ: dict[str, str]) -> Part:
         """A controller or worker; the only controller needs no number in its name."""
         name = kind if of == 1 else f"{kind}-{number}"
-        own = self.options.kubeconfigs.get(kind)
-        given = {"KUBECONFIG": str(own.absolute())} if own is not None else {}
         # A fixed name takes its Lease back at once after a crash.
         command = python("fluxqueue", kind, "--identity", name)
-        return self._part(name, command, environ={**environ, **given})
+        return self._part(name, command, environ=self._own_kubeconfig(kind, environ))
 
     def _hold_port(self, name: str) -> int:
         """A port for a part, which dies and starts again; the one of the last time if possible."""
@@ -277,7 +307,7 @@ class Stack:
 
     async def _stop(self) -> None:
         if self.options.kubeconfig is not None and "webhook" in self.parts:
-            await self._remove_webhook()
+            await self._leave_cluster()
         cluster = self.parts.pop("cluster", None)
         await asyncio.gather(*(part.stop() for part in self.parts.values()))
         if cluster is not None:
@@ -290,13 +320,15 @@ class Stack:
         if self.postgres is not None:
             await asyncio.to_thread(self.postgres.stop)
 
-    async def _remove_webhook(self) -> None:
-        """An existing cluster must not be left calling a webhook that is gone."""
+    async def _leave_cluster(self) -> None:
+        """An existing cluster must not be left calling a webhook, or naming a view that is gone."""
         from webhook.configuration import NAME
 
         try:
             async with self._client() as client:
                 await remove_webhook(client, NAME)
+                if self.view_url:
+                    await forget_view(client)
         except (ApiError, ApiUnavailable) as error:
             print(f"the webhook configuration {NAME} could not be removed: {error}")
 

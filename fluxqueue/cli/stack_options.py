@@ -25,7 +25,8 @@ class StackOptions:
 
     ``kubeconfig`` names an existing cluster in place of the embedded one, ``database_url`` an
     existing database; ``environ`` is handed to controller and workers (``FLUXQUEUE_*``).
-    ``kubeconfigs`` gives ``controller`` or ``worker`` an account of its own on that cluster.
+    ``kubeconfigs`` gives ``controller``, ``worker`` or ``view`` an account of its own on that
+    cluster. ``has_view``: with a view server from the start.
     """
 
     data_dir: Path
@@ -38,6 +39,7 @@ class StackOptions:
     environ: dict[str, str] = field(default_factory=dict)
     kubeconfigs: dict[str, Path] = field(default_factory=dict)
     cluster_arguments: tuple[str, ...] = ()
+    has_view: bool = False
 
 
 def default_data_dir() -> Path:

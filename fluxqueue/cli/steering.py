@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluxqueue.cli.check import database_settings
+from fluxqueue.cli.user.books import what_happened
 from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -180,10 +181,7 @@ def history(
     rows = _run(database_url, lambda db: accounting.history(db, namespace, name))
     _must_be_known(rows, name, namespace)
     for row in rows:
-        detail = row["detail"]
-        row["what"] = detail.get("reason") or ", ".join(
-            f"{key} {value}" for key, value in detail.items() if key not in {"from", "reason"}
-        )
+        row["what"] = what_happened(row["detail"])
     columns = ("at", "jobid", "actor", "event", "what")
     _print(rows, columns, columns, output)
 

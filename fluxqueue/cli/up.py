@@ -30,11 +30,12 @@ def up(
     webhook_host: Annotated[
         str, typer.Option(help="name under which the cluster reaches this machine")
     ] = "127.0.0.1",
+    view: Annotated[bool, typer.Option(help="with a view server: history, acct, /api/v1")] = True,
     data_dir: Annotated[
         Path | None, typer.Option(help="database, cluster and logs; default: .fluxqueue")
     ] = None,
 ) -> None:
-    """Run everything here: database, cluster, webhook, controller, workers."""
+    """Run everything here: database, cluster, webhook, controller, workers, view server."""
     options = StackOptions(
         data_dir=(data_dir or default_data_dir()).absolute(),
         shape=ClusterShape(nodes=nodes, cpu=cpu, memory=memory, gpus=gpus),
@@ -42,6 +43,7 @@ def up(
         database_url=database_url or os.environ.get("DATABASE_URL", ""),
         workers=workers,
         webhook_host=webhook_host,
+        has_view=view,
     )
     asyncio.run(_run(options))
 
@@ -69,6 +71,8 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
         ready.set()
         typer.echo(f"kubeconfig  export KUBECONFIG={stack.kubeconfig.absolute()}")
         typer.echo(f"psql        {stack.psql_command}")
+        if stack.view_url:
+            typer.echo(f"view        {stack.view_url}/openapi.json")
         typer.echo(f"logs        {options.data_dir / 'logs'}")
         if shutil.which("kubectl"):
             typer.echo("try         kubectl get fluxjobs -A -w")

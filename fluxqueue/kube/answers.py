@@ -46,7 +46,9 @@ def as_error(
     except orjson.JSONDecodeError:
         status = {}
     if not isinstance(status, dict) or status.get("kind") != "Status":
-        text = body[:200].decode("utf-8", "replace").strip()
+        # RFC 9457, as the view server has it.
+        told = status.get("detail") if isinstance(status, dict) else None
+        text = str(told) if told else body[:200].decode("utf-8", "replace").strip()
         status = {"kind": "Status", "code": code, "message": text}
     return status_error(code, status, after_s=retry_after_s(headers), what=what)
 

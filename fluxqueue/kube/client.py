@@ -139,8 +139,15 @@ class KubeClient:
 
         Needs the right to impersonate. The view must not be closed or outlive this client.
         """
+        return self.sending({"Impersonate-User": user})
+
+    def sending(self, headers: Mapping[str, str]) -> KubeClient:
+        """The same connections and budget, with these headers in every request.
+
+        The view must not be closed or outlive this client.
+        """
         view = copy.copy(self)
-        view._headers_added = {"Impersonate-User": user}
+        view._headers_added = {**self._headers_added, **headers}
         view._reserved = None
         return view
 

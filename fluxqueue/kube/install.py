@@ -1,4 +1,5 @@
-"""Putting our objects into a cluster: namespace, definitions, webhook configuration.
+"""Putting our objects into a cluster: namespace, definitions, webhook configuration, where the
+view server is.
 
 Called by ``fluxqueue up``; a chart does the same in production. Every step may be repeated and
 brings what is there to what it should be.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib.resources
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import yaml
 from fluxqueue.errors import Conflict, InvalidSettings, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import (
+    CONFIGMAPS,
     CRDS,
     FLUXJOBS,
     FLUXQUEUES,
@@ -27,6 +30,8 @@ from fluxqueue.kube.resources import (
 )
 
 CRD_FILES = ("fluxjobs.yaml", "fluxqueues.yaml", "placementreviews.yaml")
+VIEW_NAMESPACE, VIEW_NAME = "kube-public", "fluxqueue-view"
+"""The ConfigMap that says where the view server is; the namespace is there for such things."""
 ESTABLISHED_TIMEOUT_S = 30.0
 _POLL_S = 0.1
 
@@ -98,11 +103,40 @@ async def remove_webhook(client: KubeClient, name: str) -> None:
         return
 
 
-async def put(client: KubeClient, resource: Resource, body: Mapping[str, Any]) -> None:
+async def tell_view(client: KubeClient, url: str, authority_pem: str) -> None:
+    """Write down where the view server is, for everybody's command line (``cli.user.view``)."""
+    await put(client, NAMESPACES, {"metadata": {"name": VIEW_NAMESPACE}})
+    data = {"url": url, "ca.crt": authority_pem, "service": None, "namespace": None}
+    body = {"metadata": {"name": VIEW_NAME}, "data": data}
+    await put(client, CONFIGMAPS, body, namespace=VIEW_NAMESPACE)
+
+
+async def forget_view(client: KubeClient) -> None:
+    """There is no view server any more."""
+    with suppress(NotFound):
+        await client.delete(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME)
+
+
+async def put(
+    client: KubeClient,
+    resource: Resource,
+    body: Mapping[str, Any],
+    *,
+    namespace: str | None = None,
+) -> None:
     """Create an object, or merge ``body`` into the one that is there."""
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
     try:
-        await client.create(resource, None, whole)
+        await client.create(resource, namespace, _without_nulls(whole))
     except Conflict:
         name = body["metadata"]["name"]
-        await client.patch(resource, None, name, whole, kind=PatchKind.MERGE)
+        await client.patch(resource, namespace, name, whole, kind=PatchKind.MERGE)
+
+
+def _without_nulls(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a merge patch takes away is not there in a new object."""
+    return {
+        key: _without_nulls(one) if isinstance(one, Mapping) else one
+        for key, one in body.items()
+        if one is not None
+    }

@@ -90,7 +90,13 @@ class Viewing:
     api: RightsByTable
     client: KubeClient
     session: aiohttp.ClientSession
+    ca: Path
     tokens: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def authority(self) -> str:
+        """What a client has to trust."""
+        return self.ca.read_text()
 
     @property
     def url(self) -> str:
@@ -134,6 +140,6 @@ async def viewing(
             ViewServer(config, reader, client, clock or SystemClock()) as server,
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
         ):
-            made = Viewing(server, cluster, api, client, session)
+            made = Viewing(server, cluster, api, client, session, files.ca)
             await made.let("admin", ("fluxjobs", EVERYWHERE), ("nodes", EVERYWHERE))
             yield made

@@ -41,6 +41,7 @@ class Cluster:
 
     client: KubeClient
     namespace: str | None
+    impersonated: str = ""
 
     @property
     def one_namespace(self) -> str:
@@ -76,7 +77,7 @@ class Access:
         async with KubeClient(config, timeout_s=TIMEOUT_S) as client:
             acting = client.acting_as(self.impersonate) if self.impersonate else client
             where = None if self.is_everywhere else self.namespace or config.namespace
-            return await work(Cluster(acting, where))
+            return await work(Cluster(acting, where, self.impersonate))
 
 
 def refuse(error: ApiError) -> NoReturn:

@@ -1,0 +1,293 @@
+"""``fluxqueue history`` and ``acct``: what happened to a job; who used how much, as sacct shows.
+
+Both come from the view server, which shows everybody what RBAC lets him list. The administrator's
+commands beside the database (``fluxqueue db history``) read the same with the same statements.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import typer
+
+from fluxqueue.cli.user import printing
+from fluxqueue.cli.user.access import REFUSED, Access, Cluster, with_access
+from fluxqueue.cli.user.complete import complete_jobs, complete_queues
+from fluxqueue.cli.user.view import Token, ViewUrl, open_view
+from fluxqueue.errors import InvalidInput
+
+Item = Mapping[str, Any]
+Columns = Mapping[str, Callable[[Item], str]]
+
+OUTPUTS = ("table", "wide", "csv", "json")
+Form = Annotated[str, typer.Option("--output", "-o", help=", ".join(OUTPUTS))]
+
+
+def what_happened(detail: Mapping[str, Any]) -> str:
+    """The detail of a line of history, for people."""
+    return detail.get("reason") or ", ".join(
+        f"{key} {value}" for key, value in detail.items() if key not in {"from", "reason"}
+    )
+
+
+def _time(name: str) -> Callable[[Item], str]:
+    def read(item: Item) -> str:
+        from datetime import datetime
+
+        if not item[name]:
+            return ""
+        at = datetime.fromisoformat(item[name]).astimezone()
+        return at.strftime("%Y-%m-%dT%H:%M:%S")
+
+    return read
+
+
+def _hours(name: str, of: float = 1.0) -> Callable[[Item], str]:
+    return lambda item: f"{item[name] / of:.2f}"
+
+
+def _text(name: str) -> Callable[[Item], str]:
+    return lambda item: "" if item[name] is None else str(item[name])
+
+
+def _elapsed(item: Item) -> str:
+    from fluxqueue.clock import from_rfc3339
+
+    if not item["allocatedAt"]:
+        return ""
+    return printing.span(from_rfc3339(item["endedAt"]) - from_rfc3339(item["allocatedAt"]))
+
+
+def _waited(item: Item) -> str:
+    return "" if item["waitSeconds"] is None else printing.span(round(item["waitSeconds"]))
+
+
+LINE: Columns = {
+    "AT": _time("at"),
+    "JOBID": _text("jobid"),
+    "ACTOR": _text("actor"),
+    "EVENT": _text("event"),
+    "WHAT": lambda item: what_happened(item["detail"]),
+}
+RUN: Columns = {
+    "NAMESPACE": _text("namespace"),
+    "JOBID": _text("jobid"),
+    "RUN": _text("run"),
+    "NAME": _text("name"),
+    "USER": _text("user"),
+    "QUEUE": _text("queue"),
+    "RESULT": _text("result"),
+    "NODES": _text("nodes"),
+    "ALLOCATED": _time("allocatedAt"),
+    "ENDED": _time("endedAt"),
+    "TIME": _elapsed,
+    "CPU-HOURS": _hours("cpuSeconds", 3600),
+    "GPU-HOURS": _hours("gpuSeconds", 3600),
+    "SIZE": _text("size"),
+    "SLOTS": _text("slots"),
+    "QUEUED": _time("queuedAt"),
+    "STARTED": _time("startedAt"),
+    "REASON": _text("reason"),
+}
+SHORT_RUN = (
+    "JOBID", "RUN", "NAME", "USER", "QUEUE", "RESULT", "NODES", "ENDED", "TIME", "CPU-HOURS",
+    "GPU-HOURS",
+)  # fmt: skip
+SUM: Columns = {
+    "RUNS": _text("runs"),
+    "CPU-HOURS": _hours("cpuHours"),
+    "GPU-HOURS": _hours("gpuHours"),
+    "MEAN-WAIT": _waited,
+}
+
+
+@with_access()
+def history(
+    access: Access,
+    name: Annotated[
+        str, typer.Argument(help="name of a workload, or a jobid", autocompletion=complete_jobs)
+    ],
+    output: Form = "table",
+    view: ViewUrl = "",
+    token: Token = "",
+) -> None:
+    """Tell what happened to a job, and who did it: from the view server, also when it is long over.
+
+    Examples:
+
+      fluxqueue history train
+
+      fluxqueue history 17 -o json
+    """
+    printer = make_printer(output, LINE)
+
+    async def work(cluster: Cluster) -> int:
+        query = {"namespace": cluster.one_namespace, "job": name}
+        return await _print(cluster, "/history", query, printer, view, token)
+
+    _must_be_known(access.run(work), name)
+
+
+@with_access(may_be_everywhere=True)
+def acct(
+    access: Access,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="the runs of this workload or jobid; without it, sums",
+            autocompletion=complete_jobs,
+        ),
+    ] = "",
+    by: Annotated[
+        str, typer.Option(help="sum by these: user, queue, namespace, result, day, month")
+    ] = "user,queue,namespace",
+    runs: Annotated[bool, typer.Option("--runs", "-X", help="each run, in place of sums")] = False,
+    user: Annotated[str, typer.Option("--user", "-u", help="submitted by this user")] = "",
+    queue: Annotated[
+        str, typer.Option("--queue", "-q", help="of this queue", autocompletion=complete_queues)
+    ] = "",
+    since: Annotated[str, typer.Option("--since", "-S", help="ended since: 2030-01-31, 7d")] = "",
+    until: Annotated[str, typer.Option("--until", "-E", help="and before")] = "",
+    limit: Annotated[int, typer.Option(min=0, help="at most so many; 0: all")] = 0,
+    output: Form = "table",
+    view: ViewUrl = "",
+    token: Token = "",
+) -> None:
+    """Sum what was used: runs, core-hours, GPU-hours, mean wait; or list runs that are over.
+
+    Of the namespace of the context, or with -A of all that you may see.
+
+    Examples:
+
+      fluxqueue acct -A --by user,month --since 90d
+
+      fluxqueue acct --runs -u alice -S 1d -o csv > runs.csv
+
+      fluxqueue acct train
+    """
+    if name and (runs or user or queue or since or until or access.is_everywhere):
+        raise InvalidInput(
+            "of one workload all runs of one namespace are shown", where="NAME", value=name,
+            hint="leave the other options out",
+        )  # fmt: skip
+    groups = [one.strip() for one in by.split(",") if one.strip()]
+    is_sum = not (name or runs)
+    columns = {**{g.upper(): _text(g) for g in groups}, **SUM} if is_sum else RUN
+    printer = make_printer(output, columns, None if is_sum else SHORT_RUN)
+
+    async def work(cluster: Cluster) -> int:
+        query = {"namespace": cluster.namespace or "", "job": name, "user": user, "queue": queue}
+        query |= {"since": since, "until": until, "by": ",".join(groups) if is_sum else ""}
+        path = "/accounting" if is_sum else "/history/runs" if name else "/accounting/runs"
+        return await _print(cluster, path, query, printer, view, token, limit)
+
+    found = access.run(work)
+    if name:
+        _must_be_known(found, name)
+    elif not found:
+        where = "" if access.is_everywhere else " in this namespace; -A: wherever you may look"
+        typer.echo(f"no runs found{where}", err=True)
+
+
+def _must_be_known(count: int, name: str) -> None:
+    """Say so where nothing was found: an empty table would look like an answer. Exits 1."""
+    if not count:
+        typer.echo(f"fluxqueue: {name}: nothing is known of it in this namespace", err=True)
+        raise typer.Exit(REFUSED)
+
+
+async def _print(
+    cluster: Cluster,
+    path: str,
+    query: Mapping[str, str],
+    printer: printing.Printer,
+    view: str,
+    token: str,
+    limit: int = 0,
+) -> int:
+    count = 0
+    async with (
+        open_view(cluster, view, token) as opened,
+        aclosing(opened.lists(path, query, limit)) as pages,
+    ):
+        async for page in pages:
+            count += len(page)
+            if page:
+                printer.write([printer.prepare(one) for one in page])
+    printer.close()
+    return count
+
+
+def make_printer(
+    output: str, columns: Columns, short: Sequence[str] | None = None
+) -> printing.Printer:
+    """The form that ``-o`` names; CSV has all columns, and times with their zone.
+
+    Raises
+    ------
+    InvalidInput
+        There is no such form.
+    """
+    if output == "json":
+        return Items()
+    if output == "csv":
+        return Csv()
+    if output not in {"table", "wide"}:
+        raise InvalidInput(
+            f"{output!r} is no form", where="-o", value=output, hint=", ".join(OUTPUTS)
+        )
+    names = short if short is not None and output == "table" else list(columns)
+    readers = [columns[one] for one in names]
+    return printing.Columns(names, lambda item: tuple(read(item) for read in readers))
+
+
+class Items:
+    """A JSON list, as the view server gives its items."""
+
+    def __init__(self) -> None:
+        self._is_first = True
+
+    def prepare(self, item: Item) -> Item:
+        """The item itself."""
+        return item
+
+    def write(self, prepared: Sequence[Item]) -> None:
+        """Print items."""
+        for one in prepared:
+            typer.echo("[" if self._is_first else ",")
+            typer.echo(json.dumps(one, indent=2), nl=False)
+            self._is_first = False
+
+    def close(self) -> None:
+        """End the list."""
+        typer.echo("[]" if self._is_first else "\n]")
+
+
+class Csv:
+    """RFC 4180, with the names of the fields in the first line; what is nested is JSON."""
+
+    def __init__(self) -> None:
+        self._fields: list[str] = []
+
+    def prepare(self, item: Item) -> dict[str, Any]:
+        """Its fields."""
+        return {
+            key: json.dumps(one) if isinstance(one, dict | list) else one
+            for key, one in item.items()
+        }
+
+    def write(self, prepared: Sequence[dict[str, Any]]) -> None:
+        """Print lines, below the names if they are the first."""
+        writer = csv.DictWriter(sys.stdout, self._fields or list(prepared[0]))
+        if not self._fields:
+            self._fields = list(prepared[0])
+            writer.writeheader()
+        writer.writerows(prepared)
+
+    def close(self) -> None:
+        """Nothing ends lines."""

@@ -1,0 +1,142 @@
+"""How a verb reaches the view server: with the credentials of the kubeconfig, and nothing else.
+
+Where it is stands in a ConfigMap that everybody may read (``kube-public/fluxqueue-view``): a URL,
+or a Service that the API server's own proxy reaches, so that no address has to be known. It proves
+who calls by the kubeconfig's token; other kinds of credentials prove it to the API server alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fluxqueue.cli.user.access import Cluster
+from fluxqueue.errors import ApiError, InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from fluxqueue.kube.client import KubeClient
+
+ROOT = "/api/v1"
+PROXIED = "X-Fluxqueue-Authorization"
+PAGE = "500"
+URL_VARIABLE, TOKEN_VARIABLE = "FLUXQUEUE_VIEW", "FLUXQUEUE_VIEW_TOKEN"
+NO_VIEW = (
+    "this cluster tells of no view server, which history and acct come from (docs/view.md): an "
+    "administrator turns it on (chart: view.enabled=true), or --view URL says where it is"
+)
+
+ViewUrl = Annotated[
+    str, typer.Option("--view", envvar=URL_VARIABLE, help="URL of the view server; default: as the "
+                      "cluster tells")
+]  # fmt: skip
+Token = Annotated[
+    str,
+    typer.Option(
+        "--token", envvar=TOKEN_VARIABLE, help="bearer token; default: that of the kubeconfig"
+    ),
+]
+
+
+class NoView(ApiError):
+    """There is none that could be asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "NoView", message, {"message": message})
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An open way to a view server."""
+
+    client: KubeClient
+    root: str
+
+    async def lists(
+        self, path: str, query: Mapping[str, str], limit: int = 0
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Items of a list, page by page; ``limit`` 0 is all.
+
+        Raises
+        ------
+        ApiError, ApiUnavailable
+            It refuses, or cannot be reached.
+        """
+        given, count = {key: one for key, one in query.items() if one}, 0
+        while True:
+            rest = str(min(int(PAGE), limit - count)) if limit else PAGE
+            page = await self.client.request(
+                "GET", self.root + path, query={**given, "limit": rest}
+            )
+            count += len(page["items"])
+            yield page["items"]
+            if not page.get("continue") or (limit and count >= limit):
+                return
+            given["continue"] = page["continue"]
+
+
+@asynccontextmanager
+async def open_view(cluster: Cluster, url: str, token: str) -> AsyncIterator[View]:
+    """The view server of a cluster, or the one at ``url``.
+
+    Raises
+    ------
+    NoView
+        The cluster tells of none.
+    InvalidInput
+        There is no token to show, or somebody else's name is to be used.
+    """
+    from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.config import ClusterConfig
+
+    if cluster.impersonated and not token:
+        raise InvalidInput(
+            "the view server knows you by a token, and nobody else by yours",
+            where="--as",
+            value=cluster.impersonated,
+            hint="give a token of his with --token",
+        )
+    bearer = f"Bearer {token}" if token else await _own_token(cluster.client)
+    place = {"url": url} if url else await _find(cluster.client)
+    if own := place.get("url"):
+        is_told = place.get("ca.crt") or None
+        config = ClusterConfig(server=own.rstrip("/"), ca_pem=is_told, authorization=lambda: bearer)
+        async with KubeClient(config) as client:
+            yield View(client, ROOT)
+        return
+    where = f"/api/v1/namespaces/{place['namespace']}/services/{place['service']}/proxy"
+    yield View(cluster.client.sending({PROXIED: bearer}), where + ROOT)
+
+
+async def _own_token(client: KubeClient) -> str:
+    import asyncio
+
+    found = await asyncio.to_thread(client.config.authorization_header)
+    if found is None or not found.lower().startswith("bearer "):
+        raise InvalidInput(
+            "the kubeconfig's user has no token (a client certificate, which the API server tells "
+            "nobody of), and the view server knows people by theirs",
+            where="--token",
+            hint='one of a service account with your rights will do: --token "$(kubectl create '
+            'token NAME)"',
+        )
+    return found
+
+
+async def _find(client: KubeClient) -> dict[str, str]:
+    from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE
+    from fluxqueue.kube.resources import CONFIGMAPS
+
+    try:
+        found = await client.get(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME)
+    except NotFound:
+        raise NoView(NO_VIEW) from None
+    except ApiError as error:
+        raise NoView(f"{NO_VIEW} ({error})") from error
+    place: dict[str, str] = found.get("data") or {}
+    if not (place.get("url") or (place.get("service") and place.get("namespace"))):
+        raise NoView(NO_VIEW)
+    return place

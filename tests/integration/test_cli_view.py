@@ -1,0 +1,145 @@
+"""``fluxqueue history`` and ``acct``: by the kubeconfig alone, from the view server it finds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from fluxqueue.db.database import Database
+from fluxqueue.db.life import steering
+from fluxqueue.errors import ApiUnavailable
+from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, forget_view, put, tell_view
+from fluxqueue.kube.resources import CONFIGMAPS
+from tests.support.pool_model import request
+from tests.support.rows import Rows, settings_for, workload
+from tests.support.typing_verbs import Told, Typist
+from tests.support.viewing import Viewing, viewing
+
+
+@dataclass
+class Desk:
+    """A shell whose cluster tells of a view server."""
+
+    typist: Typist
+    view: Viewing
+
+    async def type(self, *words: str) -> Told:
+        """Run one command line."""
+        return await self.typist.type(*words)
+
+
+@pytest_asyncio.fixture
+async def desk(database_url: str, tmp_path: Path) -> AsyncIterator[Desk]:
+    """``over`` of ada was cancelled, in ``default`` and in ``other``; ``a`` is held by carol."""
+    async with (
+        Database(settings_for(database_url), role="test") as database,
+        viewing(database_url, tmp_path) as view,
+    ):
+        rows = Rows(database, settings=settings_for(database_url))
+        gone = [
+            workload(uid, request(cpu=1), user_name="ada", workload_name="over", namespace=where)
+            for uid, where in (("over-1", "default"), ("over-2", "other"))
+        ]
+        await rows.see(*gone, workload("a", user_name="bob"))
+        await rows.see(*(_leaving(one) for one in gone))
+        await rows.settle("over-1", "over-2")
+        await steering.hold(database, "default", ["a"], "carol")
+        kubeconfig = tmp_path / "kubeconfig"
+        view.cluster.write_kubeconfig(kubeconfig)
+        await tell_view(view.client, view.url, view.authority)
+        yield Desk(Typist(view.client, kubeconfig), view)
+
+
+def _leaving(seen: object) -> object:
+    from dataclasses import replace
+
+    return replace(seen, is_deleting=True)  # type: ignore[type-var]
+
+
+async def test_what_happened_to_a_job(desk: Desk) -> None:
+    """By name or jobid, in forms for people and programs; unknown is no empty table."""
+    told = await desk.type("history", "a")
+    assert told.code == 0, told.err
+    assert told.lines[0] == ["AT", "JOBID", "ACTOR", "EVENT", "WHAT"]
+    assert [line[2:4] for line in told.lines[1:]] == [
+        ["test", "Pending"], ["carol", "hold"], ["carol", "Held"]
+    ]  # fmt: skip
+    lines = json.loads((await desk.type("history", "3", "-o", "json")).out)
+    assert [one["event"] for one in lines] == ["Pending", "hold", "Held"]
+    rows = list(csv.DictReader(io.StringIO((await desk.type("history", "a", "-o", "csv")).out)))
+    assert [row["actor"] for row in rows] == ["test", "carol", "carol"]
+    unknown = await desk.type("history", "nobody")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert "nobody: nothing is known of it" in unknown.err
+
+
+async def test_who_used_how_much(desk: Desk) -> None:
+    """Sums, runs, one workload's runs; by namespace, user, period; table, CSV and JSON."""
+    told = await desk.type("acct")
+    assert told.lines[0] == [
+        "USER", "QUEUE", "NAMESPACE", "RUNS", "CPU-HOURS", "GPU-HOURS", "MEAN-WAIT"
+    ]  # fmt: skip
+    assert [line[:4] for line in told.lines[1:]] == [["ada", "default", "default", "1"]]
+    found = json.loads((await desk.type("acct", "-A", "--by", "user", "-o", "json")).out)
+    assert [(one["user"], one["runs"]) for one in found] == [("ada", 2)]
+    runs = await desk.type("acct", "-A", "--runs", "-o", "csv", "--since", "1h")
+    assert {row["namespace"] for row in csv.DictReader(io.StringIO(runs.out))} == {
+        "default",
+        "other",
+    }
+    assert len((await desk.type("acct", "-A", "--runs", "--limit", "1")).lines) == 2
+    one = await desk.type("acct", "over", "-n", "other", "-o", "wide")
+    assert [line[0] for line in one.lines[1:]] == ["other"]
+    assert json.loads((await desk.type("acct", "-u", "bob", "-o", "json")).out) == []
+    empty = await desk.type("acct", "--until", "2020-01-01")
+    assert (empty.code, empty.out) == (0, "")
+    assert "no runs found" in empty.err
+
+
+async def test_it_says_how_to_reach_what_is_not_there(desk: Desk) -> None:
+    """No view server, one that is away, one that cannot be told who asks, one that refuses."""
+    refused = await desk.type("acct", "--by", "colour")
+    assert refused.code == 1
+    assert "by = 'colour': is not known" in refused.err
+    token = await desk.view.let("ursula", ("fluxjobs", "other"))
+    hers = await desk.type("history", "a", "--token", token)
+    assert hers.code == 1
+    assert "may not list fluxjobs in namespace default" in hers.err
+    assert (await desk.type("history", "over", "-n", "other", "--token", token)).code == 0
+    masked = await desk.type("history", "a", "--as", "ursula")
+    assert masked.code == 2
+    assert "--token" in masked.err
+    kubeconfig = yaml.safe_load(desk.typist.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] = {}
+    bare = desk.typist.kubeconfig.with_name("bare")
+    bare.write_text(json.dumps(kubeconfig))
+    nobody = await desk.type("history", "a", "--kubeconfig", str(bare))
+    assert nobody.code == 2
+    assert "kubectl create token" in nobody.err
+    # Where no URL is known the API server's own proxy is the way; this one has none, and says so.
+    data = {"url": None, "ca.crt": None, "service": "https:fq-view:https", "namespace": "fq"}
+    body = {"metadata": {"name": VIEW_NAME}, "data": data}
+    await put(desk.view.client, CONFIGMAPS, body, namespace=VIEW_NAMESPACE)
+    with pytest.raises(ApiUnavailable, match="501 .*/services/https:fq-view:https/proxy/api/v1/"):
+        await desk.type("history", "a")
+    with pytest.raises(ApiUnavailable, match="certificate"):  # as cli.main prints it
+        await desk.type("history", "a", "--view", desk.view.url)
+    await forget_view(desk.view.client)
+    nowhere = await desk.type("history", "a")
+    assert nowhere.code == 1
+    assert "view.enabled=true" in nowhere.err
+    assert (await desk.type("history", "a", "-o", "xml")).code == 2
+
+
+@pytest.mark.parametrize("words", [("acct", "over", "-u", "ada"), ("acct", "-o", "xml")])
+async def test_bad_input(desk: Desk, words: tuple[str, ...]) -> None:
+    """Exit code 2."""
+    assert (await desk.type(*words)).code == 2
