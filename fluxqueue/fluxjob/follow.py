@@ -185,8 +185,10 @@ def follow(
         return _stop(workload, live, slots, holders, unheld, freed, has_started=started)
     lost = {uid for uid, slot in holders.items() if is_lost_with(live[uid], slot)}
     if workload.is_vacating and not workload.is_over:
-        # Nobody waits for a pod that may never be seen to go.
-        is_held = bool(holders.keys() - (lost if workload.restarts_on_loss else set()))
+        # Nobody waits for a pod that may never be seen to go: its slot goes back without it.
+        left = lost if workload.restarts_on_loss else set()
+        is_held = bool(holders.keys() - left)
+        unheld += [] if is_held else [holders[uid] for uid in sorted(left)]
         return _vacate(freed, unheld, is_held=is_held, has_started=started)
     if lost and workload.restarts_on_loss and not workload.is_over:
         kept = FollowDecision(free=freed, must_vacate=True)

@@ -15,6 +15,7 @@ from fluxqueue.fluxjob.follow import (
     SlotState,
     WorkloadFact,
     follow,
+    is_lost_with,
 )
 from fluxqueue.fluxjob.states import FluxJobState, check_transition
 
@@ -27,6 +28,7 @@ class World:
 
     width: int
     is_indexed: bool
+    restarts: bool = False
     state: FluxJobState = FluxJobState.ALLOCATED
     slots: list[Slot] = field(default_factory=list)
     pods: dict[str, PodFact] = field(default_factory=dict)
@@ -36,7 +38,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.slots = [Slot(n, f"node-{n}") for n in range(self.width)]
-        self.workload = WorkloadFact(wanted=self.width)
+        self.workload = WorkloadFact(wanted=self.width, restarts_on_loss=self.restarts)
 
     def decide(self) -> FollowDecision:
         """Ask."""
@@ -58,6 +60,8 @@ class World:
                 by_number[number], state=SlotState.HELD, pod_uid=pod, index=index
             )
         self.slots = [by_number[n] for n in range(self.width)]
+        if decision.must_vacate:
+            self.workload = replace(self.workload, is_vacating=True)
         if decision.is_requeued:
             self._match_anew()
         elif decision.state is not None:
@@ -116,8 +120,12 @@ class World:
             self.workload = replace(self.workload, wanted=0, result=RESULTS[number % 2])
 
     def lose(self, number: int) -> None:
-        """A node is lost."""
-        self.slots = [replace(s, is_lost=s.is_lost or s.number == number % 5) for s in self.slots]
+        """A node is cordoned, or down."""
+        is_down = number % 2 > 0
+        self.slots = [
+            replace(s, is_lost=True, is_down=s.is_down or is_down) if s.number == number % 5 else s
+            for s in self.slots
+        ]
 
     def remove(self, number: int) -> None:
         """The workload is deleted."""
@@ -131,13 +139,13 @@ class World:
 
     def strand(self, number: int) -> None:
         """A node no longer exists; a pod that was let go to it has not been bound."""
-        lost = number % 5
+        lost = {number % 5} if number % 5 < 4 else set(range(self.width))  # or all of them
         self.slots = [
-            replace(s, is_lost=True, is_gone=True) if s.number == lost else s for s in self.slots
+            replace(s, is_lost=True, is_gone=True) if s.number in lost else s for s in self.slots
         ]
         for slot in self.slots:
             pod = self.pods.get(slot.pod_uid or "")
-            if slot.number == lost and pod is not None and not pod.is_terminal:
+            if slot.number in lost and pod is not None and not pod.is_terminal:
                 self.pods[pod.uid] = replace(pod, phase="Pending", is_gated=False)
 
     def vacate(self, number: int) -> None:
@@ -169,7 +177,11 @@ def check_decision(world: World, before: list[Slot], decision: FollowDecision) -
         assert (slot.state is SlotState.HELD) == (slot.pod_uid is not None)
     if decision.is_requeued:
         assert before or world.width == 0
-        assert not any(slot.pod_uid in live for slot in before), "requeued under a living pod"
+        for slot in before:
+            if slot.pod_uid in live and not world.restarts:
+                raise AssertionError("requeued under a living pod")
+            if slot.pod_uid in live:
+                assert is_lost_with(world.pods[slot.pod_uid or ""], slot), "under a pod that stays"
         return
     for old, new in zip(before, world.slots, strict=True):
         assert (old.number, old.node) == (new.number, new.node)
@@ -181,6 +193,8 @@ def check_decision(world: World, before: list[Slot], decision: FollowDecision) -
         pod = world.pods[uid]
         assert pod.phase == "Pending", "a pod that may run was given up"
         assert not pod.is_gated
+    if decision.must_vacate:
+        return  # which the next look begins with
     if world.workload.is_vacating and not world.workload.is_over:
         assert not decision.assign, "a slot was given to what is to go"
         assert holders, "nothing is held, and it was not requeued"
@@ -245,12 +259,12 @@ def _without(world: World, bound: set[int | None]) -> list[PodFact]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(width=st.integers(0, 4), is_indexed=st.booleans(), life=LIVES)
+@given(width=st.integers(0, 4), is_indexed=st.booleans(), restarts=st.booleans(), life=LIVES)
 def test_any_life_keeps_the_invariants(
-    width: int, is_indexed: bool, life: list[tuple[str, int]]
+    width: int, is_indexed: bool, restarts: bool, life: list[tuple[str, int]]
 ) -> None:
     """After every event: one holder a slot, one slot a pod, conserved, released exactly in time."""
-    world = World(width, is_indexed)
+    world = World(width, is_indexed, restarts)
     for event, number in life:
         getattr(world, event)(number)
         if world.state.is_final:
@@ -261,12 +275,12 @@ def test_any_life_keeps_the_invariants(
 
 
 @settings(max_examples=400, deadline=None)
-@given(width=st.integers(0, 4), is_indexed=st.booleans(), life=LIVES)
+@given(width=st.integers(0, 4), is_indexed=st.booleans(), restarts=st.booleans(), life=LIVES)
 def test_settling_twice_is_settling_once(
-    width: int, is_indexed: bool, life: list[tuple[str, int]]
+    width: int, is_indexed: bool, restarts: bool, life: list[tuple[str, int]]
 ) -> None:
     """Several events may pass between two looks; a second look changes nothing."""
-    world = World(width, is_indexed)
+    world = World(width, is_indexed, restarts)
     for event, number in life:
         getattr(world, event)(number)
         if number % 3 == 0 and not world.state.is_final:
@@ -274,8 +288,9 @@ def test_settling_twice_is_settling_once(
     if not world.state.is_final:
         decision = world.decide()
         world.apply(decision)
-        if decision.is_requeued:  # placed anew on other nodes: these are other facts
-            world.apply(world.decide())
+        while decision.must_vacate or decision.is_requeued:  # and placed anew: other facts
+            decision = world.decide()
+            world.apply(decision)
     if not world.state.is_final:
         again = world.decide()
         assert replace(again, lacking=0, evict=()) == FollowDecision()

@@ -303,6 +303,7 @@ async def test_a_gang_that_wishes_it_starts_anew_where_a_pod_is_lost_with_its_no
     await rows.match()
     assert (await rows.states())["a"] == "Allocated"
     assert {slot[1] for slot in await rows.slots("a")} == {"n1", "n2"}
+    assert not await rows.value("SELECT count(*) FROM drift")
 
 
 async def test_a_bare_pod_on_a_node_that_is_gone_says_so(rows: Rows) -> None:

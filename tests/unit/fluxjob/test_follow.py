@@ -347,6 +347,18 @@ def test_who_stops_keeps_its_slots_for_pods_that_nobody_has_seen() -> None:
     assert done.give_back == (0, 1)
 
 
+def test_who_starts_anew_gives_back_the_slots_of_its_lost_pods() -> None:
+    """Nobody sees them go: their slots would be held for ever by what has ended."""
+    fact = WorkloadFact(wanted=2, is_vacating=True, restarts_on_loss=True)
+    pods = [running("a", is_terminating=True), running("b")]
+    gone = [replace(held(0, "a"), is_down=True), replace(held(1, "b"), is_gone=True)]
+    decision = follow(RUNNING, fact, pods, gone)
+    assert decision.is_requeued
+    assert sorted(decision.give_back) == [0, 1]
+    waits = follow(RUNNING, fact, pods, [gone[0], held(1, "b")])
+    assert (waits.is_requeued, waits.give_back) == (False, ())
+
+
 def test_slots_of_the_kinds_that_are_yet_to_come_are_kept() -> None:
     """The launcher has ended before its worker came: its slot goes back, not the worker's."""
     slots = [replace(free(0)[0], kind="launcher"), replace(free(1)[0], kind="worker")]
