@@ -187,14 +187,20 @@ async def test_groups_that_come_out_of_step_do_not_clog(space: Space) -> None:
         for group, size in enumerate(SIZES):
             its = [one for one in state.values() if one.name.startswith(f"g{group}-")]
             assert len(its) == size or all(one.is_gated for one in its), "let go incomplete"
-    slots = await space.world.rows(
+    await assert_each_ran_once_in_order(space)
+
+
+async def assert_each_ran_once_in_order(space: Space) -> None:
+    """Of ``SIZES``: one allocation each, with all its slots, and in the order of their names."""
+    rows = await space.world.rows(
         "SELECT f.workload_name AS name, count(DISTINCT a.id) AS runs, count(*) AS slots"
         " FROM fluxjobs f JOIN allocations a USING (uid)"
         " JOIN allocation_slots s ON s.allocation_id = a.id"
-        " WHERE f.namespace = :namespace GROUP BY 1 ORDER BY 1",
+        " WHERE f.namespace = :namespace GROUP BY 1 ORDER BY min(a.id)",
         namespace=space.name,
     )
-    assert [(row["runs"], row["slots"]) for row in slots] == [(1, size) for size in SIZES]
+    assert [(row["runs"], row["slots"]) for row in rows] == [(1, size) for size in SIZES]
+    assert [row["name"] for row in rows] == sorted(row["name"] for row in rows)
 
 
 async def test_a_group_survives_its_controller(space: Space) -> None:

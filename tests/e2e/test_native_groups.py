@@ -18,7 +18,13 @@ from fluxqueue.kube.resources import FLUXJOBS, PODS, PRIORITY_CLASSES, Resource
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Space, make_space, remove_space
-from tests.e2e.test_groups import SIZES, define, phases, until_reason
+from tests.e2e.test_groups import (
+    SIZES,
+    assert_each_ran_once_in_order,
+    define,
+    phases,
+    until_reason,
+)
 from tests.e2e.world import World, embedded_world, real_world
 from tests.support.control_plane import ControlPlane, gang_scheduling, missing_reason
 from tests.support.waiting import eventually
@@ -138,13 +144,7 @@ async def test_groups_of_kubernetes_do_not_clog(gang_space: Space) -> None:
     await space.create_all(pod for _, pod in sorted(pods, key=lambda pair: pair[0]))
     for group in range(len(SIZES)):
         await space.until_state(f"g{group}", "Completed")
-    sql = (
-        "SELECT count(DISTINCT a.id) AS runs, count(*) AS slots FROM fluxjobs f"
-        " JOIN allocations a USING (uid) JOIN allocation_slots s ON s.allocation_id = a.id"
-        " WHERE f.namespace = :namespace GROUP BY f.workload_name ORDER BY f.workload_name"
-    )
-    rows = await space.world.rows(sql, namespace=space.name)
-    assert [(row["runs"], row["slots"]) for row in rows] == [(1, size) for size in SIZES]
+    await assert_each_ran_once_in_order(space)
 
 
 async def test_a_job_of_such_a_group_waits_for_its_others(gang_space: Space) -> None:

@@ -17,7 +17,13 @@ from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
 from tests.e2e.objects import FOR_EVER, bare_pod
 from tests.e2e.space import WAITING, Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_groups import MPI_JOB, SIZES, define, phases
+from tests.e2e.test_groups import (
+    MPI_JOB,
+    SIZES,
+    assert_each_ran_once_in_order,
+    define,
+    phases,
+)
 from tests.e2e.test_owners import (
     JOB_SET,
     MAIN,
@@ -233,13 +239,7 @@ async def test_jobsets_do_not_clog(space: Space) -> None:
         await eventually(operate, "all JobSets run", timeout_s=120)
         await recording.until(lambda seen: all(one.is_over for one in seen.present()), "all over")
     assert max(recording.peak_cpu_m().values()) <= 15_000
-    sql = (
-        "SELECT count(DISTINCT a.id) AS runs, count(*) AS slots FROM fluxjobs f"
-        " JOIN allocations a USING (uid) JOIN allocation_slots s ON s.allocation_id = a.id"
-        " WHERE f.namespace = :namespace GROUP BY f.workload_name ORDER BY f.workload_name"
-    )
-    rows = await space.world.rows(sql, namespace=space.name)
-    assert [(row["runs"], row["slots"]) for row in rows] == [(1, size) for size in SIZES]
+    await assert_each_ran_once_in_order(space)
 
 
 async def test_where_all_sets_are_managed_it_need_not_ask(space: Space) -> None:
