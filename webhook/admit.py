@@ -119,25 +119,28 @@ def _take_owner(
 ) -> Answer:
     """What makes pods asks to be queued: it waits suspended, if it can; else its pods are gated."""
     meta = owner.get("metadata") or {}
-    asked = (meta.get("labels") or {}).get(labels.MANAGED, "true" if all_ask else None)
-    why = ""
+    said = (meta.get("labels") or {}).get(labels.MANAGED)
+    asked, why = said or ("true" if all_ask else None), ""
+    is_made, is_new = controller_owner({"metadata": meta}) is not None, _is_creation(request)
     if request.get("operation") not in entry.operations or request.get("subResource"):
         why = "only creation is looked at"
     elif asked != "true":
         why = f'label {labels.MANAGED} is not "true"'
     elif (request.get("namespace") or "") in settings.never_managed:
         why = f"namespace {request['namespace']} is never managed"
-    elif controller_owner({"metadata": meta}) is not None:
+    elif is_made and (said is None or entry.is_late or not is_new):
         why = "what made it speaks for its pods"
     if why:
         review = _respond(request["uid"], allowed=True)
         _add_patch(review, _guard(entry, owner, request))
         return Answer(review, "untouched", entry.kind, why)
+    if is_made:
+        return _have_pods_ask(entry, owner, request)
     workload = assemble_owner(owner, entry, str(owner.get("apiVersion") or ""))
-    is_begun = request.get("operation") == "UPDATE" and not _is_late(workload, request)
+    is_begun = not is_new and not _is_late(workload, request)
     if not is_begun and SUSPENDED_OWNER.why_not(workload) is None:
         # Of one that asks only now, what admission writes was not written by admission.
-        undo = _guard(entry, owner, request) if request.get("operation") == "UPDATE" else []
+        undo = [] if is_new else _guard(entry, owner, request)
         workload = {**workload, "metadata": without_stamps(meta)} if undo else workload
         return _take_in(workload, request["uid"], _user(request), settings.levels, undo)
     if is_begun and entry.suspend:
@@ -145,6 +148,10 @@ def _take_owner(
         _add_patch(review, _guard(entry, owner, request))
         return Answer(review, "untouched", entry.kind, "it was looked at when it was made")
     return _have_pods_ask(entry, owner, request)
+
+
+def _is_creation(request: Mapping[str, Any]) -> bool:
+    return request.get("operation") == "CREATE"
 
 
 def _is_late(workload: Mapping[str, Any], request: Mapping[str, Any]) -> bool:

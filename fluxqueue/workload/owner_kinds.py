@@ -178,6 +178,14 @@ BUILT_IN: tuple[OwnerKind, ...] = (
             PodsOf("spec.executor", (0,), labels="labels"),
         ),
     ),
+    # Its templates stand in the runtime that it names; its JobSet gets its labels, and asks.
+    OwnerKind(
+        "TrainJob",
+        "trainer.kubeflow.org",
+        "trainjobs",
+        (PodsOf(labels="spec.labels"),),
+        has_size=False,
+    ),
     # Its steps come one after the other, by what its templates say at run time.
     OwnerKind(
         "Workflow",

@@ -63,6 +63,7 @@ OWNERS = {
     ("ray.io", "rayjobs"),
     ("flux-framework.org", "miniclusters"),
     ("sparkoperator.k8s.io", "sparkapplications"),
+    ("trainer.kubeflow.org", "trainjobs"),
     ("argoproj.io", "workflows"),
 }
 """What makes pods: read, one by one, where its pods ask to be queued."""

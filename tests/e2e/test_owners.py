@@ -13,7 +13,8 @@ from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_groups import SIZES, define, phases
+from tests.e2e.test_groups import SIZES, assert_each_ran_once_in_order, define, phases
+from tests.support.owners import job_set_spec
 from tests.support.waiting import eventually
 
 Obj = dict[str, Any]
@@ -21,6 +22,7 @@ Obj = dict[str, Any]
 ASKS = {"fluxqueue/managed": "true"}
 JOB_SET = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True)
 MINI_CLUSTER = Resource("flux-framework.org", "v1alpha2", "miniclusters", "MiniCluster", True)
+TRAIN_JOB = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", True)
 RAY_CLUSTER = Resource("ray.io", "v1", "rayclusters", "RayCluster", True)
 RAY_JOB = Resource("ray.io", "v1", "rayjobs", "RayJob", True)
 GANG = Resource("example.org", "v1", "gangs", "Gang", True)
@@ -121,6 +123,25 @@ async def test_a_rayjob_is_the_owner_of_its_clusters_pods(space: Space) -> None:
     await space.until_gone(FLUXJOBS, "tune-rayjob")
 
 
+async def test_a_trainjob_is_the_owner_of_its_jobsets_pods(space: Space) -> None:
+    """Pod -> Job -> JobSet -> TrainJob, whose labels its JobSet gets: its nodes start as one."""
+    made = await create(space, TRAIN_JOB, "tune", {"runtimeRef": {"name": "torch-distributed"}})
+    await define(space, JOB_SET)
+    body: Obj = {"apiVersion": JOB_SET.api_version, "kind": "JobSet"}
+    body["metadata"] = {"name": "tune", "labels": made["spec"]["labels"]}
+    body["metadata"]["ownerReferences"] = [reference(TRAIN_JOB, made)]
+    body["spec"] = job_set_spec(node=(3, template(cpu="8")))
+    between = await space.client.create(JOB_SET, space.name, body)
+    assert "suspend" not in between["spec"]
+    (node,) = between["spec"]["replicatedJobs"]
+    inner = node["template"]["spec"]["template"]
+    await space.create(job_of(reference(JOB_SET, between), "tune-node-0", inner, pods=3))
+    await space.until_job("tune-node-0")
+    done = await until(space, "tune-trainjob", "Completed")
+    assert (done["spec"]["size"], done["spec"]["workload"]["kind"]) == (3, "TrainJob")
+    assert len((await space.client.list(FLUXJOBS, space.name)).items) == 1
+
+
 async def test_an_owner_that_is_changed_while_its_pods_gather(space: Space) -> None:
     """It was to have four pods and is to have two: nobody waits for the others."""
     made = await create(space, MINI_CLUSTER, "flux", {"size": 4, "pod": {}})
@@ -156,6 +177,7 @@ async def test_owners_whose_pods_come_out_of_step_do_not_clog(space: Space) -> N
         for number, size in enumerate(SIZES):
             its = [one for one in state.values() if one.name.startswith(f"m{number}-")]
             assert len(its) == size or all(one.is_gated for one in its), "let go incomplete"
+    await assert_each_ran_once_in_order(space)
 
 
 async def test_a_kind_that_nobody_knows_starts_with_those_that_come(space: Space) -> None:

@@ -63,6 +63,24 @@ def test_what_a_set_makes_is_left_to_the_set() -> None:
     assert answered(web) == ("untouched", web)
 
 
+def test_what_is_made_and_is_labelled_has_its_pods_ask() -> None:
+    """As the JobSet of a TrainJob, which hands its labels on; it is not suspended, nor changed."""
+    made_by = {**owner("TrainJob", "tune"), "apiVersion": "trainer.kubeflow.org/v1alpha1"}
+    inner = {"parallelism": 2, "template": {"spec": {"containers": []}}}
+    spec = {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": inner}}]}
+    meta: Obj = {"name": "tune", "namespace": "default", "ownerReferences": [made_by]}
+    obj = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}
+    asking = obj | {"metadata": meta | {"labels": ASKS}}
+    verdict, made = answered(asking)
+    assert verdict == "taken"
+    inner = made["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert inner["template"]["metadata"]["labels"] == ASKS
+    assert "suspend" not in made["spec"]
+    assert answered(asking, operation="UPDATE") == ("untouched", asking)
+    silent = obj | {"metadata": meta}
+    assert answered(silent, all_ask=True) == ("untouched", silent)
+
+
 @pytest.mark.parametrize(
     ("api_version", "kind", "spec", "found"),
     [
@@ -85,6 +103,7 @@ def test_what_a_set_makes_is_left_to_the_set() -> None:
         ),
         ("flux-framework.org/v1alpha2", "MiniCluster", {"size": 4}, 1),
         ("sparkoperator.k8s.io/v1beta2", "SparkApplication", {"driver": {}, "executor": {}}, 2),
+        ("trainer.kubeflow.org/v1alpha1", "TrainJob", {"runtimeRef": {"name": "torch"}}, 1),
         ("argoproj.io/v1alpha1", "Workflow", {"templates": []}, 1),
     ],
 )

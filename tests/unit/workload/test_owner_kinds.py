@@ -79,6 +79,7 @@ def jobs(*sizes: tuple[int, int]) -> Obj:
             {"driver": {"a": 1}, "executor": {"instances": 5}},
             1,
         ),
+        ("trainer.kubeflow.org", "TrainJob", {"trainer": {"numNodes": 4}}, None),
         ("argoproj.io", "Workflow", {"templates": []}, None),
         ("apps", "Deployment", {"replicas": 5}, None),
         (KUBEFLOW, "MPIJob", {"mpiReplicaSpecs": {"Worker": {"replicas": "many"}}}, None),
