@@ -20,7 +20,7 @@ from benchmarks.throughput.report import BYSTANDER, MANAGED, PLAIN, Measured, Ru
 from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import StackOptions
 
-SECTIONS = ("rates", "gang", "latency", "sql", "resync")
+SECTIONS = ("rates", "gang", "owners", "latency", "sql", "resync")
 ASSETS = "KUBEBUILDER_ASSETS"
 WARM_UP = Load("warm-up", 20, 2)
 POD_CPU = "1"
@@ -68,7 +68,7 @@ class Benchmark:
     async def _alone(self, *, gangs: bool) -> None:
         meter = self._meter({})
         await self._rates(PLAIN, meter)
-        if gangs and "gang" in self._only:
+        if gangs:
             await self._gangs(PLAIN, meter)
 
     async def _with(self, stack: Stack) -> None:
@@ -84,8 +84,7 @@ class Benchmark:
             _say("latency of Jobs one by one")
             jobs = self._arguments.latency_jobs
             self.measured.latency_s = await scenes.idle_latency(self._ground.client, jobs)
-        if "gang" in self._only:
-            await self._gangs(MANAGED, meter)
+        await self._gangs(MANAGED, meter)
         await self._sql_and_resync(stack)
 
     async def _sql_and_resync(self, stack: Stack) -> None:
@@ -120,14 +119,17 @@ class Benchmark:
     async def _gangs(self, mode: str, meter: Meter) -> None:
         # So large that the gang lies on most nodes, and a quarter of it on some.
         size = self._arguments.gang
-        cpu_m = int(GANG_SHARE * self._arguments.nodes * NODE_CPU_M / size)
-        for pods in (max(1, size // 4), size):
+        cpu_m = min(int(GANG_SHARE * self._arguments.nodes * NODE_CPU_M / size), NODE_CPU_M // 4)
+        sizes = [(max(1, size // 4), 1), (size, 1)] if "gang" in self._only else []
+        if "owners" in self._only:
+            sizes += [(10 * owners, owners) for owners in (max(2, size // 40), max(3, size // 10))]
+        for pods, owners in sizes:
             async with self._namespace(mode) as namespace:
                 found = await scenes.gang(
-                    self._ground.client, namespace, meter, pods, cpu_m=min(cpu_m, NODE_CPU_M // 4)
+                    self._ground.client, namespace, meter, pods, owners=owners, cpu_m=cpu_m
                 )
                 self.measured.gangs.setdefault(mode, []).append(found)
-                _say(f"{mode}: gang of {pods}: all running after {found.running_s:.1f} s")
+                _say(f"{mode}: {found.name}: all running after {found.running_s:.1f} s")
 
     @asynccontextmanager
     async def _namespace(self, mode: str) -> AsyncIterator[str]:
@@ -182,7 +184,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=20, help="simulated nodes of 32 cores")
     parser.add_argument("--jobs", type=int, default=500, help="one-pod Jobs in a run")
     parser.add_argument("--gangs", type=int, default=60, help="gangs of ten in a run")
-    parser.add_argument("--gang", type=int, default=200, help="pods of the large gang, to 1,000")
+    parser.add_argument("--gang", type=int, default=200, help="pods of a large gang, to 1,000")
     parser.add_argument("--sql-jobs", type=int, default=100, help="busy Jobs whose SQL is counted")
     parser.add_argument("--latency-jobs", type=int, default=30, help="Jobs one by one")
     parser.add_argument("--resync", type=int, default=1000, help="Jobs that are brought back")

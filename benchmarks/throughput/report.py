@@ -117,7 +117,7 @@ def gangs(measured: Measured) -> list[str]:
         for one in found:
             ours = our_part(one.reading.cpu_s)
             text.append(
-                f"gang of {one.pods:<5} {mode:<8} all pods made {one.made_s:6.2f} s,"
+                f"{one.name:<24} {mode:<8} all pods made {one.made_s:6.2f} s,"
                 f" let go {one.let_go_s:6.2f} s, running {one.running_s:6.2f} s;"
                 f" our parts {1000 * ours / one.pods:.1f} ms of processor time per pod"
             )
@@ -126,7 +126,7 @@ def gangs(measured: Measured) -> list[str]:
             listed = ", ".join(
                 f"{n:.2f} {what}" for what, n in sorted_by_size(of_pod) if abs(n) >= SHOWN
             )
-            text.append(f"gang of {one.pods}: beyond plain, per pod: {listed}")
+            text.append(f"{one.name}: beyond plain, per pod: {listed}")
     return [*text, ""] if text else []
 
 
@@ -221,7 +221,8 @@ def beyond(own: Mapping[str, float], plain: Mapping[str, float]) -> dict[str, fl
 
 def gang_beyond(measured: Measured, managed: Gang) -> dict[str, float] | None:
     """Requests beyond Kubernetes alone for each pod of a gang, by kind; None: not counted."""
-    plain = next((g for g in measured.gangs.get(PLAIN, ()) if g.pods == managed.pods), None)
+    of_plain = measured.gangs.get(PLAIN, ())
+    plain = next((one for one in of_plain if one.name == managed.name), None)
     if plain is None or plain.reading.requests is None or managed.reading.requests is None:
         return None
     return beyond(
@@ -274,7 +275,7 @@ def _figures_of_requests(measured: Measured) -> list[Line]:
             lines.append(Line("  of these GET", reads, "", SHOWN, False))
     for one in measured.gangs.get(MANAGED, ()):
         if (of_pod := gang_beyond(measured, one)) is not None:
-            what = f"requests beyond plain per pod, gang of {one.pods}"
+            what = f"requests beyond plain per pod, {one.name}"
             lines.append(Line(what, sum(of_pod.values()), "", 1.2, False))
     return lines
 
@@ -330,8 +331,22 @@ def _figures_of_time(measured: Measured) -> list[Line]:
         let_go = measured.latency_s["pods ungated"]
         lines.append(Line("idle: submitted to pods let go, p50", let_go, "s", 0.10, False))
     found = sorted(measured.gangs.get(MANAGED, ()), key=lambda one: one.pods)
+    lines += _figures_of_gangs([one for one in found if one.owners == 1])
+    lines += _figures_of_gangs([one for one in found if one.owners > 1])
+    if (again := measured.resync) is not None:
+        what = f"resync of {again.jobs:,} Jobs"
+        lines.append(Line(f"{what}: start to all rows", again.took_s, "s"))
+        longest = "  its longest transaction"
+        lines.append(Line(longest, again.transaction_s, "s", 0.5, False))
+        lines.append(Line("  longest wait of anybody for a lock", again.wait_s, "s", 0.5, False))
+    return lines
+
+
+def _figures_of_gangs(found: Sequence[Gang]) -> list[Line]:
+    """Of gangs of one sort, the smallest first: the time of the largest, and is it linear?"""
+    lines = []
     for one in found:
-        what = f"gang of {one.pods}: submitted to all pods let go"
+        what = f"{one.name}: submitted to all pods let go"
         goal = 8 * one.pods / 1000 if one is found[-1] else None
         lines.append(Line(what, one.let_go_s, "s", goal, False))
     if len(found) > 1:
@@ -339,10 +354,4 @@ def _figures_of_time(measured: Measured) -> list[Line]:
         growth = (last.let_go_s / last.pods) / (first.let_go_s / first.pods)
         what = f"  time per pod, {last.pods} to {first.pods}"
         lines.append(Line(what, growth, "", LINEAR, False))
-    if (again := measured.resync) is not None:
-        what = f"resync of {again.jobs:,} Jobs"
-        lines.append(Line(f"{what}: start to all rows", again.took_s, "s"))
-        longest = "  its longest transaction"
-        lines.append(Line(longest, again.transaction_s, "s", 0.5, False))
-        lines.append(Line("  longest wait of anybody for a lock", again.wait_s, "s", 0.5, False))
     return lines

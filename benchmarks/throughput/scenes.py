@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 
@@ -110,13 +111,22 @@ async def _until(
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Seconds since submission: all pods made, all let go, all running; what it took meanwhile."""
+    """Seconds since submission: all pods made, all let go, all running; what it took meanwhile.
+
+    ``owners``: how many Jobs make its pods; of several, these name a group.
+    """
 
     pods: int
+    owners: int
     made_s: float
     let_go_s: float
     running_s: float
     reading: Reading
+
+    @property
+    def name(self) -> str:
+        """As tables call it."""
+        return f"gang of {self.pods}" + (f" of {self.owners} Jobs" if self.owners > 1 else "")
 
 
 class _Pods:
@@ -147,17 +157,20 @@ class _Pods:
                         self.changed.set()
 
 
-async def gang(client: KubeClient, namespace: str, meter: Meter, pods: int, *, cpu_m: int) -> Gang:
-    """One Job of ``pods`` pods of ``cpu_m`` millicores each, until all its pods run."""
+async def gang(
+    client: KubeClient, namespace: str, meter: Meter, pods: int, *, owners: int = 1, cpu_m: int
+) -> Gang:
+    """``pods`` pods of ``cpu_m`` millicores each that start as one, until all run.
+
+    ``owners``: the Jobs that make them, as many each; one is suspended, of several the pods gather.
+    """
     seen = _Pods()
     version = (await client.list(PODS, namespace)).resource_version
     watching = asyncio.create_task(seen.watch(client, namespace, version, pods))
     try:
         await meter.begin()
         began = time.monotonic()
-        await load.create_all(
-            client, namespace, [load.job(f"gang-{pods}", pods, cpu=f"{cpu_m}m", duration=None)]
-        )
+        await load.create_all(client, namespace, _jobs_of(pods, owners, cpu_m))
         async with asyncio.timeout(load.TIMEOUT_S):
             while "running" not in seen.at_s or "let_go" not in seen.at_s:
                 seen.changed.clear()
@@ -170,7 +183,22 @@ async def gang(client: KubeClient, namespace: str, meter: Meter, pods: int, *, c
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     made, let_go, running = (seen.at_s[s] - began for s in ("made", "let_go", "running"))
-    return Gang(pods, made, let_go, running, reading)
+    return Gang(pods, owners, made, let_go, running, reading)
+
+
+def _jobs_of(pods: int, owners: int, cpu_m: int) -> list[dict[str, Any]]:
+    name, each = f"gang-{pods}", pods // owners
+    group = {"fluxqueue/pod-group": name, "fluxqueue/group-size": str(each * owners)}
+    return [
+        load.job(
+            f"{name}-{number}",
+            each,
+            cpu=f"{cpu_m}m",
+            duration=None,
+            annotations=group if owners > 1 else {},
+        )
+        for number in range(owners)
+    ]
 
 
 # --- rebuilding ----------------------------------------------------------------------------------
