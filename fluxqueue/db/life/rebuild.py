@@ -9,7 +9,7 @@ those rows owe it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -77,6 +77,11 @@ class _Case:
         return self.target in {S.ALLOCATED, S.RUNNING}
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it waits no more."""
+        return self.runs or self.target.is_final
+
+    @property
     def has_run(self) -> bool:
         """Whether it has ended and its record tells what it had."""
         record = self.found.record
@@ -99,18 +104,24 @@ async def take_over(
         return TakenOver()
     rows = await _locked_rows(tx, [one.seen.uid for one in found])
     jobids = await _free_jobids(tx, [one for one in found if one.seen.uid not in rows])
-    for chunk in _chunks(found):
-        await save_workloads(tx, [one.seen for one in chunk], jobids=jobids)
     cases = [
         _case(one, rows.get(one.seen.uid))
         for one in found
         if one.seen.uid not in rows or rows[one.seen.uid]["state"] not in FINAL
     ]
+    # Pods that a group has no more: it would gather, though it runs, or has ended.
+    begun = {case.uid for case in cases if case.found.seen.missing and case.has_begun}
+    for chunk in _chunks(found):
+        seen = [
+            replace(one.seen, missing=0) if one.seen.uid in begun else one.seen for one in chunk
+        ]
+        await save_workloads(tx, seen, jobids=jobids)
     await _retire_allocations(tx, [case.uid for case in cases if case.row is not None])
     await _adopt(tx, [case for case in cases if case.runs], held or {})
     await _remember(tx, [case for case in cases if case.has_run])
     await _move(tx, cases)
     await _tell_once(tx, [case.uid for case in cases])
+    await _note_missing(tx, [case for case in cases if case.uid in begun])
     await _ask(tx, cases)
     return TakenOver(
         created=len(found) - len(rows),
@@ -503,6 +514,17 @@ async def _tell_once(tx: Transaction, uids: Sequence[str]) -> None:
         " WHERE at = now() AND uid = ANY(CAST(:uids AS text[]))",
         uids=list(uids),
     )
+
+
+async def _note_missing(tx: Transaction, cases: Sequence[_Case]) -> None:
+    """As it was seen; what has to be placed anew gathers from now on."""
+    for chunk in _chunks(cases):
+        await tx.execute(
+            "UPDATE fluxjobs f SET missing = r.missing"
+            " FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, missing int)"
+            " WHERE f.uid = r.uid",
+            rows=_json([{"uid": one.uid, "missing": one.found.seen.missing} for one in chunk]),
+        )
 
 
 async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:

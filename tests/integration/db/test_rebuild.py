@@ -153,6 +153,25 @@ async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:
     await rows.check()
 
 
+async def test_a_group_whose_pods_have_ended_gathers_no_more(rows: Rows) -> None:
+    """One has ended with all its pods, of one a pod is left, and one had nothing to keep."""
+    await rows.add_nodes(cpu_node("n0", cpu=2))
+    gathered = {"is_gathered": True, "gather_reason": "missing", "gather_s": 60}
+    await _take(
+        rows,
+        _found(
+            *("a", _record(S.COMPLETED, 1, "n0", started_at_s=110, ended_at_s=130)),
+            **{"result": "Completed", "wanted": 0, "missing": 2, **gathered},
+        ),
+        _found("b", _record(S.RUNNING, 2, "n0", "n0"), "n0", missing=1, **gathered),
+        _found("c", _record(S.ALLOCATED, 3, "gone", "gone"), size=2, missing=2, **gathered),
+    )
+    assert await rows.states() == {"a": "Completed", "b": "Running", "c": "Gathering"}
+    found = await rows.fetch("SELECT uid, missing FROM fluxjobs ORDER BY uid")
+    assert [row["missing"] for row in found] == [2, 1, 2]
+    await rows.check()
+
+
 async def test_what_an_operator_set_is_set_again(rows: Rows) -> None:
     """Held by hand, with a priority and a queue of its own."""
     record = _record(S.HELD, 5, held_by="ann", set_priority=7, set_queue="fast")
