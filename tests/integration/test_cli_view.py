@@ -128,7 +128,7 @@ async def test_it_says_how_to_reach_what_is_not_there(desk: Desk) -> None:
     data = {"url": None, "ca.crt": None, "service": "https:fq-view:https", "namespace": "fq"}
     body = {"metadata": {"name": VIEW_NAME}, "data": data}
     await put(desk.view.client, CONFIGMAPS, body, namespace=VIEW_NAMESPACE)
-    with pytest.raises(ApiUnavailable, match="501 .*/services/https:fq-view:https/proxy/api/v1/"):
+    with pytest.raises(ApiUnavailable, match=r"501 .*/services/https:fq-view:https/proxy/api/v1/"):
         await desk.type("history", "a")
     with pytest.raises(ApiUnavailable, match="certificate"):  # as cli.main prints it
         await desk.type("history", "a", "--view", desk.view.url)
