@@ -373,19 +373,21 @@ def _fluxjob_of(sight: Sight, uid: str) -> Published | None:
 
 def placed_pods(sight: Sight, uid: str) -> tuple[PlacedPod, ...]:
     """The pods of a workload that were let go and have not ended."""
+    workload, pods = sight.objects[uid], sight.pods_of.get(uid, {})
     placed = []
-    for pod in sight.pods_of.get(uid, {}).values():
-        fact = pod_fact(pod)
+    for fact in kind_of(workload).facts(workload, list(pods.values())):
         if fact.is_gated or fact.is_terminal:
             continue
+        spec = pods[fact.uid]["spec"]
         placed.append(
             PlacedPod(
                 uid=fact.uid,
                 name=fact.name,
-                node=fact.node or _destination(pod["spec"], sight.hosts),
-                resources=effective_request(pod["spec"], default_cpu_m=sight.default_cpu_m),
+                node=fact.node or _destination(spec, sight.hosts),
+                resources=effective_request(spec, default_cpu_m=sight.default_cpu_m),
                 phase=fact.phase,
                 index=fact.index,
+                kind=fact.kind,
             )
         )
     return tuple(placed)

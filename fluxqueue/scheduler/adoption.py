@@ -19,7 +19,7 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """A pod that was let go and has not ended: its node, and what it takes (base units).
+    """A pod that was let go and has not ended: its node, its kind, what it takes (base units).
 
     ``node`` is None where it is not bound and nothing on it says where it will be.
     """
@@ -30,13 +30,15 @@ class PlacedPod:
     resources: Amounts
     phase: str
     index: int | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptedSlot:
     """A slot as it is to be stored; ``pod_uid`` None is a slot that nobody holds.
 
-    ``index``: the completion index whose slot it is, where that is known.
+    ``index``: the completion index whose slot it is, where that is known. ``kind``: label of its
+    kind of slots, empty where all are equal.
     """
 
     number: int
@@ -44,6 +46,7 @@ class AdoptedSlot:
     resources: Amounts
     pod_uid: str | None = None
     index: int | None = None
+    kind: str = ""
 
 
 def target_state(
@@ -91,17 +94,22 @@ def place(
     last_nodes : completion indexes whose last pod has failed, with the node where that was: what
         is left there is theirs.
     """
-    given = record.given.slots if record is not None and record.given is not None else ()
-    left = {n: AdoptedSlot(n, node, amounts) for n, (node, amounts) in enumerate(given)}
+    r = record.given if record is not None else None
+    given, kinds = (r.slots, r.kinds) if r is not None else ((), ())
+    left = {
+        n: AdoptedSlot(n, node, amounts, kind=kinds[n] if kinds else "")
+        for n, (node, amounts) in enumerate(given)
+    }
     held: list[AdoptedSlot] = []
     beyond = len(given)
     for pod in sorted(pods, key=lambda p: (p.node is None, p.index is None, p.index or 0, p.name)):
         number = _slot_for(pod, left, len(given))
         if number is not None:
             slot = left.pop(number)
-            held.append(AdoptedSlot(number, slot.node, slot.resources, pod.uid, pod.index))
+            kind = pod.kind or slot.kind
+            held.append(replace(slot, pod_uid=pod.uid, index=pod.index, kind=kind))
         elif pod.node is not None:
-            held.append(AdoptedSlot(beyond, pod.node, pod.resources, pod.uid, pod.index))
+            held.append(AdoptedSlot(beyond, pod.node, pod.resources, pod.uid, pod.index, pod.kind))
             beyond += 1
     there = {slot.index for slot in held}
     missing = {index: node for index, node in last_nodes.items() if index not in there}
@@ -126,6 +134,7 @@ def _slot_for(pod: PlacedPod, left: Mapping[int, AdoptedSlot], width: int) -> in
         number
         for number, slot in left.items()
         if pod.node in {None, slot.node} and _covers(slot.resources, pod.resources)
+        if slot.kind in {"", pod.kind}
     ]
     return _choose(fitting, pod.index, width) if fitting else None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -30,6 +31,7 @@ def to_resource_set(
     starts_at: int,
     until: int | None,
     held: Sequence[tuple[str, Mapping[str, int]]] = (),
+    kinds: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Render R.
 
@@ -38,6 +40,7 @@ def to_resource_set(
     slots : node and resources (base units) of each slot, in slot order.
     starts_at, until : epoch seconds; ``until`` None is unlimited and written as 0, as Flux does.
     held : nodes held whole, with all that each has.
+    kinds : label of the kind of each slot, empty where all are equal.
     """
     whole = {node for node, _ in held}
     taken = [*(one for one in slots if one[0] not in whole), *held]
@@ -64,7 +67,8 @@ def to_resource_set(
         "attributes": {
             "fluxqueue": {
                 "slots": [
-                    {"node": node, "resources": dict(resources)} for node, resources in slots
+                    {"node": node, "resources": dict(resources), **({"kind": kind} if kind else {})}
+                    for (node, resources), kind in zip_longest(slots, kinds[: len(slots)])
                 ],
                 **({"held": [compress(node for node, _ in held)]} if held else {}),
             }
@@ -83,13 +87,15 @@ def _children(cores: int, gpus: int) -> dict[str, str]:
 class GivenSlots:
     """What an R says: node and resources of each slot in slot order; times in epoch seconds.
 
-    ``held`` are nodes held whole, with or without a slot.
+    ``held`` are nodes held whole, with or without a slot; ``kinds`` the labels of the slots' kinds,
+    empty where there are none, or an older version wrote it.
     """
 
     slots: tuple[tuple[str, Mapping[str, int]], ...]
     starts_at: int
     until: int | None
     held: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
 
 
 def read_resource_set(resource_set: object) -> GivenSlots:
@@ -117,7 +123,8 @@ def read_resource_set(resource_set: object) -> GivenSlots:
     if not isinstance(slots, list) or not 0 < len(slots) <= SLOTS_MAX:
         raise _refused(where, type(slots).__name__, f"must be a list of 1 to {SLOTS_MAX} slots")
     read = tuple(_slot(slot, f"{where}[{number}]") for number, slot in enumerate(slots))
-    return GivenSlots(read, starts_at, until or None, _held(ours.get("held", [])))
+    kinds = tuple(_kind(slot, f"{where}[{number}]") for number, slot in enumerate(slots))
+    return GivenSlots(read, starts_at, until or None, _held(ours.get("held", [])), kinds)
 
 
 def _held(lists: object) -> tuple[str, ...]:
@@ -128,6 +135,13 @@ def _held(lists: object) -> tuple[str, ...]:
     if len(found) > SLOTS_MAX or not all(0 < len(name) <= NAME_MAX for name in found):
         raise _refused(where, len(found), f"must be at most {SLOTS_MAX} names of nodes")
     return found
+
+
+def _kind(slot: Mapping[str, object], where: str) -> str:
+    kind = slot.get("kind", "")
+    if not isinstance(kind, str) or len(kind) > NAME_MAX:
+        raise _refused(f"{where}.kind", kind, "must be the label of a kind of slots")
+    return kind
 
 
 def _slot(slot: object, where: str) -> tuple[str, Mapping[str, int]]:

@@ -113,7 +113,13 @@ def _render(row: PublishedRow) -> dict[str, Any]:
     held = [(node["node"], node["resources"]) for node in row.held]
     started, ended = _epoch(row.started_at), _epoch(row.ended_at)
     resource_set = (
-        to_resource_set(slots, starts_at=row.starts_at, until=row.until, held=held)
+        to_resource_set(
+            slots,
+            starts_at=row.starts_at,
+            until=row.until,
+            held=held,
+            kinds=[slot["kind"] for slot in row.slots],
+        )
         if row.starts_at is not None
         else None
     )

@@ -308,11 +308,11 @@ async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, 
             """
             INSERT INTO allocation_slots
                 (allocation_id, number, node, resources, state, pod_uid, given_at, returned_at,
-                 completion_index)
+                 completion_index, kind)
             SELECT a.id, s.n, s.node, s.r, s.state, s.pod, to_timestamp(a.starts_at),
-                   CASE WHEN s.state = 'returned' THEN coalesce(a.ended_at, now()) END, s.i
+                   CASE WHEN s.state = 'returned' THEN coalesce(a.ended_at, now()) END, s.i, s.kind
             FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
-                a bigint, n int, node text, r jsonb, state text, pod text, i int)
+                a bigint, n int, node text, r jsonb, state text, pod text, i int, kind text)
             JOIN allocations a ON a.id = s.a
             """,
             rows=_json(
@@ -325,6 +325,7 @@ async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, 
                         "state": state,
                         "pod": slot.pod_uid,
                         "i": slot.index,
+                        "kind": slot.kind,
                     }
                     for allocation, slot, state in chunk
                 ]

@@ -172,6 +172,21 @@ async def test_a_group_whose_pods_have_ended_gathers_no_more(rows: Rows) -> None
     await rows.check()
 
 
+async def test_slots_of_unequal_pods_keep_their_kinds(rows: Rows) -> None:
+    """Let go half, its other pods get what was theirs: nobody has to match them anew."""
+    await rows.add_nodes(cpu_node("n0", cpu=3))
+    record = _record(S.ALLOCATED, 1, "n0", "n0")
+    assert record.given is not None
+    record = replace(record, given=replace(record.given, kinds=("small", "large")))
+    half = _found("a", record, size=2, is_suspended=False)
+    pods = (replace(pod("a-0"), kind="large"), replace(pod("a-1"), kind="small"))
+    await _take(rows, replace(half, seen=replace(half.seen, pods=pods)))
+    assert sorted(one.pod_uid for one in await rows.settle("a")) == ["a-0", "a-1"]
+    held = await rows.fetch("SELECT kind, pod_uid FROM allocation_slots ORDER BY number")
+    assert [tuple(row.values()) for row in held] == [("small", "a-1"), ("large", "a-0")]
+    await rows.check()
+
+
 async def test_what_an_operator_set_is_set_again(rows: Rows) -> None:
     """Held by hand, with a priority and a queue of its own."""
     record = _record(S.HELD, 5, held_by="ann", set_priority=7, set_queue="fast")

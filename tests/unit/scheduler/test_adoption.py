@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fluxqueue.fluxjob.states import FluxJobState as S
@@ -42,6 +44,17 @@ def test_a_pod_that_the_record_does_not_know_is_adopted_where_it_is() -> None:
 def test_without_a_record_the_pods_tell() -> None:
     """And one that is not bound waits until it is."""
     assert _holders(place(None, [_pod("x", "n1"), _pod("y", None)])) == {0: ("n1", "x")}
+
+
+def test_unequal_pods_hold_slots_of_their_own_kind() -> None:
+    """Also where another would do, and where the record does not say of what kind they are."""
+    slots = (("n1", CPU), ("n1", {"cpu": 4000}), ("n2", CPU))
+    record = Record("f", state=S.RUNNING, given=GivenSlots(slots, 0, None, (), ("s", "l", "s")))
+    pods = [replace(_pod("a", "n1"), kind="l"), replace(_pod("b", "n2"), kind="other")]
+    found = {slot.number: (slot.pod_uid, slot.kind) for slot in place(record, pods)}
+    assert found == {0: (None, "s"), 1: ("a", "l"), 2: (None, "s"), 3: ("b", "other")}
+    before = place(_record("n1", "n2"), pods[1:])
+    assert [(slot.pod_uid, slot.kind) for slot in before] == [(None, ""), ("b", "other")]
 
 
 def test_what_is_left_belongs_to_the_index_whose_pod_failed_there() -> None:
