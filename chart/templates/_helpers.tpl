@@ -171,6 +171,25 @@ PGPASSWORD where the URL has none, so it needs no escaping either. */}}
 {{- end }}
 {{- end -}}
 
+{{/* The same for the view server, which may have a login of its own that can do nothing but read. */}}
+{{- define "fluxqueue.viewDatabaseEnv" -}}
+{{- if .Values.view.databaseSecret -}}
+- name: DATABASE_URL
+  valueFrom:
+    secretKeyRef: {name: {{ .Values.view.databaseSecret }}, key: url}
+{{- if not .Values.postgres.enabled }}
+- name: PGSSLMODE
+  value: {{ .Values.externalDatabase.sslmode }}
+{{- if .Values.externalDatabase.caKey }}
+- name: PGSSLROOTCERT
+  value: /etc/fluxqueue/database/ca.crt
+{{- end }}
+{{- end }}
+{{- else -}}
+{{- include "fluxqueue.databaseEnv" . -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "fluxqueue.hasDatabaseCa" -}}
 {{- if and (not .Values.postgres.enabled) .Values.externalDatabase.caKey -}}true{{- end -}}
 {{- end -}}

@@ -61,7 +61,7 @@ def view(
     host: Annotated[str, typer.Option(help="address to listen on; default: all")] = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 8443,
 ) -> None:
-    """Run a view server: it tells what the queue knows to whoever may (docs/admin/view.md)."""
+    """Run a view server: it tells what the queue knows to whoever may see it."""
     from fluxqueue.view.server import ViewConfig
 
     settings = _settings("view server")

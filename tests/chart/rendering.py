@@ -140,6 +140,7 @@ EVERYTHING: dict[str, Any] = {
     "imagePullSecrets": [{"name": "registry"}],
     "certificates": {"provider": "cert-manager"},
     "networkPolicy": {"enabled": True},
+    "view": {"enabled": True},
     "monitoring": {
         "serviceMonitor": {"enabled": True},
         "prometheusRule": {"enabled": True},

@@ -99,21 +99,22 @@ def _selects(selector: dict[str, Any], labels: Labels) -> bool:
 
 def _needed(is_bundled: bool) -> Iterator[tuple[str, str, int, str]]:
     """Everything docs/admin/security.md names."""
-    for part in ("controller", "worker", "hook", "test"):
+    for part in ("controller", "worker", "view", "hook", "test"):
         yield part, "name server", 53, "UDP"
         yield part, "name server", 53, "TCP"
         yield part, "API server", 443, "TCP"
         yield part, "API server", 6443, "TCP"
-    for part in ("controller", "worker"):
+    for part in ("controller", "worker", "view"):
         yield part, "postgres" if is_bundled else "database", 5432, "TCP"
         yield "Prometheus", part, 8081, "TCP"
     yield "API server", "webhook", 8443, "TCP"
+    yield "API server", "view", 8443, "TCP"
     yield "Prometheus", "webhook", 8443, "TCP"
 
 
 @pytest.mark.parametrize("values", [{}, EXTERNAL], ids=["bundled", "external"])
 def test_what_the_parts_need_is_allowed(values: dict[str, Any]) -> None:
-    network = Network(merged(ON, values))
+    network = Network(merged(ON, values, {"view": {"enabled": True}}))
     assert len(network.policies) == len(network.pods)
     blocked = [one for one in _needed(not values) if not network.allows(*one)]
     assert blocked == []

@@ -170,8 +170,8 @@ def _policies(values: dict[str, Any]) -> list[Document]:
 def test_every_command_of_ours_exists() -> None:
     """Of containers and hooks: the command line knows them, with their options."""
     seen = set()
-    for owner, one in containers(render()):
-        command = one.get("command", [])
+    for owner, one in containers(render({"view": {"enabled": True}})):
+        command = [*one.get("command", []), *one.get("args", [])]
         if command[:1] != ["fluxqueue"]:
             continue
         words = [word for word in command[1:] if not word.startswith("--")]
@@ -181,7 +181,7 @@ def test_every_command_of_ours_exists() -> None:
         assert result.exit_code == 0, (owner, command, result.output)
         assert not [option for option in options if option not in result.output], (owner, command)
         seen.add(" ".join(path))
-    assert seen == {"controller", "worker", "db upgrade", "install", "uninstall"}
+    assert seen == {"controller", "worker", "view", "db upgrade", "install", "uninstall"}
 
 
 def test_the_lease_is_the_one_that_is_allowed() -> None:

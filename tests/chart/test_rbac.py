@@ -27,6 +27,18 @@ def _flatten(document: Document) -> set[Rule]:
 
 def _rights(account: str, values: dict[str, Any] | None = None) -> dict[str, set[Rule]]:
     """Collect what an account may do through its bindings: ``*`` everywhere, else by namespace."""
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
+    return _rights_of_subject(subject, values)
+
+
+def _rights_of_group(name: str, values: dict[str, Any]) -> dict[str, set[Rule]]:
+    subject = {"kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+    return _rights_of_subject(subject, values)
+
+
+def _rights_of_subject(
+    subject: dict[str, str], values: dict[str, Any] | None
+) -> dict[str, set[Rule]]:
     documents = render(values)
     roles = {
         (one["kind"], one["metadata"]["name"]): one for one in documents if "Role" in one["kind"]
@@ -34,7 +46,6 @@ def _rights(account: str, values: dict[str, Any] | None = None) -> dict[str, set
     found: dict[str, set[Rule]] = {}
     for one in documents:
         subjects = one.get("subjects") if one["kind"].endswith("Binding") else None
-        subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
         if subjects and subject in subjects:
             where = one["metadata"].get("namespace", "*")
             role = roles[one["roleRef"]["kind"], one["roleRef"]["name"]]
@@ -145,6 +156,31 @@ def test_controller_beside_cert_manager() -> None:
 
 def test_worker() -> None:
     assert _rights(f"{RELEASE}-worker") == {"*": WORKER}
+
+
+VIEW = {"view": {"enabled": True}}
+
+
+def test_the_view_server_reads_nothing_of_the_cluster() -> None:
+    """It asks who somebody is and what he may see."""
+    assert _rights(f"{RELEASE}-view") == {}, "it is off by default"
+    assert _rights(f"{RELEASE}-view", VIEW) == {
+        "*": {
+            ("authentication.k8s.io", "tokenreviews", (), ("create",)),
+            ("authorization.k8s.io", "subjectaccessreviews", (), ("create",)),
+        }
+    }
+
+
+def test_everybody_finds_and_reaches_the_view_server() -> None:
+    """Who is logged in may read where it is, and be let through to it: to nothing else."""
+    everybody = "system:authenticated"
+    finds = ("", "configmaps", ("fluxqueue-view",), ("get",))
+    proxied = ("", "services/proxy", (f"https:{RELEASE}-view:https",), ("get",))
+    assert _rights_of_group(everybody, VIEW) == {"kube-public": {finds}, NAMESPACE: {proxied}}
+    own_way = {"view": {"enabled": True, "url": "https://queue.example.org"}}
+    assert _rights_of_group(everybody, own_way) == {"kube-public": {finds}}
+    assert _rights_of_group(everybody, {}) == {}
 
 
 @pytest.mark.parametrize("part", ["webhook", "postgres"])

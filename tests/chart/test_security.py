@@ -130,6 +130,7 @@ def test_only_what_talks_to_the_api_server_has_a_token() -> None:
     assert with_token == {
         "fluxqueue-controller",
         "fluxqueue-worker",
+        "fluxqueue-view",
         "fluxqueue-crds",
         "fluxqueue-uninstall",
         "fluxqueue-test",

@@ -137,6 +137,7 @@ _POD = {
 }
 _BY_LAST_NAME = {**_POD, "digest": "sha256:" + "0" * 64, "pullPolicy": "Always", "tag": "9.9"}
 _CHANGED: dict[str, Any] = {
+    "view.url": "https://queue.example.org",
     "ownerKinds": [{"kind": "Gang", "group": "example.org", "resource": "gangs"}],
     "nameOverride": "other",
     "fullnameOverride": "other",
@@ -169,6 +170,8 @@ _BESIDE = {
     "networkPolicy.": EVERYTHING,
     "monitoring.": EVERYTHING,
     "externalDatabase.": EXTERNAL,
+    "view.podDisruptionBudget": {"view": {"enabled": True, "replicas": 2}},
+    "view.": {"view": {"enabled": True}},
     "postgres.enabled": {"externalDatabase": EXTERNAL["externalDatabase"]},
 }
 """What else must be set so that a value matters."""
@@ -243,6 +246,12 @@ def test_every_value_of_a_part_reaches_its_pods() -> None:
 
 _HOOK = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job")
 
+_VIEW = {
+    *((kind, "fluxqueue-view") for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")),
+    *((kind, "fluxqueue-view") for kind in ("Role", "RoleBinding", "ConfigMap")),
+    *((kind, "fluxqueue-view") for kind in ("Service", "Deployment")),
+    ("Service", "fluxqueue-view-metrics"),
+}
 FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = [
     (
         "postgres",
@@ -324,6 +333,33 @@ FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = 
         {},
         {"monitoring": {"serviceMonitor": {"enabled": True}}},
         {("ServiceMonitor", f"fluxqueue-{part}") for part in ("controller", "worker", "webhook")},
+    ),
+    (
+        "view server",
+        {},
+        {"view": {"enabled": True}},
+        _VIEW | {("Role", "fluxqueue-view-callers"), ("RoleBinding", "fluxqueue-view-callers")},
+    ),
+    (
+        "view server with a way of its own",
+        {},
+        {"view": {"enabled": True, "url": "https://queue.example.org"}},
+        _VIEW,
+    ),
+    (
+        "policy and monitor of the view server",
+        {"networkPolicy": {"enabled": True}, "monitoring": {"serviceMonitor": {"enabled": True}}},
+        {
+            "networkPolicy": {"enabled": True},
+            "monitoring": {"serviceMonitor": {"enabled": True}},
+            "view": {"enabled": True, "replicas": 2, "url": "https://queue.example.org"},
+        },
+        _VIEW
+        | {
+            ("NetworkPolicy", "fluxqueue-view"),
+            ("ServiceMonitor", "fluxqueue-view"),
+            ("PodDisruptionBudget", "fluxqueue-view"),
+        },
     ),
     (
         "alerts",

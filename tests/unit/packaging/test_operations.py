@@ -12,6 +12,8 @@ import yaml
 from typer.main import get_command
 
 from fluxqueue.cli.main import app
+from fluxqueue.cli.user.submit import IMAGE_VARIABLE
+from fluxqueue.cli.user.view import TOKEN_VARIABLE, URL_VARIABLE
 from fluxqueue.settings import Settings
 from tests.chart.rendering import RELEASE, find, pod_specs, render, render_files
 from tests.support.wheel import ROOT
@@ -45,6 +47,10 @@ def test_the_command_for_air_gapped_clusters_lists_every_image() -> None:
     assert len(used) == 3
 
 
+CLIENT_VARIABLES = {IMAGE_VARIABLE, URL_VARIABLE, TOKEN_VARIABLE}
+"""Defaults of options that users type."""
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_values_that_are_set_exist(document: str) -> None:
     """Every ``--set a.b=`` and every value in backquotes with a dot is a key of values.yaml."""
@@ -68,7 +74,7 @@ def test_variables_that_are_named_are_settings(document: str) -> None:
     """With the defaults that the text gives in brackets where they are numbers of our own."""
     known = {one.metadata["variable"].name: one.default for one in fields(Settings)}
     for name, default in re.findall(r"(FLUXQUEUE_[A-Z_]+)`?(?: \((\d+)\))?", text_of(document)):
-        if name in {"FLUXQUEUE_IMAGE", "FLUXQUEUE_WEBHOOK_IMAGE"}:
+        if name in {*CLIENT_VARIABLES, "FLUXQUEUE_WEBHOOK_IMAGE"}:
             continue
         if name in _variables_of(get_command(app)):
             continue
