@@ -134,7 +134,7 @@ def _slot_for(pod: PlacedPod, left: Mapping[int, AdoptedSlot], width: int) -> in
         number
         for number, slot in left.items()
         if pod.node in {None, slot.node} and _covers(slot.resources, pod.resources)
-        if slot.kind in {"", pod.kind}
+        if not pod.kind or slot.kind in {"", pod.kind}
     ]
     return _choose(fitting, pod.index, width) if fitting else None
 

@@ -73,8 +73,10 @@ f.position,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
 a.starts_at, a.until,
 since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at,
-coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources,
-                                              'kind', s.kind) ORDER BY s.number)
+coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources, 'kind',
+                           -- Of other workloads no pod asks for a kind of slots.
+                           CASE WHEN f.is_gathered OR f.owner IS NOT NULL THEN s.kind ELSE '' END)
+                           ORDER BY s.number)
           FROM allocation_slots s WHERE s.allocation_id = a.id), '[]'::jsonb) AS slots,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', h.node, 'resources',
                                               coalesce(n.fact -> 'capacity', '{}'::jsonb))

@@ -55,6 +55,8 @@ def test_unequal_pods_hold_slots_of_their_own_kind() -> None:
     assert found == {0: (None, "s"), 1: ("a", "l"), 2: (None, "s"), 3: ("b", "other")}
     before = place(_record("n1", "n2"), pods[1:])
     assert [(slot.pod_uid, slot.kind) for slot in before] == [(None, ""), ("b", "other")]
+    equal = place(record, [_pod("a", "n1")])
+    assert equal[0].pod_uid == "a", "who is of no kind takes any"
 
 
 def test_what_is_left_belongs_to_the_index_whose_pod_failed_there() -> None:
