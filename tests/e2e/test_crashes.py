@@ -62,7 +62,7 @@ async def kill_part(world: World, name: str) -> None:
     await eventually(is_back, f"{name} started again")
 
 
-async def _kill_postgres(world: World) -> None:
+async def kill_postgres(world: World) -> None:
     """kill -9 the database server, and wait until it answers again."""
     postgres = world.stack.postgres
     assert postgres is not None
@@ -79,7 +79,7 @@ VICTIMS: dict[str, Callable[[World], Awaitable[None]]] = {
     "worker-0": lambda world: kill_part(world, "worker-0"),
     "worker-1": lambda world: kill_part(world, "worker-1"),
     "webhook": lambda world: kill_part(world, "webhook"),
-    "postgres": _kill_postgres,
+    "postgres": kill_postgres,
 }
 
 

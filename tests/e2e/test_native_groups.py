@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fluxqueue.kube.resources import FLUXJOBS, PODS, PRIORITY_CLASSES, Resource
+from fluxqueue.kube.resources import FLUXJOBS, PODS, PRIORITY_CLASSES
 from tests.e2e.health import assert_invariants
+from tests.e2e.lives import KINDS, POD_GROUP
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Space, make_space, remove_space
 from tests.e2e.test_groups import (
@@ -25,13 +26,13 @@ from tests.e2e.test_groups import (
     phases,
     until_reason,
 )
+from tests.e2e.test_random_lives import SHORT_STEPS, live
 from tests.e2e.world import World, embedded_world, real_world
 from tests.support.control_plane import ControlPlane, gang_scheduling, missing_reason
 from tests.support.waiting import eventually
 
 Obj = dict[str, Any]
 
-POD_GROUP = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True)
 ZONE = "topology.kubernetes.io/zone"
 
 pytestmark = [pytest.mark.slow]
@@ -145,6 +146,11 @@ async def test_groups_of_kubernetes_do_not_clog(gang_space: Space) -> None:
     for group in range(len(SIZES)):
         await space.until_state(f"g{group}", "Completed")
     await assert_each_ran_once_in_order(space)
+
+
+async def test_random_lives_with_groups_of_kubernetes(gang_space: Space) -> None:
+    """They live beside all other kinds, through the same accidents."""
+    await live(gang_space, 7, (*KINDS, *["NativeGroup"] * 4), steps=SHORT_STEPS)
 
 
 async def test_a_job_of_such_a_group_waits_for_its_others(gang_space: Space) -> None:

@@ -21,7 +21,9 @@ WORLD_FIXTURE = "world"
 
 WORLDS = {
     **dict.fromkeys(("test_crashes", "test_rebuild", "test_uninstall", "test_check"), "world 1"),
-    **dict.fromkeys(("test_steering", "test_placement", "test_telling"), "world 2"),
+    **dict.fromkeys(
+        ("test_steering", "test_placement", "test_telling", "test_random_lives"), "world 2"
+    ),
     **dict.fromkeys(("test_groups", "test_queues", "test_owners", "test_sets"), "world 3"),
 }
 """Modules that share a world; the others in ``tests/e2e`` share a fourth one, so that each of the
