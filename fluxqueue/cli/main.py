@@ -30,7 +30,7 @@ from fluxqueue.cli import (
     uninstall,
     up,
 )
-from fluxqueue.cli.user import books, explain, jobs, places, steer, submit, version, waiting
+from fluxqueue.cli.user import books, explain, jobs, places, steer, submit, top, version, waiting
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 GC_OBJECTS = 50_000
@@ -49,6 +49,7 @@ for verb in (
     places.nodes,
     places.tree,
     places.queues,
+    top.top,
     submit.submit,
     waiting.wait,
     explain.explain,

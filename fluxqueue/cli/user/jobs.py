@@ -300,7 +300,7 @@ def make_printer(output: str, is_everywhere: bool, watch: bool) -> printing.Prin
 def _cells(headers: Sequence[str]) -> Callable[[Mapping[str, Any]], printing.Cells]:
     from fluxqueue.cli.user.fluxjobs import read_line
 
-    now = _now()
+    now = now_s()
     readers = [CELLS[header] for header in headers]
 
     def cells(item: Mapping[str, Any]) -> printing.Cells:
@@ -338,13 +338,15 @@ def _one_cell(header: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda item: cells(item)[0]
 
 
-def _now() -> int:
+def now_s() -> int:
+    """The time, in seconds since the epoch."""
     from fluxqueue.clock import SystemClock
 
     return SystemClock().now_s()
 
 
-def _clock_time(at_s: int | None) -> str:
+def clock_time(at_s: int | None) -> str:
+    """A time of this machine's clock; nothing for None."""
     from datetime import datetime
 
     if at_s is None:
@@ -360,8 +362,8 @@ def _elapsed(line: JobLine, now: int) -> str:
 
 def _start(line: JobLine, _: int) -> str:
     if line.started is None and line.expected is not None:
-        return f"~{_clock_time(line.expected)}"
-    return _clock_time(line.started)
+        return f"~{clock_time(line.expected)}"
+    return clock_time(line.started)
 
 
 CELLS: dict[str, Callable[[JobLine, int], str]] = {
@@ -378,7 +380,7 @@ CELLS: dict[str, Callable[[JobLine, int], str]] = {
     "NODES": lambda line, _: line.nodes,
     "TIME": _elapsed,
     "START": _start,
-    "END": lambda line, _: _clock_time(line.ended),
+    "END": lambda line, _: clock_time(line.ended),
     "AGE": lambda line, now: printing.span(now - line.submitted),
     "REASON": lambda line, _: line.reason,
 }

@@ -25,8 +25,8 @@ PROXIED = "X-Fluxqueue-Authorization"
 PAGE = "500"
 URL_VARIABLE, TOKEN_VARIABLE = "FLUXQUEUE_VIEW", "FLUXQUEUE_VIEW_TOKEN"
 NO_VIEW = (
-    "this cluster tells of no view server, which history and acct come from: an administrator turns "
-    "it on (chart: view.enabled=true), or --view URL says where it is; see docs/reference/view.md"
+    "this cluster tells of no view server, which history and acct come from: an administrator "
+    "turns it on (chart: view.enabled=true), or --view URL says where it is; docs/reference/view.md"
 )
 
 ViewUrl = Annotated[

@@ -1,0 +1,309 @@
+"""``fluxqueue top``: the queue on the whole screen, as it is now, until q is pressed.
+
+By the kubeconfig alone: FluxJobs are read once and then watched. What is drawn covers the screen
+and is written over what was there, so nothing flickers; of long lists only what is seen is drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fluxqueue.cli.user import jobs, printing
+from fluxqueue.cli.user.access import Access, Cluster, with_access
+from fluxqueue.cli.user.complete import complete_queues
+from fluxqueue.errors import ApiUnavailable, Gone, InvalidInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fluxqueue.cli.user.fluxjobs import JobLine
+
+TICK_S = 1.0
+"""How often it is drawn where nothing changes: clocks go on."""
+LEAST_S = 0.2
+"""Not drawn more often than this, nor than a fifth of the time goes into drawing."""
+AGAIN_S = 2.0
+OTHER_ROWS = 5
+"""Lines that are no FluxJobs: two of sums, a blank one, headings, keys."""
+KEYS = "q quit   ↑ ↓ PgUp PgDn Home End scroll   o order   r reverse"
+
+_KEY = re.compile(rb"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|.", re.DOTALL)
+_ARROWS = {
+    b"\x1b[A": -1, b"k": -1, b"\x1bOA": -1, b"\x1b[B": 1, b"j": 1, b"\x1bOB": 1,
+}  # fmt: skip
+_PAGES = {b"\x1b[5~": -1, b"\x1b[6~": 1, b" ": 1, b"b": -1}
+_FIRST, _LAST = {b"\x1b[H", b"\x1b[1~", b"\x1bOH", b"g"}, {b"\x1b[F", b"\x1b[4~", b"\x1bOF", b"G"}
+
+
+@with_access(may_be_everywhere=True)
+def top(
+    access: Access,
+    queue: Annotated[
+        str, typer.Option("--queue", "-q", help="of this queue", autocompletion=complete_queues)
+    ] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="submitted by this user")] = "",
+    sort: Annotated[
+        str, typer.Option(help="turn, name, age, jobid, priority, queue, size, start, state, user")
+    ] = "turn",
+) -> None:
+    """Watch the queue on the whole screen: what runs, and what waits in the order of its turn.
+
+    Keys: q quits, arrows and pages scroll, o goes to the next order, r reverses it.
+
+    Examples:
+
+      fluxqueue top -A
+
+      fluxqueue top -u alice --sort -age
+    """
+    from fluxqueue.cli.user.fluxjobs import ORDERS, parse_order
+
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        raise InvalidInput(
+            "standard output is no terminal that can be drawn on",
+            where="top",
+            hint="fluxqueue jobs prints a table, and with --watch each change",
+        )
+    parse_order(sort)
+    board = Board(
+        is_everywhere=access.is_everywhere,
+        queue=queue,
+        user=user,
+        order=list(ORDERS).index(sort.removeprefix("-")),
+        is_backwards=sort.startswith("-"),
+    )
+
+    async def work(cluster: Cluster) -> None:
+        board.where = cluster.namespace or "all namespaces"
+        await _Top(cluster, board).run()
+
+    access.run(work)
+
+
+@dataclass
+class Board:
+    """What is shown, and how: FluxJobs by UID, the order, how far it is scrolled."""
+
+    is_everywhere: bool = False
+    queue: str = ""
+    user: str = ""
+    order: int = 0
+    is_backwards: bool = False
+    where: str = ""
+    trouble: str = "reading ..."
+    offset: int = 0
+    lines: dict[str, JobLine] = field(default_factory=dict)
+
+    def put(self, fluxjob: Mapping[str, Any], *, is_gone: bool = False) -> None:
+        """A FluxJob is as it is now; those that have ended go."""
+        from fluxqueue.cli.user.fluxjobs import read_line
+        from fluxqueue.fluxjob.states import FINAL
+
+        line, uid = read_line(fluxjob), fluxjob["metadata"]["uid"]
+        is_of = self.queue in {"", line.queue} and self.user in {"", line.user}
+        if is_gone or not is_of or line.state in FINAL:
+            self.lines.pop(uid, None)
+        else:
+            self.lines[uid] = line
+
+    def press(self, key: bytes, page: int) -> bool:
+        """Heed a key; False: it is over. ``page``: FluxJobs on the screen."""
+        from fluxqueue.cli.user.fluxjobs import ORDERS
+
+        if key in {b"q", b"Q"}:
+            return False
+        if key == b"o":
+            self.order, self.offset = (self.order + 1) % len(ORDERS), 0
+        elif key == b"r":
+            self.is_backwards, self.offset = not self.is_backwards, 0
+        elif key in _FIRST:
+            self.offset = 0
+        elif key in _LAST:
+            self.offset = len(self.lines)
+        self.offset += _ARROWS.get(key, 0) + page * _PAGES.get(key, 0)
+        return True
+
+    def draw(self, width: int, height: int, now: int) -> RenderableType:
+        """The whole screen, of so many characters and lines."""
+        from rich.console import Group
+        from rich.text import Text
+
+        from fluxqueue.cli.user.fluxjobs import ORDERS
+
+        page = page_of(height)
+        self.offset = max(0, min(self.offset, len(self.lines) - page))
+        name = list(ORDERS)[self.order]
+        ordered = sorted(self.lines.values(), key=ORDERS[name], reverse=self.is_backwards)
+        shown = ordered[self.offset : self.offset + page]
+        last = self.offset + len(shown)
+        order = f"{'-' if self.is_backwards else ''}{name}"
+        head = Text(no_wrap=True, overflow="ellipsis")
+        head.append("fluxqueue top", style="bold")
+        head.append(f"  {self.where}  {jobs.clock_time(now)}  by {order}")
+        head.append(f"  {self.trouble}", style="red")
+        place = f"{self.offset + 1}-{last} of {len(ordered)}" if ordered else "no jobs"
+        foot = Text(f"{place}   {KEYS}", style="dim", no_wrap=True, overflow="ellipsis")
+        blank = [Text("")] * (page - len(shown))
+        return Group(head, self._sums(), Text(""), self._table(shown, width, now), *blank, foot)
+
+    def _sums(self) -> RenderableType:
+        from rich.text import Text
+
+        states = Counter(line.state for line in self.lines.values())
+        pods = sum(line.size for line in self.lines.values() if line.started is not None)
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(f"{len(self.lines)} jobs, {pods} pods started")
+        for state, count in states.most_common():
+            text.append("  ")
+            text.append(f"{state} {count}", style=printing.COLOURS.get(state, ""))
+        return text
+
+    def _table(self, lines: Sequence[JobLine], width: int, now: int) -> RenderableType:
+        from rich.table import Table
+        from rich.text import Text
+
+        names = [*(["NAMESPACE"] if self.is_everywhere else []), *jobs.SHORT]
+        table = Table(box=None, pad_edge=False, width=width, header_style="reverse", expand=True)
+        for name in names:
+            is_last = name == names[-1]
+            table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if is_last else None)
+        for line in lines:
+            cells = [jobs.CELLS[name](line, now) or "-" for name in names]
+            style = [printing.COLOURS.get(cell, "") for cell in cells]
+            table.add_row(*(Text(cell, how) for cell, how in zip(cells, style, strict=True)))
+        return table
+
+
+def page_of(height: int) -> int:
+    """How many FluxJobs a screen of so many lines has room for."""
+    return max(1, height - OTHER_ROWS)
+
+
+class _Top:
+    """A board that is kept up to date and drawn, until a key ends it."""
+
+    def __init__(self, cluster: Cluster, board: Board) -> None:
+        from rich.console import Console
+
+        self._cluster, self._board = cluster, board
+        self._console = Console()
+        self._changed, self._over = asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> None:
+        """Draw until it is over, or the API server refuses."""
+        with _keys(self._press), _resizes(self._changed.set):
+            tasks = [asyncio.create_task(one) for one in (self._follow(), self._draw())]
+            over = asyncio.create_task(self._over.wait())
+            try:
+                await asyncio.wait([*tasks, over], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (*tasks, over):
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for one in ended:
+            if isinstance(one, Exception):
+                raise one
+
+    def _press(self, key: bytes) -> None:
+        if not self._board.press(key, page_of(self._console.height)):
+            self._over.set()
+        self._changed.set()
+
+    async def _draw(self) -> None:
+        from rich.live import Live
+
+        loop = asyncio.get_running_loop()
+        with Live(console=self._console, screen=True, auto_refresh=False) as live:
+            while True:
+                self._changed.clear()
+                began_s = loop.time()
+                size = self._console.size
+                live.update(self._board.draw(size.width, size.height, jobs.now_s()), refresh=True)
+                await asyncio.sleep(max(LEAST_S, 4 * (loop.time() - began_s)))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_S):
+                        await self._changed.wait()
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._read_and_watch()
+            except ApiUnavailable as error:
+                self._say(f"as it was: {error}")
+                await asyncio.sleep(AGAIN_S)
+            except Gone:
+                pass  # watched from too long ago: all is read again
+
+    async def _read_and_watch(self) -> None:
+        from fluxqueue.kube.resources import FLUXJOBS
+
+        client, where, seen = self._cluster.client, self._cluster.namespace, set[str]()
+
+        def keep(one: dict[str, Any]) -> None:
+            seen.add(one["metadata"]["uid"])
+            self._board.put(one)
+            self._changed.set()
+
+        _, version = await client.collect(FLUXJOBS, where, keep=keep)
+        for uid in self._board.lines.keys() - seen:
+            del self._board.lines[uid]
+        self._say("")
+        while True:
+            events = client.watch(FLUXJOBS, where, resource_version=version)
+            async with aclosing(events) as events:
+                async for event in events:
+                    version = event.object["metadata"]["resourceVersion"]
+                    if event.type != "BOOKMARK":
+                        self._board.put(event.object, is_gone=event.type == "DELETED")
+                        self._changed.set()
+
+    def _say(self, trouble: str) -> None:
+        self._board.trouble = trouble
+        self._changed.set()
+
+
+@contextmanager
+def _keys(press: Callable[[bytes], None]) -> Iterator[None]:
+    """Have keys at once, and not shown; where no keyboard is, Ctrl-C ends it."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    loop, keyboard = asyncio.get_running_loop(), sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    tty.setcbreak(keyboard)
+
+    def read() -> None:
+        for key in _KEY.findall(os.read(keyboard, 1024)):  # several, where somebody types fast
+            press(key)
+
+    loop.add_reader(keyboard, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(keyboard)
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _resizes(heed: Callable[[], None]) -> Iterator[None]:
+    """Tell when the terminal has another size."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGWINCH, heed)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGWINCH)
