@@ -55,9 +55,9 @@ def _gauge(name: str, text: str, *label_names: str) -> Gauge:
     return Gauge(name, text, label_names, registry=REGISTRY)
 
 
-def _histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
-    DESCRIBED.append(Described(name, "histogram", (), text))
-    return Histogram(name, text, registry=REGISTRY, buckets=buckets)
+def _histogram(name: str, text: str, buckets: Sequence[float], *label_names: str) -> Histogram:
+    DESCRIBED.append(Described(name, "histogram", label_names, text))
+    return Histogram(name, text, label_names, registry=REGISTRY, buckets=buckets)
 
 
 # --- the queue: set by the leading controller from the rows --------------------------------------
@@ -76,12 +76,25 @@ OWED_AGE_S = _gauge(
 TASKS = _gauge("fluxqueue_tasks", "Tasks of procrastinate: todo (due or later), doing.", "state")
 DRIFT = _gauge("fluxqueue_drift_rows", "Broken invariants in the rows; 0 in health.")
 
+LOST_SLOTS = _gauge("fluxqueue_lost_slots", "Slots of running work on nodes that are down or gone.")
+
 # --- the worker ----------------------------------------------------------------------------------
 
 CYCLE_S = _histogram(
     "fluxqueue_cycle_duration_seconds",
     "Time of one scheduling cycle, its transaction included.",
     _SHORT_S,
+)
+CYCLE_PART_S = _histogram(
+    "fluxqueue_cycle_part_seconds",
+    "The same by part: changes (taken into the graph), queue (read and looked at), match, store.",
+    _SHORT_S,
+    "part",
+)
+PROMISES = _counter(
+    "fluxqueue_promises_total",
+    "Reservations whose FluxJob has started: kept, broken, or excused by a reason in history.",
+    "outcome",
 )
 DECISIONS = _counter(
     "fluxqueue_decisions_total",

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from fluxqueue.checking.findings import Finding, Severity
 from fluxqueue.checking.view import View
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.scheduler.promises import START_TOLERANCE_S
 from fluxqueue.workload.nodes import node_fact
-
-START_TOLERANCE_S = 5
-"""A reservation this long past its start, with nobody to blame, is a broken promise (seconds)."""
 
 
 def drift(view: View) -> Iterator[Finding]:

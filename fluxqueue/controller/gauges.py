@@ -71,6 +71,7 @@ def show(found: QueueGauges) -> None:
     for word, number in found.tasks.items():
         metrics.TASKS.labels(word).set(number)
     metrics.DRIFT.set(found.drift)
+    metrics.LOST_SLOTS.set(found.lost)
 
 
 def hide() -> None:
@@ -78,3 +79,4 @@ def hide() -> None:
     for gauge in _ALL:
         gauge.clear()
     metrics.DRIFT.set(0)
+    metrics.LOST_SLOTS.set(0)

@@ -16,6 +16,9 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 
+START_TOLERANCE_S = 5
+"""A start this long after the promised one, with nobody to blame, is a broken promise (seconds)."""
+
 NAMED_MAX = 3
 """Jobs named in one excuse."""
 
@@ -120,5 +123,14 @@ class Promises:
         return BARRED if job.uid in decisions.barred else mishaps.excuse()
 
     def forget(self, uid: str) -> None:
-        """It has started: a new wait is a new promise."""
+        """It does not wait any more: a new wait is a new promise."""
         self.kept.pop(uid, None)
+
+    def settle(self, uid: str, now: int) -> str | None:
+        """It has started: was its promise *kept*, *excused* or *broken*? None where it had none."""
+        promise = self.kept.pop(uid, None)
+        if promise is None:
+            return None
+        if now <= promise.starts_at + START_TOLERANCE_S:
+            return "kept"
+        return "broken" if promise.excuse is None else "excused"

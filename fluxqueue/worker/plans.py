@@ -8,6 +8,7 @@ of its own, and never takes more than a small share of the matcher's time.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -86,6 +87,8 @@ class Plans:
     _room: Room | None = None
     _overran: list[str] = field(default_factory=list)
     _last: Cycle | None = None
+    settled: Counter[str] = field(default_factory=Counter)
+    """What became of the promises of those that the last cycle started."""
     planned: dict[str, Placement] = field(default_factory=dict)
     """What the last forecast planned for those that wait, by UID."""
     _since_s: float = 0.0
@@ -140,8 +143,8 @@ class Plans:
         await outlook.store_promises(tx, changed)
         self._reserved = {job.uid: placement for job, placement in decisions.reserved}
         self._requests = {job.uid: job.request for job, _ in decisions.reserved}
-        for job, _ in decisions.allocated:
-            self._promises.forget(job.uid)
+        outcomes = (self._promises.settle(job.uid, cycle.now) for job, _ in decisions.allocated)
+        self.settled = Counter(filter(None, outcomes))
         if self._last is None:
             self._since_s = self.context.clock.monotonic_s()
         # Where nobody waits nobody is told anything, so no cycle is run for the sake of it.

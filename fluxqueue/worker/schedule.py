@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 
 from fluxqueue import metrics
@@ -37,6 +37,7 @@ from fluxqueue.db.life.waiting import (
 from fluxqueue.db.reading.review import has_news
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.explain.review import Scene
+from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
@@ -177,44 +178,50 @@ class CycleRunner:
                     is_more = await self._decide(tx)
         for outcome, number in self._decided.items():
             metrics.DECISIONS.labels(outcome).inc(number)
+        for outcome, number in self._plans.settled.items():
+            metrics.PROMISES.labels(outcome).inc(number)
         return is_more
 
     async def _decide(self, tx: Transaction) -> bool:
         """One cycle; tell whether another should follow at once."""
-        matcher, changes = await self._bring_up_to_date(tx)
-        queues = await self._queues(tx)
-        view = View(
-            depth=self._policy.queue_depth,
-            examined_max=EXAMINED_MAX,
-            have_nodes_changed=changes.have_nodes_changed,
-            changed_queues=changes.queues,
-        )
-        view = await past_full_users(tx, view, self._rules, queues)
-        locked = await lock_queue(tx, view)
-        await self._reconsider(tx, matcher, changes)
-        matcher.clear_plan()
-        now = self._context.clock.now_s()
-        lacks = await lacking(tx) if locked.has_lacking else []
-        given = top_up(matcher, lacks, now, queues)
-        await store_top_up(tx, given)
-        new = Taken()
-        if locked.has_new:
-            new = await take_in(tx, matcher, self._rules, self._answers, limit=EXAMINED_MAX)
-        # Nodes may have gone since these were examined, further back in the queue.
-        head = await queue_head(tx, view, self._rules) if locked.has_waiting else []
-        queue, never = split_unsatisfiable(matcher, head, self._answers)
-        if never:
-            await mark_examined(tx, [], never)
-        promised = self._plans.promised(matcher, queue)
-        decisions = run_cycle(matcher, queue, self._policy, now, queues, promised)
+        with _part("changes"):
+            matcher, changes = await self._bring_up_to_date(tx)
+        with _part("queue"):
+            queues = await self._queues(tx)
+            view = View(
+                depth=self._policy.queue_depth,
+                examined_max=EXAMINED_MAX,
+                have_nodes_changed=changes.have_nodes_changed,
+                changed_queues=changes.queues,
+            )
+            view = await past_full_users(tx, view, self._rules, queues)
+            locked = await lock_queue(tx, view)
+            await self._reconsider(tx, matcher, changes)
+            matcher.clear_plan()
+            now = self._context.clock.now_s()
+            lacks = await lacking(tx) if locked.has_lacking else []
+            given = top_up(matcher, lacks, now, queues)
+            await store_top_up(tx, given)
+            new = Taken()
+            if locked.has_new:
+                new = await take_in(tx, matcher, self._rules, self._answers, limit=EXAMINED_MAX)
+            # Nodes may have gone since these were examined, further back in the queue.
+            head = await queue_head(tx, view, self._rules) if locked.has_waiting else []
+            queue, never = split_unsatisfiable(matcher, head, self._answers)
+            if never:
+                await mark_examined(tx, [], never)
+        with _part("match"):
+            promised = self._plans.promised(matcher, queue)
+            decisions = run_cycle(matcher, queue, self._policy, now, queues, promised)
         cycle = Cycle(queue, decisions, queues, self._policy, now)
         self._last = cycle
-        await self._plans.note(tx, matcher, cycle, [lack.uid for lack, _ in given.slots])
-        self._tell_full(decisions, new, view, queues)
-        words = self._plans.words(decisions)
-        lost = await store_decisions(
-            tx, decisions, term=self._term, words=words, has_plan=locked.has_plan
-        )
+        with _part("store"):
+            await self._plans.note(tx, matcher, cycle, [lack.uid for lack, _ in given.slots])
+            self._tell_full(decisions, new, view, queues)
+            words = self._plans.words(decisions)
+            lost = await store_decisions(
+                tx, decisions, term=self._term, words=words, has_plan=locked.has_plan
+            )
         for uid in lost:
             matcher.cancel(uid)
         _log(decisions)
@@ -268,6 +275,7 @@ class CycleRunner:
             reason = why_full(job, self._rules, use) if (job.queue, job.user) in view.full else None
             if reason is not None:
                 decisions.waiting.append((job, reason))
+                decisions.kept_back[job.uid] = KeptBack.OVER_LIMIT
 
     def _is_more_behind(self, looked_at: list[PendingJob], gone: list[PendingJob]) -> bool:
         """Whether some queue was seen to its depth only, and has moved up since."""
@@ -279,6 +287,10 @@ class CycleRunner:
             for name in {job.queue for job in gone}
             if name in self._rules
         )
+
+
+def _part(name: str) -> AbstractContextManager[object]:
+    return metrics.CYCLE_PART_S.labels(name).time()
 
 
 def _log(decisions: Decisions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -49,6 +50,30 @@ def test_the_documentation_lists_exactly_the_metrics_there_are() -> None:
     lines = (ROOT / "docs" / "reference" / "metrics.md").read_text().splitlines()
     listed = {_family(NAME.findall(line)[0]) for line in lines if line.startswith("| `fluxqueue_")}
     assert listed == _ours() | _webhooks()
+
+
+def test_the_dashboard_fits_the_schema_of_grafana() -> None:
+    """Read into Grafana's own types and written again it is the same: no field is unknown to it."""
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    given = json.loads((ROOT / "chart" / "files" / "dashboard.json").read_text(encoding="utf-8"))
+    written = json.loads(JSONEncoder().encode(Dashboard.from_json(given)))
+    assert _lost(given, written) == []
+
+
+def _lost(given: object, written: object, where: str = "") -> list[str]:
+    """Paths of what is not there, or otherwise, after it was read and written."""
+    if isinstance(given, dict) and isinstance(written, dict):
+        return [
+            one
+            for key, value in given.items()
+            for one in _lost(value, written.get(key), f"{where}.{key}")
+        ]
+    if isinstance(given, list) and isinstance(written, list) and len(given) == len(written):
+        pairs = enumerate(zip(given, written, strict=True))
+        return [one for n, (a, b) in pairs for one in _lost(a, b, f"{where}[{n}]")]
+    return [] if given == written else [f"{where}: {given!r} became {written!r}"]
 
 
 @pytest.mark.parametrize("file", ["alerts.yaml", "dashboard.json"])

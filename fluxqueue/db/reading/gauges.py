@@ -26,6 +26,11 @@ _TASKS = """
 SELECT (SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE status = 'todo') AS todo,
        (SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE status = 'doing') AS doing
 """
+_LOST = """
+SELECT count(*) AS number FROM allocation_slots s
+JOIN allocations a ON a.id = s.allocation_id AND a.is_live LEFT JOIN nodes n ON n.name = s.node
+WHERE s.state = 'held' AND NOT coalesce((n.fact ->> 'up')::boolean, false)
+"""
 _DRIFT = "SELECT count(*) AS number FROM drift"
 
 
@@ -35,7 +40,8 @@ class QueueGauges:
 
     ``fluxjobs``: by queue and state, those that have not ended. ``oldest_s``: by queue and state,
     since submission. ``owed``: by task; ``overdue_s``: for how long the oldest has been due.
-    ``tasks``: those of procrastinate that have not ended, by state.
+    ``tasks``: those of procrastinate that have not ended, by state. ``lost``: slots on nodes that
+    are down or gone.
     """
 
     fluxjobs: Mapping[tuple[str, str], int]
@@ -44,6 +50,7 @@ class QueueGauges:
     overdue_s: Mapping[str, float]
     tasks: Mapping[str, int]
     drift: int
+    lost: int = 0
 
 
 async def read_gauges(database: Database) -> QueueGauges:
@@ -59,6 +66,7 @@ async def read_gauges(database: Database) -> QueueGauges:
         owed = await tx.fetch(_OWED)
         tasks = await tx.fetch_one(_TASKS)
         drift = await tx.fetch_one(_DRIFT)
+        lost = await tx.fetch_one(_LOST)
     return QueueGauges(
         fluxjobs={(row["queue"], row["state"]): row["number"] for row in fluxjobs},
         oldest_s={(row["queue"], row["state"]): row["oldest_s"] for row in fluxjobs},
@@ -66,4 +74,5 @@ async def read_gauges(database: Database) -> QueueGauges:
         overdue_s={row["task"]: row["overdue_s"] for row in owed},
         tasks={} if tasks is None else dict(tasks),
         drift=drift["number"] if drift is not None else 0,
+        lost=lost["number"] if lost is not None else 0,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.db.life.observations import save_foreign
+from fluxqueue.db.reading.gauges import read_gauges
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
@@ -93,3 +94,15 @@ async def test_less_allocatable_than_allocated_is_no_drift_of_ours(rows: Rows) -
     await running(rows)
     await rows.add_nodes(gone=("n0",))
     await rows.check()
+
+
+async def test_slots_on_lost_nodes_are_counted(rows: Rows) -> None:
+    """On one that is gone and on one that is down; a slot that no pod has is no loss."""
+    await running(rows)
+    assert (await read_gauges(rows.database)).lost == 0
+    await rows.execute("UPDATE nodes SET fact = jsonb_set(fact, '{up}', 'false')")
+    assert (await read_gauges(rows.database)).lost == 1
+    await rows.add_nodes(gone=("n0",))
+    assert (await read_gauges(rows.database)).lost == 1
+    await rows.execute("UPDATE allocation_slots SET state = 'free', pod_uid = NULL")
+    assert (await read_gauges(rows.database)).lost == 0

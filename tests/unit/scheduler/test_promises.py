@@ -61,3 +61,13 @@ def test_limits_changes_and_absence_void_a_promise() -> None:
         ledger.take_in([JOB], planned(100), now=0, mishaps=NOTHING)
         assert ledger.take_in(queue, decisions, now=1, mishaps=NOTHING)["u"].excuse == excuse
     assert not ledger.kept, "who is away is promised anew when it is back"
+
+
+def test_what_became_of_a_promise_is_counted_once() -> None:
+    """In time, late without a reason, late with one; who was promised nothing is not counted."""
+    ledger = Promises()
+    for at, excuse, outcome in ((105, None, "kept"), (106, None, "broken"), (106, "x", "excused")):
+        ledger.take_in([JOB], planned(100), now=0, mishaps=NOTHING)
+        ledger.kept["u"].excuse = excuse
+        assert ledger.settle("u", at) == outcome
+        assert ledger.settle("u", at) is None
