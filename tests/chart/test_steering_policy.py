@@ -20,6 +20,8 @@ from fluxqueue.kube.resources import (
     CLUSTER_ROLES,
     FLUXJOBS,
     NAMESPACES,
+    PLACEMENT_REVIEWS,
+    ROLE_BINDINGS,
     Resource,
 )
 from fluxqueue.workload.labels import MANAGED, OWN_NAMESPACE
@@ -54,12 +56,12 @@ class People:
     """A FluxJob, and one person for each role, named after it."""
 
     def __init__(self, admin: KubeClient, namespace: str) -> None:
-        self._admin, self._namespace = admin, namespace
+        self.admin, self.namespace = admin, namespace
 
     async def patch(self, who: str, **spec: Any) -> dict[str, Any]:
         """Change its spec as ``who``."""
-        acting = self._admin.acting_as(who)
-        return await acting.patch(FLUXJOBS, self._namespace, "a-job", {"spec": spec})
+        acting = self.admin.acting_as(who)
+        return await acting.patch(FLUXJOBS, self.namespace, "a-job", {"spec": spec})
 
 
 @pytest_asyncio.fixture
@@ -134,6 +136,47 @@ async def test_a_viewer_steers_nothing(people: People) -> None:
     """Role-based access control says so, before any policy."""
     with pytest.raises(ApiError, match=r"403.*viewer"):
         await people.patch("viewer", hold=True)
+
+
+async def test_kubernetes_own_roles_have_the_like(people: People) -> None:
+    """Whoever may view, edit or administer a namespace needs no binding to a role of ours."""
+    for role in ("view", "edit", "admin"):
+        await people.admin.create(
+            ROLE_BINDINGS,
+            people.namespace,
+            {
+                "metadata": {"name": role},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": role,
+                },
+                "subjects": [{"kind": "User", "name": f"may-{role}"}],
+            },
+        )
+
+    async def may(role: str, **spec: Any) -> bool:
+        try:
+            await people.patch(f"may-{role}", **spec)
+        except ApiError:
+            return False
+        return True
+
+    await eventually(lambda: may("admin", priority=3), "the controller manager has aggregated")
+    looking = people.admin.acting_as("may-view")
+    assert (await looking.list(FLUXJOBS, people.namespace)).items
+    review = {
+        "apiVersion": PLACEMENT_REVIEWS.api_version,
+        "kind": PLACEMENT_REVIEWS.kind,
+        "metadata": {"generateName": "ask-"},
+        "spec": {"fluxJob": "a-job"},
+    }
+    await looking.create(PLACEMENT_REVIEWS, people.namespace, review)
+    with pytest.raises(ApiError, match="403"):
+        await looking.list(PLACEMENT_REVIEWS, people.namespace)
+    assert [await may(role, hold=True) for role in ("view", "edit", "admin")] == [False, True, True]
+    assert [await may(role, priority=9) for role in ("view", "edit")] == [False, False]
+    assert not await may("nobody", hold=None)
 
 
 async def test_wrong_values_are_refused_by_the_definition(people: People) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -46,3 +47,20 @@ def test_pages_that_code_names_are_there() -> None:
     named = set(found.stdout.split())
     assert "docs/architecture.md" in named
     assert [one for one in sorted(named) if not (ROOT / one).exists()] == []
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    """`python docs/reference_pages.py` has been run."""
+    found = runpy.run_path(str(ROOT / "docs" / "reference_pages.py"))["pages"]()
+    assert len(found) == 6
+    for page, text in found.items():
+        assert page.read_text(encoding="utf-8") == text, page.name
+
+
+def test_every_page_is_on_the_site() -> None:
+    """The index leads to each, and its table of contents, too."""
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for page in sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / "docs" / "index.md"}):
+        name = str(page.relative_to(ROOT / "docs").with_suffix(""))
+        assert f"]({name}.md" in index, name
+        assert f"\n{name}\n" in index, name
