@@ -52,7 +52,7 @@ class ApiProxy:
     async def __aenter__(self) -> Self:
         application = web.Application(client_max_size=1 << 26)
         application.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(application, access_log=None)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
