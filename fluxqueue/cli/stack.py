@@ -240,11 +240,11 @@ class Stack:
         if view is not None:
             await view
 
-    async def start_view(self) -> None:
-        """Start the view server, and tell command lines where it is."""
+    async def start_view(self, host: str = LOOPBACK) -> None:
+        """Start the view server, on this address, and tell command lines where it is."""
         folder = self.options.data_dir / "certs"  # the webhook's: good for this machine
         port = self._hold_port("view-port")
-        command = python("fluxqueue", "view", "--cert-dir", str(folder), "--host", LOOPBACK)
+        command = python("fluxqueue", "view", "--cert-dir", str(folder), "--host", host)
         environ = self._own_kubeconfig("view", self._environ())
         part = self._part("view", command, "--port", str(port), environ=environ)
         await part.start()

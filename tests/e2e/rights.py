@@ -58,7 +58,7 @@ async def rights_world(folder: Path, **more: Any) -> AsyncIterator[RightsWorld]:
         async with real_world(
             folder,
             control_plane,
-            kubeconfigs={part: kubeconfigs[part] for part in ("controller", "worker")},
+            kubeconfigs={part: kubeconfigs[part] for part in ("controller", "worker", "view")},
             environ=chart_rights.ENVIRON,
             **more,
         ) as world:

@@ -7,6 +7,7 @@ request that is refused is a right that is missing, a right that no request need
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -46,6 +47,7 @@ from tests.e2e.test_sets import a_set
 from tests.support import chart_rights
 from tests.support.control_plane import missing_reason
 from tests.support.owners import spec_of
+from tests.support.typing_verbs import Typist
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.real_cluster]
@@ -83,6 +85,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     await _owners_are_read(space)
     await _owners_wait_suspended(space)
     await _certificates_are_made(rights)
+    await _somebody_asks_the_view_server(rights)
     await assert_invariants(world)
     await space.create_all(job(f"left-{n}", cpu="16", pool="single") for n in range(3))
     await space.create(bare_pod("left", cpu="16", nodeSelector={"pool": "single"}))
@@ -102,6 +105,15 @@ async def _jobs_and_pods_run(space: Space) -> None:
     await space.create(bare_pod("solo"))
     await space.until_job("two")
     await space.until_state("solo", "Completed")
+
+
+async def _somebody_asks_the_view_server(rights: RightsWorld) -> None:
+    """Who he is, and what he may see: it is told both by the API server."""
+    await rights.world.stack.start_view()
+    typist = Typist(rights.world.client, rights.world.kubeconfig)
+    told = await typist.type("acct", "-A", "-o", "json")
+    assert told.code == 0, told.err
+    assert json.loads(told.out)
 
 
 async def _a_waiting_job_is_suspended_again(space: Space) -> None:

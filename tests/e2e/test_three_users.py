@@ -1,10 +1,17 @@
-"""Asking as three users, under the chart's roles: a viewer, a user of two namespaces, nobody."""
+"""Three users under the chart's roles: a viewer, a user of two namespaces, and one without rights.
+
+What they are told who ask why something waits, and by the view server, at its own address and
+through the API server's proxy: each what he may list, under his own credentials.
+"""
 
 from __future__ import annotations
 
+import json
+import socket
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -12,7 +19,17 @@ import pytest_asyncio
 from fluxqueue.errors import ApiError
 from fluxqueue.explain.status import HIDDEN
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import PLACEMENT_REVIEWS, ROLE_BINDINGS
+from fluxqueue.kube.config import load_kubeconfig
+from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, put
+from fluxqueue.kube.resources import (
+    CONFIGMAPS,
+    PLACEMENT_REVIEWS,
+    PODS,
+    ROLE_BINDINGS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.rights import rights_world
 from tests.e2e.space import Space, make_space, remove_space
@@ -20,6 +37,7 @@ from tests.e2e.test_explain import RBAC, ask
 from tests.e2e.world import World
 from tests.support import chart_rights
 from tests.support.control_plane import missing_reason
+from tests.support.typing_verbs import Told, Typist
 
 pytestmark = [pytest.mark.slow, pytest.mark.real_cluster]
 
@@ -103,3 +121,131 @@ async def test_an_answer_names_what_its_asker_may_read(world: World) -> None:
     assert await _names(mine, nemo, manifest=wide) == {HIDDEN}
     await remove_space(mine)
     await remove_space(theirs)
+
+
+# --- the view server -----------------------------------------------------------------------------
+
+ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints", True)
+
+
+class Person:
+    """A service account with a kubeconfig of its own, as people have them: with a token."""
+
+    def __init__(self, world: World, folder: Path, name: str, token: str) -> None:
+        config = load_kubeconfig(str(world.kubeconfig))
+        cluster = {"server": config.server, "certificate-authority": str(config.ca_file)}
+        self._file = folder / f"{name}.kubeconfig"
+        self._file.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "c",
+                    "clusters": [{"name": "c", "cluster": cluster}],
+                    "users": [{"name": name, "user": {"token": token}}],
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": name}}],
+                }
+            )
+        )
+        self._typist = Typist(world.client, self._file)
+
+    async def type(self, *words: str) -> Told:
+        """Run one command line under his kubeconfig, which is all that it needs."""
+        return await self._typist.type(*words)
+
+    async def sums(self) -> set[str]:
+        """Namespaces of which he is told who used how much."""
+        told = await self.type("acct", "-A", "--by", "namespace", "-o", "json")
+        assert told.code == 0, told.err
+        return {one["namespace"] for one in json.loads(told.out)}
+
+
+async def _person(space: Space, folder: Path, name: str, **roles: Space) -> Person:
+    await space.client.create(SERVICE_ACCOUNTS, space.name, {"metadata": {"name": name}})
+    made = await space.client.create(
+        SERVICE_ACCOUNTS, space.name, {"spec": {}}, name=name, subresource="token"
+    )
+    for role, where in roles.items():
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": space.name}
+        binding = {
+            "metadata": {"name": f"{name}-{role}"},
+            "subjects": [subject],
+            "roleRef": {
+                "apiGroup": RBAC,
+                "kind": "ClusterRole",
+                "name": f"{chart_rights.NAME}-{role}",
+            },
+        }
+        await space.client.create(ROLE_BINDINGS, where.name, binding)
+    return Person(space.world, folder, name, made["status"]["token"])
+
+
+async def test_the_view_server_tells_each_what_he_may_list(world: World, tmp_path: Path) -> None:
+    """By kubeconfig alone: its own address first, then the way through the API server."""
+    mine, theirs = await make_space(world), await make_space(world)
+    for space in (mine, theirs):
+        await space.create(job("done"))
+        await space.until_job("done")
+        await space.until_state("done", "Completed")
+    await world.stack.start_view("0.0.0.0")
+    vera = await _person(mine, tmp_path, "vera", viewer=mine)
+    ursula = await _person(mine, tmp_path, "ursula", user=mine, viewer=theirs)
+    nemo = await _person(mine, tmp_path, "nemo")
+
+    async def each_is_told_his_own() -> None:
+        assert await vera.sums() == {mine.name}
+        assert await ursula.sums() == {mine.name, theirs.name}
+        assert await nemo.sums() == set()
+        for person, space, is_told in (
+            (vera, mine, True), (vera, theirs, False),
+            (ursula, mine, True), (ursula, theirs, True),
+            (nemo, mine, False),
+        ):  # fmt: skip
+            told = await person.type("history", "done", "-n", space.name)
+            assert told.code == (0 if is_told else 1), told.err
+            said = told.out if is_told else told.err
+            assert ("Completed" if is_told else "may not list fluxjobs") in said
+
+    await each_is_told_his_own()
+    address = _own_address()
+    if address is None:
+        pytest.skip("this machine has no address but loopback, which no Endpoint may have")
+    await _put_service(world, address)
+    await each_is_told_his_own()
+    await remove_space(mine)
+    await remove_space(theirs)
+
+
+def _own_address() -> str | None:
+    """An address of this machine that is not loopback; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        found: str = probe.getsockname()[0]
+    return None if found.startswith("127.") else found
+
+
+async def _put_service(world: World, address: str) -> None:
+    """What the chart has, with this machine in the place of the pod; and no address is told."""
+    name, where = f"{chart_rights.NAME}-view", chart_rights.NAMESPACE
+    port = int(world.stack.view_url.rpartition(":")[2])
+    ports: list[dict[str, Any]] = [{"name": "https", "port": 443, "targetPort": port}]
+    await world.client.create(
+        SERVICES, where, {"metadata": {"name": name}, "spec": {"ports": ports}}
+    )
+    # Its proxy goes to pods only: to addresses that a pod has, by the pod's own status.
+    pod = {"schedulerName": "nobody", "containers": [{"name": "view", "image": "none"}]}
+    await world.client.create(PODS, where, {"metadata": {"name": name}, "spec": pod})
+    status = {"podIP": address, "podIPs": [{"ip": address}]}
+    await world.client.patch(PODS, where, name, {"status": status}, subresource="status")
+    target = {"kind": "Pod", "name": name, "namespace": where}
+    subset = {
+        "addresses": [{"ip": address, "targetRef": target}],
+        "ports": [{"name": "https", "port": port}],
+    }
+    await world.client.create(ENDPOINTS, where, {"metadata": {"name": name}, "subsets": [subset]})
+    data = {"url": None, "ca.crt": None, "service": f"https:{name}:https", "namespace": where}
+    body = {"metadata": {"name": VIEW_NAME}, "data": data}
+    await put(world.client, CONFIGMAPS, body, namespace=VIEW_NAMESPACE)

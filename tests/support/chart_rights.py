@@ -30,7 +30,7 @@ from tests.support.control_plane import ControlPlane, Options, gang_scheduling
 from tests.support.control_plane_keys import write_private
 
 NAME, NAMESPACE = "fq", "fluxqueue-system"
-PARTS = ("controller", "worker", "uninstall")
+PARTS = ("controller", "worker", "view", "uninstall")
 SECRET = f"{NAME}-webhook-certificate"
 
 _ADMISSION = ("admissionregistration.k8s.io", "v1")
@@ -102,7 +102,8 @@ def audit_log(folder: Path) -> Path:
 
 def documents() -> list[Document]:
     """The chart's accounts, rights, policies and webhook configuration, hooks included."""
-    rendered = render({"fullnameOverride": NAME}, namespace=NAMESPACE)
+    values = {"fullnameOverride": NAME, "view": {"enabled": True}}
+    rendered = render(values, namespace=NAMESPACE)
     return [one for one in rendered if one["kind"] in _KINDS]
 
 
