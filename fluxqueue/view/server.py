@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
@@ -369,8 +370,7 @@ def _cached(
 
 
 def _problem(code: int, detail: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    title = {400: "Bad request", 401: "Unauthorized", 403: "Forbidden", 404: "Not found"}
-    body = {"title": title.get(code, "Not now"), "status": code, "detail": detail}
+    body = {"title": HTTPStatus(code).phrase, "status": code, "detail": detail}
     return web.Response(
         status=code,
         body=_to_json(body),
