@@ -169,6 +169,7 @@ async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) ->
             _client(kube_config, settings) as client,
             ViewServer(config, reader, client, SystemClock()) as server,
         ):
+            await reader.check()
             _watch_doors(endpoint, reader, client)
             _on_signals(stop.set)
             print(f"ready port {server.port}", flush=True)

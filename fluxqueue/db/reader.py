@@ -13,23 +13,28 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from psycopg import AsyncConnection, Error, OperationalError, sql
 from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection as Connection
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from fluxqueue.db.engine import create_engine, translated_errors
+from fluxqueue.db.engine import READER, create_engine, libpq_url, translated_errors
+from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
+
+PATIENCE_S = 5
 
 
 @functools.lru_cache(maxsize=1024)
-def statement(sql: str) -> TextClause:
+def statement(words: str) -> TextClause:
     """Parse each statement once: looking for its parameters costs more than running a short one."""
-    return text(sql)
+    return text(words)
 
 
 class Reading:
     """An open transaction that is read from: statements as text with named parameters."""
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
     async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
@@ -69,6 +74,28 @@ class Reader:
         trace: TracebackType | None,
     ) -> None:
         await self.engine.dispose()
+
+    async def check(self) -> None:
+        """Find out whether the login may do what a Reader does; a server that is away is no answer.
+
+        Raises
+        ------
+        InvalidSettings
+            It may not act as the role that looks, or there is no such role.
+        """
+        # By itself: of what is wrong before a session begins no code is told.
+        plain = libpq_url(self.engine.url.render_as_string(hide_password=False))
+        try:
+            async with await AsyncConnection.connect(plain, connect_timeout=PATIENCE_S) as session:
+                await session.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(READER)))
+        except OperationalError:
+            return
+        except Error as error:
+            raise InvalidSettings(
+                f"the login may not act as {READER}: {str(error).strip()}",
+                where="DATABASE_URL",
+                hint="docs/admin/psql.md says how the role is made, and who is put into it",
+            ) from error
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Reading]:

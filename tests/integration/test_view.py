@@ -10,16 +10,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import jsonschema
+import psycopg
 import pytest
 import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
 from fluxqueue.db.life import steering
+from fluxqueue.db.reader import Reader
 from fluxqueue.db.reading.changes import Follower, last_line
-from fluxqueue.errors import DatabaseUnavailable
+from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.view.openapi import document
 from tests.support.pool_model import request
@@ -403,6 +406,31 @@ async def test_it_cannot_write(view: Viewing) -> None:
         "SELECT current_user AS who, current_setting('transaction_read_only') AS is_read_only"
     )
     assert found == {"who": "fluxqueue_reader", "is_read_only": "on"}
+
+
+async def test_a_login_that_may_not_look_is_told_the_way_out(database_url: str) -> None:
+    """Before anybody asks: who is not in the role, and who is put into it."""
+    login = urlsplit(database_url)._replace(
+        netloc=f"looks_only:x@{urlsplit(database_url).hostname}"
+    )
+    url = urlunsplit(login._replace(netloc=f"{login.netloc}:{urlsplit(database_url).port}"))
+    with psycopg.connect(database_url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE looks_only LOGIN PASSWORD 'x'")
+        try:
+            async with Reader(settings_for(url), role="view") as reader:
+                with pytest.raises(InvalidSettings, match="may not act as fluxqueue_reader"):
+                    await reader.check()
+            admin.execute("GRANT fluxqueue_reader TO looks_only")
+            async with Reader(settings_for(url), role="view") as reader:
+                await reader.check()
+                assert await reader.fetch("SELECT count(*) AS number FROM fluxjobs") == [
+                    {"number": 0}
+                ]
+        finally:
+            admin.execute("DROP ROLE looks_only")
+    away = settings_for("postgresql://nobody@127.0.0.1:1/none")
+    async with Reader(away, role="view") as reader:
+        await reader.check()
 
 
 async def test_too_much_at_once_is_put_off(view: Viewing, monkeypatch: pytest.MonkeyPatch) -> None:
