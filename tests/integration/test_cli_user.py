@@ -314,6 +314,22 @@ async def test_rights_are_those_of_the_api_server(
         assert (await shell.type("cancel", "post")).code == 0
 
 
+@pytest.mark.parametrize(
+    ("how", "way_out"),
+    [
+        ("annotation", "kubectl annotate job mine fluxqueue/hold-"),
+        ("suspended", """kubectl patch job mine -p '{"spec":{"suspend":false}}'"""),
+    ],
+)
+async def test_what_its_author_holds_he_lets_go(shell: Typist, how: str, way_out: str) -> None:
+    """Nobody lets it go by hand; the refusal says how it is done."""
+    await shell.job("mine", HELD, jobid=9, reason="held by its author", author_hold=how)
+    told = await shell.type("release", "mine")
+    assert told.code == 1
+    assert "is not held by hand: held by its author" in told.err + told.out
+    assert way_out in told.err + told.out
+
+
 async def test_drain_and_undrain(shell: Typist) -> None:
     """Cordoned with the reason; both go again."""
     told = await shell.type("drain", "n1", "n9", "--reason", "disk")

@@ -78,12 +78,29 @@ def release(
         status = fluxjob.get("status") or {}
         holder = (status.get("operator") or {}).get("heldBy")
         if _is_held(fluxjob) and status.get("reason") != f"held by {holder}":
-            raise InvalidInput(f"is not held by hand: {status.get('reason')}")
+            raise InvalidInput(
+                f"is not held by hand: {status.get('reason')}", hint=_way_out(fluxjob)
+            )
         # Held beside the FluxJob, it says nothing of it: only a change is heeded.
         is_said = fluxjob["spec"].get("hold") is not None
         await _patching({"hold": None if is_said else False})(cluster, fluxjob, dry_run)
 
     _steer(access, names, write, "to be released", dry_run, output)
+
+
+def _way_out(fluxjob: Mapping[str, Any]) -> str:
+    """How its author, who holds it, lets it go; empty where another holds it."""
+    from fluxqueue.fluxjob.holders import ANNOTATION
+    from fluxqueue.workload.labels import HOLD
+
+    how = (fluxjob.get("status") or {}).get("authorHold")
+    workload = fluxjob["spec"]["workload"]
+    name = f"{str(workload['kind']).lower()} {workload['name']}"
+    if how == ANNOTATION:
+        return f"kubectl annotate {name} {HOLD}-"
+    if how is not None and workload["kind"] == "Job":
+        return f'kubectl patch {name} -p \'{{"spec":{{"suspend":false}}}}\''
+    return ""
 
 
 def _is_held(fluxjob: Mapping[str, Any]) -> bool:
@@ -203,7 +220,8 @@ async def _one(
     except ApiError as error:
         return {**outcome, "isDone": False, "message": sentence(error)}
     except InvalidInput as error:
-        return {**outcome, "isDone": False, "message": error.message}
+        way_out = f" ({error.hint})" if error.hint else ""
+        return {**outcome, "isDone": False, "message": f"{error.message}{way_out}"}
     return {**outcome, "isDone": True, "message": f"is {what}{' (dry run)' if dry_run else ''}"}
 
 
