@@ -23,7 +23,7 @@ from fluxqueue.kube.resources import (
     STATEFULSETS,
     Resource,
 )
-from tests.e2e.space import Space
+from tests.e2e.space import Space, make_space, remove_space
 from tests.support.waiting import eventually
 
 Obj = dict[str, Any]
@@ -68,19 +68,32 @@ async def test_a_manifest_runs(space: Space, document: Obj) -> None:
         await _assert_unknown(space, document)
 
 
+@pytest.mark.skipif(not FILES, reason=f"{FOLDER} has no manifests")
+@pytest.mark.parametrize("document", [one for one in _documents() if one.values[0]["kind"] in SETS])
+async def test_a_set_runs_queued_where_its_namespace_says_so(space: Space, document: Obj) -> None:
+    """Unchanged, whatever scheduler it names; and what it had is given back when it goes."""
+    managed = await make_space(space.world, {"fluxqueue/sets": "managed"})
+    try:
+        await _assert_queued(managed, SETS[document["kind"]], document)
+    finally:
+        await remove_space(managed)
+
+
 async def _assert_queued(space: Space, resource: Resource, document: Obj) -> None:
-    """It names a scheduler of before: queued, and never left waiting for that."""
+    """It asks, or names a scheduler of before: queued, and never left waiting for that."""
     name = document["metadata"]["name"]
+    fluxjob = f"{name}-{document['kind'].lower()}"
     await space.client.create(resource, space.name, document)
 
     async def all_run() -> bool:
         pods = (await space.client.list(PODS, space.name)).items
         phases = [pod["status"].get("phase") for pod in pods]
-        return phases == ["Running"] * document["spec"]["replicas"]
+        return phases == ["Running"] * document["spec"].get("replicas", 1)
 
     await eventually(all_run, what=f"all pods of {name} run")
-    assert await space.client.get(FLUXJOBS, space.name, f"{name}-{document['kind'].lower()}")
+    assert await space.client.get(FLUXJOBS, space.name, fluxjob)
     await space.delete(name, resource)
+    await space.until_gone(FLUXJOBS, fluxjob)
 
 
 async def _assert_left_alone(space: Space, resource: Resource, document: Obj) -> None:

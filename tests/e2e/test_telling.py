@@ -11,9 +11,15 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.fluxjob.hostlist import expand
-from tests.e2e.objects import FOR_EVER, job
+from fluxqueue.kube.resources import DEPLOYMENTS, FLUXJOBS, STATEFULSETS
+from tests.e2e.objects import FOR_EVER, bare_pod, job
+from tests.e2e.operators import Operators
 from tests.e2e.space import Space
+from tests.e2e.test_groups import MPI_JOB, member
+from tests.e2e.test_owners import JOB_SET, create, template
+from tests.e2e.test_sets import a_set
 from tests.support.control_plane import ASSETS_ENV
+from tests.support.owners import job_set_spec
 from tests.support.waiting import eventually
 
 
@@ -135,6 +141,53 @@ async def test_kubectl_gets_fluxjobs_in_columns(space: Space) -> None:
         space, "get", "pods", "-o", "jsonpath={.items[*].spec.nodeName} {.items[*].status.phase}"
     )
     assert phases.split() == ["single", "single", "Running", "Running"]
+
+
+async def test_all_kinds_read_alike_and_tell_their_story(space: Space) -> None:
+    """The same columns for each, and ``kubectl describe`` of what its user has made tells of it."""
+    async with Operators(space):
+        for number in range(2):
+            await space.create(member(f"g-{number}", "group", 2, run=FOR_EVER))
+        await space.create(bare_pod("pod", run=FOR_EVER))
+        for resource in (DEPLOYMENTS, STATEFULSETS):
+            name = resource.kind.lower()[:6]
+            await space.client.create(resource, space.name, a_set(resource, name, replicas=1))
+        endless = template(run=FOR_EVER)
+        await create(space, JOB_SET, "train", job_set_spec(a=(1, endless)))
+        parts = {one: {"replicas": 1, "template": endless} for one in ("Launcher", "Worker")}
+        await create(space, MPI_JOB, "amg", {"mpiReplicaSpecs": parts})
+        expected = {
+            "amg-mpijob": "2",
+            "deploy-deployment": "1",
+            "group-group": "2",
+            "pod-pod": "1",
+            "statef-statefulset": "1",
+            "train-jobset": "1",
+        }
+
+        async def all_run() -> bool:
+            found = (await space.client.list(FLUXJOBS, space.name)).items
+            states = [(one.get("status") or {}).get("state") for one in found]
+            return states == ["Running"] * len(expected)
+
+        await eventually(all_run, "all run")
+        said = (await kubectl(space, "get", "fluxjobs", "--no-headers")).splitlines()
+        lines = {line.split()[0]: line.split()[1:] for line in said}
+        assert {name: line[1] for name, line in lines.items()} == expected
+        for name, (_, _, nodes, priority, queue, start, *_) in lines.items():
+            assert (priority, queue) == ("0", "default"), name
+            assert expand(nodes), name
+            assert start.endswith("Z"), name
+        mine = (
+            *("pod/pod", "deployment/deploy", "statefulset/statef", "jobset/train", "mpijob/amg"),
+            "fluxjob/group-group",
+        )
+
+        async def all_tell() -> bool:
+            said = await kubectl(space, "describe", *mine)
+            return len(re.findall(r"Started .*fluxqueue +\d slots? on ", said)) == len(mine)
+
+        await eventually(all_tell, "each tells that it has started")
 
 
 async def test_kubectl_describe_tells_the_story(space: Space) -> None:
