@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -39,7 +40,7 @@ from localcluster import NodeShape
 from tests.e2e import database
 from tests.e2e.objects import bare_pod, job
 from tests.e2e.operators import Operators
-from tests.e2e.space import Space
+from tests.e2e.space import Space, elapsed_s
 from tests.e2e.test_crashes import kill_part, kill_postgres
 from tests.e2e.test_groups import MPI_JOB
 from tests.e2e.test_owners import ASKS, JOB_SET, MAIN, template
@@ -130,6 +131,7 @@ class Lives:
     kinds: Sequence[str] = KINDS
     there: dict[str, Life] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    began_s: float = field(default_factory=time.monotonic)
     nodes: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
     cordoned: set[str] = field(default_factory=set)
@@ -150,7 +152,7 @@ class Lives:
             await asyncio.sleep(die.uniform(0, 0.8))
 
     def _note(self, what: str) -> None:
-        self.log.append(what)
+        self.log.append(f"{elapsed_s(self.began_s):6.1f} s  {what}")
 
     # --- making ---------------------------------------------------------------------------------
 
@@ -527,6 +529,7 @@ class Lives:
 
     async def until_settled(self, timeout_s: float) -> None:
         """What ends has ended; what stays runs, all of it; nobody waits but for missing pods."""
+        self._note("peace")
         wrong: list[str] = []
 
         async def look() -> bool:
@@ -541,6 +544,7 @@ class Lives:
         except AssertionError as error:
             raise AssertionError("\n".join([str(error), *wrong])) from error
         assert not self.operators.refused, self.operators.refused
+        self._note("settled")
 
     async def _release_all(self) -> None:
         for life in self.there.values():
