@@ -490,16 +490,17 @@ class Lives:
         ]
 
     async def _fluxjob(self, life: Life) -> Obj | None:
-        """Its FluxJob; of a group, that of the pods that are there now."""
-        found = (await self.space.client.list(FLUXJOBS, self.space.name)).items
-        its = [one for one in found if one["spec"]["workload"]["name"] == life.name]
-        its = [
+        """Its FluxJob, the last of its name: of what its pods stand for nobody tells the UID."""
+        kind = "PodGroup" if life.kind in GROUPS else life.kind
+        found = [
             one
-            for one in its
-            if not life.uid or one["spec"]["workload"]["uid"] == life.uid or life.kind in SETS
+            for one in (await self.space.client.list(FLUXJOBS, self.space.name)).items
+            if "deletionTimestamp" not in one["metadata"]
+            for of in [one["spec"]["workload"]]
+            if (of["name"], of["kind"]) == (life.name, kind)
+            if life.kind not in {"Job", "Pod"} or life.uid == of["uid"]
         ]
-        its = [one for one in its if "deletionTimestamp" not in one["metadata"]]
-        return max(its, key=lambda one: one["metadata"]["creationTimestamp"], default=None)
+        return max(found, key=lambda one: one["metadata"]["creationTimestamp"], default=None)
 
     # --- the end --------------------------------------------------------------------------------
 
