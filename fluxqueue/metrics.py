@@ -101,6 +101,11 @@ DECISIONS = _counter(
     "Decisions that were committed: allocated, reserved, waiting, unsatisfiable.",
     "outcome",
 )
+PREEMPTIONS = _counter(
+    "fluxqueue_preemptions_total",
+    "FluxJobs that made way for others: planned, requeued, or spared before they had to.",
+    "outcome",
+)
 REVIEWS = _counter(
     "fluxqueue_reviews_total",
     "PlacementReviews by verdict; without one by reason: Invalid, NotFound, TooMany, Failed.",

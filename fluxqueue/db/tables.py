@@ -13,6 +13,7 @@ fluxjobs           one row per workload UID: request, state, the workload as las
 allocations        one live row per running workload; its R is rendered from its slots
 allocation_slots   one row per slot: node, resources, and the pod that holds it
 reservations       planned starts of the last cycle, replaced as a whole by each cycle
+preemptions        who makes way for whom, until the latter has started
 pods               our pods as last seen (only non-final ones)
 nodes              nodes as last seen
 foreign_usage      pods of others that are bound to a node
@@ -98,6 +99,13 @@ fluxjobs = Table(
     ),
     Column("published_at", DateTime(timezone=True), comment="when that was written"),
     Column("told", Text, comment="reason of the last Event"),
+    Column(
+        "notices",
+        JSONB,
+        nullable=False,
+        server_default=text("'[]'::jsonb"),
+        comment="what else is to be told by Events, with the next status",
+    ),
     Column(
         "publish_at",
         DateTime(timezone=True),
@@ -342,6 +350,54 @@ reservations = Table(
     Column("until", BigInteger, comment="epoch seconds; null is unlimited"),
     Column("nodes", JSONB, nullable=False),
 )
+
+# No foreign keys: they lock the rows that they refer to, and a cycle that decides this may not wait
+# for whoever settles these.
+preemptions = Table(
+    "preemptions",
+    metadata,
+    Column("victim", Text, primary_key=True, comment="UID of who makes way"),
+    Column("allocation_id", BigInteger, nullable=False, comment="what it is to give back"),
+    Column("preemptor", Text, nullable=False, comment="UID of whom it makes way for"),
+    Column("jobid", BigInteger, nullable=False, comment="of the preemptor"),
+    Column("vacate_at", BigInteger, nullable=False, comment="epoch seconds: not to leave before"),
+    Column(
+        "decided_at",
+        DateTime(timezone=True),
+        nullable=False,
+        server_default=_NOW,
+        comment="when a cycle wanted it",
+    ),
+    Column(
+        "is_told",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="both sides have been told",
+    ),
+    Column(
+        "is_vacated",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="it has been asked to leave",
+    ),
+    Column(
+        "is_off",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="over: the preemptor has started, or does not want it any more",
+    ),
+    Column(
+        "reason_before",
+        Text,
+        nullable=False,
+        server_default="",
+        comment="what the victim said before it was told",
+    ),
+)
+Index("ix_preemptions_preemptor", preemptions.c.preemptor)
 
 pods = Table(
     "pods",

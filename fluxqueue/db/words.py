@@ -13,6 +13,7 @@ TABLES: Mapping[str, str] = {
     "allocations": "One live row per workload that holds resources, and those of before",
     "allocation_slots": "One row per slot of an allocation: where it is, what it holds, whose",
     "reservations": "Planned starts of the last cycle: promises",
+    "preemptions": "Who makes way for whom, until the latter has started",
     "pods": "Pods of our workloads that have not ended, as last seen",
     "nodes": "Nodes as last seen",
     "foreign_usage": "Pods of others that are bound to a node",

@@ -41,6 +41,7 @@ from fluxqueue.policy.limits import why_refused
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, decide_next, run_cycle
+from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
 
 NEWCOMER = 1 << 62
 """The jobid of what has none yet: behind all others."""
@@ -64,6 +65,7 @@ class Scene:
     now : epoch seconds.
     planned : what the last forecast planned for those without a reservation, by UID.
     promised : reservations that the next cycle is to keep, by UID.
+    preemptions : who could make way for what is asked about, and who does for others.
     """
 
     matcher: Matcher
@@ -74,6 +76,7 @@ class Scene:
     now: int
     planned: Mapping[str, Placement] = field(default_factory=dict)
     promised: Mapping[str, Placement] = field(default_factory=dict)
+    preemptions: Preemptions = NO_PREEMPTIONS
 
     def rules(self, queue: str) -> QueueRules:
         """The rules of a queue; without limits where nobody has given it any."""
@@ -237,7 +240,13 @@ def _replanned(scene: Scene, job: PendingJob) -> Outcome:
     queue.insert(at, job)
     with scene.matcher.trying():
         decisions = run_cycle(
-            scene.matcher, queue, scene.policy, scene.now, scene.queues, dict(scene.promised)
+            scene.matcher,
+            queue,
+            scene.policy,
+            scene.now,
+            scene.queues,
+            dict(scene.promised),
+            replace(scene.preemptions, candidates=()),
         )
         try:
             plans = {one.uid: where for one, where in (*decisions.reserved, *decisions.unpromised)}
@@ -250,6 +259,16 @@ def _replanned(scene: Scene, job: PendingJob) -> Outcome:
 def fits_now(now: int, nodes: tuple[str, ...]) -> Outcome:
     """It starts at once, there."""
     return Outcome(Verdict.NOW, Reason.FITS, "fits now", starts_at=now, nodes=nodes)
+
+
+def _with_way_made(job: PendingJob, decisions: Decisions, outcome: Outcome) -> Outcome:
+    """Whether others make way for it; who they are the blockers say to those who may read it."""
+    making_way = decisions.making_way.get(job.uid)
+    if making_way is None:
+        return outcome
+    count = len(making_way.victims)
+    jobs = "1 job of a lower priority makes" if count == 1 else f"{count} of lower priority make"
+    return replace(outcome, message=f"{outcome.message}; {jobs} way for it")
 
 
 @dataclass(slots=True)
@@ -316,6 +335,7 @@ class Ahead:
             scene.now,
             scene.queues,
             may_reserve=may_reserve,
+            preemptions=scene.preemptions if may_reserve else NO_PREEMPTIONS,
         )
 
     def read(self, job: PendingJob, decisions: Decisions) -> Outcome:
@@ -333,7 +353,7 @@ class Ahead:
         ):
             for one, where in plans:
                 if one.uid == job.uid:
-                    return self.waits(job, where, certainty)
+                    return _with_way_made(job, decisions, self.waits(job, where, certainty))
         with self.planned():
             return self.later(job)
 

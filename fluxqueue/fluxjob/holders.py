@@ -26,5 +26,16 @@ BY_BEGIN_TIME = "begin-time"
 LOST_NODE = "lost-node"
 """``vacate_by`` of a FluxJob whose template names a node that takes no pods any more."""
 
+
+def by_preemptor(jobid: int) -> str:
+    """``vacate_by`` of a FluxJob that makes way for another."""
+    return f"job {jobid}"
+
+
+def is_preemptor(by: str | None) -> bool:
+    """Whether ``vacate_by`` names a FluxJob for which another makes way; no actor is called so."""
+    return by is not None and by.startswith("job ")
+
+
 LOST = "lost: "
 """How the reason of a FluxJob begins that runs, and a node of which is down or gone."""

@@ -52,6 +52,23 @@ class FairShare:
     points: int = FAIR_SHARE_WEIGHT
 
 
+LOWER_PRIORITY = "lowerPriority"
+"""The one value of ``spec.preemption.within``: who makes way has a lower priority."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRules:
+    """Whom the head of a queue may have requeued, so that it starts.
+
+    ``queues`` are those whose FluxJobs may make way, its own included. Who has run for less than
+    ``min_runtime_s`` (seconds) is left alone; who makes way is told ``grace_s`` before.
+    """
+
+    queues: frozenset[str]
+    min_runtime_s: int = 0
+    grace_s: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class QueueRules:
     """One queue as the cycle obeys it.
@@ -77,6 +94,7 @@ class QueueRules:
     default_duration_s: int | None = None
     namespaces: frozenset[str] | None = field(default=None)
     fair_share: FairShare | None = None
+    preemption: PreemptionRules | None = None
 
     @property
     def has_use_limits(self) -> bool:
@@ -139,6 +157,7 @@ def read_rules(
         default_duration_s=reader.duration(spec, "defaultDuration", "spec"),
         namespaces=namespaces,
         fair_share=reader.fair_share(),
+        preemption=reader.preemption(name),
     )
     _check_default_duration(rules)
     return rules
@@ -185,6 +204,29 @@ class _Reader:
         return FairShare(
             half_life_s=HALF_LIFE_S if half_life_s is None else half_life_s,
             points=FAIR_SHARE_WEIGHT if points is None else points,
+        )
+
+    def preemption(self, name: str) -> PreemptionRules | None:
+        found = self.spec.get("preemption")
+        if found is None:
+            return None
+        path = "spec.preemption"
+        if found.get("within") != LOWER_PRIORITY:
+            raise InvalidInput(
+                f"{found.get('within')!r} says not who makes way",
+                where=f"{path}.within",
+                value=found.get("within"),
+                hint=f"{LOWER_PRIORITY}; leave spec.preemption out for no preemption",
+            )
+        queues = found.get("queues") or []
+        if not isinstance(queues, list) or not all(isinstance(one, str) for one in queues):
+            raise InvalidInput(
+                f"{queues!r} is no list of queues", where=f"{path}.queues", value=queues
+            )
+        return PreemptionRules(
+            queues=frozenset({name, *queues}),
+            min_runtime_s=self.duration(found, "minRuntime", path) or 0,
+            grace_s=self.duration(found, "grace", path) or 0,
         )
 
 

@@ -25,6 +25,15 @@ from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.limits import NOTHING, Amounts, Use
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.preemption import (
+    NO_PREEMPTIONS,
+    PER_CYCLE_MAX,
+    Head,
+    MakingWay,
+    Preemptions,
+    hold_claims,
+    make_way,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,9 @@ class Decisions:
 
     Of those that wait, ``unpromised`` have nodes kept for them without a start that they could
     rely on, and ``barred`` (UIDs) are kept back by something else than resources: a limit, a
-    stopped queue. ``kept_back`` (by UID) is the kind of what keeps them, where there is one.
+    stopped queue. ``kept_back`` (by UID) is the kind of what keeps them, where there is one. Of
+    those who have a reservation, others make way for some (``making_way``, by UID), for the
+    ``preempted`` since this cycle.
     """
 
     allocated: list[tuple[PendingJob, Placement]] = field(default_factory=list)
@@ -55,6 +66,8 @@ class Decisions:
     unpromised: list[tuple[PendingJob, Placement]] = field(default_factory=list)
     barred: set[str] = field(default_factory=set)
     kept_back: dict[str, KeptBack] = field(default_factory=dict)
+    making_way: dict[str, MakingWay] = field(default_factory=dict)
+    preempted: list[tuple[PendingJob, MakingWay]] = field(default_factory=list)
 
 
 def split_unsatisfiable(
@@ -107,6 +120,7 @@ def run_cycle(
     now: int,
     queues: Queues | None = None,
     promised: Mapping[str, Placement] | None = None,
+    preemptions: Preemptions = NO_PREEMPTIONS,
 ) -> Decisions:
     """Walk all queues once, in one order, and decide.
 
@@ -126,13 +140,15 @@ def run_cycle(
     promised : reservations of the cycle before, by UID. The plan is made anew, as flux-sched does;
         where that would put one of them off, it is made once more around those that are still
         possible. So a start that was promised moves earlier, or stays.
+    preemptions : who runs and could be requeued, and who makes way already. Who is made to from
+        this cycle on is planned to end then in the matcher.
     """
     waiting = list(queue)
-    decisions = _walk(matcher, waiting, _Walk(matcher, policy, now, queues or Queues()))
-    if promised and (late := _put_off(decisions, waiting, promised)):
-        for job, _ in decisions.allocated:
-            matcher.cancel(job.uid)
-        walk = _Walk(matcher, policy, now, queues or Queues(), keep=late)
+    walk = _Walk(matcher, policy, now, queues or Queues(), preemptions)
+    decisions = _walk(matcher, waiting, walk)
+    if promised and (late := _put_off(decisions, waiting, promised, preemptions)):
+        walk.undo()
+        walk = _Walk(matcher, policy, now, queues or Queues(), preemptions, keep=late)
         decisions = _walk(matcher, waiting, walk)
     return decisions
 
@@ -147,6 +163,7 @@ def decide_next(
     queues: Queues | None = None,
     *,
     may_reserve: bool = True,
+    preemptions: Preemptions = NO_PREEMPTIONS,
 ) -> Decisions:
     """Decide about one more, in its turn behind some that a cycle has looked at before.
 
@@ -160,12 +177,15 @@ def decide_next(
     given : what that cycle decided.
     policy, now, queues : as of ``run_cycle``; ``queues`` as they were before that cycle.
     may_reserve : False leaves the future alone.
+    preemptions : as of ``run_cycle``. What others would make way for is planned, and not that they
+        end: those go on.
     """
-    walk = _Walk(matcher, policy, now, queues or Queues())
+    walk = _Walk(matcher, policy, now, queues or Queues(), preemptions)
     walk.follow(before, given)
     if not may_reserve:
         walk.promise_nothing(job.queue)
     walk.step(job)
+    walk.restore_ends()
     return walk.decisions
 
 
@@ -178,15 +198,23 @@ def _walk(matcher: Matcher, queue: Sequence[PendingJob], walk: _Walk) -> Decisio
 
 
 def _put_off(
-    decisions: Decisions, queue: Sequence[PendingJob], promised: Mapping[str, Placement]
+    decisions: Decisions,
+    queue: Sequence[PendingJob],
+    promised: Mapping[str, Placement],
+    preemptions: Preemptions,
 ) -> Mapping[str, Placement]:
-    """The promises to be kept by a second walk; none where the first keeps them all."""
+    """The promises to be kept by a second walk; none where the first keeps them all.
+
+    For whom others make way a claim is held in every walk.
+    """
     planned = {job.uid: placement.starts_at for job, placement in decisions.reserved}
     planned |= {job.uid: 0 for job, _ in decisions.allocated}
     kept = {
         job.uid: promised[job.uid]
         for job in queue
-        if job.uid in promised and job.uid not in decisions.barred
+        if job.uid in promised
+        and job.uid not in decisions.barred
+        and job.uid not in preemptions.under_way
     }
     is_kept = all(planned.get(uid, FOREVER) <= old.starts_at for uid, old in kept.items())
     return {} if is_kept else kept
@@ -204,8 +232,8 @@ class _Line:
         self.is_backfilling = policy.is_backfilling
         self.depth = policy.reservation_depth
         # What lets nobody of its own past its blocked head must not let those of other queues
-        # past it for ever either.
-        if has_company and not policy.is_backfilling:
+        # past it for ever either; and for whom others make way must have a place to wait for.
+        if (has_company or rules.preemption is not None) and not policy.is_backfilling:
             self.depth = max(1, self.depth)
         self.has_limits = rules.has_use_limits or rules.per_job.nodes is not None
 
@@ -219,11 +247,16 @@ class _Walk:
         policy: QueuePolicy,
         now: int,
         queues: Queues,
+        preemptions: Preemptions = NO_PREEMPTIONS,
         keep: Mapping[str, Placement] | None = None,
     ) -> None:
         self.matcher, self.policy, self.now = matcher, policy, now
         self._keep = keep or {}
         self._held: dict[str, Placement] = {}
+        self._preemptions = preemptions
+        self._claimed: set[str] = set()
+        self._leaving = {uid for one in preemptions.under_way.values() for uid in one.leaving}
+        self._ends: dict[str, int] = {}
         self.decisions = Decisions()
         self._queues = queues
         self._use = Use.of(queues.use)
@@ -241,11 +274,25 @@ class _Walk:
             )
         return line
 
+    def undo(self) -> None:
+        """Take back what it has booked, and what it has planned of what runs."""
+        for job, _ in self.decisions.allocated:
+            self.matcher.cancel(job.uid)
+        self.restore_ends()
+
+    def restore_ends(self) -> None:
+        """Who was to make way is planned to end when he was before."""
+        for uid, until in self._ends.items():
+            self.matcher.ledger.end_at(uid, until)
+
     def hold(self, queue: Sequence[PendingJob]) -> None:
-        """Before the walk: put the promises that are still possible into the plan."""
+        """Before the walk: put claims, and promises that are still possible, into the plan."""
+        uids = [job.uid for job in queue]
+        self._held |= hold_claims(self.matcher, self._preemptions, uids, self.now)
+        self._claimed = set(self._held)
         for job in queue:
             old = self._keep.get(job.uid)
-            if old is None:
+            if old is None or job.uid in self._held:
                 continue
             # One that is due is kept as well: of a queue that overtakes nobody, those behind a
             # head that starts now come before it, and were not looked at when it was promised.
@@ -263,6 +310,9 @@ class _Walk:
         for job in before:
             line = self._line(job.queue)
             if job.uid in given.barred:
+                continue
+            if job.uid in given.making_way:
+                self._count(line, job, plans[job.uid])
                 continue
             line.blocker = line.blocker or job
             if job.uid in plans:
@@ -302,17 +352,26 @@ class _Walk:
             except InsufficientResources as busy:
                 reason = busy.reason
                 self._hopeless[ask] = reason
-                if held is not None and held.starts_at <= self.now:
+                if held is not None and self._is_due(job, held):
                     self._start(line, job, held)
                     return
             else:
                 self._start(line, job, placement)
                 return
+        if held is not None and job.uid in self._claimed:
+            self._claim(line, job, self._preemptions.under_way[job.uid], held)
+            return
         line.blocker = line.blocker or job
         if held is not None or line.promised < line.depth:
             self._reserve(line, job, reason, held)
         else:
             self._wait(job, reason)
+
+    def _is_due(self, job: PendingJob, held: Placement) -> bool:
+        """Whether its time has come; a claim's has not as long as somebody has still to leave."""
+        if held.starts_at > self.now:
+            return False
+        return job.uid not in self._claimed or is_open(self.matcher.ledger, held, self.now)
 
     def _why_over(self, line: _Line, job: PendingJob, nodes: int) -> str | None:
         if not line.has_limits:
@@ -334,24 +393,13 @@ class _Walk:
             self._use.add(job.queue, job.user, amounts_of(job, len(set(placement.nodes))))
 
     def _reserve(self, line: _Line, job: PendingJob, reason: str, held: Placement | None) -> None:
-        # During a walk the future only fills up too.
-        ask = self.matcher.ask(job.request)
-        without = self._unplannable.get(ask)
-        if without is not None:
+        placement, without = self._earliest(job, reason, held)
+        if line.blocker is job and self._preempt(line, job, placement):
+            line.blocker = None  # it is as good as started
+            return
+        if placement is None:
             self._wait(job, *without)
             return
-        try:
-            placement = self.matcher.match_later(job.request, self.now)
-        except InsufficientResources as unknown:
-            if held is None:
-                why = why_no_plan(self.matcher.by_shares, job.request)
-                without = f"{reason}; {why or unknown.reason}", KeptBack.UNUSABLE if why else None
-                self._unplannable[ask] = without
-                self._wait(job, *without)
-                return
-            placement = held
-        if held is not None and held.starts_at < placement.starts_at:
-            placement = held
         over = self._why_over(line, job, len(set(placement.nodes)))
         if over is not None:
             self._bar(job, over)
@@ -371,6 +419,60 @@ class _Walk:
         self.decisions.unpromised.append((job, placement))
         nodes = compress(sorted(set(placement.nodes)))
         self._wait(job, f"{reason} on {nodes}, where running jobs have no known end")
+
+    def _earliest(
+        self, job: PendingJob, reason: str, held: Placement | None
+    ) -> tuple[Placement | None, tuple[str, KeptBack | None]]:
+        """Where and when it starts behind all that is planned, or why nobody knows."""
+        # During a walk the future only fills up too.
+        ask = self.matcher.ask(job.request)
+        without = self._unplannable.get(ask)
+        if without is not None:
+            return None, without
+        try:
+            placement = self.matcher.match_later(job.request, self.now)
+        except InsufficientResources as unknown:
+            if held is None:
+                why = why_no_plan(self.matcher.by_shares, job.request)
+                without = f"{reason}; {why or unknown.reason}", KeptBack.UNUSABLE if why else None
+                self._unplannable[ask] = without
+                return None, without
+            return held, ("", None)
+        if held is not None and held.starts_at < placement.starts_at:
+            placement = held
+        return placement, ("", None)
+
+    def _preempt(self, line: _Line, job: PendingJob, placement: Placement | None) -> bool:
+        """Have others make way, if that lets it start earlier than is planned for it."""
+        rules, standing = line.rules.preemption, self._preemptions.standings.get(job.uid)
+        if rules is None or standing is None or len(self.decisions.preempted) >= PER_CYCLE_MAX:
+            return False
+        head = Head(job.request, standing, rules, placement.starts_at if placement else None)
+        candidates = [one for one in self._preemptions.candidates if one.uid not in self._leaving]
+        found = make_way(self.matcher, head, candidates, self.now)
+        if found is None or self._why_over(line, job, len(set(found[1].nodes))) is not None:
+            return False
+        making_way, claim = found
+        ledger = self.matcher.ledger
+        for uid in making_way.leaving:
+            until = min(ledger.live[uid].until, making_way.vacate_at)
+            self._ends[uid] = ledger.end_at(uid, until)
+        self._leaving.update(making_way.leaving)
+        self._unplannable.clear()
+        self.decisions.preempted.append((job, making_way))
+        self._claim(line, job, making_way, claim)
+        return True
+
+    def _claim(self, line: _Line, job: PendingJob, making_way: MakingWay, claim: Placement) -> None:
+        """Nobody else gets what others leave for it."""
+        over = self._why_over(line, job, len(set(claim.nodes)))
+        if over is not None:
+            self._bar(job, over)
+            return
+        self.matcher.reserve(claim, self.now)
+        self._count(line, job, claim)
+        self.decisions.reserved.append((job, claim))
+        self.decisions.making_way[job.uid] = making_way
 
     def _bar(self, job: PendingJob, reason: str, kept_back: KeptBack = KeptBack.OVER_LIMIT) -> None:
         self.decisions.barred.add(job.uid)

@@ -147,6 +147,7 @@ class _Plan:
     def select(self, queue: Sequence[PendingJob], depth: int) -> list[PendingJob]:
         """Those that wait for resources, at most ``depth`` of each queue."""
         beside = {job.uid for job, _ in self.decisions.allocated} | self.decisions.barred
+        beside |= self.decisions.making_way.keys()  # these are told who makes way
         chosen: list[PendingJob] = []
         counts: dict[str, int] = {}
         for job in queue:

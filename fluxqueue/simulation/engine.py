@@ -3,7 +3,8 @@
 ``Engine.step`` moves to the next instant, so tests can look at everything in between;
 ``simulate`` runs to the end. A lost node takes its slots away: what is left of a job goes on, lost
 slots are placed anew by ``top_up`` and begin their work again, and a job that has lost all waits
-again, as in ``db.life.settling``.
+again, as in ``db.life.settling``. Who makes way for others leaves when its time has come, as in
+``db.life.preemption``.
 """
 
 from __future__ import annotations
@@ -19,12 +20,27 @@ from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import QueuePolicy
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle, split_unsatisfiable
+from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules, QueueRules
+from fluxqueue.scheduler.cycle import (
+    Decisions,
+    PendingJob,
+    Queues,
+    run_cycle,
+    split_unsatisfiable,
+)
+from fluxqueue.scheduler.preemption import (
+    NO_PREEMPTIONS,
+    PER_CYCLE_MAX,
+    Candidate,
+    MakingWay,
+    Preemptions,
+    hold_claims,
+)
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
 from fluxqueue.scheduler.top_up import Lack, top_up
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
 
-END, NODE, SUBMIT = range(3)
+END, NODE, SUBMIT, LEAVE = range(4)
 """Order of what happens at one instant: resources come back before they are asked for."""
 
 
@@ -50,6 +66,9 @@ class Record:
     is_backfilled: bool = False
     is_impossible: bool = False
     restarts: int = 0
+    requeues: int = 0
+    requeued_for: list[str] = field(default_factory=list)
+    """UIDs of those for whom it made way."""
     overtaken_by: int = 0
     spans: list[tuple[int, int, Placement]] = field(default_factory=list)
     """What it held: from, until, and where."""
@@ -86,8 +105,16 @@ class Engine:
         policy: QueuePolicy,
         *,
         faults: Iterable[NodeEvent] = (),
+        preemption: PreemptionRules | None = None,
+        leaves_s: int = 0,
     ) -> None:
         self.policy = policy
+        self.rules = QueueRules(DEFAULT_QUEUE, preemption=preemption)
+        self.leaves_s = leaves_s
+        """How long the pods of what is requeued take to end."""
+        self.making_way: dict[str, MakingWay] = {}
+        self.leaving: dict[str, int] = {}
+        """When who was requeued is gone, by UID."""
         self.facts = {fact.name: fact for fact in nodes}
         self.matcher = Matcher(ShareLedger(), "lonode")
         self.matcher.ledger.add_rows([fact.name for fact in nodes])
@@ -130,6 +157,8 @@ class Engine:
             self._submit(self.records[event.number])
         elif event.kind == NODE:
             self._change_node(self.faults[event.number])
+        elif event.kind == LEAVE:
+            self._leave()
         else:
             self._end(self.records[event.number], event.version)
 
@@ -137,8 +166,8 @@ class Engine:
         """Jobs that hold their resources past the planned end, as of the cycle before."""
         return [
             self.by_uid[uid].job.number
-            for uid, one in self.running.items()
-            if one.placement.until < self.now
+            for uid, one in self.matcher.ledger.live.items()
+            if one.until < self.now
         ]
 
     # --- what happens ----------------------------------------------------------------------------
@@ -159,6 +188,7 @@ class Engine:
             return
         self._close_span(record, running)
         del self.running[uid]
+        self.leaving.pop(uid, None)
         self.matcher.cancel(uid)
         record.ended_s = self.now
 
@@ -180,13 +210,30 @@ class Engine:
             running.lacks += len(running.placement.slots) - len(left)
             running.placement = replace(running.placement, slots=left)
             self.matcher.allocate(uid, running.placement)
+            for one in self.making_way.values():
+                if uid in one.leaving:
+                    until = min(running.placement.until, one.vacate_at)
+                    self.matcher.ledger.end_at(uid, until)
             return
+        self._start_anew(record)
+
+    def _start_anew(self, record: Record) -> None:
+        uid = record.job.uid
         del self.running[uid]
+        self.leaving.pop(uid, None)
         self.matcher.cancel(uid)
         self._promises.forget(uid)
         record.started_s = record.placement = record.promise = None
         record.restarts += 1
         self._submit(record)
+
+    def _leave(self) -> None:
+        """The pods of what was requeued have ended."""
+        for uid in [uid for uid, at in self.leaving.items() if at <= self.now]:
+            record = self.by_uid[uid]
+            self._close_span(record, self.running[uid])
+            record.requeues += 1
+            self._start_anew(record)
 
     def _close_span(self, record: Record, running: _Running) -> None:
         if running.since < self.now:
@@ -202,18 +249,78 @@ class Engine:
     def cycle(self, overran: Sequence[int] = ()) -> None:
         """What the worker's matcher does: top up, then cycles while there is more behind."""
         self.matcher.clear_plan()
+        self.making_way = {
+            head: replace(
+                one, gone=one.gone | {uid for uid in one.leaving if uid not in self.running}
+            )
+            for head, one in self.making_way.items()
+        }
+        queue, promised = self.queue(), self._promised()
+        preemptions = self._preemptions(queue, promised)
+        hold_claims(self.matcher, preemptions, [job.uid for job in queue], self.now)
         mishaps = Mishaps(overran, sorted(self._lost), self._top_up())
         while True:
-            queue = self.queue()
-            promised = {job.uid: placement for job, placement in self.decisions.reserved}
             self.decisions = run_cycle(
-                self.matcher, queue, self.policy, self.now, promised=promised
+                self.matcher,
+                queue,
+                self.policy,
+                self.now,
+                Queues({DEFAULT_QUEUE: self.rules}),
+                promised,
+                preemptions,
             )
             self.cycles += 1
             self._promises.take_in(queue, self.decisions, now=self.now, mishaps=mishaps)
             self._start_all(queue)
-            if len(queue) < self.policy.queue_depth or not self.decisions.allocated:
+            self._make_way()
+            is_behind = len(queue) >= self.policy.queue_depth and self.decisions.allocated
+            if not is_behind and len(self.decisions.preempted) < PER_CYCLE_MAX:
                 return
+            queue, promised = self.queue(), self._promised()
+            preemptions = self._preemptions(queue, promised)
+
+    def _to_leave(self) -> set[str]:
+        return {uid for one in self.making_way.values() for uid in one.leaving}
+
+    def _promised(self) -> dict[str, Placement]:
+        return {job.uid: placement for job, placement in self.decisions.reserved}
+
+    def _preemptions(
+        self, queue: Sequence[PendingJob], promised: dict[str, Placement]
+    ) -> Preemptions:
+        if self.rules.preemption is None:
+            return NO_PREEMPTIONS
+        to_leave = self._to_leave()
+        return Preemptions(
+            candidates=[
+                Candidate(uid, record.job.number, DEFAULT_QUEUE, record.job.priority, started_s)
+                for uid in self.running
+                for record in [self.by_uid[uid]]
+                for started_s in [record.started_s]
+                if started_s is not None and uid not in self.leaving and uid not in to_leave
+            ],
+            standings={job.uid: job.priority for job in queue},
+            under_way=self.making_way,
+            claims=promised,
+        )
+
+    def _make_way(self) -> None:
+        """After a cycle: who is spared, who is to leave, who is gone."""
+        before, self.making_way = self.making_way, dict(self.decisions.making_way)
+        kept = {uid for one in self.making_way.values() for uid in one.leaving}
+        for one in before.values():
+            for uid in set(one.leaving) - kept - self.leaving.keys():
+                if uid in self.running:
+                    self.matcher.ledger.end_at(uid, self.running[uid].placement.until)
+        for head, one in self.making_way.items():
+            if one.vacate_at > self.now:
+                if head not in before:
+                    heapq.heappush(self._events, Event(one.vacate_at, LEAVE, 0))
+                continue
+            for uid in set(one.leaving) & self.running.keys() - self.leaving.keys():
+                self.by_uid[uid].requeued_for.append(head)
+                self.leaving[uid] = self.now + self.leaves_s
+                heapq.heappush(self._events, Event(self.leaving[uid], LEAVE, 0))
 
     def _top_up(self) -> list[int]:
         """Place lost slots anew as far as there is room; give the jobs that got some."""
@@ -226,7 +333,7 @@ class Engine:
                 None if one.placement.until >= FOREVER else one.placement.until,
             )
             for uid, one in sorted(self.running.items(), key=lambda item: int(item[0]))
-            if one.lacks
+            if one.lacks and uid not in self._to_leave()
         ]
         given = top_up(self.matcher, lacks, self.now).slots
         for lack, placed in given:
@@ -276,9 +383,10 @@ def simulate(
     policy: QueuePolicy,
     *,
     faults: Iterable[NodeEvent] = (),
+    preemption: PreemptionRules | None = None,
 ) -> list[Record]:
     """Run until nothing happens any more; one record per job, in the order given."""
-    engine = Engine(nodes, jobs, policy, faults=faults)
+    engine = Engine(nodes, jobs, policy, faults=faults, preemption=preemption)
     while engine.step():
         pass
     return engine.records

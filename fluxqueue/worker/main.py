@@ -217,7 +217,7 @@ class Worker:
                     context.database, ROLE, context.identity, term=term, duration_s=duration_s
                 ):
                     raise LostLeadership(f"role {ROLE}: term {term} is over")
-                if self._matcher is not None and self._matcher.is_forecast_due:
+                if self._matcher is not None and self._matcher.is_due:
                     await context.database.wake_matcher()
         finally:
             for task in (keeping, reviewing, matching):

@@ -23,6 +23,7 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.forecast import Outlook, forecast
+from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
 from fluxqueue.scheduler.promises import Mishaps, Promises
 from fluxqueue.worker.context import WorkerContext
 
@@ -70,6 +71,7 @@ class Cycle:
     queues: Queues
     policy: QueuePolicy
     now: int
+    preemptions: Preemptions = NO_PREEMPTIONS
 
 
 @dataclass(slots=True)

@@ -76,8 +76,17 @@ async def publish_statuses(context: WorkerContext, uids: Sequence[str]) -> None:
 
 async def _publish(context: WorkerContext, row: PublishedRow) -> Written:
     written = await write_status(context, row)
+    for one in row.notices:
+        event = build_event(
+            _involved(row),
+            key=one["key"],
+            reason=one["event"],
+            message=one["message"],
+            at_s=context.clock.now_s(),
+        )
+        await tell_event(context.client, event)
     told = await tell(context, row)
-    return Written(row.uid, written.version, told)
+    return Written(row.uid, written.version, told, [one["key"] for one in row.notices])
 
 
 async def write_status(context: WorkerContext, row: PublishedRow) -> Written:

@@ -17,12 +17,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fluxqueue import metrics
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.life.preemption import read_candidates
 from fluxqueue.db.reading.review import (
     AskedFluxJob,
     read_asked,
     read_names,
     read_place,
     read_priorities,
+    read_standing,
 )
 from fluxqueue.errors import (
     ApiError,
@@ -143,9 +146,11 @@ class Reviewer:
                 if is_as_it_is and not FluxJobState(row.state).is_waiting:
                     return _Told(_of_the_past(row), _known(row))
             wanted = _wanted(row, asked, uid)
-            priorities = await read_priorities(tx, wanted.user, _asked_priority(row, asked))
+            priority = _asked_priority(row, asked)
+            priorities = await read_priorities(tx, wanted.user, priority)
             job = _in_queue(wanted, priorities, scene)
             place = await read_place(tx, job)
+            scene = await _with_candidates(tx, scene, job, priority)
         question = Question(
             job=job,
             namespace=namespace,
@@ -272,6 +277,17 @@ def _in_queue(job: PendingJob, priorities: Mapping[str, int], scene: Scene) -> P
         job.request, queue="", duration_s=job.request.duration_s or float(default_s or 0)
     )
     return replace(job, request=request, priority=priorities.get(job.queue, job.priority))
+
+
+async def _with_candidates(tx: Transaction, scene: Scene, job: PendingJob, asked: int) -> Scene:
+    """With those who could make way for it, where its queue lets it have them requeued."""
+    rules = scene.queues.rules.get(job.queue)
+    if rules is None or rules.preemption is None:
+        return replace(scene, preemptions=replace(scene.preemptions, candidates=(), standings={}))
+    standing = await read_standing(tx, job.queue, job.user, asked)
+    candidates = await read_candidates(tx, rules.preemption.queues, standing)
+    preemptions = replace(scene.preemptions, candidates=candidates, standings={job.uid: standing})
+    return replace(scene, preemptions=preemptions)
 
 
 def _keeper(row: AskedFluxJob | None, asked: Asked, now: int) -> Keeper | None:

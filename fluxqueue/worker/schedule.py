@@ -53,6 +53,7 @@ from fluxqueue.scheduler.cycle import (
     run_cycle,
     split_unsatisfiable,
 )
+from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, hold_claims
 from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.intake import (
@@ -63,6 +64,7 @@ from fluxqueue.worker.intake import (
     why_full,
 )
 from fluxqueue.worker.plans import Cycle, Plans
+from fluxqueue.worker.preempting import Preempting
 
 logger = logging.getLogger(__name__)
 
@@ -86,15 +88,17 @@ class CycleRunner:
         self._rules: dict[str, QueueRules] = {}
         self._decided: dict[str, int] = {}
         self._plans = Plans(context, ROLE, term)
+        self._preempting = Preempting(context, ROLE, term)
         self._pace = Pace(context.clock)
         self._last: Cycle | None = None
         # Whoever has it has the matcher for himself: a cycle, a forecast, a review.
         self._lock = asyncio.Lock()
 
     @property
-    def is_forecast_due(self) -> bool:
-        """Whether a cycle should be run for the sake of a forecast."""
-        return self._plans.is_due()
+    def is_due(self) -> bool:
+        """Whether a cycle should be run though nothing has changed: for the sake of a forecast, or
+        because it is time for somebody to make way."""
+        return self._plans.is_due() or self._preempting.is_due(self._context.clock.now_s())
 
     async def run(self) -> None:
         """Run cycles until one neither starts anything nor leaves anything unexamined; then tell
@@ -111,9 +115,15 @@ class CycleRunner:
             with self._pace.work():
                 async with self._lock:
                     is_more = await self._cycle()
+                    await self._let_make_way()
         async with self._lock, self._in_doubt_after_failure():
             if self._matcher is not None:
                 await self._plans.forecast(self._matcher)
+
+    async def _let_make_way(self) -> None:
+        """What the last cycle wants of others, after it: they are locked in another order."""
+        if self._last is not None and self._preempting.is_due(self._last.now):
+            await self._preempting.carry_out(self._last.now)
 
     @asynccontextmanager
     async def _in_doubt_after_failure(self) -> AsyncIterator[None]:
@@ -166,6 +176,7 @@ class CycleRunner:
             now=self._context.clock.now_s(),
             planned=self._plans.planned,
             promised=self._plans.reserved,
+            preemptions=last.preemptions,
         )
 
     async def _cycle(self) -> bool:
@@ -197,11 +208,7 @@ class CycleRunner:
             view = await past_full_users(tx, view, self._rules, queues)
             locked = await lock_queue(tx, view)
             await self._reconsider(tx, matcher, changes)
-            matcher.clear_plan()
             now = self._context.clock.now_s()
-            lacks = await lacking(tx) if locked.has_lacking else []
-            given = top_up(matcher, lacks, now, queues)
-            await store_top_up(tx, given)
             new = Taken()
             if locked.has_new:
                 new = await take_in(tx, matcher, self._rules, self._answers, limit=EXAMINED_MAX)
@@ -210,18 +217,25 @@ class CycleRunner:
             queue, never = split_unsatisfiable(matcher, head, self._answers)
             if never:
                 await mark_examined(tx, [], never)
-        with _part("match"):
             promised = self._plans.promised(matcher, queue)
-            decisions = run_cycle(matcher, queue, self._policy, now, queues, promised)
-        cycle = Cycle(queue, decisions, queues, self._policy, now)
+            preemptions = await self._preempting.read(tx, self._rules, queue, promised)
+            lacks = await lacking(tx) if locked.has_lacking else []
+        with _part("match"):
+            matcher.clear_plan()
+            hold_claims(matcher, preemptions, [job.uid for job in queue], now)
+            given = top_up(matcher, lacks, now, queues)
+            decisions = run_cycle(matcher, queue, self._policy, now, queues, promised, preemptions)
+        cycle = Cycle(queue, decisions, queues, self._policy, now, preemptions)
         self._last = cycle
         with _part("store"):
+            await store_top_up(tx, given)
             await self._plans.note(tx, matcher, cycle, [lack.uid for lack, _ in given.slots])
             self._tell_full(decisions, new, view, queues)
             words = self._plans.words(decisions)
             lost = await store_decisions(
                 tx, decisions, term=self._term, words=words, has_plan=locked.has_plan
             )
+            await self._preempting.store(tx, decisions)
         for uid in lost:
             matcher.cancel(uid)
         _log(decisions)
@@ -233,7 +247,8 @@ class CycleRunner:
         }
         gone = [job for job, _ in (*decisions.allocated, *never)]
         is_more_behind = self._is_more_behind([*queue, *(job for job, _ in never)], gone)
-        return is_more_behind or new.looked_at == EXAMINED_MAX
+        is_cut_short = len(decisions.preempted) >= PER_CYCLE_MAX
+        return is_more_behind or is_cut_short or new.looked_at == EXAMINED_MAX
 
     async def _bring_up_to_date(self, tx: Transaction) -> tuple[Matcher, Changes]:
         """Take in what has changed; rules are read when a queue has."""
@@ -242,6 +257,7 @@ class CycleRunner:
             matcher = Matcher(ShareLedger(self._levels), self._match_policy)
             changes = await load_graph(tx, matcher.ledger)
             self._rules = await read_rules(tx)
+            self._preempting.forget()
             await self._plans.load(tx, matcher, self._context.clock.now_s())
         else:
             self._plans.look(matcher, self._context.clock.now_s())

@@ -15,6 +15,7 @@ DROP TABLE graph_changes;
 DROP TABLE foreign_usage;
 DROP TABLE nodes;
 DROP TABLE pods;
+DROP TABLE preemptions;
 DROP TABLE reservations;
 DROP TABLE allocation_slots;
 DROP TABLE allocations;

@@ -12,6 +12,7 @@ CREATE TABLE fluxjobs (
     observed_generation BIGINT DEFAULT '1' NOT NULL,
     published_at TIMESTAMP WITH TIME ZONE,
     told TEXT,
+    notices JSONB DEFAULT '[]'::jsonb NOT NULL,
     publish_at TIMESTAMP WITH TIME ZONE,
     release_at TIMESTAMP WITH TIME ZONE,
     settle_at TIMESTAMP WITH TIME ZONE,
@@ -126,6 +127,8 @@ COMMENT ON COLUMN fluxjobs.observed_generation IS 'generation of the FluxJob''s 
 COMMENT ON COLUMN fluxjobs.published_at IS 'when that was written';
 
 COMMENT ON COLUMN fluxjobs.told IS 'reason of the last Event';
+
+COMMENT ON COLUMN fluxjobs.notices IS 'what else is to be told by Events, with the next status';
 
 COMMENT ON COLUMN fluxjobs.publish_at IS 'owed: its status is to be written, from then on';
 
@@ -359,6 +362,44 @@ COMMENT ON COLUMN reservations.starts_at IS 'epoch seconds';
 COMMENT ON COLUMN reservations.until IS 'epoch seconds; null is unlimited';
 
 COMMENT ON COLUMN reservations.nodes IS 'the slots that are planned';
+
+CREATE TABLE preemptions (
+    victim TEXT NOT NULL,
+    allocation_id BIGINT NOT NULL,
+    preemptor TEXT NOT NULL,
+    jobid BIGINT NOT NULL,
+    vacate_at BIGINT NOT NULL,
+    decided_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    is_told BOOLEAN DEFAULT false NOT NULL,
+    is_vacated BOOLEAN DEFAULT false NOT NULL,
+    is_off BOOLEAN DEFAULT false NOT NULL,
+    reason_before TEXT DEFAULT '' NOT NULL,
+    CONSTRAINT pk_preemptions PRIMARY KEY (victim)
+);
+
+CREATE INDEX ix_preemptions_preemptor ON preemptions (preemptor);
+
+COMMENT ON TABLE preemptions IS 'Who makes way for whom, until the latter has started';
+
+COMMENT ON COLUMN preemptions.victim IS 'UID of who makes way';
+
+COMMENT ON COLUMN preemptions.allocation_id IS 'what it is to give back';
+
+COMMENT ON COLUMN preemptions.preemptor IS 'UID of whom it makes way for';
+
+COMMENT ON COLUMN preemptions.jobid IS 'of the preemptor';
+
+COMMENT ON COLUMN preemptions.vacate_at IS 'epoch seconds: not to leave before';
+
+COMMENT ON COLUMN preemptions.decided_at IS 'when a cycle wanted it';
+
+COMMENT ON COLUMN preemptions.is_told IS 'both sides have been told';
+
+COMMENT ON COLUMN preemptions.is_vacated IS 'it has been asked to leave';
+
+COMMENT ON COLUMN preemptions.is_off IS 'over: the preemptor has started, or does not want it any more';
+
+COMMENT ON COLUMN preemptions.reason_before IS 'what the victim said before it was told';
 
 CREATE TABLE pods (
     uid TEXT NOT NULL,
@@ -1115,7 +1156,10 @@ BEGIN
             -- Where nobody ever comes: so that they do not grow for ever.
             OR EXISTS (SELECT FROM graph_changes OFFSET 1000)
             OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
-                       AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')))
+                       AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
+            -- Who makes way is yet to be told, to leave, or to be left in peace.
+            OR EXISTS (SELECT FROM preemptions WHERE NOT is_told OR is_off
+                       OR (NOT is_vacated AND vacate_at <= extract(epoch FROM now()))))
     THEN
         PERFORM fluxqueue_wake_matcher();
         RETURN QUERY SELECT 'schedule', 1::bigint;

@@ -238,6 +238,9 @@ async def test_what_is_wrong_is_refused_when_it_is_applied(space: Space) -> None
         ({"limits": {"total": {"jobs": -1}}}, "spec.limits.total.jobs"),
         ({"allowedNamespaces": {}}, "give names, selector, or both"),
         ({"fairShare": {"halfLife": "0"}}, "write seconds or a sum of days"),
+        ({"preemption": {"grace": "30s"}}, "spec.preemption.within"),
+        ({"preemption": {"within": "anybody"}}, "spec.preemption.within"),
+        ({"preemption": {"within": "lowerPriority", "grace": "0"}}, "leave it out for none"),
     ):
         try:
             await space.client.create(FLUXQUEUES, None, _queue(f"{space.name}-wrong", **spec))

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import pytest
 
+from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
 from fluxqueue.db.life import settling, steering
 from fluxqueue.db.life.desired_state import Released, finish, read_owed_releases
@@ -24,6 +25,8 @@ from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec.shape import slot_kinds
+from tests.integration.db.test_queues import queue, see_queues
+from tests.support.postgres import PostgresServer
 from tests.support.row_world import NODES, World
 from tests.support.rows import Rows, amounts, rebuilt, settings_for
 
@@ -62,6 +65,7 @@ class Story:
         self.random = self.world.random
         self.log: list[str] = []
         self.homes: dict[tuple[int, int], int] = {}
+        self.preempted: set[str] = set()
 
     # --- the processes -----------------------------------------------------------------------
 
@@ -88,6 +92,9 @@ class Story:
         matcher = self.rows.matcher._matcher
         assert matcher is not None
         assert amounts(matcher.ledger) == amounts(await rebuilt(self.rows)), "the cache has drifted"
+        asked = await self.rows.fetch("SELECT uid FROM fluxjobs WHERE vacate_by LIKE 'job %'")
+        self.world.disturbed |= {row["uid"] for row in asked}
+        self.preempted |= {row["uid"] for row in asked}
 
     async def effects(self) -> None:
         """The tasks: fetched, carried out, done; each effect may happen twice."""
@@ -171,11 +178,19 @@ class Story:
         await self.rows.take_senders_for_dead()
         self.world.look()
 
+    async def preempt(self) -> None:
+        """From now on the queue has others make way, with or without a notice."""
+        more = self.random.choice(({}, {}, {"grace": "3s"}, {"minRuntime": "2s"}))
+        spec = {"policy": "easy", "preemption": {"within": "lowerPriority", **more}}
+        await see_queues(self.rows, queue("default", **spec))
+
     # --- the story ---------------------------------------------------------------------------
 
     async def step(self) -> None:
         """Something happens; whatever it was, the rows are sound."""
         world = self.world
+        assert isinstance(self.rows.clock, ManualClock)
+        self.rows.clock.advance(self.random.choice((0, 0, 1)))
         happens = self.random.choices(
             [
                 "submit",
@@ -261,6 +276,8 @@ class Story:
                 job.is_deleting = True
         await self.unhold()
         for _ in range(ROUNDS_MAX):
+            assert isinstance(self.rows.clock, ManualClock)
+            self.rows.clock.advance(1)
             world.resume_all()
             world.look()
             for process in (self.observe, self.match, self.effects):
@@ -295,6 +312,7 @@ class Story:
         assert completed == {u for u, j in self.world.jobs.items() if j.result and u in completed}
         gathering = await self.rows.fetch("SELECT uid FROM fluxjobs WHERE state = 'Gathering'")
         assert gathering == []
+        assert await self.rows.fetch("SELECT victim, preemptor FROM preemptions") == []
         await self.check_books()
         return True
 
@@ -326,3 +344,20 @@ async def test_any_story_stays_sound_and_comes_to_its_end(database_url: str, see
         for _ in range(STEPS):
             await story.step()
         await story.heal()
+
+
+@pytest.mark.timeout(300)
+async def test_so_do_stories_of_work_that_makes_way(postgres: PostgresServer) -> None:
+    """The same where lower work makes way for higher, and somewhere it really did."""
+    preempted: set[str] = set()
+    for seed in SEEDS:
+        url = postgres.wiped()
+        async with Database(settings_for(url), role="test") as database:
+            story = Story(Rows(database, settings=settings_for(url)), seed + 1000)
+            await story.preempt()
+            await story.observe()
+            for _ in range(STEPS):
+                await story.step()
+            await story.heal()
+            preempted |= story.preempted
+    assert preempted, "nobody ever made way"

@@ -38,20 +38,25 @@ FROM (
 GROUP BY node
 """
 
-_SLOTS = """
-SELECT a.uid, a.starts_at, a.until, a.is_exclusive, a.held, s.node, s.resources
-FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
+# Who makes way for another is planned to end then.
+_UNTIL = "CASE WHEN p.victim IS NULL THEN a.until ELSE least(a.until, p.vacate_at) END AS until"
+_LEAVING = "LEFT JOIN preemptions p ON p.allocation_id = a.id AND NOT p.is_off"
+
+_SLOTS = f"""
+SELECT a.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources
+FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id {_LEAVING}
 WHERE a.is_live AND s.state <> 'returned'
 ORDER BY a.id, s.number
-"""
+"""  # noqa: S608 constants
 
-_SLOTS_OF = """
-SELECT w.uid, a.starts_at, a.until, a.is_exclusive, a.held, s.node, s.resources
+_SLOTS_OF = f"""
+SELECT w.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources
 FROM (SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))) w
 LEFT JOIN allocations a ON a.uid = w.uid AND a.is_live
 LEFT JOIN allocation_slots s ON s.allocation_id = a.id AND s.state <> 'returned'
+{_LEAVING}
 ORDER BY a.id, s.number
-"""
+"""  # noqa: S608 constants
 """Of the workloads of these allocations; one row without a node where nothing is held."""
 
 
@@ -171,6 +176,7 @@ async def lacking(tx: Transaction) -> list[Lack]:
         FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live
         WHERE f.lacking > 0 AND f.state IN ('Allocated', 'Running')
           AND NOT f.is_deleting AND f.result IS NULL
+          AND NOT EXISTS (SELECT FROM preemptions p WHERE p.victim = f.uid AND NOT p.is_off)
         ORDER BY f.priority DESC, f.jobid
         """
     )
@@ -365,13 +371,18 @@ async def _tell_waiting(
     rows = [
         {
             "uid": job.uid,
-            "starts_at": placement.starts_at,
+            "starts_at": placement.starts_at if making_way is None else making_way.vacate_at,
             "state": "Reserved",
-            "reason": words[job.uid].reason if job.uid in words else RESERVED_REASON,
+            "reason": making_way.describe()
+            if making_way is not None
+            else words[job.uid].reason
+            if job.uid in words
+            else RESERVED_REASON,
             "kept_back": None,
             "position": words[job.uid].position if job.uid in words else None,
         }
         for job, placement in decisions.reserved
+        for making_way in [decisions.making_way.get(job.uid)]
     ]
     rows += [
         {

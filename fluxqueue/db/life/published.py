@@ -61,6 +61,7 @@ class PublishedRow:
     blocked_by: str | None = None
     observed_generation: int = 1
     position: int | None = None
+    notices: Sequence[Mapping[str, str]] = ()
 
 
 _COLUMNS = """
@@ -69,7 +70,7 @@ f.reason, f.size, f.version, f.published, f.told, f.ignored, f.submitted_at, f.a
 f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold, f.vacate_by, f.cancel_by,
 f.accepted_by, f.set_priority, f.set_queue, f.steered ->> 'requeue' AS requeue, f.queue,
 f.priority, f.priority_parts, f.owner, f.kept_back, f.blocked_by, f.observed_generation,
-f.position,
+f.position, f.notices,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
 a.starts_at, a.until,
 since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at,
@@ -130,11 +131,13 @@ async def read_published(database: Database, uids: Collection[str]) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What users see now: the version of the status, and the reason of the last Event."""
+    """What users see now: the version of the status, the reason of the last Event, and the keys of
+    what else was told."""
 
     uid: str
     version: int
     told: str | None = None
+    noticed: Sequence[str] = ()
 
 
 async def remember_written(database: Database, written: Sequence[Written]) -> None:
@@ -145,8 +148,13 @@ async def remember_written(database: Database, written: Sequence[Written]) -> No
         """
         UPDATE fluxjobs f SET published = greatest(f.published, w.version), published_at = now(),
                               publish_at = NULL, last_error = NULL,
-                              told = coalesce(w.told, f.told)
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (uid text, version bigint, told text)
+                              told = coalesce(w.told, f.told),
+                              notices = CASE WHEN w.noticed = '[]' THEN f.notices ELSE (
+                                  SELECT coalesce(jsonb_agg(n ORDER BY i), '[]')
+                                  FROM jsonb_array_elements(f.notices) WITH ORDINALITY t (n, i)
+                                  WHERE NOT w.noticed ? (n ->> 'key')) END
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
+            uid text, version bigint, told text, noticed jsonb)
         WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
                         ORDER BY uid FOR NO KEY UPDATE)
           AND f.uid = w.uid

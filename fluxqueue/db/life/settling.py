@@ -26,7 +26,7 @@ from fluxqueue.fluxjob.follow import (
     follow,
     is_lost_with,
 )
-from fluxqueue.fluxjob.holders import AUTHOR, LOST, LOST_NODE
+from fluxqueue.fluxjob.holders import AUTHOR, LOST, LOST_NODE, is_preemptor
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState
@@ -352,7 +352,8 @@ async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
     """
     is_held, by = row["author_hold"] is not None, row["vacate_by"]
     is_lost = by in {None, LOST_NODE}
-    reason = "a node it was given is lost" if is_lost else f"requeued by {by}"
+    asked = f"requeued to make way for {by}" if is_preemptor(by) else f"requeued by {by}"
+    reason = "a node it was given is lost" if is_lost else asked
     await tx.execute(
         "UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = CASE"
         " WHEN author_hold IS NULL THEN :reason ELSE fluxjob_author_reason(author_hold) END,"

@@ -16,7 +16,14 @@ import orjson
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.holders import ANNOTATION, AUTHOR, BY_DEPENDENCY, BY_QUEUE, LOST_NODE
+from fluxqueue.fluxjob.holders import (
+    ANNOTATION,
+    AUTHOR,
+    BY_DEPENDENCY,
+    BY_QUEUE,
+    LOST_NODE,
+    is_preemptor,
+)
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.object_paths import nested
 
@@ -71,7 +78,7 @@ async def _steer(
     database: Database, namespace: str, references: Sequence[str], actor: str, verb: Verb
 ) -> list[Outcome]:
     """Apply ``verb`` to each reference, each in a transaction of its own under the actor's name."""
-    if not actor or actor in RESERVED_ACTORS:
+    if not actor or _is_reserved(actor):
         raise InvalidInput(
             f"{actor!r} cannot be an actor", where="--as", value=actor, hint="say who you are"
         )
@@ -118,6 +125,10 @@ def _refuse_if_over(row: Row, what: str) -> None:
         raise _Refused(f"is being cancelled by {row['cancel_by']}")
     if row["is_deleting"] or row["result"] is not None:
         raise _Refused("is ending")
+
+
+def _is_reserved(actor: str) -> bool:
+    return actor in RESERVED_ACTORS or is_preemptor(actor)
 
 
 def _is_operators(row: Row) -> bool:
@@ -360,7 +371,7 @@ async def heed(
         if before.get(field) == values.get(field):
             continue
         actor = by.get(field) or "somebody"
-        actor = f"user {actor}" if actor in RESERVED_ACTORS else actor
+        actor = f"user {actor}" if _is_reserved(actor) else actor
         await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
         outcomes.append(await _heed(tx, row, actor, field, verb, values.get(field)))
         row = await _lock(tx, fluxjob) or row

@@ -102,6 +102,21 @@ async def read_priorities(tx: Transaction, user: str, asked: int) -> dict[str, i
     return {row["name"]: int(row["priority"]) for row in rows}
 
 
+async def read_standing(tx: Transaction, queue: str, user: str, asked: int) -> int:
+    """What of it counts when others are to make way: all but the points of fair share."""
+    row = await tx.fetch_one(
+        """
+        SELECT (p.parts ->> 'bounded')::bigint + (p.parts ->> 'queue')::bigint AS standing
+        FROM fluxjob_priority_parts(:queue, :user, CAST(:asked AS integer), NULL) AS p (parts)
+        """,
+        queue=queue,
+        user=user,
+        asked=asked,
+    )
+    assert row is not None, "a function has a row"
+    return int(row["standing"])
+
+
 async def read_place(tx: Transaction, job: PendingJob) -> Place:
     """Its turn among all that wait in its queue, further back than a cycle looks, too."""
     row = await tx.fetch_one(

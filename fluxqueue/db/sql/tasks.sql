@@ -66,7 +66,10 @@ BEGIN
             -- Where nobody ever comes: so that they do not grow for ever.
             OR EXISTS (SELECT FROM graph_changes OFFSET 1000)
             OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
-                       AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')))
+                       AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
+            -- Who makes way is yet to be told, to leave, or to be left in peace.
+            OR EXISTS (SELECT FROM preemptions WHERE NOT is_told OR is_off
+                       OR (NOT is_vacated AND vacate_at <= extract(epoch FROM now()))))
     THEN
         PERFORM fluxqueue_wake_matcher();
         RETURN QUERY SELECT 'schedule', 1::bigint;

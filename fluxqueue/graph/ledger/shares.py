@@ -124,7 +124,7 @@ class ShareLedger:
     def _set_row(self, row: int, capacity: Vector, foreign: Vector) -> None:
         self.now.free[row] += (capacity - foreign) - (self.capacity[row] - self.foreign[row])
         self.capacity[row], self.foreign[row] = capacity, foreign
-        self._changed([row])
+        self.have_changed([row])
         self.empty.log.append(row)
         self.empty.shorten()
         if len(self.plan.rows):
@@ -187,7 +187,8 @@ class ShareLedger:
         self.empty.replace(self.capacity, self.capacity, self.masks.present())
         self.version += 1
 
-    def _changed(self, rows: Sequence[int]) -> None:
+    def have_changed(self, rows: Sequence[int]) -> None:
+        """Something else is free on these rows now."""
         self.version += 1
         self.now.log.extend(rows)
         self.now.shorten()
@@ -238,10 +239,36 @@ class ShareLedger:
         if live is None:
             self.book(key, placement)
             return
-        if live.until != placement.until:
-            live.until = placement.until
-            live.holds = [self._lasting(placement.until, *known) for known in live.holds]
+        self.end_at(key, placement.until)
         self._book(key, placement)
+
+    def end_at(self, key: str, until: int) -> int:
+        """What ``key`` has booked is planned to end at ``until``; give when it was before."""
+        live = self._live[key]
+        before = live.until
+        if before != until:
+            live.until = until
+            live.holds = [self._lasting(until, *known) for known in live.holds]
+        return before
+
+    @contextmanager
+    def without(self, keys: Iterable[str]) -> Iterator[None]:
+        """Inside, all is as if these had ended; at the end they have what they had. For "what if":
+        nothing is to be booked inside.
+        """
+        gone = {key: self._live.pop(key) for key in keys if key in self._live}
+        for live in gone.values():
+            for serial, hold in live.holds:
+                self.ends.remove(serial)
+                self._take(hold, -1)
+        try:
+            yield
+        finally:
+            for live in gone.values():
+                for _, hold in live.holds:
+                    self._take(hold, 1)
+                live.holds = [(self.ends.add(hold), hold) for _, hold in live.holds]
+            self._live |= gone
 
     def _lasting(self, until: int, serial: int, hold: Hold) -> tuple[int, Hold]:
         """The same with another end."""
@@ -279,13 +306,18 @@ class ShareLedger:
         if len(rows) == 1:
             row = int(rows[0])
             self.now.free[row, :width] -= takes[0] if sign > 0 else -takes[0]
-            self._changed((row,))
+            self.have_changed((row,))
         elif len(rows):
             self.now.free[rows, :width] -= sign * takes
-            self._changed(rows.tolist())
+            self.have_changed(rows.tolist())
         if len(self.plan.rows):
             end = planned_end(hold.until, self._time)
             self.plan.shift(rows, widen(takes, len(self.columns)), 0, end, -sign)
+
+    @property
+    def time(self) -> int:
+        """From when on plans are made (epoch seconds)."""
+        return self._time
 
     @property
     def live(self) -> Mapping[str, Live]:

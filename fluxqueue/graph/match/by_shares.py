@@ -19,6 +19,7 @@ from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.shares import Patch, ShareLedger
 from fluxqueue.graph.ledger.table import Emptiness, Table
+from fluxqueue.graph.ledger.what_if import WhatIf
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.ask import (
     Ask,
@@ -33,6 +34,7 @@ from fluxqueue.graph.match.shares.choose import Choice, Chosen
 from fluxqueue.graph.match.shares.filling import fill
 from fluxqueue.graph.match.shares.later import Steps, Wanted, first_possible
 from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
+from fluxqueue.graph.match.shares.relief import Relief, relief
 from fluxqueue.graph.model.arrays import Mask, Matrix
 from fluxqueue.jobspec.demand import Bundle
 from fluxqueue.jobspec.model import Jobspec
@@ -231,6 +233,20 @@ class ByShares:
         patch = self.ledger.patch_now(now, end_of(ask, now))
         view = View(self._offer(self.ledger.now, leaf, ask), patch)
         return int(view.nodes), int(view.total)
+
+    def relief(self, request: Jobspec, what_if: WhatIf) -> list[Relief]:
+        """Leaf by leaf, what the request lacks now, and the most that each of those asked about
+        would add to it by ending."""
+        ask = self.ask(request)
+        return [
+            relief(
+                what_if,
+                self._offer(self.ledger.now, leaf, ask),
+                times * leaf.count,
+                is_distinct=leaf.is_distinct,
+            )
+            for times, leaf in ask.leaves()
+        ]
 
     def fits(self, leaf: Leaf, free: Matrix, usable: Mask, ask: Ask) -> np.ndarray:
         """How many units of ``leaf`` each node has room for, with ``free`` on it."""

@@ -113,12 +113,12 @@ async def test_a_forecast_is_not_made_more_often_than_set(rows: Rows) -> None:
     await rows.match()
     assert (await told(rows))["e"][1] is None
     assert rows.matcher is not None
-    assert not rows.matcher.is_forecast_due
+    assert not rows.matcher.is_due
     cast("ManualClock", rows.clock).advance(rows.settings.forecast_interval_s)
-    assert rows.matcher.is_forecast_due
+    assert rows.matcher.is_due
     await rows.match()
     assert (await told(rows))["e"][1] is not None
-    assert not rows.matcher.is_forecast_due
+    assert not rows.matcher.is_due
 
 
 async def test_decisions_go_before_estimates(rows: Rows) -> None:

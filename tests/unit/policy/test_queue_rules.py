@@ -8,7 +8,14 @@ import pytest
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.policy.queue_policy import POLICIES, queue_policy
-from fluxqueue.policy.queue_rules import FairShare, Limits, QueueRules, read_rules, rules_or_none
+from fluxqueue.policy.queue_rules import (
+    FairShare,
+    Limits,
+    PreemptionRules,
+    QueueRules,
+    read_rules,
+    rules_or_none,
+)
 
 EASY = queue_policy("easy", queue_depth=500)
 
@@ -75,6 +82,18 @@ def test_fair_share_is_off_by_default() -> None:
     assert on == FairShare(7 * 86_400, 1000)
 
 
+def test_preemption_is_off_by_default() -> None:
+    """What is given is read; a queue's own jobs may always make way."""
+    assert read_rules("q", {}).preemption is None
+    assert read_rules("q", {"preemption": {"within": "lowerPriority"}}).preemption == (
+        PreemptionRules(frozenset({"q"}))
+    )
+    given = {"within": "lowerPriority", "queues": ["s"], "minRuntime": "10m", "grace": "30s"}
+    assert read_rules("q", {"preemption": given}).preemption == PreemptionRules(
+        frozenset({"q", "s"}), min_runtime_s=600, grace_s=30
+    )
+
+
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_each_policy_keeps_its_own_depth(name: str) -> None:
     """A worker set to hybrid does not lend its depth to a queue with another policy."""
@@ -96,6 +115,14 @@ def test_each_policy_keeps_its_own_depth(name: str) -> None:
         ({"limits": {"perUser": {"cpu": "many"}}}, "spec.limits.perUser.cpu"),
         ({"limits": {"total": {"jobs": True}}}, "spec.limits.total.jobs"),
         ({"fairShare": {"enabled": True, "halfLife": "0"}}, "spec.fairShare.halfLife"),
+        ({"preemption": {}}, "spec.preemption.within"),
+        ({"preemption": {"within": "anybody"}}, "spec.preemption.within"),
+        ({"preemption": {"within": "lowerPriority", "grace": "0s"}}, "spec.preemption.grace"),
+        (
+            {"preemption": {"within": "lowerPriority", "minRuntime": "long"}},
+            "spec.preemption.minRuntime",
+        ),
+        ({"preemption": {"within": "lowerPriority", "queues": "s"}}, "spec.preemption.queues"),
         (
             {"defaultDuration": "2h", "limits": {"perJob": {"durationSeconds": 60}}},
             "spec.defaultDuration",

@@ -1,0 +1,91 @@
+"""Preemption around a cycle: what it is to know, and afterwards who is told and asked to leave.
+
+Belongs to ``schedule.CycleRunner``. Where no queue asks for preemption it costs nothing. What is
+decided stands in the rows; here is only remembered whether there is anything to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fluxqueue import metrics
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.leadership import check_term
+from fluxqueue.db.life import preemption
+from fluxqueue.db.life.preemption import PLANNED, PREEMPTED, SPARED
+from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, MakingWay, Preemptions
+from fluxqueue.worker.context import WorkerContext
+
+_OUTCOMES = {PLANNED: "planned", PREEMPTED: "requeued", SPARED: "spared"}
+
+
+@dataclass(slots=True)
+class Preempting:
+    """Who makes way for whom, for one holder of the matcher's role."""
+
+    context: WorkerContext
+    role: str
+    term: int
+    _under_way: Mapping[str, MakingWay] = field(default_factory=dict)
+    _is_owed: bool = True
+    _next_at: int | None = None
+    _is_known: bool = False
+
+    def forget(self) -> None:
+        """The matcher is read anew, and so is this."""
+        self._is_known, self._is_owed = False, True
+
+    def is_due(self, now: int) -> bool:
+        """Whether somebody is to be told, to leave or to be spared."""
+        return self._is_owed or (self._next_at is not None and self._next_at <= now)
+
+    async def read(
+        self,
+        tx: Transaction,
+        rules: Mapping[str, QueueRules],
+        queue: Sequence[PendingJob],
+        promised: Mapping[str, Placement],
+    ) -> Preemptions:
+        """What a cycle over ``queue`` is to know; ``promised``: reservations of the one before."""
+        asking = {name: one.preemption for name, one in rules.items() if one.preemption is not None}
+        if not asking and self._is_known and not self._under_way:
+            return NO_PREEMPTIONS
+        self._under_way = await preemption.read_under_way(tx)
+        self._is_known = True
+        uids = [job.uid for job in queue if job.queue in asking]
+        standings = await preemption.read_standings(tx, uids) if uids else {}
+        candidates = []
+        if standings:
+            candidates = await preemption.read_candidates(
+                tx,
+                frozenset().union(*(one.queues for one in asking.values())),
+                max(standings.values()),
+            )
+        claims = {uid: promised[uid] for uid in self._under_way if uid in promised}
+        return Preemptions(candidates, standings, self._under_way, claims)
+
+    async def store(self, tx: Transaction, decisions: Decisions) -> None:
+        """Write down what a cycle decided."""
+        if self._under_way or decisions.preempted:
+            await preemption.store(tx, decisions, self._under_way)
+            is_over = self._under_way.keys() - decisions.making_way.keys()
+            self._is_owed = self._is_owed or bool(is_over or decisions.preempted)
+
+    async def carry_out(self, now: int) -> None:
+        """Do what is owed; ``now`` is the time of the last cycle.
+
+        Raises
+        ------
+        LostLeadership
+            Another worker has taken the role over, and does it.
+        """
+        async with self.context.database.begin() as tx:
+            await check_term(tx, self.role, self.term)
+            carried = await preemption.carry_out(tx, now)
+        self._is_owed, self._next_at = False, carried.next_at
+        for event, outcome in _OUTCOMES.items():
+            metrics.PREEMPTIONS.labels(outcome).inc(carried.count(event))

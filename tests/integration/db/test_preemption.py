@@ -1,0 +1,294 @@
+"""Preemption in rows: who makes way, when, for whom, and what a crash in between leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from fluxqueue.clock import ManualClock, SystemClock, to_rfc3339
+from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.db.life.steering import cancel
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.follow import PodFact
+from tests.integration.db.test_queues import job, queue, see_queues, told
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, pod
+
+LOWER: dict[str, Any] = {"within": "lowerPriority"}
+
+
+def now_as_database(rows: Rows) -> ManualClock:
+    """A clock that begins at the database's time and goes by hand."""
+    rows.clock = ManualClock(SystemClock().now_s())
+    return rows.clock
+
+
+async def start(rows: Rows, clock: ManualClock, *jobs: WorkloadSeen) -> None:
+    """Start jobs one after the other, a second apart, each with a running pod."""
+    for one in jobs:
+        await rows.see(one)
+        await rows.match()
+        await rows.see(replace(one, is_suspended=False, pods=pods_of(one, "Pending")))
+        await rows.settle(one.uid)
+        await rows.see(running(one))
+        await rows.settle(one.uid)
+        clock.advance(1)
+
+
+def pods_of(one: WorkloadSeen, phase: str) -> tuple[PodFact, ...]:
+    """Its pods; those that run have no gate any more."""
+    return tuple(pod(f"{one.uid}-{n}", phase, is_gated=phase == "Pending") for n in range(one.size))
+
+
+def running(one: WorkloadSeen) -> WorkloadSeen:
+    """The same with its pods running."""
+    return replace(one, is_suspended=False, pods=pods_of(one, "Running"))
+
+
+async def leave(rows: Rows, one: WorkloadSeen) -> None:
+    """It is suspended and its pods are gone."""
+    await rows.see(replace(one, is_suspended=True, pods=()))
+    await rows.settle(one.uid)
+
+
+async def vacating(rows: Rows) -> dict[str, str]:
+    """For whom somebody is asked to leave, by UID."""
+    found = await rows.fetch("SELECT uid, vacate_by FROM fluxjobs WHERE vacate_by IS NOT NULL")
+    return {row["uid"]: row["vacate_by"] for row in found}
+
+
+async def events(rows: Rows, uid: str) -> list[tuple[str, str]]:
+    """What is to be told of it by Events."""
+    notices = await rows.value("SELECT notices FROM fluxjobs WHERE uid = :uid", uid=uid)
+    return [(one["event"], one["message"]) for one in notices]
+
+
+async def owed(rows: Rows) -> int:
+    """Rows of preemptions that are left."""
+    return int(await rows.value("SELECT count(*) FROM preemptions"))
+
+
+LOW = [job(name, "q", request(cpu=4)) for name in ("a", "b", "c")]
+HIGH = job("high", "q", request(cpu=4), priority=10)
+
+
+async def test_the_youngest_makes_way_and_keeps_its_place(rows: Rows) -> None:
+    """One is enough, so one is asked: the youngest. It is suspended as by hand; the head starts on
+    what it gave back, and it is first in turn behind it. Both are told who the other is."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(*(cpu_node(name) for name in ("n0", "n1", "n2")))
+    await see_queues(rows, queue("q", preemption=LOWER))
+    await start(rows, clock, *LOW)
+    await rows.see(job("later", "q", request(cpu=4)), HIGH)
+    await rows.match()
+    assert await vacating(rows) == {"c": "job 5"}
+    assert await rows.asked(TaskName.RELEASE) == ["a", "b", "c", "c"]
+    assert await told(rows, "high") == ("Reserved", "job 3 makes way for it")
+    reason = "makes way for job 5 (high): its pods end, then it waits at its old place"
+    assert await told(rows, "c") == ("Running", reason)
+    assert await events(rows, "c") == [("Preempted", reason)]
+    ((event, message),) = await events(rows, "high")
+    assert (event, message.split(",")[0]) == ("Preempting", "job 3 makes way for it")
+    await leave(rows, LOW[2])
+    await rows.match()
+    assert await rows.states() == {
+        "a": "Running",
+        "b": "Running",
+        "c": "Pending",
+        "later": "Pending",
+        "high": "Allocated",
+    }
+    assert [slot[1] for slot in await rows.slots("high")] == ["n2"]
+    assert await owed(rows) == 0
+    row = "SELECT result, reason FROM accounting WHERE uid = 'c'"
+    assert await rows.fetch(row) == [
+        {"result": "Requeued", "reason": "requeued to make way for job 5"}
+    ]
+    assert await rows.value("SELECT uid FROM queue JOIN fluxjobs USING (jobid) LIMIT 1") == "c"
+    await rows.check()
+
+
+async def test_nobody_is_asked_for_nothing(rows: Rows) -> None:
+    """Not all of it would fit: nobody is touched, and nobody of another queue, of equal priority,
+    who started a moment ago, or who cannot be suspended."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"), cpu_node("n2"))
+    rules = {**LOWER, "minRuntime": "10m"}
+    await see_queues(rows, queue("q", preemption=rules), queue("other"))
+    equal = job("equal", "q", request(cpu=4), priority=10)
+    other = job("other", "other", request(cpu=4))
+    bare = job("bare", "q", request(cpu=4), workload_kind="Pod", is_suspendable=False)
+    await start(rows, clock, equal, other, bare)
+    await rows.see(HIGH)
+    await rows.match()
+    assert await owed(rows) == 0, "nobody of this queue may"
+    await see_queues(rows, queue("q", preemption={**rules, "queues": ["other"]}))
+    await rows.match()
+    assert await owed(rows) == 0, "it runs for a moment only"
+    clock.advance(1000)
+    await rows.see(job("high", "q", request(2, cpu=4), priority=10))
+    await rows.match()
+    assert (await vacating(rows), await owed(rows)) == ({}, 0), "one is not enough for two"
+    await rows.see(HIGH)
+    await rows.match()
+    assert await vacating(rows) == {"other": "job 4"}
+    await rows.check()
+
+
+async def test_what_is_given_back_is_kept_for_whom_it_was_given_back(rows: Rows) -> None:
+    """Two make way, one after the other. Neither a newcomer of a higher priority, nor one of
+    another queue, nor growth of what runs gets what the first has left."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(*(cpu_node(name) for name in ("n0", "n1", "n2")))
+    await see_queues(rows, queue("q", preemption=LOWER), queue("other"))
+    await start(rows, clock, *LOW)
+    high = job("high", "q", request(2, cpu=4), priority=10)
+    await rows.see(high)
+    await rows.match()
+    assert await vacating(rows) == {"b": "job 4", "c": "job 4"}
+    await leave(rows, LOW[1])
+    await rows.see(
+        job("highest", "other", request(cpu=4, duration_s=1), priority=99),
+        job("short", "q", request(cpu=1, duration_s=1), priority=99),
+        replace(running(LOW[0]), wanted=2),
+    )
+    await rows.execute("UPDATE fluxjobs SET lacking = 1 WHERE uid = 'a'")
+    clock.advance(100)
+    await rows.begin_term()
+    await rows.match()
+    states = await rows.states()
+    assert states["high"] == "Reserved"
+    assert {states["highest"], states["short"]} <= {"Pending", "Reserved"}
+    assert len(await rows.slots("a")) == 1
+    await leave(rows, LOW[2])
+    await rows.match()
+    assert (await rows.states())["high"] == "Allocated"
+    assert sorted(slot[1] for slot in await rows.slots("high")) == ["n1", "n2"]
+    await rows.check()
+
+
+async def test_grace_is_a_notice(rows: Rows) -> None:
+    """Told at once, asked to leave when it is over; and spared where it is not needed any more."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    await see_queues(rows, queue("q", preemption={**LOWER, "grace": "30s"}))
+    await start(rows, clock, *LOW[:2])
+    await rows.see(HIGH)
+    await rows.match()
+    at = to_rfc3339(clock.now_s() + 30)
+    announced = f"is requeued at {at} to make way for job 3 (high); it keeps its place in the queue"
+    assert await vacating(rows) == {}
+    assert await told(rows, "b") == ("Running", announced)
+    assert await events(rows, "b") == [("PreemptionPlanned", announced)]
+    assert rows.matcher is not None
+    assert not rows.matcher.is_due
+    clock.advance(20)
+    await rows.match()
+    assert await vacating(rows) == {}
+    clock.advance(11)
+    assert rows.matcher.is_due
+    await rows.match()
+    assert await vacating(rows) == {"b": "job 3"}
+    await leave(rows, LOW[1])
+    await rows.match()
+    assert (await rows.states())["high"] == "Allocated"
+    await rows.check()
+
+
+async def test_who_is_not_needed_any_more_is_spared(rows: Rows) -> None:
+    """Another ends within the grace: the head starts there, and the one that was told goes on."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    await see_queues(rows, queue("q", preemption={**LOWER, "grace": "30s"}))
+    await start(rows, clock, *LOW[:2])
+    await rows.see(HIGH)
+    await rows.match()
+    await rows.see(replace(LOW[0], is_suspended=False, result="Completed"))
+    await rows.settle("a")
+    clock.advance(10)
+    await rows.match()
+    assert (await rows.states())["high"] == "Allocated"
+    assert await told(rows, "b") == ("Running", "")
+    assert [event for event, _ in await events(rows, "b")] == ["PreemptionPlanned", "PreemptionOff"]
+    assert await owed(rows) == 0
+    clock.advance(100)
+    await rows.match()
+    assert await vacating(rows) == {}
+    await rows.check()
+
+
+async def test_of_a_head_that_is_cancelled_nobody_remembers(rows: Rows) -> None:
+    """Who was told goes on; who was asked to leave goes on in the queue, at its place."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    await see_queues(rows, queue("q", preemption=LOWER))
+    await start(rows, clock, *LOW[:2])
+    await rows.see(HIGH)
+    await rows.match()
+    assert await vacating(rows) == {"b": "job 3"}
+    await cancel(rows.database, "default", ["high"], "alice")
+    await rows.settle("high")
+    await leave(rows, LOW[1])
+    await rows.match()
+    assert await rows.states() == {"a": "Running", "b": "Allocated", "high": "Cancelled"}
+    assert await owed(rows) == 0
+    await rows.check()
+
+
+async def test_what_a_crash_has_left_is_done_by_the_next(rows: Rows) -> None:
+    """The decision is committed and nobody has been asked: all tasks are lost, a new matcher comes.
+    The sweep has it look, and it asks all of them."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    await see_queues(rows, queue("q", preemption=LOWER))
+    await start(rows, clock, *LOW[:2])
+    await rows.see(job("high", "q", request(2, cpu=4), priority=10))
+    async with rows.database.begin() as tx:
+        await tx.execute(
+            "CREATE FUNCTION crash() RETURNS trigger LANGUAGE plpgsql AS $$"
+            " BEGIN RAISE EXCEPTION 'crash'; END $$"
+        )
+        await tx.execute(
+            "CREATE TRIGGER crash BEFORE UPDATE OF vacate_by ON fluxjobs FOR EACH ROW"
+            " WHEN (NEW.uid = 'b' AND NEW.vacate_by IS NOT NULL) EXECUTE FUNCTION crash()"
+        )
+    with pytest.raises(DBAPIError, match="crash"):
+        await rows.match()
+    assert await vacating(rows) == {}, "all or none"
+    assert await owed(rows) == 2
+    await rows.execute("DROP TRIGGER crash ON fluxjobs")
+    await rows.forget_tasks()
+    await rows.execute("SELECT fluxqueue_sweep(interval '0 s')")
+    assert await rows.is_cycle_asked()
+    await rows.begin_term()
+    await rows.match()
+    assert await vacating(rows) == {"a": "job 3", "b": "job 3"}
+    for one in LOW[:2]:
+        await leave(rows, one)
+    await rows.match()
+    assert await rows.states() == {"a": "Pending", "b": "Pending", "high": "Allocated"}
+    await rows.check()
+
+
+async def test_fair_share_makes_nobody_leave(rows: Rows) -> None:
+    """Points come and go, and whoever has fewer today would have the other requeued tomorrow."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"))
+    await see_queues(
+        rows, queue("q", preemption=LOWER, fairShare={"enabled": True, "weight": 1000})
+    )
+    await start(rows, clock, LOW[0])
+    await rows.see(job("b", "q", request(cpu=4), user_name="bob"))
+    await rows.execute("UPDATE fluxjobs SET priority_parts = '{}' WHERE uid = 'b'")
+    await rows.execute("INSERT INTO fair_shares VALUES ('q', '', 9, 0, 0, now())")
+    await rows.execute("UPDATE fluxjobs SET priority_parts = '{}' WHERE uid = 'a'")
+    a, b = [
+        await rows.value("SELECT priority FROM fluxjobs WHERE uid = :uid", uid=uid)
+        for uid in ("a", "b")
+    ]
+    assert a < b
+    await rows.match()
+    assert await vacating(rows) == {}
