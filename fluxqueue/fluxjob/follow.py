@@ -20,6 +20,8 @@ The rules (design: life of a batch workload, steps 6 to 8):
 - The allocation ends when the workload has ended (or is deleted) *and* every slot is unheld.
 - A slot whose node refused its pod (``OutOfcpu``) goes back when that pod is over; the replacement
   gets another, somewhere else.
+- A pod that has its gate yet, and that nobody is letting go at this moment, is not sent to a node
+  that is lost: it gives its slot back and gets another, elsewhere.
 - A pod that is going on a lost node may never be gone: it holds its slot, and its replacement gets
   another beside it.
 - A pod that was let go to a node that no longer exists, and is bound to none, is given up: its
@@ -84,7 +86,7 @@ class PodFact:
 
     ``is_refused``: it has failed because its node would not take it; ``kind``: label of the kind
     of slots that it needs, empty where all its workload's are equal. ``uses``: while it runs, what
-    it asks of its node, resource and base units.
+    it asks of its node, resource and base units. ``is_sent``: somebody is letting it go.
     """
 
     uid: str
@@ -97,6 +99,7 @@ class PodFact:
     is_refused: bool = False
     kind: str = ""
     uses: tuple[tuple[str, int], ...] = ()
+    is_sent: bool = False
 
     @property
     def is_terminal(self) -> bool:
@@ -173,6 +176,7 @@ def follow(
         slot.pod_uid: slot
         for slot in slots
         if slot.pod_uid is not None and slot.pod_uid in live and slot.state is SlotState.HELD
+        if workload.is_vacating or not _may_go_elsewhere(live[slot.pod_uid], slot)
     }
     held = {slot.number for slot in holders.values()}
     freed = tuple(s.number for s in slots if s.state is SlotState.HELD and s.number not in held)
@@ -252,6 +256,12 @@ def _go_on(
         lacking=lacking,
         evict=() if workload.is_over or workload.is_pinned else _stranded(live, slots),
     )
+
+
+def _may_go_elsewhere(pod: PodFact, slot: Slot) -> bool:
+    """Whether nobody has sent it to its node, which takes no pod any more."""
+    is_here = pod.is_gated and not pod.is_sent and not pod.is_terminating
+    return is_here and slot.is_lost
 
 
 def is_lost_with(pod: PodFact, slot: Slot) -> bool:

@@ -167,6 +167,16 @@ LIVES = st.lists(
 )
 
 
+def _stays(world: World, slot: Slot) -> bool:
+    """Whether a pod lives that holds a slot and keeps it: of a node that is lost only where it may
+    have been sent there."""
+    pod = world.pods.get(slot.pod_uid or "")
+    if pod is None or pod.is_terminal:
+        return False
+    is_here = pod.is_gated and not pod.is_terminating and not world.workload.is_vacating
+    return not (is_here and slot.is_lost)
+
+
 def check_decision(world: World, before: list[Slot], decision: FollowDecision) -> None:
     """What must hold after every answer."""
     live = {uid for uid, pod in world.pods.items() if not pod.is_terminal}
@@ -178,16 +188,17 @@ def check_decision(world: World, before: list[Slot], decision: FollowDecision) -
     if decision.is_requeued:
         assert before or world.width == 0
         for slot in before:
-            if slot.pod_uid in live and not world.restarts:
+            if not _stays(world, slot):
+                continue
+            if not world.restarts:
                 raise AssertionError("requeued under a living pod")
-            if slot.pod_uid in live:
-                assert is_lost_with(world.pods[slot.pod_uid or ""], slot), "under a pod that stays"
+            assert is_lost_with(world.pods[slot.pod_uid or ""], slot), "under a pod that stays"
         return
     for old, new in zip(before, world.slots, strict=True):
         assert (old.number, old.node) == (new.number, new.node)
         if old.state is SlotState.RETURNED:
             assert new.state is SlotState.RETURNED, "a returned slot came back"
-        if old.pod_uid in live:
+        if _stays(world, old):
             assert new.pod_uid == old.pod_uid, "a slot was taken from a living pod"
     for uid in decision.evict:
         pod = world.pods[uid]

@@ -310,7 +310,7 @@ def _slot(row: Sequence[Any]) -> Slot:
 
 
 def _pod_fact(row: Sequence[Any]) -> PodFact:
-    uid, name, phase, is_gated, is_terminating, node, index, kind, *_ = row
+    uid, name, phase, is_gated, is_terminating, node, index, kind, _, is_sent = row
     return PodFact(
         uid=uid,
         name=name,
@@ -320,6 +320,7 @@ def _pod_fact(row: Sequence[Any]) -> PodFact:
         node=node,
         index=index,
         kind=kind,
+        is_sent=is_sent,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from fluxqueue.db.life.desired_state import read_wanted
 from fluxqueue.db.life.settling import finish, settle
 from fluxqueue.db.task_queue import TaskName
@@ -372,4 +374,25 @@ async def test_a_pod_that_is_made_larger_in_place_takes_its_room_and_no_slot_shr
     await rows.see(workload("b", request(cpu=2), result="Completed"))
     await rows.settle("b")
     assert await see(pod("a2", index=0), sized("a1", 1)) == [2, 2]
+    await rows.check()
+
+
+@pytest.mark.parametrize("fate", ["gone", "down"])
+async def test_a_pod_that_has_its_gate_yet_is_sent_elsewhere(rows: Rows, fate: str) -> None:
+    """It was given a slot, and its node is lost before anybody took its gate away: nobody sends it
+    there any more. A bare Pod, which nobody would make again."""
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
+    bare = {"workload_kind": "Pod", "is_suspendable": False, "replaces_pods": False}
+    await rows.see(workload("a", request(cpu=2), pods=(pod("a"),), **bare))  # type: ignore[arg-type]
+    await rows.match()
+    (ungate,) = await rows.settle("a")
+    if fate == "gone":
+        await rows.add_nodes(gone=(ungate.node,))
+    else:
+        await rows.add_nodes(cpu_node(ungate.node, cpu=2, is_up=False))
+    await rows.take_senders_for_dead()
+    assert [one.node for one in await rows.settle("a")] != [ungate.node]
+    await rows.match()
+    (again,) = await rows.settle("a")
+    assert again.node != ungate.node
     await rows.check()
