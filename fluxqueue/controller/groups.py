@@ -349,11 +349,14 @@ class Groups:
 
     def _find(self, pod: Object, name: str, owner: Owner | None) -> _Group | None:
         """The group that goes on and that a pod may join; one that has ended counts for its own
-        ended pods.
+        ended pods. One of its user goes before those whose pods let him in: nobody draws another's
+        pods away from what is his.
         """
         user, of = _user(pod), _suffix(owner)
-        for uid in reversed(self.named(pod["metadata"]["namespace"], name)):
-            group = self._groups[uid]
+        named = [
+            self._groups[uid] for uid in reversed(self.named(pod["metadata"]["namespace"], name))
+        ]
+        for group in sorted(named, key=lambda one: one.user != user):
             is_its = group.owner is None or owner is None or group.owner.uid == owner.uid
             if group.of != of or not is_its:
                 continue

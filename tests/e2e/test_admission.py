@@ -6,8 +6,8 @@ import pytest
 
 from fluxqueue.errors import ApiError, NotFound
 from fluxqueue.kube.resources import JOBS, PODS
-from tests.e2e.objects import bare_pod, job
-from tests.e2e.space import Space
+from tests.e2e.objects import FOR_EVER, bare_pod, job
+from tests.e2e.space import WAITING, Space
 
 GATE = [{"name": "fluxqueue"}]
 
@@ -108,3 +108,42 @@ async def test_pods_of_a_taken_job_are_not_taken_a_second_time(space: Space) -> 
     gated = [pod for pod in await space.pods("whole") if pod["spec"].get("schedulingGates")]
     assert not gated
     assert len((await space.client.list(PODS, space.name)).items) == 3
+
+
+FORGED = {
+    "fluxqueue/user": "root",
+    "fluxqueue/jobid": "1",
+    "fluxqueue/nodes": "single",
+    "fluxqueue/group": "theirs 1-1",
+    "fluxqueue/pod-group": "theirs",
+    "fluxqueue/group-size": "1",
+    "fluxqueue/author-suspended": "false",
+}
+
+
+async def test_what_bears_our_marks_and_is_not_ours_is_foreign(
+    space: Space, unmanaged: Space
+) -> None:
+    """All that we write, written by somebody else, where we take nothing in: it is in no queue, it
+    joins no group of that name, and what it takes is counted as what others take."""
+    body = bare_pod("forged", cpu="10", run=FOR_EVER, nodeSelector={"pool": "single"})
+    body["metadata"] |= {"annotations": {**body["metadata"]["annotations"], **FORGED}}
+    body["metadata"]["labels"] = {"fluxqueue/managed": "true", "fluxqueue/queue": "default"}
+    made = await unmanaged.create(body)
+    assert not made["spec"].get("schedulingGates")
+
+    async def is_foreign() -> bool:
+        rows = await space.world.rows(
+            "SELECT resources FROM foreign_usage WHERE namespace = :namespace AND name = 'forged'",
+            namespace=unmanaged.name,
+        )
+        return [row["resources"]["cpu"] for row in rows] == [10_000]
+
+    await space.until_true(is_foreign, "10 foreign cores")
+    assert await unmanaged.fluxjob("forged") is None
+    assert await unmanaged.fluxjob("theirs") is None
+    waits = await space.create(job("waits", cpu="8", pool="single"))
+    assert waits["metadata"]["annotations"].get("fluxqueue/user") != "root"
+    await space.until_state("waits", *WAITING)
+    await unmanaged.delete("forged", PODS)
+    await space.until_job("waits")

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from fluxqueue.db.life import steering
-from fluxqueue.errors import Conflict, Invalid, NotFound
-from fluxqueue.kube.resources import CRDS, FLUXJOBS, JOBS, PODS, Resource
+from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import CRDS, FLUXJOBS, JOBS, PODS, ROLE_BINDINGS, Resource
 from tests.e2e.conftest import make_space, remove_space
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Space
@@ -338,3 +339,63 @@ async def test_the_workers_of_an_mpijob_of_before_start_as_a_group(space: Space)
     for state in recording.states():
         let_go = [one for one in state.values() if not one.is_gated]
         assert not let_go or len(state) >= 4, "started with fewer than minMember"
+
+
+async def _acting(space: Space, user: str) -> KubeClient:
+    """A client of somebody who may make pods in this namespace."""
+    rbac = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": user},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": rbac}],
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "admin"},
+    }
+    await space.client.create(ROLE_BINDINGS, space.name, binding)
+    acting = space.client.acting_as(user)
+
+    async def may_make() -> bool:
+        """The API server reads rights some time after they are written."""
+        try:
+            await acting.create(PODS, space.name, bare_pod("may-i"), dry_run=True)
+        except ApiError:
+            return False
+        return True
+
+    await eventually(may_make, f"{user} may make pods")
+    return acting
+
+
+async def test_who_joins_a_group_is_its_user_or_is_named(space: Space) -> None:
+    """Bob may make pods in the namespace, and write on his what he likes: the name of the group of
+    Alice makes him a group by himself, which starts neither. Where her pods name him, he is let in;
+    that his name her is not enough."""
+    alice, bob = await _acting(space, "alice"), await _acting(space, "bob")
+    users = {"fluxqueue/group-users": "alice,bob"}
+
+    async def make(client: KubeClient, name: str, group: str, **notes: str) -> None:
+        pod = member(name, group, 2)
+        pod["metadata"]["annotations"] |= notes
+        await client.create(PODS, space.name, pod)
+
+    await make(alice, "hers", "closed")
+    await until_reason(space, "closed", "Gathering", "1 of 2 pods; missing 1")
+    await make(bob, "his", "closed", **users)
+    sql = (
+        "SELECT user_name, state, missing FROM fluxjobs"
+        " WHERE namespace = :namespace ORDER BY user_name"
+    )
+
+    async def are_two() -> bool:
+        rows = await space.world.rows(sql, namespace=space.name)
+        return [(row["user_name"], row["state"], row["missing"]) for row in rows] == [
+            ("alice", "Gathering", 1),
+            ("bob", "Gathering", 1),
+        ]
+
+    await space.until_true(are_two, "two groups of one name")
+    await make(alice, "hers-too", "closed")
+    await space.until_state("closed", "Completed")
+    await make(alice, "open", "open", **users)
+    await make(bob, "open-too", "open", **users)
+    await space.until_state("open", "Completed")
+    assert (await phases(space))["his"] == "Pending"
+    await space.delete("his", PODS)

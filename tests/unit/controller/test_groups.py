@@ -151,6 +151,15 @@ def test_what_bob_writes_on_his_pods_does_not_open_the_group_of_alice() -> None:
     assert see(groups, member("c", size="3-3", user="mallory")) != alices
 
 
+def test_nobody_is_drawn_away_from_his_own_group() -> None:
+    """Bob lets Alice into his group of the name of hers, unasked, and it is the newer one."""
+    groups = make()
+    alices = see(groups, member("a", size="3-3"))
+    bobs = see(groups, member("b", size="3-3", user="bob", users="alice"))
+    assert bobs != alices
+    assert see(groups, member("c", size="3-3")) == alices
+
+
 def test_who_disagree_on_the_size_get_the_larger_one() -> None:
     groups = make()
     uid = see(groups, member("a", size="2-2"))
