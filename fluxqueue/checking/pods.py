@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from fluxqueue.checking.findings import Finding
 from fluxqueue.checking.view import (
-    Object,
     View,
     is_gated,
     is_terminal,
@@ -16,6 +15,7 @@ from fluxqueue.checking.view import (
 )
 from fluxqueue.db.reading.snapshot import SlotRow
 from fluxqueue.fluxjob.request import describe_amount
+from fluxqueue.objects import Object
 from fluxqueue.workload.resources import effective_request
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from fluxqueue.db.reading.snapshot import FluxJobRow, MemberRow, Rows, SlotRow
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS
+from fluxqueue.objects import Object
 from fluxqueue.workload.kinds import kind_of_fluxjob, workload_uid
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -25,8 +25,6 @@ from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_o
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import controller_owner, gate_index
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

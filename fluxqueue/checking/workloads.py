@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fluxqueue.checking.findings import Finding
-from fluxqueue.checking.view import Object, View, is_gated, subject_of, uid_of
+from fluxqueue.checking.view import View, is_gated, subject_of, uid_of
 from fluxqueue.clock import from_rfc3339
 from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow
 from fluxqueue.fluxjob.follow import GONE, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.objects import Object
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.managed import NEVER_MANAGED, is_managed
 

@@ -34,11 +34,11 @@ from fluxqueue.errors import (
 )
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import MUTATING_WEBHOOKS, SECRETS
+from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 
 ROUND_S = 5.0
 SETTLE_S = 2.0

@@ -8,16 +8,16 @@ and the rest is written in batches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.objects import Object
 from fluxqueue.workload.nodes import foreign_pod
 
 logger = logging.getLogger(__name__)
 
-Object = Mapping[str, Any]
 Change = tuple[list[ForeignPod], list[str]]
 """Pods that take something of a node, and the UIDs of those that no longer do."""
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,14 +28,13 @@ from fluxqueue.controller.pod_groups import Declared
 from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import name_for
 from fluxqueue.workload.groups import Membership, read_mark, read_users
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
 from fluxqueue.workload.kinds.suspended_owner import slots_of_member
 from fluxqueue.workload.pods import controller_owner, pod_fact
-
-Object = Mapping[str, Any]
 
 _NAMESPACE = uuid.UUID("6f2a3c9e-7b1d-4f0e-9a35-0c7f5f1e2b44")
 

@@ -16,6 +16,7 @@ from fluxqueue.fluxjob.holders import AUTHOR
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.jobspec import render
+from fluxqueue.objects import Object
 from fluxqueue.workload import labels, pods
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
@@ -27,8 +28,6 @@ from fluxqueue.workload.kinds.kind import Gathering
 from fluxqueue.workload.pinning import has_required_affinity
 from fluxqueue.workload.resources import raw_request
 from fluxqueue.workload.site import Site
-
-Object = Mapping[str, Any]
 
 _META = (
     "name",
@@ -45,7 +44,7 @@ _CONTAINERS = ("initContainers", "containers")
 _STATUSES = ("initContainerStatuses", "containerStatuses")
 
 
-def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
+def trim_pod(pod: Object) -> dict[str, Any]:
     """Keep of a pod what is ever looked at, and no more of one that cannot be a workload itself.
 
     Informer transform: each event of each pod of the cluster passes here.
@@ -83,7 +82,7 @@ def _uses(spec: Object, told: Object) -> tuple[tuple[str, int], ...]:
     return tuple((name, amounts[name]) for name in (CPU, MEMORY) if name in amounts)
 
 
-def _trim_container(container: dict[str, Any]) -> dict[str, Any]:
+def _trim_container(container: Object) -> dict[str, Any]:
     kept = ("name", "resources", "restartPolicy")
     return {key: container[key] for key in kept if container.get(key)}
 
@@ -101,7 +100,7 @@ def _resized(statuses: Sequence[Object], containers: Sequence[Object]) -> list[d
     return found
 
 
-def trim_job(job: dict[str, Any]) -> dict[str, Any]:
+def trim_job(job: Object) -> dict[str, Any]:
     """Name the kind, which lists leave out, and drop what the API server keeps for itself."""
     meta = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
     return {**job, "kind": BATCH_JOB.name, "metadata": meta}

@@ -66,6 +66,7 @@ from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
+from fluxqueue.objects import Object
 from fluxqueue.settings import Settings
 from fluxqueue.workload import labels
 from fluxqueue.workload.kinds import workload_uid
@@ -77,7 +78,6 @@ from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 
 ROLE = "controller"
 BATCH_MAX = 200

@@ -19,13 +19,13 @@ from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import Resource
+from fluxqueue.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKinds, size_of
 from fluxqueue.workload.pods import controller_owner
 from fluxqueue.workload.references import Reference
 
 logger = logging.getLogger(__name__)
 
-Object = Mapping[str, Any]
 
 DEPTH = 8
 KNOWN_MAX = 20_000

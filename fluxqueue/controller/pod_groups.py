@@ -20,6 +20,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import Resource
+from fluxqueue.objects import Object
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class PodGroups:
             return False  # no right to read it: asked again
         return True
 
-    def _changed(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+    def _changed(self, old: Object | None, new: Object | None) -> None:
         before, now = (dict(read_declared(one)) if one else {} for one in (old, new))
         found = new or old
         assert found is not None, "an informer tells of an object, old or new"

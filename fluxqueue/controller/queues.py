@@ -19,11 +19,11 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import FLUXQUEUES, NAMESPACES
+from fluxqueue.objects import Object
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, read_rules
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 RETRY_CAP_S = 5.0
 
 

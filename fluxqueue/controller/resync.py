@@ -41,6 +41,7 @@ from fluxqueue.fluxjob.request import Operator
 from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.objects import Object
 from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import FIELDS, Record, read_record
 from fluxqueue.workload import labels
@@ -52,7 +53,6 @@ from fluxqueue.workload.resources import effective_request
 
 logger = logging.getLogger(__name__)
 
-Object = Mapping[str, Any]
 
 PAGE = 1000
 """Rows read at once."""

@@ -11,9 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from fluxqueue import metrics
 from fluxqueue.clock import Clock, from_rfc3339
@@ -29,11 +27,11 @@ from fluxqueue.errors import (
 from fluxqueue.explain.status import render_refusal
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import PLACEMENT_REVIEWS
+from fluxqueue.objects import Object
 from fluxqueue.workload.placement_review import read_asker
 
 logger = logging.getLogger(__name__)
 
-Object = Mapping[str, Any]
 
 ALL_USERS = 10
 """All users together are answered so many times as much as one."""

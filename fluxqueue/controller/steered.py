@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Transaction
@@ -27,12 +26,12 @@ from fluxqueue.errors import (
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import CRDS, FLUXJOBS, Resource, resource_of
+from fluxqueue.objects import Object
 from fluxqueue.workload.kinds import kind_of_fluxjob
 from fluxqueue.workload.steered import Steered, read_steered
 
 logger = logging.getLogger(__name__)
 
-Object = Mapping[str, Any]
 
 RETRY_S = 1.0
 """Pause before what could not be written, or has no row yet, is tried again."""

@@ -19,12 +19,12 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import Resource
+from fluxqueue.objects import Object
 from fluxqueue.workload.kinds.suspended_owner import assemble_owner
 from fluxqueue.workload.owner_kinds import OwnerKind
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 
 ASK_EVERY_S = 10.0
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0

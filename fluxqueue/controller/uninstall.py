@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ from fluxqueue.kube.resources import (
     SECRETS,
     Resource,
 )
+from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.gates import free_patch, let_go_patch
 from fluxqueue.workload.json_patch import Patch
@@ -43,7 +44,6 @@ from fluxqueue.workload.suspension import leave_patch
 
 logger = logging.getLogger(__name__)
 
-Object = Mapping[str, Any]
 
 ROUND_S = 2.0
 QUIET_ROUNDS = 2

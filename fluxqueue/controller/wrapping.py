@@ -21,6 +21,7 @@ from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.objects import Object
 from fluxqueue.workload.fluxjob_object import (
     FIELD_MANAGER,
     build,
@@ -32,7 +33,6 @@ from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
 
-Object = Mapping[str, Any]
 
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 60.0
 AT_ONCE = 200

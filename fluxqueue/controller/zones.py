@@ -11,17 +11,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import NODE_TOPOLOGIES, Resource
+from fluxqueue.objects import Object
 from fluxqueue.workload.numa import read_zones
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 
 SYNC_S = 10.0
 """So long the first list is waited for; it may be forbidden, and no reason to observe nothing."""

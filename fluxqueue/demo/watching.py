@@ -5,18 +5,16 @@ Separate from the controller's informers on purpose: what the demo claims, it ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from fluxqueue.clock import Clock
 from fluxqueue.demo.ledger import Ledger
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import FLUXJOBS, PODS
-
-Object = Mapping[str, Any]
+from fluxqueue.objects import Object
 
 
 class Watching:

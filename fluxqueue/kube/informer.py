@@ -13,16 +13,15 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from typing import Any
 
 from fluxqueue.errors import ApiError, ApiUnavailable, Gone
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, WatchEvent
 from fluxqueue.kube.resources import Resource
+from fluxqueue.objects import Object
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 Key = tuple[str, str]
 ChangeHandler = Callable[[Object | None, Object | None], None]
 Transform = Callable[[Object], Object]

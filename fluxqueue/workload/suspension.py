@@ -8,14 +8,13 @@ by admission like those of any owner that asks to be queued.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
+from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.json_patch import Patch, at, op, pointer, put, same_uid, take
 from fluxqueue.workload.object_paths import Path, nested, value_at
-
-Object = Mapping[str, Any]
 
 _ANNOTATIONS: Path = ("metadata", "annotations")
 _STAMPS = (labels.SUSPENDED, labels.USER)

@@ -11,12 +11,13 @@ from typing import Any
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes, refuse_restart
 from fluxqueue.workload.gates import hold_pod
 from fluxqueue.workload.groups import read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
-from fluxqueue.workload.kinds.kind import Kind, Object
+from fluxqueue.workload.kinds.kind import Kind
 from fluxqueue.workload.pods import pod_fact
 
 _NEVER = frozenset({"DaemonSet", "Node", "Job"})

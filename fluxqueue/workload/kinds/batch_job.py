@@ -13,12 +13,13 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.objects import Object
 from fluxqueue.workload import labels, pinning
 from fluxqueue.workload.annotations import Wishes, refuse_restart
 from fluxqueue.workload.gates import hold_job, hold_members
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
-from fluxqueue.workload.kinds.kind import Kind, Object
+from fluxqueue.workload.kinds.kind import Kind
 from fluxqueue.workload.pods import controller_owner, template_spec
 
 OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"

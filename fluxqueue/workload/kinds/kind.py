@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.objects import Object
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.gates import Merge, release_patch, resuspend_patch
 from fluxqueue.workload.json_patch import Patch
@@ -21,8 +22,6 @@ from fluxqueue.workload.pods import gate_index, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, build_request, choose_priority
 from fluxqueue.workload.site import DEFAULT_SITE, Site
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

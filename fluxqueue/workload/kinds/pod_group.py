@@ -16,11 +16,12 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes, first_said, read_wishes
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.kinds.kind import Gathering, Kind, Object
+from fluxqueue.workload.kinds.kind import Gathering, Kind
 from fluxqueue.workload.pods import controller_owner, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import Part, build_parts

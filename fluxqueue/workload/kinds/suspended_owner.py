@@ -16,13 +16,14 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes, first_said, read_wishes
 from fluxqueue.workload.groups import has_group
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.batch_job import size as size_of_job
-from fluxqueue.workload.kinds.kind import Kind, Object
+from fluxqueue.workload.kinds.kind import Kind
 from fluxqueue.workload.kinds.pod_group import slot_kind
 from fluxqueue.workload.object_paths import without
 from fluxqueue.workload.owner_kinds import (

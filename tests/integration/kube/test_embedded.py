@@ -14,9 +14,10 @@ import pytest_asyncio
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.kube.informer import Informer, Object
+from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.lease import LeaseElector
 from fluxqueue.kube.resources import CONFIGMAPS, LEASES, PODS
+from fluxqueue.objects import Object
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.waiting import WAIT_S, eventually

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.informer import Informer, Object
+from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import PODS
+from fluxqueue.objects import Object
 from tests.support.waiting import WAIT_S
 
 from .conftest import FaultyApi, json_answer, status, stream
