@@ -216,12 +216,23 @@ async def test_requeueing_suspends_it_again_and_cancelling_deletes_it(space: Spa
     await space.until_gone(JOBS, "again-workers-0")
 
 
+async def until_queued(space: Space, count: int) -> None:
+    """Until so many are known to the queue."""
+    sql = "SELECT count(*) AS n FROM fluxjobs WHERE namespace = :namespace"
+
+    async def look() -> bool:
+        return await space.world.rows(sql, namespace=space.name) == [{"n": count}]
+
+    await eventually(look, f"{count} are queued")
+
+
 async def test_jobsets_do_not_clog(space: Space) -> None:
     """Six of them on room for two; their Jobs are made late, in any order."""
     going: dict[str, Obj] = {}
     for number, size in enumerate(SIZES):
         spec = job_set_spec(a=(1, template(cpu="5")), b=(size - 1, template(cpu="5")))
         await create(space, JOB_SET, f"s{number}", spec)
+        await until_queued(space, number + 1)  # of one second nobody tells which came first
 
     async def operate() -> bool:
         for number in range(len(SIZES)):
