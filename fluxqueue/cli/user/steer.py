@@ -91,6 +91,7 @@ def release(
 def _way_out(fluxjob: Mapping[str, Any]) -> str:
     """How its author, who holds it, lets it go; empty where another holds it."""
     from fluxqueue.fluxjob.holders import ANNOTATION
+    from fluxqueue.workload.kinds import kind_of_fluxjob
     from fluxqueue.workload.labels import HOLD
 
     how = (fluxjob.get("status") or {}).get("authorHold")
@@ -98,7 +99,8 @@ def _way_out(fluxjob: Mapping[str, Any]) -> str:
     name = f"{str(workload['kind']).lower()} {workload['name']}"
     if how == ANNOTATION:
         return f"kubectl annotate {name} {HOLD}-"
-    if how is not None and workload["kind"] == "Job":
+    kind = kind_of_fluxjob(fluxjob)
+    if how is not None and kind.can_be_suspended and kind.is_built_in:
         return f'kubectl patch {name} -p \'{{"spec":{{"suspend":false}}}}\''
     return ""
 

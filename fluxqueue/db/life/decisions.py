@@ -280,9 +280,11 @@ async def _store_starts(tx: Transaction, wanted: Mapping[str, Placement], term: 
         """,
         uids=list(wanted),
     )
-    stored = {row["uid"]: wanted[row["uid"]] for row in rows}
+    # In the order of the cycle: so are the numbers of the allocations.
+    started = {row["uid"] for row in rows}
+    stored = {uid: placement for uid, placement in wanted.items() if uid in started}
     await _store_allocations(tx, stored, term)
-    return set(stored)
+    return started
 
 
 async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], term: int) -> None:

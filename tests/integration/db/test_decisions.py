@@ -34,6 +34,15 @@ async def test_a_match_becomes_rows_and_effects(rows: Rows) -> None:
     await rows.check()
 
 
+async def test_allocations_are_numbered_in_the_order_of_the_cycle(rows: Rows) -> None:
+    """Whoever is first in turn has the lower number, wherever his row lies."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"), workload("b"), workload("c", priority=5))
+    await rows.match()
+    found = await rows.fetch("SELECT uid FROM allocations ORDER BY id")
+    assert [row["uid"] for row in found] == ["c", "a", "b"]
+
+
 async def test_all_or_nothing(rows: Rows) -> None:
     """Three of four slots fit: nothing is taken."""
     await rows.add_nodes(cpu_node("n0", cpu=3), cpu_node("n1", cpu=1, is_up=False))
