@@ -175,7 +175,7 @@ async def _until_state(client: KubeClient, name: str, *states: str) -> dict[str,
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long("everything is started three times and the cluster once more")
 async def test_a_second_up_goes_on_where_the_first_stopped(data_dir: Path) -> None:
     """Ctrl-C ends it clean within seconds; a queued Job is still queued at the next start.
 
