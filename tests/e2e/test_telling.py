@@ -183,11 +183,16 @@ async def test_all_kinds_read_alike_and_tell_their_story(space: Space) -> None:
             "fluxjob/group-group",
         )
 
-        async def all_tell() -> bool:
-            said = await kubectl(space, "describe", *mine)
-            return len(re.findall(r"Started .*fluxqueue +\d slots? on ", said)) == len(mine)
+        told = [""]
 
-        await eventually(all_tell, "each tells that it has started")
+        async def all_tell() -> bool:
+            told[0] = await kubectl(space, "describe", *mine)
+            return len(re.findall(r"Started .*fluxqueue +\d slots? on ", told[0])) == len(mine)
+
+        try:
+            await eventually(all_tell, "each tells that it has started", timeout_s=30)
+        except AssertionError as error:
+            raise AssertionError(told[0]) from error
 
 
 async def test_kubectl_describe_tells_the_story(space: Space) -> None:
