@@ -35,7 +35,7 @@ Obj = dict[str, Any]
 
 ZONE = "topology.kubernetes.io/zone"
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("world of groups")]
 
 
 @pytest_asyncio.fixture(

@@ -34,7 +34,11 @@ from tests.support.clusters import config_of
 from tests.support.postgres import copied_server
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("probes"),
+]
 
 
 class Probed:
