@@ -49,7 +49,7 @@ sim: $(STAMP) ## The queue on virtual time: SEED= JOBS= NODES= POLICY= SWF=file 
 
 # More processes than cores: most tests wait, those of localcluster nine tenths of their time.
 # tests/support/order.py says which of the product's run together.
-PYTEST         = $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
+PYTEST         = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder
 PYTEST_CLUSTER = cd localcluster && $(HERE)/python -m pytest -n 8 --dist worksteal
 
 test: test-cluster $(STAMP) ## The tests of both houses, but for the long ones

@@ -16,8 +16,9 @@ import pytest
 TESTS = Path(__file__).parents[1]
 E2E = TESTS / "e2e"
 
-WORLD_FIXTURE = "world"
-"""The fixture of ``tests/e2e/conftest.py`` that starts all parts of the system, once a process."""
+WORLD_FIXTURES = {"world", "gang_world"}
+"""The fixtures that start all parts of the system, once a process: that of
+``tests/e2e/conftest.py``, and that of ``test_native_groups``."""
 
 WORLDS = {
     **dict.fromkeys(("test_crashes", "test_rebuild", "test_uninstall", "test_check"), "world 1"),
@@ -26,9 +27,10 @@ WORLDS = {
     ),
     **dict.fromkeys(("test_groups", "test_queues", "test_owners", "test_sets"), "world 3"),
 }
-"""Modules that share a world; the others in ``tests/e2e`` share a fourth one, so that each of the
-four processes begins with one. A world costs the start of seven processes, ten seconds of processor
-time; with fewer its tests, which mostly wait, would be the last to end, in one process alone."""
+"""Modules that share a world; the others in ``tests/e2e`` share a fourth one, and
+``test_native_groups`` has a fifth, so that each of the five processes begins with one. A world
+costs the start of seven processes, ten seconds of processor time; with fewer its tests, which
+mostly wait, would be the last to end, in one process alone."""
 
 LONGEST = frozenset(
     {
@@ -82,4 +84,6 @@ def _rank(item: pytest.Item) -> int:
 
 
 def _is_in_a_world(item: pytest.Item) -> bool:
-    return E2E in item.path.parents and WORLD_FIXTURE in getattr(item, "fixturenames", ())
+    return E2E in item.path.parents and bool(
+        WORLD_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+    )
