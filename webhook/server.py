@@ -7,9 +7,7 @@ nothing and keeps no state but counters.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import socket
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +15,8 @@ from pathlib import Path
 import orjson
 from aiohttp import web
 
-from fluxqueue.certs.serving import ServingCertificate
-from fluxqueue.errors import InvalidInput, InvalidSettings
+from fluxqueue.certs.serving import Listener, ServingCertificate
+from fluxqueue.errors import InvalidInput
 from webhook.admit import AdmitSettings, admit
 from webhook.configuration import PATH, PATH_ALL_ASK
 from webhook.metrics import AdmissionMetrics
@@ -53,10 +51,9 @@ class WebhookServer:
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._certificate = ServingCertificate(config.cert_dir)
+        self._listener = Listener(self._certificate, reload_interval_s=config.reload_interval_s)
         self._metrics = AdmissionMetrics()
-        self._runner: web.AppRunner | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        self._is_stopping = False
+        self._is_open = self._is_stopping = False
         self.port = config.port
 
     @property
@@ -74,37 +71,21 @@ class WebhookServer:
             There is no usable certificate, or the address cannot be listened on.
         """
         config = self._config
-        await asyncio.to_thread(self._certificate.load)
         runner = web.AppRunner(
             self._build_app(), access_log=None, shutdown_timeout=config.shutdown_timeout_s
         )
-        await runner.setup()
-        site = web.TCPSite(runner, config.host, config.port, ssl_context=self._certificate.context)
-        try:
-            await site.start()
-        except (OSError, socket.gaierror) as error:
-            await runner.cleanup()
-            raise InvalidSettings(
-                f"cannot listen: {error.strerror}", where=f"{config.host}:{config.port}"
-            ) from error
-        self._runner = runner
-        self.port = int(runner.addresses[0][1])
-        self._watcher = asyncio.create_task(self._watch_certificate(), name="webhook-certificate")
+        self.port = await self._listener.open(runner, config.host, config.port)
+        self._is_open = True
         logger.info("webhook listens", extra={"action": "start", "url": self.url})
 
     async def stop(self) -> None:
         """Stop being ready, let the balancer notice, answer what is under way, then close."""
         self._is_stopping = True
-        if self._config.drain_s and self._runner is not None:
+        if self._config.drain_s and self._is_open:
             await asyncio.sleep(self._config.drain_s)
-        if self._watcher is not None:
-            self._watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watcher
-            self._watcher = None
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._listener.close()
+        if self._is_open:
+            self._is_open = False
             logger.info("webhook stopped", extra={"action": "stop"})
 
     async def __aenter__(self) -> WebhookServer:
@@ -122,12 +103,6 @@ class WebhookServer:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._render_metrics)
         return app
-
-    async def _watch_certificate(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.reload_interval_s)
-            if await asyncio.to_thread(self._certificate.has_changed):
-                self._certificate.reload()
 
     async def _mutate(self, request: web.Request) -> web.Response:
         body = await request.read()

@@ -1,4 +1,4 @@
-"""The server's certificate, taken from files and again whenever they change.
+"""HTTPS under a certificate that is taken from files, and again whenever they change.
 
 Called by ``webhook.server`` and ``view.server``. A mounted Secret is replaced under a running
 server, so the files are looked at every few seconds; connections that are open stay as they are.
@@ -6,14 +6,18 @@ server, so the files are looked at every few seconds; connections that are open 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import logging
+import socket
 import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
+from aiohttp import web
 from cryptography import x509
 
 from fluxqueue.certs.folder import CERTIFICATE, KEY
@@ -118,6 +122,58 @@ class ServingCertificate:
         self.context.load_cert_chain(*pair)
         self.validity = Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
         self._digest, self._refused = digest, None
+
+
+class Listener:
+    """An application at one address, for as long as it is open.
+
+    Parameters
+    ----------
+    certificate : is loaded when it opens, and looked at every ``reload_interval_s`` seconds.
+    """
+
+    def __init__(self, certificate: ServingCertificate, *, reload_interval_s: float) -> None:
+        self._certificate, self._reload_interval_s = certificate, reload_interval_s
+        self._runner: web.AppRunner | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def open(self, runner: web.AppRunner, host: str | None, port: int) -> int:
+        """Listen; ``port`` 0 takes a free one. Give the port.
+
+        Raises
+        ------
+        InvalidSettings
+            There is no usable certificate, or the address cannot be listened on.
+        """
+        await asyncio.to_thread(self._certificate.load)
+        await runner.setup()
+        site = web.TCPSite(runner, host, port, ssl_context=self._certificate.context)
+        try:
+            await site.start()
+        except (OSError, socket.gaierror) as error:
+            await runner.cleanup()
+            where = f"{host}:{port}" if host else f"port {port}"
+            raise InvalidSettings(f"cannot listen: {error.strerror}", where=where) from error
+        self._runner = runner
+        self._watcher = asyncio.create_task(self._watch(), name="serving-certificate")
+        return int(runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Answer what is under way, then close; harmless where it is not open."""
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watcher
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._reload_interval_s)
+            if await asyncio.to_thread(self._certificate.has_changed):
+                self._certificate.reload()
 
 
 def _digest(pair: Pair) -> bytes:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from aiohttp import ETag, web
 from aiohttp_sse import EventSourceResponse, sse_response
 
 from fluxqueue import metrics
-from fluxqueue.certs.serving import ServingCertificate
+from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.clock import Clock
 from fluxqueue.db.reader import Reader
 from fluxqueue.db.reading import fluxjobs
@@ -34,7 +33,6 @@ from fluxqueue.errors import (
     ApiUnavailable,
     DatabaseUnavailable,
     InvalidInput,
-    InvalidSettings,
 )
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.view import answers, endpoints
@@ -79,13 +77,13 @@ class ViewServer:
         self, config: ViewConfig, reader: Reader, client: KubeClient, clock: Clock
     ) -> None:
         self._config, self._reader, self._clock = config, reader, clock
-        self._certificate = ServingCertificate(config.cert_dir)
+        self._listener = Listener(
+            ServingCertificate(config.cert_dir), reload_interval_s=config.reload_interval_s
+        )
         self._keeper = Doorkeeper(client, clock)
         self._feed = Feed(reader, clock)
         self._document = _to_json(document())
         self._at_once = 0
-        self._runner: web.AppRunner | None = None
-        self._watcher: asyncio.Task[None] | None = None
         self.port = config.port
 
     async def __aenter__(self) -> Self:
@@ -97,7 +95,6 @@ class ViewServer:
             There is no usable certificate, or the address cannot be listened on.
         """
         config = self._config
-        await asyncio.to_thread(self._certificate.load)
         runner = web.AppRunner(
             self._build_app(),
             access_log=None,
@@ -105,29 +102,13 @@ class ViewServer:
             # Nobody is left to tell: a follower is let go at once, a statement ended.
             handler_cancellation=True,
         )
-        await runner.setup()
-        site = web.TCPSite(runner, config.host, config.port, ssl_context=self._certificate.context)
-        try:
-            await site.start()
-        except (OSError, socket.gaierror) as error:
-            await runner.cleanup()
-            raise InvalidSettings(
-                f"cannot listen: {error.strerror}", where=f"port {config.port}"
-            ) from error
-        self._runner = runner
-        self.port = int(runner.addresses[0][1])
-        self._watcher = asyncio.create_task(self._watch_certificate(), name="view-certificate")
+        self.port = await self._listener.open(runner, config.host, config.port)
         logger.info("view server listens", extra={"action": "start", "port": self.port})
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._feed.end()
-        if self._watcher is not None:
-            self._watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watcher
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._listener.close()
 
     def _build_app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=64 * 1024)
@@ -138,12 +119,6 @@ class ViewServer:
         app.router.add_get(f"{ROOT}/whoami", self._whoami)
         app.router.add_get(f"{ROOT}/changes", self._changes)
         return app
-
-    async def _watch_certificate(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.reload_interval_s)
-            if await asyncio.to_thread(self._certificate.has_changed):
-                self._certificate.reload()
 
     # --- every request ----------------------------------------------------------------------------
 
