@@ -50,6 +50,7 @@ class _Group:
     ``owner`` makes its pods; ``arrived``: how many there were when its arrival window closed, which
     was opened at ``opens_s`` and is open until ``closes_s``. ``held``: the object that stands for
     it, where it was held by its suspension; empty where that is gone, and pods of it are left.
+    ``version``: that of the pod by which it was found, for the order of those of one second.
     """
 
     uid: str
@@ -59,6 +60,7 @@ class _Group:
     fluxjob: str
     created: str
     of: str = ""
+    version: str = ""
     members: dict[str, Object] = field(default_factory=dict)
     slot_kinds: dict[str, str] = field(default_factory=dict)
     users: frozenset[str] = frozenset()
@@ -294,6 +296,7 @@ class Groups:
             namespace=group.namespace,
             user=group.user,
             created=group.created,
+            version=group.version,
             made_by=None if group.owner is None else group.owner.reference(),
             spec=spec,
             members=group.members,
@@ -381,6 +384,7 @@ class Groups:
             of=of,
             owner=owner,
             created=meta.get("creationTimestamp") or "",
+            version=meta.get("resourceVersion") or "",
         )
         self._add(group)
         return group

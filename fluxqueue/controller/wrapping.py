@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fluxqueue.clock import Clock
@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 60.0
 AT_ONCE = 200
 PATIENCE_S = 0.25
-"""How long later workloads wait for the first try of earlier ones: rows are numbered as they come,
-so whoever submitted first is to be first, unless the API server is slow."""
+"""How long later workloads wait for the first try of earlier ones: rows are numbered as we tell of
+their FluxJobs, so whoever submitted first is to be first, unless the API server is slow."""
 
 
 class Wrapper:
@@ -173,33 +173,32 @@ class Wrapper:
                 if not self._wanted:
                     self._more.clear()
                 if batch_:
-                    await asyncio.wait([self._start(uid) for uid in batch_], timeout=PATIENCE_S)
+                    await self._start(batch_)
         finally:
             for task in (*self._trying.values(), *self._beside):
                 task.cancel()
 
-    def _start(self, uid: str) -> asyncio.Future[None]:
-        """Begin to try; give what is done with the first try."""
-        tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._wrap(uid, tried), name=f"wrap {uid}")
-        self._trying[uid] = task
-        return tried
+    async def _start(self, uids: Sequence[str]) -> None:
+        """Begin to try all of them, and wait for what is done with the first tries."""
+        turn = _Turn(None, self._clock, ends_s=self._clock.monotonic_s() + PATIENCE_S)
+        for uid in uids:
+            self._trying[uid] = asyncio.create_task(self._wrap(uid, turn), name=f"wrap {uid}")
+            turn = turn.next()
+        await turn.wait()
 
-    async def _wrap(self, uid: str, tried: asyncio.Future[None]) -> None:
+    async def _wrap(self, uid: str, turn: _Turn) -> None:
         backoff = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
         try:
             while (workload := self._find(uid)) is not None:
-                if await self._try(uid, workload):
+                if await self._try(uid, workload, turn):
                     return
-                if not tried.done():
-                    tried.set_result(None)
+                turn.end()
                 await self._clock.sleep(backoff.next_delay_s())
         finally:
-            if not tried.done():
-                tried.set_result(None)
+            turn.end()
             del self._trying[uid]
 
-    async def _try(self, uid: str, workload: Object) -> bool:
+    async def _try(self, uid: str, workload: Object, turn: _Turn) -> bool:
         """Try once; tell whether it is settled, for the object as it is now."""
         try:
             body = _build(workload, self._class_values(), self._site)
@@ -218,6 +217,7 @@ class Wrapper:
             return False
         if flux_uid is None:
             return False
+        await turn.wait()
         self._told.pop(uid, None)
         if not kind_of(workload).has_object:
             self._made[uid] = workload["metadata"]["namespace"], fluxjob_name(workload), flux_uid
@@ -247,6 +247,32 @@ class Wrapper:
         if self._told.get(uid) != str(error):
             self._told[uid] = str(error)
             await report_invalid(self._client, workload, error, self._clock.now_s())
+
+
+class _Turn:
+    """A place in the order in which those tried at once are told of: after the one ``before``, or
+    when ``ends_s`` (monotonic) has come.
+    """
+
+    def __init__(self, before: _Turn | None, clock: Clock, *, ends_s: float) -> None:
+        self._before = None if before is None else before._over
+        self._clock, self._ends_s = clock, ends_s
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def next(self) -> _Turn:
+        """The place after this one."""
+        return _Turn(self, self._clock, ends_s=self._ends_s)
+
+    async def wait(self) -> None:
+        """Wait until it is this one's turn."""
+        if self._before is not None and not self._before.done():
+            pause_s = max(0.0, self._ends_s - self._clock.monotonic_s())
+            await asyncio.wait([self._before], timeout=pause_s)
+
+    def end(self) -> None:
+        """Let the next one be told of; harmless when it has been already."""
+        if not self._over.done():
+            self._over.set_result(None)
 
 
 def _build(workload: Object, class_values: Mapping[str, int], site: Site) -> dict[str, Any]:

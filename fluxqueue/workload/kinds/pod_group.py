@@ -187,6 +187,7 @@ def assemble(
     namespace: str,
     user: str,
     created: str,
+    version: str = "",
     made_by: Reference | None = None,
     spec: Mapping[str, Any],
     members: Mapping[str, Object],
@@ -198,6 +199,8 @@ def assemble(
     Parameters
     ----------
     fluxjob : name of its FluxJob.
+    created, version : when it was found, and the resourceVersion that tells the order within that
+        second.
     made_by : what makes its pods, ``name`` being that one's; None of a group that its pods name.
     spec : ``minimum`` and ``maximum`` (pods; None as in ``groups.Membership``), and where they are
         known ``patience_s``, ``note``, and ``within`` and ``priority`` of its PodGroup. Of what
@@ -214,6 +217,7 @@ def assemble(
             "fluxjob": fluxjob,
             "namespace": namespace,
             "creationTimestamp": created,
+            "resourceVersion": version,
             "annotations": {labels.USER: user} if user else {},
         },
         "spec": dict(spec),

@@ -159,6 +159,46 @@ async def test_a_slow_answer_holds_up_nobody() -> None:
         await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_those_of_one_burst_are_told_of_in_their_order() -> None:
+    """Rows are numbered as they come: whose FluxJob was answered last may have been asked first."""
+    wanted = Wanted(job("first", 1), job("second", 2), job("third", 3))
+    others = asyncio.Event()
+    async with serve(RefusingApi()) as api, KubeClient(ClusterConfig(api.url)) as client:
+        create = client.create
+
+        async def create_backwards(
+            resource: Any, namespace: str | None, body: Any, **more: Any
+        ) -> Any:
+            if body["metadata"]["name"] == "first-job":
+                await others.wait()
+            found = await create(resource, namespace, body, **more)
+            others.set()
+            return found
+
+        client.create = create_backwards  # type: ignore[method-assign]
+        wrapper = Wrapper(
+            client,
+            ManualClock(),
+            DEFAULT_SITE,
+            find=wanted.missing.get,
+            stands=lambda uid: True,
+            class_values=dict,
+            on_made=wanted.take,
+        )
+        running = asyncio.create_task(wrapper.run())
+        for uid in reversed(wanted.missing):
+            wrapper.want(uid)
+
+        async def all_are_made() -> bool:
+            return not wanted.missing
+
+        await eventually(all_are_made, "all of them made")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert api.objects[-1]["metadata"]["name"] == "first-job"
+    assert wanted.made == ["uid-first", "uid-second", "uid-third"]
+
+
 @pytest.mark.parametrize("code", [0, 403, 422])
 async def test_one_pod_of_one_tenant_stops_nobody(database_url: str, code: int) -> None:
     """Its name has a dash where a cut from the left would begin; a quota refuses every Event."""
@@ -191,7 +231,12 @@ async def test_one_pod_of_one_tenant_stops_nobody(database_url: str, code: int) 
 
         await eventually(is_written, "the row of the other workload")
         await eventually(is_told, "the event")
-        assert await observer._wrapper._try(poison["metadata"]["uid"], poison)
+        observer._wrapper.want(poison["metadata"]["uid"])
+
+        async def is_tried_again() -> bool:
+            return not observer._wrapper._wanted and not observer._wrapper._trying
+
+        await eventually(is_tried_again, "it is tried again")
         for task in running:
             assert not task.done()
             task.cancel()

@@ -7,6 +7,7 @@ from typing import Any
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.controller.groups import WINDOWS_MAX, Groups
+from fluxqueue.controller.observe import age
 from fluxqueue.controller.owners import Owner
 from fluxqueue.controller.pod_groups import Declared, read_declared
 from fluxqueue.db.life.observations import KnownGroup
@@ -158,6 +159,16 @@ def test_nobody_is_drawn_away_from_his_own_group() -> None:
     bobs = see(groups, member("b", size="3-3", user="bob", users="alice"))
     assert bobs != alices
     assert see(groups, member("c", size="3-3")) == alices
+
+
+def test_groups_of_one_second_are_in_the_order_of_their_first_pods() -> None:
+    groups = make()
+    found = []
+    for number, name in enumerate(("zebra", "ant", "moth")):
+        found.append(see(groups, member(f"{name}-0", name, resourceVersion=str(98 + number))))
+        see(groups, member(f"{name}-1", name))
+    ages = [age(stands(groups, uid)) for uid in found]
+    assert ages == sorted(set(ages))
 
 
 def test_who_disagree_on_the_size_get_the_larger_one() -> None:
