@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Container,
     Coroutine,
@@ -19,10 +20,12 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from fluxqueue.clock import Clock, Pace
 from fluxqueue.controller import resync
+from fluxqueue.controller.batch_jobs import BatchJobs
 from fluxqueue.controller.foreign import Change, ForeignPods
 from fluxqueue.controller.groups import Groups, list_groups
 from fluxqueue.controller.marks import GATHER_S, Batch, Kind, Marks
@@ -32,7 +35,6 @@ from fluxqueue.controller.observe import (
     is_news,
     is_pod_news,
     see_facts,
-    trim_job,
     trim_pod,
 )
 from fluxqueue.controller.owners import Owners
@@ -65,7 +67,7 @@ from fluxqueue.errors import (
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
-from fluxqueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
+from fluxqueue.kube.resources import NODES, PODS, PRIORITY_CLASSES
 from fluxqueue.objects import Object
 from fluxqueue.settings import Settings
 from fluxqueue.workload import labels
@@ -78,6 +80,8 @@ from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
 
+
+Read = TypeVar("Read")
 
 ROLE = "controller"
 BATCH_MAX = 200
@@ -158,10 +162,11 @@ class Observer:
             client, lambda name: self._marks.mark(Kind.QUEUE, name), clock, settings.queue_policy
         )
         self._zones = ZoneWatch(client, lambda name: self._marks.mark(Kind.NODE, name))
+        self._jobs = BatchJobs(client, clock, is_known=self._is_awaited, on_change=self._on_job)
         self._informers = {
             "queues": self._queues.queues,
             "namespaces": self._queues.namespaces,
-            "jobs": self._informer(JOBS, self._on_job, trim_job),
+            "jobs": self._jobs.informer,
             "pods": self._informer(PODS, self._on_pod, trim_pod),
             "nodes": self._informer(NODES, self._on_node, None),
             "classes": self._informer(PRIORITY_CLASSES, None, None),
@@ -192,6 +197,10 @@ class Observer:
             self._mark_workload(job["metadata"]["uid"])
             for group in self._groups.of_job(job["metadata"]["uid"]):
                 self._see_group(group)
+
+    def _is_awaited(self, uid: str) -> bool:
+        """Whether the end of a BatchJob is the end of something of ours."""
+        return uid in self._flux_uids or bool(self._groups.of_job(uid))
 
     def _on_suspended(self, old: Object | None, new: Object | None) -> None:
         found = new or old
@@ -390,6 +399,7 @@ class Observer:
                 alarm.cancel()
             await self._owners.stop()
             await self._suspended.stop()
+            await self._jobs.stop()
             for informer in self._informers.values():
                 with suppress(asyncio.CancelledError):
                     await informer.stop()
@@ -567,11 +577,15 @@ class Observer:
         """Read the rows, then the cluster; bring the two together before anything is decided."""
         known = await self._read_known()
         self._flux_uids = dict(known.flux_uids)
-        groups = [*known.groups, *await self._published_groups()]
+        # What FluxJobs tell of groups, where the rows were lost.
+        told = await self._insist(partial(list_groups, self._client), "FluxJobs")
+        groups = [*known.groups, *told]
         self._groups.know(groups)
         self._foreign.know(known.foreign)
         # Before the pods: these are of whatever is held by its suspension.
         await self._suspended.begin(known.suspended)
+        # Whoever is not seen is taken for gone.
+        await self._insist(self._jobs.look, "BatchJobs")
         for informer in self._informers.values():
             informer.start()
         await self._zones.look()
@@ -611,14 +625,15 @@ class Observer:
                 logger.warning("database away", extra={"action": "begin", "error": str(error)})
                 await self._clock.sleep(RETRY_MAX_S / 5)
 
-    async def _published_groups(self) -> list[KnownGroup]:
-        """What FluxJobs tell of groups, where the rows were lost."""
+    async def _insist(self, read: Callable[[], Awaitable[Read]], what: str) -> Read:
+        """Read until the API server answers."""
         pause = RETRY_MIN_S
         while True:
             try:
-                return await list_groups(self._client)
+                return await read()
             except (ApiUnavailable, ApiError) as error:
-                logger.warning("FluxJobs not read", extra={"action": "begin", "error": str(error)})
+                extra = {"action": "begin", "what": what, "error": str(error)}
+                logger.warning("not read; tried again", extra=extra)
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_MAX_S)
 
@@ -629,6 +644,7 @@ class Observer:
             await self._clock.sleep(pause_s)
             try:
                 await asyncio.gather(*(one.relist() for one in self._informers.values()))
+                await self._jobs.look()
                 await self._suspended.relist()
                 await self._zones.look()
                 await self._resync()

@@ -81,7 +81,7 @@ class Informer:
         self._transform = transform
         self._handlers: list[ChangeHandler] = [on_change] if on_change else []
         self._store: dict[Key, Object] = {}
-        self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self._tombstones: OrderedDict[str, int] = OrderedDict()
         self._ahead: dict[Key, int] = {}  # observed versions that the watch has not reached
         self._resource_version = ""
         self._must_list = True
@@ -253,7 +253,7 @@ class Informer:
         if self._is_overtaken(key, event):
             return
         if event.type == "DELETED":
-            self._tombstones[metadata["uid"]] = None
+            self._tombstones[metadata["uid"]] = _version(self._resource_version)
             while len(self._tombstones) > TOMBSTONES_MAX:
                 self._tombstones.popitem(last=False)
             self._remove(key)
@@ -263,10 +263,10 @@ class Informer:
     def _is_overtaken(self, key: Key, event: WatchEvent) -> bool:
         """Whether something later of the object is known: servers keep order, proxies may not."""
         metadata = event.object["metadata"]
-        if metadata.get("uid") in self._tombstones:
-            return True  # a UID is never used again
-        stored = self._store.get(key)
         at = _version(metadata["resourceVersion"])
+        if at <= self._tombstones.get(metadata.get("uid"), -1):
+            return True  # later than that it comes again only to a watch that selects
+        stored = self._store.get(key)
         return stored is not None and 0 < at < _version(stored["metadata"].get("resourceVersion"))
 
     def _upsert(self, key: Key, new: Object) -> None:

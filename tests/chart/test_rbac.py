@@ -102,7 +102,7 @@ CONTROLLER: set[Rule] = {
     (FLUX, "placementreviews/status", (), ("patch",)),
     ("", "events", (), ("create",)),
     ("", "pods", (), ("get",)),
-    ("batch", "jobs", (), ("get",)),
+    ("batch", "jobs", (), ("get", "patch")),
     ("apiextensions.k8s.io", "customresourcedefinitions", (f"fluxjobs.{FLUX}",), ("get",)),
 }
 WORKER: set[Rule] = {

@@ -34,7 +34,7 @@ from fluxqueue.kube.resources import (
     STATEFULSETS,
     Resource,
 )
-from fluxqueue.workload.labels import GATE, SUSPENDED
+from fluxqueue.workload.labels import GATE, MANAGED, SUSPENDED
 from fluxqueue.workload.owner_kinds import BUILT_IN, is_suspended
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
@@ -316,9 +316,10 @@ async def until_owner(space: Space, name: str) -> None:
 
 
 async def _what_passed_by_admission_is_reported(rights: RightsWorld) -> None:
-    """A Job with our gate and nonsense in an annotation, in a namespace without admission."""
+    """A Job as stored elsewhere, with nonsense in an annotation, where there is no admission."""
     space = await make_space(rights.world, {"fluxqueue/managed": "false"})
     body = job("nonsense", wishes={"duration": "soon"}, suspend=True)
+    body["metadata"].setdefault("labels", {})[MANAGED] = "true"
     body["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
     await space.create(body)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.kube.resources import JOBS, PODS
+from fluxqueue.workload.labels import MANAGED
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, QUICK, bare_pod, job
 from tests.e2e.space import Space
@@ -148,6 +149,28 @@ async def test_a_job_let_go_while_others_run_is_suspended_until_its_turn(space: 
     await space.until_true(is_suspended_again, "the Job waits suspended")
     await space.delete("first")
     await space.until_job("held")
+
+
+async def test_a_job_without_its_label_goes_on(space: Space) -> None:
+    """We watch those that bear it: who takes it off neither strands a Job nor frees its node."""
+    off = {"metadata": {"labels": {MANAGED: None}}}
+    for name in ("runs", "waits"):
+        await space.create(job(name, cpu="16", pool="single", run=FOR_EVER))
+    await space.until_state("runs", "Running")
+    await space.until_state("waits", "Pending", "Reserved")
+    for name in ("runs", "waits"):
+        await space.client.patch(JOBS, space.name, name, off)
+
+        async def is_labelled() -> bool:
+            found = await space.client.get(JOBS, space.name, name)  # noqa: B023
+            return (found["metadata"].get("labels") or {}).get(MANAGED) == "true"
+
+        await space.until_true(is_labelled, f"{name} bears its label again")
+    assert await space.pods("runs")
+    assert not await space.pods("waits")
+    await space.delete("runs")
+    await space.until_state("waits", "Running")
+    await space.delete("waits")
 
 
 async def _unsuspend(space: Space, name: str) -> None:

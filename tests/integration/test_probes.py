@@ -23,7 +23,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, LEASES
 from fluxqueue.localpg import LocalPostgres
-from fluxqueue.workload.labels import GATE, OWN_NAMESPACE
+from fluxqueue.workload.labels import GATE, MANAGED, OWN_NAMESPACE
 from localcluster import (
     ControllerOptions,
     LocalCluster,
@@ -196,7 +196,7 @@ def _job(name: str) -> dict[str, Any]:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default", "labels": {MANAGED: "true"}},
         "spec": {"suspend": True, "template": {"metadata": {}, "spec": spec}},
     }
 

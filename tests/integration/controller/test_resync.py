@@ -17,7 +17,7 @@ from fluxqueue.db.leadership import is_observed, seize
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
-from fluxqueue.workload.labels import GATE, OWN_NAMESPACE
+from fluxqueue.workload.labels import GATE, MANAGED, OWN_NAMESPACE
 from localcluster import LocalCluster
 from tests.support.clusters import config_of
 from tests.support.postgres import PostgresServer
@@ -35,7 +35,8 @@ def job(name: str) -> dict[str, Any]:
         "restartPolicy": "Never",
         "containers": [{"name": "main", "image": "none"}],
     }
-    return {"metadata": {"name": name}, "spec": {"suspend": True, "template": {"spec": pod}}}
+    meta = {"name": name, "labels": {MANAGED: "true"}}
+    return {"metadata": meta, "spec": {"suspend": True, "template": {"spec": pod}}}
 
 
 @asynccontextmanager

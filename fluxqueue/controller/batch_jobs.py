@@ -1,0 +1,148 @@
+"""The watch of BatchJobs: only those that bear ``fluxqueue/managed``, so that others cost nothing.
+
+Part of ``observer``. The label decides nothing else: of one that waits or runs it is put back when
+somebody has taken it off, or the BatchJob would be stranded, or taken for gone. What leaves the
+watch is therefore asked for once more, by the patch that would put its label back, unless it has
+ended; and ``look`` finds what lost its label while nobody watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from fluxqueue.clock import Clock
+from fluxqueue.controller.observe import trim_job
+from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, NotFound
+from fluxqueue.kube.backoff import Backoff
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.informer import Informer
+from fluxqueue.kube.resources import JOBS
+from fluxqueue.objects import Object
+from fluxqueue.workload import labels
+from fluxqueue.workload.groups import read_mark
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.managed import is_managed
+
+logger = logging.getLogger(__name__)
+
+RETRY_MIN_S, RETRY_MAX_S = 0.2, 60.0
+LOOK_S = 10.0
+
+
+class BatchJobs:
+    """The BatchJobs that are ours.
+
+    Parameters
+    ----------
+    is_known : tells whether a BatchJob, by its UID, is one whose end somebody waits for.
+    on_change : told of each, as an informer does; of a removal only when it is certain.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        *,
+        is_known: Callable[[str], bool],
+        on_change: Callable[[Object | None, Object | None], None],
+    ) -> None:
+        self._client, self._clock = client, clock
+        self._is_known, self._on_change = is_known, on_change
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self.informer = Informer(
+            client,
+            JOBS,
+            label_selector=labels.MANAGED,
+            transform=trim_job,
+            on_change=self._see,
+            retry_cap_s=5.0,
+        )
+
+    async def look(self) -> None:
+        """Put the label back on all that are ours and lack it.
+
+        Raises
+        ------
+        ApiUnavailable, ApiError
+            BatchJobs cannot be listed.
+        """
+        found, _ = await self._client.collect(
+            JOBS, keep=self._stray, label_selector=f"!{labels.MANAGED}"
+        )
+        for job in found:
+            if job is not None:
+                self._ask(job)
+        if self._asking:  # who is refused for longer is tried again beside
+            await asyncio.wait(list(self._asking.values()), timeout=LOOK_S)
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _stray(self, job: Object) -> Object | None:
+        template = (job.get("spec") or {}).get("template") or {}
+        is_ours = (
+            self._is_known(job["metadata"]["uid"])
+            or is_managed(trim_job(job))
+            or read_mark(template) is not None
+        )
+        return trim_job(job) if is_ours else None
+
+    def _see(self, old: Object | None, new: Object | None) -> None:
+        if new is None and old is not None and self._may_be_there(old):
+            self._ask(old)
+        else:
+            self._on_change(old, new)
+
+    def _may_be_there(self, job: Object) -> bool:
+        """Whether anything depends on that it has only lost its label."""
+        meta = job["metadata"]
+        is_over = BATCH_JOB.fact(job).result is not None or bool(meta.get("deletionTimestamp"))
+        return not is_over and self._is_known(meta["uid"])
+
+    def _ask(self, job: Object) -> None:
+        uid = job["metadata"]["uid"]
+        if uid not in self._asking:
+            self._asking[uid] = asyncio.create_task(self._put_back(job), name=f"label {uid}")
+
+    async def _put_back(self, job: Object) -> None:
+        """Label a BatchJob again; if it is not there, it is gone."""
+        meta, backoff = job["metadata"], Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
+        uid, namespace, name = meta["uid"], meta["namespace"], meta["name"]
+        try:
+            while True:
+                try:
+                    found = await self._label(namespace, name, uid)
+                except NotFound:
+                    break
+                except (ApiUnavailable, ApiError) as error:
+                    extra = {"action": "label", "uid": uid, "error": str(error)}
+                    logger.warning("label not put back; tried again", extra=extra)
+                    await self._clock.sleep(backoff.next_delay_s())
+                    continue
+                logger.warning("label was taken off; put back", extra={"uid": uid})
+                if self.informer.synced.is_set():
+                    self.informer.observe(found)
+                return
+        finally:
+            del self._asking[uid]
+        watched = self.informer.get(namespace, name)
+        if watched is None or watched["metadata"]["uid"] != uid:
+            self._on_change(job, None)
+
+    async def _label(self, namespace: str, name: str, uid: str) -> Object:
+        """Raises NotFound also where another has the name now; ApiError, ApiUnavailable."""
+        body = {"metadata": {"uid": uid, "labels": {labels.MANAGED: "true"}}}
+        try:
+            return await self._client.patch(JOBS, namespace, name, body, kind=PatchKind.MERGE)
+        except (Conflict, Invalid):
+            # By its UID, or by a policy.
+            there = await self._client.get(JOBS, namespace, name)
+            if there["metadata"]["uid"] == uid:
+                raise
+        raise NotFound(404, "NotFound", f"{namespace}/{name} is another BatchJob now", {})
