@@ -267,9 +267,10 @@ async def store_decisions(
 
 
 async def _store_starts(tx: Transaction, wanted: Mapping[str, Placement], term: int) -> set[str]:
+    # By the clock: who was submitted since this transaction began did not start before that.
     rows = await tx.fetch(
         """
-        UPDATE fluxjobs SET state = 'Allocated', reason = '', allocated_at = now(),
+        UPDATE fluxjobs SET state = 'Allocated', reason = '', allocated_at = clock_timestamp(),
                             expected_start = NULL, release_at = now(),
                             settle_at = CASE WHEN EXISTS (
                                 SELECT FROM pods p WHERE p.workload_uid = fluxjobs.uid)

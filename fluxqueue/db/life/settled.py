@@ -163,8 +163,9 @@ _ROWS = """
 UPDATE fluxjobs f SET
     state = coalesce(r.state, f.state), reason = coalesce(r.reason, f.reason),
     lacking = coalesce(r.lacking, f.lacking),
-    started_at = CASE WHEN r.has_run THEN coalesce(f.started_at, now()) ELSE f.started_at END,
-    ended_at = CASE WHEN r.is_ended THEN now() ELSE f.ended_at END,
+    started_at = CASE WHEN r.has_run THEN coalesce(f.started_at, clock_timestamp())
+                      ELSE f.started_at END,
+    ended_at = CASE WHEN r.is_ended THEN clock_timestamp() ELSE f.ended_at END,
     expected_start = CASE WHEN r.is_ended THEN NULL ELSE f.expected_start END,
     settle_at = CASE WHEN r.is_done THEN NULL ELSE f.settle_at END
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.worker import schedule
 from tests.support.pool_model import placement, request
 from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload
 
@@ -41,6 +43,23 @@ async def test_allocations_are_numbered_in_the_order_of_the_cycle(rows: Rows) ->
     await rows.match()
     found = await rows.fetch("SELECT uid FROM allocations ORDER BY id")
     assert [row["uid"] for row in found] == ["c", "a", "b"]
+
+
+async def test_nobody_starts_before_he_is_submitted(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where he is submitted while the cycle that starts him has begun its transaction."""
+    await rows.add_nodes(cpu_node("n0"))
+    lock_queue = schedule.lock_queue
+
+    async def submit_meanwhile(*given: Any) -> Any:
+        await rows.see(workload("a"))
+        return await lock_queue(*given)
+
+    monkeypatch.setattr(schedule, "lock_queue", submit_meanwhile)
+    await rows.match()
+    (row,) = await rows.fetch("SELECT submitted_at, allocated_at FROM fluxjobs")
+    assert row["submitted_at"] <= row["allocated_at"]
 
 
 async def test_all_or_nothing(rows: Rows) -> None:
