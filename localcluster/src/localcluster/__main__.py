@@ -52,6 +52,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--port", type=_port, default=0, help="port to listen on, 1 to 65535 (default: any)"
     )
     parser.add_argument(
+        "--authorization",
+        choices=("rbac", "always-allow"),
+        default="rbac",
+        help="who may do what: by roles and bindings (default), or everybody everything",
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="shorten Kubernetes' waiting times (back-off ...)"
     )
     parser.add_argument(
@@ -155,6 +161,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         run_controllers=is_whole,
         run_scheduler=is_whole,
         run_nodes=is_whole,
+        has_rbac=arguments.authorization == "rbac",
         options=_options(arguments),
     )
     async with LocalCluster(config) as cluster:

@@ -22,6 +22,7 @@ from localcluster.controllers.job_controller import JobController
 from localcluster.controllers.namespaces import NamespaceController
 from localcluster.controllers.node_lifecycle import NodeLifecycle
 from localcluster.controllers.replicaset_controller import ReplicaSetController
+from localcluster.controllers.role_aggregation import RoleAggregation
 from localcluster.controllers.stateful_controller import StatefulSetController
 from localcluster.controllers.ttl import TtlController
 from localcluster.inprocess import InProcessTransport
@@ -39,6 +40,7 @@ from localcluster.server.server import ApiServer, ApiServerConfig
 class LocalClusterConfig:
     """``data_dir`` None: nothing survives the process. ``port`` 0: any free one.
 
+    ``has_rbac`` False: no access control, every known user may do everything.
     ``host`` is the address to listen on, or a name that leads to it and that clients use.
     """
 
@@ -49,6 +51,7 @@ class LocalClusterConfig:
     run_controllers: bool = True
     run_scheduler: bool = True
     run_nodes: bool = True
+    has_rbac: bool = True
     options: ControllerOptions = field(default_factory=ControllerOptions)
 
 
@@ -59,7 +62,10 @@ class LocalCluster:
         self.config = config or LocalClusterConfig()
         self.server = ApiServer(
             ApiServerConfig(
-                data_dir=self.config.data_dir, host=self.config.host, port=self.config.port
+                data_dir=self.config.data_dir,
+                host=self.config.host,
+                port=self.config.port,
+                has_rbac=self.config.has_rbac,
             )
         )
         self.nodes: NodeFleet | None = None
@@ -113,6 +119,7 @@ class LocalCluster:
                 GarbageCollector(context),
                 NamespaceController(context),
                 NodeLifecycle(context),
+                RoleAggregation(context),
             ]
         if config.run_scheduler:
             self._controllers.append(Scheduler(context))

@@ -17,6 +17,7 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict, MultiDictProxy
 
 from localcluster.client.transport import Reply, StreamReply
 from localcluster.errors import ApiUnavailable
+from localcluster.server.auth import wanted_user
 from localcluster.server.reads import WatchStream
 from localcluster.server.request import Answer, ApiRequest
 from localcluster.server.server import ApiServer
@@ -85,8 +86,9 @@ class InProcessTransport:
                 MultiDictProxy(MultiDict(pairs)),
                 given,
                 body or b"",
-                self._server.authenticator.authenticate(CIMultiDictProxy(CIMultiDict(headers))),
+                self._server.authenticator.authenticate(given),
                 [value for name, value in pairs if name == "dryRun"],
+                wanted_user(given),
             )
             return await self._server.routes.dispatch(request)
         except StatusError as error:

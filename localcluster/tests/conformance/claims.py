@@ -40,6 +40,7 @@ _EXACT = (
     "crd-status-subresource",
     "crd-update-of-definition",
     "http-errors",
+    "impersonation",
     "job-create-generatename",
     "job-create-invalid",
     "job-managed-by",
@@ -59,6 +60,7 @@ _EXACT = (
     "pod-mutability-pending",
     "pod-mutability-running",
     "pod-status-separation",
+    "rbac",
     "watch-basic",
     "watch-expired",
     "watch-selectors",
@@ -115,10 +117,10 @@ LONG: dict[str, str] = {
 _PACE = "read between two status writes of a controller; which of them is seen depends on pace"
 _COLLECTOR = "the collector is faster here than the Job controller's finalizer removal"
 _FUTURE = "the recorded time lay in the future; the replay sends the present, so an age is shown"
-_ALWAYS = "access is always granted, and the reason says so"
 _CONTROLLER_USER = "controllers here have no token, so userInfo has neither uid nor credential-id"
 
 _PARTIAL: dict[str, Claim] = {
+    "access-rules": Claim({31: "who may read /metrics finds none"}),
     "apply-merge-keys": Claim(
         unread={
             "body.status": "how far the Deployment controller has come depends on pace",
@@ -143,11 +145,6 @@ _PARTIAL: dict[str, Claim] = {
     "apply-after-update": Claim({11: "a PUT without change keeps its version; recorded is a new"}),
     "authentication": Claim(
         {
-            14: _ALWAYS,
-            15: _ALWAYS,
-            16: _ALWAYS,
-            17: _ALWAYS,
-            21: _ALWAYS,
             24: "a token of a deleted account is refused at once, not after ten seconds",
         },
     ),
@@ -247,7 +244,6 @@ NOT_SERVED: dict[str, str] = {
         "v3 documents have what kubectl reads, v2 is empty: kubectl falls back to what it knows"
     ),
     "quota-and-limitrange": "ResourceQuota and LimitRange are not served",
-    "rbac": "roles are stored, nothing is enforced: everything is allowed, and reviews say so",
     "scheduler-unschedulable": "texts are as recorded, the moments of repeated attempts are not",
     "statefulset": "ordered start and stop are there, intermediate status writes differ",
     "vap-scheduling-gates": "ValidatingAdmissionPolicy is not served (501)",

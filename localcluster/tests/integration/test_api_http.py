@@ -61,7 +61,8 @@ class TestAccess:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         who = await api.ok("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
         assert who["status"]["userInfo"]["username"] == "system:serviceaccount:default:w"
-        await api.ok("DELETE", f"{accounts}/w")
+        assert (await api.call("GET", PODS)).code == 403
+        await Api(api.server, api.session).ok("DELETE", f"{accounts}/w")
         assert (await api.call("GET", PODS)).code == 401
 
     @pytest.mark.parametrize(

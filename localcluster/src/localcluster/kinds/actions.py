@@ -1,7 +1,7 @@
 """What happens behind pods/binding, pods/eviction, serviceaccounts/token and the reviews.
 
 Called by ``server.subresources`` through ``Subresource.handler`` and ``ResourceInfo.create_only``.
-Access is always allowed in the embedded cluster, and each answer says so.
+Rights are decided by ``authorizer``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Protocol
 
 import orjson
 
+from localcluster.kinds.authorizer import Authorizer
 from localcluster.kinds.registry import RequestContext, UserInfo
 from localcluster.obj import Obj
 from localcluster.types.label_match import match_label_selector
@@ -24,8 +25,7 @@ from localcluster.types.refusals import (
     not_found,
     not_served,
 )
-
-ALWAYS_ALLOWED = "the embedded cluster allows everything; RBAC is not enforced"
+from localcluster.types.role_rules import Action, Rule
 
 
 class Tokens(Protocol):
@@ -165,8 +165,8 @@ def _check_bound(bound: Obj | None, namespace: str, ctx: RequestContext) -> None
 class Reviews:
     """The create-only resources of authentication and authorization."""
 
-    def __init__(self, tokens: Tokens | None) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: Tokens | None, authorizer: Authorizer) -> None:
+        self._tokens, self._authorizer = tokens, authorizer
 
     def token(self, body: Obj, account: Obj, ctx: RequestContext) -> Obj:
         """serviceaccounts/token: a TokenRequest with its token."""
@@ -222,9 +222,8 @@ class Reviews:
         body["status"] = {"userInfo": user_object(ctx.user)}
         return body
 
-    @staticmethod
-    def access(body: Obj, ctx: RequestContext) -> Obj:
-        """Self-, Local- and SubjectAccessReview: always yes, and it says so."""
+    def access(self, body: Obj, ctx: RequestContext) -> Obj:
+        """Self-, Local- and SubjectAccessReview: whether somebody may, and by what."""
         spec = body.get("spec") or {}
         errors: list[FieldError] = []
         kind = body.get("kind", "")
@@ -248,18 +247,47 @@ class Reviews:
                 errors.append(FieldError(INVALID, path, namespace, "must match metadata.namespace"))
         if errors:
             raise invalid("authorization.k8s.io", "", "", errors)
-        body["status"] = {"allowed": True, "reason": ALWAYS_ALLOWED}
+        user = ctx.user
+        if kind != "SelfSubjectAccessReview":
+            user = UserInfo(spec.get("user", ""), groups=tuple(spec.get("groups") or ()))
+        decision = self._authorizer.decide(user, _asked(resource, other))
+        body["status"] = {"allowed": decision.is_allowed}
+        if decision.reason:
+            body["status"]["reason"] = decision.reason
         return body
 
-    @staticmethod
-    def rules(body: Obj, ctx: RequestContext) -> Obj:
-        """SelfSubjectRulesReview: everything on everything."""
+    def rules(self, body: Obj, ctx: RequestContext) -> Obj:
+        """SelfSubjectRulesReview: what the asker may do in a namespace."""
+        namespace = (body.pop("spec", None) or {}).get("namespace", "")
+        if not namespace:
+            raise bad_request("no namespace on request")
+        rules = self._authorizer.rules_of(ctx.user, namespace)
+        things = [_shown(rule, _OF_RESOURCES) for rule in rules if rule.get("resources")]
+        paths = [_shown(rule, _OF_PATHS) for rule in rules if rule.get("nonResourceURLs")]
+        body["spec"] = {}
         body["status"] = {
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "resourceRules": things,
+            "nonResourceRules": paths,
             "incomplete": False,
         }
         return body
+
+
+_OF_RESOURCES = ("verbs", "apiGroups", "resources", "resourceNames")
+_OF_PATHS = ("verbs", "nonResourceURLs")
+
+
+def _shown(rule: Rule, keys: tuple[str, ...]) -> Obj:
+    return {key: rule[key] for key in keys if rule.get(key)}
+
+
+def _asked(resource: Obj | None, other: Obj | None) -> Action:
+    """What a review asks about."""
+    if resource is None:
+        path = other or {}
+        return Action(path.get("verb", ""), path=path.get("path", ""))
+    keys = ("verb", "group", "resource", "subresource", "namespace", "name")
+    return Action(*(resource.get(key, "") for key in keys))
 
 
 def user_object(user: UserInfo) -> Obj:

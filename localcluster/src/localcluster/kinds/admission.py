@@ -1,7 +1,8 @@
 """The admission chain: what is completed or refused between decoding and the strategies.
 
 In the real server's order: NamespaceLifecycle, ServiceAccount, node taint, Priority, default
-tolerations, mutating webhooks, validating webhooks.  ``api`` calls :meth:`Admission.admit`.
+tolerations, mutating webhooks, rights that are handed on, validating webhooks.  ``server`` calls
+:meth:`Admission.admit`.
 
 Known difference: validating webhooks are asked right after the mutating ones, before the server
 has judged the object and given it a uid; the real server asks them last.
@@ -12,7 +13,9 @@ from __future__ import annotations
 import copy
 import random
 
+from localcluster.kinds.authorizer import AlwaysAllow, Authorizer
 from localcluster.kinds.core import SYSTEM_PRIORITIES
+from localcluster.kinds.escalation import check_escalation
 from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
 from localcluster.kinds.webhook_call import WebhookClient
 from localcluster.kinds.webhooks import Attributes, Dispatcher
@@ -30,7 +33,8 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 class Admission:
     """The chain of admission plugins of one API server; :meth:`close` ends its connections."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, authorizer: Authorizer | None = None) -> None:
+        self._authorizer = authorizer or AlwaysAllow()
         self._client = WebhookClient()
         self._dispatcher = Dispatcher(registry, self._client)
 
@@ -59,6 +63,8 @@ class Admission:
                 add_not_ready_taint(obj)
         at = Attributes(info, operation, obj, old, ctx)
         await self._dispatcher.mutate(at)
+        if at.obj is not None:
+            check_escalation(self._authorizer, info, at.obj, old, ctx)
         await self._dispatcher.validate(at)
         return at.obj
 

@@ -11,9 +11,12 @@ from localcluster.kinds.actions import (
     bind_pod,
     check_eviction,
 )
+from localcluster.kinds.authorizer import GROUP as RBAC_GROUP
+from localcluster.kinds.authorizer import AlwaysAllow, Authorizer
 from localcluster.kinds.crd_strategy import DefinitionStrategy
 from localcluster.kinds.jobs import JobStrategy
 from localcluster.kinds.pods import PodStrategy
+from localcluster.kinds.rbac import BindingStrategy, RoleStrategy
 from localcluster.kinds.registry import (
     ALL_VERBS,
     Column,
@@ -255,15 +258,11 @@ def _add_rest(builder: _Builder) -> None:
         categories="api-extensions",
     )
     add("policy", "poddisruptionbudgets", core.BudgetStrategy(), columns.BUDGETS, short="pdb")
-    for kind, plural, is_namespaced in (
-        ("Role", "roles", True),
-        ("RoleBinding", "rolebindings", True),
-        ("ClusterRole", "clusterroles", False),
-        ("ClusterRoleBinding", "clusterrolebindings", False),
-    ):
-        shown = columns.BINDINGS if kind.endswith("Binding") else columns.NAME_AND_CREATED
-        strategy = core.RbacStrategy(kind, is_namespaced)
-        add("rbac.authorization.k8s.io", plural, strategy, shown)
+    for kind in ("Role", "ClusterRole"):
+        strategy = RoleStrategy(kind)
+        add(RBAC_GROUP, f"{kind.lower()}s", strategy, columns.NAME_AND_CREATED)
+        binding = f"{kind}Binding"
+        add(RBAC_GROUP, f"{binding.lower()}s", BindingStrategy(binding), columns.BINDINGS)
 
 
 def _add_reviews(builder: _Builder, reviews: Reviews) -> None:
@@ -283,10 +282,13 @@ def _add_reviews(builder: _Builder, reviews: Reviews) -> None:
         info.create_only = answer
 
 
-def build_registry(tokens: Tokens | None = None) -> Registry:
-    """All built-in resources; without ``tokens`` token requests answer 501."""
+def build_registry(tokens: Tokens | None = None, authorizer: Authorizer | None = None) -> Registry:
+    """All built-in resources; without ``tokens`` token requests answer 501.
+
+    ``authorizer`` is what access reviews answer by; without one everything is allowed.
+    """
     builder = _Builder()
-    reviews = Reviews(tokens)
+    reviews = Reviews(tokens, authorizer or AlwaysAllow())
     _add_core(builder, reviews)
     _add_events(builder)
     _add_workloads(builder)

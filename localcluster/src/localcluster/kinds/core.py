@@ -364,31 +364,6 @@ class PriorityClassStrategy(BaseStrategy):
         return errors
 
 
-class RbacStrategy(BaseStrategy):
-    """rbac.authorization.k8s.io/v1: stored so that manifests apply; nothing is enforced."""
-
-    name_rule = staticmethod(names.path_segment)
-
-    def __init__(self, type_name: str, is_namespaced: bool) -> None:
-        self.type_name = type_name
-        self.is_namespaced = is_namespaced
-        super().__init__()
-
-    def default(self, obj: Obj) -> None:
-        """apiGroup of subjects and role references."""
-        if "roleRef" in obj and not obj["roleRef"].get("apiGroup"):
-            obj["roleRef"]["apiGroup"] = "rbac.authorization.k8s.io"
-        for subject in obj.get("subjects") or ():
-            if subject.get("kind") in ("User", "Group"):
-                subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
-
-    def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """A binding keeps its role."""
-        if new.get("roleRef") != old.get("roleRef"):
-            return [FieldError(INVALID, "roleRef", new.get("roleRef"), "cannot change roleRef")]
-        return []
-
-
 class BudgetStrategy(BaseStrategy):
     """policy/v1 PodDisruptionBudget."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from localcluster.kinds.authorizer import require
 from localcluster.kinds.registry import RequestContext, ResourceInfo
 from localcluster.obj import Obj
 from localcluster.server import managed_fields, writes
@@ -42,6 +43,7 @@ from localcluster.types.refusals import (
     conflict,
     not_found,
 )
+from localcluster.types.role_rules import Action
 from localcluster.types.schema import ANY, Node
 
 
@@ -130,6 +132,9 @@ async def _create(
     info = target.info
     if target.subresource:
         raise not_found(info.group, info.plural, target.name)
+    # To patch was allowed; that it creates shows only here.
+    create = Action("create", info.group, info.plural, namespace=target.namespace, name=target.name)
+    require(machinery.authorizer, ctx.user, create)
     if uid := applied["metadata"].get("uid"):
         why = (
             f"uid mismatch: the provided object specified uid {uid}, and no existing object "

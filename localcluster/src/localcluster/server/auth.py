@@ -1,8 +1,9 @@
-"""Who asks: bearer tokens and impersonation.  Access control is always-yes, and says so.
+"""Who asks: bearer tokens, and whom the headers of impersonation name.
 
 Called by ``routes`` for every request and by the ``serviceaccounts/token`` and ``tokenreviews``
 handlers.  Service-account tokens are JSON web tokens signed with a key of this server; they carry
-the claims that a real one has.  There is no RBAC: every known user may do everything.
+the claims that a real one has.  What somebody may do, and as whom he may act, is decided by
+``gate``.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import hmac
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 from multidict import CIMultiDictProxy
 
 from localcluster.kinds.registry import UserInfo
 from localcluster.server.http_refusals import unauthorized
-from localcluster.types.refusals import bad_request
+from localcluster.types import names
+from localcluster.types.refusals import bad_request, go_quote
 
 AUDIENCE = "https://kubernetes.default.svc"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
@@ -30,16 +33,27 @@ CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 ADMIN = UserInfo("admin", "admin-uid", ("system:masters", "system:authenticated"))
 
 
+_ACCOUNT = "system:serviceaccount:"
+
+
+def service_account_groups(namespace: str) -> tuple[str, ...]:
+    """The groups of every service account of a namespace, but for ``system:authenticated``."""
+    return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
+
+
+def service_account_of(username: str) -> tuple[str, str] | None:
+    """Namespace and name of the service account that a user is, or None."""
+    namespace, _, name = username.removeprefix(_ACCOUNT).partition(":")
+    is_one = username.startswith(_ACCOUNT) and not names.dns_label(namespace)
+    return (namespace, name) if is_one and not names.dns_subdomain(name) else None
+
+
 def service_account_user(namespace: str, name: str, uid: str = "", token_id: str = "") -> UserInfo:
     """The user that a service account is."""
     return UserInfo(
-        f"system:serviceaccount:{namespace}:{name}",
+        f"{_ACCOUNT}{namespace}:{name}",
         uid,
-        (
-            "system:serviceaccounts",
-            f"system:serviceaccounts:{namespace}",
-            "system:authenticated",
-        ),
+        (*service_account_groups(namespace), "system:authenticated"),
         {CREDENTIAL_ID: (f"JTI={token_id}",)} if token_id else {},
     )
 
@@ -60,14 +74,14 @@ class Authenticator:
     wall_s: Callable[[], float] = time.time
 
     def authenticate(self, headers: CIMultiDictProxy[str]) -> UserInfo:
-        """The user of a request, impersonation included; 401 for none."""
+        """The user whose token a request has; 401 for none."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise unauthorized()
         user = self.user_of(token.strip())
         if user is None:
             raise unauthorized()
-        return _impersonated(user, headers)
+        return user
 
     def user_of(self, token: str) -> UserInfo | None:
         """The user whom a token names; None for a wrong or expired one."""
@@ -171,22 +185,34 @@ def _b64(raw: bytes) -> str:
 _EXTRA = "impersonate-extra-"
 
 
-def _impersonated(user: UserInfo, headers: CIMultiDictProxy[str]) -> UserInfo:
-    """``Impersonate-*`` headers; everyone may, since there is no access control."""
+def wanted_user(headers: CIMultiDictProxy[str]) -> UserInfo | None:
+    """Whom the ``Impersonate-*`` headers name, as they say it; None without them."""
     name = headers.get("impersonate-user", "")
+    uid = headers.get("impersonate-uid", "")
     groups = tuple(headers.getall("impersonate-group", ()))
-    if not name:
-        if groups:
-            raise bad_request("requested groups without impersonating a user")
-        return user
-    extra = {
-        key[len(_EXTRA) :].lower(): tuple(headers.getall(key))
-        for key in headers
-        if key.lower().startswith(_EXTRA)
-    }
-    if not groups and name.startswith("system:serviceaccount:"):
-        namespace = name.split(":")[2]
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
-    if "system:authenticated" not in groups and name != "system:anonymous":
-        groups = (*groups, "system:authenticated")
-    return UserInfo(name, headers.get("impersonate-uid", ""), groups, extra)
+    extra: dict[str, tuple[str, ...]] = {}
+    for header in dict.fromkeys(key.lower() for key in headers):
+        if header.startswith(_EXTRA):
+            key = unquote(header[len(_EXTRA) :])
+            extra[key] = (*extra.get(key, ()), *headers.getall(header))
+    if name:
+        return UserInfo(name, uid, groups, extra)
+    if uid or groups or extra:
+        shown = (
+            f"Name:{go_quote(name)}, UID:{go_quote(uid)}, Groups:{_go_strings(groups)}, "
+            f"Extra:{_go_extra(extra)}"
+        )
+        text = f"requested &user.DefaultInfo{{{shown}}} without impersonating a user name"
+        raise bad_request(text)
+    return None
+
+
+def _go_strings(texts: Iterable[str]) -> str:
+    """Go's ``%#v`` of a slice of strings."""
+    shown = ", ".join(go_quote(text) for text in texts)
+    return f"[]string{{{shown}}}" if shown else "[]string(nil)"
+
+
+def _go_extra(extra: Mapping[str, tuple[str, ...]]) -> str:
+    shown = ", ".join(f"{go_quote(key)}:{_go_strings(extra[key])}" for key in sorted(extra))
+    return f"map[string][]string{{{shown}}}" if shown else "map[string][]string(nil)"

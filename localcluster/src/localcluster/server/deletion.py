@@ -331,8 +331,7 @@ async def delete(machinery: Machinery, request: ApiRequest, target: Target) -> A
     options = read_options(request)
     ctx = delete_context(machinery, request, target, options)
     obj, is_gone = await delete_object(machinery, target, options, ctx)
-    if (info.group, info.plural) == ("batch", "jobs") and _is_default(options):
-        ctx.warnings.append(JOBS_WARNING)
+    ctx.warnings += _warnings(info, options)
     if is_gone and not (info.group == "" and info.plural in _RETURNS_OBJECT):
         answer = answer_status(request, _status(info, obj), 200)
     else:
@@ -342,8 +341,10 @@ async def delete(machinery: Machinery, request: ApiRequest, target: Target) -> A
     return answer
 
 
-def _is_default(options: DeleteOptions) -> bool:
-    return options.policy is None and options.orphan_dependents is None
+def _warnings(info: ResourceInfo, options: DeleteOptions) -> list[str]:
+    """Of Jobs that are deleted without a word about their pods."""
+    is_default = options.policy is None and options.orphan_dependents is None
+    return [JOBS_WARNING] if is_default and (info.group, info.plural) == ("batch", "jobs") else []
 
 
 def _status(info: ResourceInfo, obj: Obj) -> Obj:
@@ -384,4 +385,6 @@ async def delete_collection(machinery: Machinery, request: ApiRequest, target: T
             continue
         deleted.append(entry)
     page.entries = deleted
-    return answer_page(machinery, request, info, page)
+    answer = answer_page(machinery, request, info, page)
+    answer.warnings += _warnings(info, options)
+    return answer

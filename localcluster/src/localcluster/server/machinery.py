@@ -15,6 +15,7 @@ from typing import Protocol
 
 import orjson
 
+from localcluster.kinds.authorizer import AlwaysAllow, Authorizer
 from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
 from localcluster.obj import Obj
 from localcluster.server import tables
@@ -47,6 +48,7 @@ class Machinery:
     store: Store
     registry: Registry
     admission: AdmissionChain
+    authorizer: Authorizer = field(default_factory=AlwaysAllow)
     wall_s: Callable[[], float] = time.time
     random: random.Random = field(default_factory=random.Random)
 

@@ -52,7 +52,10 @@ class Target:
 
 @dataclass(slots=True)
 class ApiRequest:
-    """One request; ``headers`` are found in any case, ``query`` gives a key's first value."""
+    """One request; ``headers`` are found in any case, ``query`` gives a key's first value.
+
+    ``acting_as`` is whom ``user`` asks to impersonate; ``gate`` then puts him in his place.
+    """
 
     method: str
     path: str
@@ -61,6 +64,7 @@ class ApiRequest:
     body: bytes
     user: UserInfo
     dry_run: list[str] = field(default_factory=list)
+    acting_as: UserInfo | None = None
 
     @property
     def content_type(self) -> str:

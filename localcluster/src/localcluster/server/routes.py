@@ -15,7 +15,8 @@ import orjson
 from aiohttp import web
 
 from localcluster.server import apply, deletion, reads, scale, subresources, writes
-from localcluster.server.auth import Authenticator
+from localcluster.server.auth import Authenticator, wanted_user
+from localcluster.server.gate import Gate
 from localcluster.server.http_refusals import (
     method_not_allowed,
     not_acceptable_path,
@@ -54,12 +55,14 @@ class Routes:
     ) -> None:
         self._machinery, self._authenticator = machinery, authenticator
         self._documents = documents
+        self._gate = Gate(machinery.authorizer)
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; every refusal becomes a Status."""
         request: ApiRequest | None = None
         try:
             request = await self._read(http)
+            self._gate.check(request)
             made = await self._dispatch(request)
         except StatusError as error:
             made = _refusal(request, http, error)
@@ -86,13 +89,16 @@ class Routes:
                 f"Request entity too large: limit is {BODY_BYTES_MAX}",
             )
         dry_run = query.getall("dryRun", [])
-        return ApiRequest(http.method, url.path, query, headers, body, user, dry_run)
+        return ApiRequest(
+            http.method, url.path, query, headers, body, user, dry_run, wanted_user(headers)
+        )
 
     async def dispatch(self, request: ApiRequest) -> Answer | reads.WatchStream:
-        """Answer a request whoever brought it (HTTP or a client in this process).
+        """Answer a request of this process' own controllers, who are not asked for rights.
 
         Raises :class:`StatusError` for a refusal.
         """
+        self._gate.trust(request)
         return await self._dispatch(request)
 
     async def _dispatch(self, request: ApiRequest) -> Answer | reads.WatchStream:

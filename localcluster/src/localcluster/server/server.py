@@ -17,12 +17,12 @@ from aiohttp import web
 from trustme import CA
 
 from localcluster.kinds.admission import Admission
+from localcluster.kinds.authorizer import AlwaysAllow, Authorizer, Rbac
 from localcluster.kinds.builtin import build_registry
-from localcluster.kinds.core import SYSTEM_PRIORITIES
 from localcluster.kinds.crd import DefinitionController
-from localcluster.kinds.registry import RequestContext
 from localcluster.obj import Obj
-from localcluster.server.auth import ADMIN, AccountTokens, Authenticator
+from localcluster.server.auth import AccountTokens, Authenticator
+from localcluster.server.bootstrap import make_first_objects
 from localcluster.server.certs import kept_authority, server_context
 from localcluster.server.discovery import Discovery
 from localcluster.server.documents import DocumentChain, Provider
@@ -30,13 +30,10 @@ from localcluster.server.expiry import keep_expiring
 from localcluster.server.journal import Journal
 from localcluster.server.machinery import Machinery
 from localcluster.server.openapi import OpenApi
-from localcluster.server.request import Target
 from localcluster.server.routes import Routes
 from localcluster.server.store import Store
-from localcluster.server.writes import create_object
 from localcluster.whole_file import write_whole
 
-SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 GC_OBJECTS = 50_000
 """New objects between two runs of the garbage collector, set for the whole process."""
 SHUTDOWN_S = 1.0
@@ -45,12 +42,16 @@ SHUTDOWN_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ApiServerConfig:
-    """``data_dir`` None keeps everything in memory; ``port`` 0 takes a free one."""
+    """``data_dir`` None keeps everything in memory; ``port`` 0 takes a free one.
+
+    ``has_rbac`` False lets every known user do everything.
+    """
 
     data_dir: Path | None = None
     host: str = "127.0.0.1"
     port: int = 0
     admin_token: str = ""
+    has_rbac: bool = True
 
 
 @dataclass(slots=True)
@@ -75,8 +76,10 @@ class ApiServer:
 
     def __post_init__(self) -> None:
         self.authenticator = Authenticator(account_uid=self._account_uid)
-        registry = build_registry(AccountTokens(self.authenticator))
-        self.machinery = Machinery(Store(), registry, Admission(registry))
+        store = Store()
+        authorizer = _authorizer(store) if self.config.has_rbac else AlwaysAllow()
+        registry = build_registry(AccountTokens(self.authenticator), authorizer)
+        self.machinery = Machinery(store, registry, Admission(registry, authorizer), authorizer)
         self.definitions = DefinitionController(self.machinery.store, registry, self.machinery.now)
         directory = self.config.data_dir
         self.authority = CA() if directory is None else kept_authority(directory)
@@ -99,13 +102,12 @@ class ApiServer:
     # -- life ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load what is kept, make the system namespaces, listen."""
+        """Load what is kept, make what every cluster has, listen."""
         # Stored objects live long and hold no cycles; looking through them often costs a quarter.
         if gc.get_threshold()[0] < GC_OBJECTS:
             gc.set_threshold(GC_OBJECTS, 20, 100)
         self._open_journal()
-        await self._make_namespaces()
-        await self._make_priority_classes()
+        await make_first_objects(self.machinery)
         self.definitions.start()
         routes = self.routes = self._make_routes()
         server = web.Server(routes.handle, access_log=None, handler_cancellation=True)
@@ -164,44 +166,6 @@ class ApiServer:
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
-
-    async def _make_priority_classes(self) -> None:
-        info = self.machinery.registry.lookup("scheduling.k8s.io", "v1", "priorityclasses")
-        store = self.machinery.store
-        if info is None:
-            return
-        for name, (value, description) in SYSTEM_PRIORITIES.items():
-            if store.get("scheduling.k8s.io", "priorityclasses", "", name) is not None:
-                continue
-            now = self.machinery.now()
-            ctx = RequestContext(user=ADMIN, reader=store, name=name, now=now)
-            obj: Obj = {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": name},
-                "value": value,
-                "description": description,
-            }
-            await create_object(self.machinery, Target(info, "", name, ""), obj, ctx)
-
-    async def _make_namespaces(self) -> None:
-        registry, store = self.machinery.registry, self.machinery.store
-        info = registry.lookup("", "v1", "namespaces")
-        if info is None:
-            return
-        for name in SYSTEM_NAMESPACES:
-            if store.get("", "namespaces", "", name) is not None:
-                continue
-            target = Target(info, "", name, "")
-            ctx = RequestContext(
-                user=ADMIN,
-                reader=store,
-                name=name,
-                now=self.machinery.now(),
-                now_micro=self.machinery.now_micro(),
-            )
-            obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            await create_object(self.machinery, target, obj, ctx)
 
     # -- how to reach it -------------------------------------------------------------------------
 
@@ -263,6 +227,13 @@ class ApiServer:
     def write_kubeconfig(self, path: Path) -> None:
         """Write :meth:`kubeconfig`, readable by its owner only."""
         write_whole(path, yaml.safe_dump(self.kubeconfig(), sort_keys=False))
+
+
+def _authorizer(store: Store) -> Authorizer:
+    """One that forgets what it knows when a role or a binding changes."""
+    authorizer = Rbac(store)
+    store.subscribe(authorizer.note)
+    return authorizer
 
 
 def _kept(path: Path, fresh: str) -> str:

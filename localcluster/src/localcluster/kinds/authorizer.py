@@ -1,0 +1,227 @@
+"""Who may do what: role-based access control, as the API server's RBAC authorizer decides it.
+
+Asked by ``server.gate`` for every request, by the access reviews, by ``escalation`` and where a
+write turns out to need another right.  It reads roles and bindings and changes nothing; rules are
+judged by ``types.role_rules``.  Source: ``k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac`` and
+``pkg/registry/rbac/validation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from localcluster.kinds.registry import ObjectReader, UserInfo
+from localcluster.obj import Obj
+from localcluster.types.refusals import StatusError, forbidden, go_quote
+from localcluster.types.role_rules import EVERYTHING, Action, Rule, allows
+
+GROUP = "rbac.authorization.k8s.io"
+MASTERS = "system:masters"
+"""The group that may do everything, whatever roles say: a cluster must not lock itself out."""
+USERS_MAX = 2048
+"""Pairs of user and namespace whose rules are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether something is allowed; ``reason`` says by what, or what stood in the way."""
+
+    is_allowed: bool
+    reason: str = ""
+
+
+class Authorizer(Protocol):
+    """What decides about rights."""
+
+    def is_almighty(self, user: UserInfo) -> bool:
+        """Whether whatever ``user`` does is allowed."""
+
+    def decide(self, user: UserInfo, action: Action) -> Decision:
+        """Whether ``user`` may do ``action``."""
+
+    def rules_of(self, user: UserInfo, namespace: str) -> Sequence[Rule]:
+        """All rules that hold for ``user`` in ``namespace`` ("": those of the whole cluster)."""
+
+    def rules_of_role(self, role_ref: Obj, namespace: str) -> Sequence[Rule]:
+        """The rules of a role that a binding names; LookupError, with a text, for none."""
+
+
+class AlwaysAllow:
+    """No access control, as ``--authorization-mode=AlwaysAllow``."""
+
+    def is_almighty(self, user: UserInfo) -> bool:
+        """Everybody is."""
+        return True
+
+    def decide(self, user: UserInfo, action: Action) -> Decision:
+        """Yes."""
+        return Decision(is_allowed=True)
+
+    def rules_of(self, user: UserInfo, namespace: str) -> Sequence[Rule]:
+        """Everything."""
+        return EVERYTHING
+
+    def rules_of_role(self, role_ref: Obj, namespace: str) -> Sequence[Rule]:
+        """Nobody needs them."""
+        return ()
+
+
+@dataclass(slots=True)
+class _Granted:
+    """What a user has in one namespace: rules, each with the binding it comes by; what failed."""
+
+    rules: list[tuple[Rule, Obj, Obj]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+class Rbac:
+    """Decides by Roles, ClusterRoles and their bindings.
+
+    The rules of a user in a namespace are gathered once and kept until a role or a binding
+    changes, which :meth:`note` is to be told.
+    """
+
+    def __init__(self, reader: ObjectReader) -> None:
+        self._reader = reader
+        self._known: dict[tuple[str, tuple[str, ...], str], _Granted] = {}
+
+    def note(self, storage: tuple[str, str], _event: object) -> None:
+        """Something was stored (a listener of the store)."""
+        if storage[0] == GROUP:
+            self._known.clear()
+
+    def is_almighty(self, user: UserInfo) -> bool:
+        """Whether the user is of ``system:masters``."""
+        return MASTERS in user.groups
+
+    def decide(self, user: UserInfo, action: Action) -> Decision:
+        """The first rule that allows it, those of the whole cluster before a namespace's own."""
+        if self.is_almighty(user):
+            return Decision(is_allowed=True)
+        granted = self._granted(user, action.namespace)
+        for rule, binding, subject in granted.rules:
+            if allows(rule, action):
+                return Decision(True, f"RBAC: allowed by {_source(binding, subject)}")
+        if not granted.errors:
+            return Decision(is_allowed=False)
+        errors = list(dict.fromkeys(granted.errors))
+        listed = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+        return Decision(False, f"RBAC: {listed}")
+
+    def rules_of(self, user: UserInfo, namespace: str) -> Sequence[Rule]:
+        """All rules that hold for ``user`` there."""
+        return [rule for rule, _, _ in self._granted(user, namespace).rules]
+
+    def rules_of_role(self, role_ref: Obj, namespace: str) -> Sequence[Rule]:
+        """The rules of the role that a binding of ``namespace`` names."""
+        kind, name = role_ref.get("kind", ""), role_ref.get("name", "")
+        if kind == "Role":
+            role = self._reader.get(GROUP, "roles", namespace, name)
+        elif kind == "ClusterRole":
+            role = self._reader.get(GROUP, "clusterroles", "", name)
+        else:
+            raise LookupError(f"unsupported role reference kind: {go_quote(kind)}")
+        if role is None:
+            raise LookupError(f"{kind.lower()}.{GROUP} {go_quote(name)} not found")
+        rules: list[Rule] = role.get("rules") or []
+        return rules
+
+    # -- gathering --------------------------------------------------------------------------
+
+    def _granted(self, user: UserInfo, namespace: str) -> _Granted:
+        key = (user.username, user.groups, namespace)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= USERS_MAX:
+                self._known.clear()
+            found = self._known[key] = self._gather(user, namespace)
+        return found
+
+    def _gather(self, user: UserInfo, namespace: str) -> _Granted:
+        granted = _Granted()
+        for binding, subject in self._bindings(user, namespace):
+            try:
+                rules = self.rules_of_role(
+                    binding["roleRef"], binding["metadata"].get("namespace", "")
+                )
+            except LookupError as error:
+                granted.errors.append(str(error))
+                continue
+            granted.rules += [(rule, binding, subject) for rule in rules]
+        return granted
+
+    def _bindings(self, user: UserInfo, namespace: str) -> Iterator[tuple[Obj, Obj]]:
+        """The bindings that name the user, each with the first subject that he is."""
+        bindings = _by_name(self._reader.list(GROUP, "clusterrolebindings"))
+        if namespace:
+            bindings += _by_name(self._reader.list(GROUP, "rolebindings", namespace))
+        for binding in bindings:
+            inside = binding["metadata"].get("namespace", "")
+            subjects = binding.get("subjects") or ()
+            if one := next((s for s in subjects if _is_subject(user, s, inside)), None):
+                yield binding, one
+
+
+def _by_name(bindings: list[Obj]) -> list[Obj]:
+    return sorted(bindings, key=lambda one: str(one["metadata"]["name"]))
+
+
+def _is_subject(user: UserInfo, subject: Mapping[str, Any], namespace: str) -> bool:
+    kind, name = subject.get("kind"), subject.get("name", "")
+    if kind == "User":
+        return bool(user.username == name)
+    if kind == "Group":
+        return name in user.groups
+    home = subject.get("namespace") or namespace
+    return (
+        kind == "ServiceAccount"
+        and bool(home)
+        and (user.username == f"system:serviceaccount:{home}:{name}")
+    )
+
+
+def _source(binding: Obj, subject: Obj) -> str:
+    """A binding as a reason names it: name before namespace, as the real server has them."""
+    meta, ref = binding["metadata"], binding["roleRef"]
+    namespace = meta.get("namespace", "")
+    named = f"{meta['name']}/{namespace}" if namespace else meta["name"]
+    who = subject["name"]
+    if subject["kind"] == "ServiceAccount":
+        who = f"{who}/{subject.get('namespace') or namespace}"
+    return (
+        f"{'RoleBinding' if namespace else 'ClusterRoleBinding'} {go_quote(named)} of "
+        f"{ref['kind']} {go_quote(ref['name'])} to {subject['kind']} {go_quote(who)}"
+    )
+
+
+# -- refusals -------------------------------------------------------------------------------
+
+
+def require(authorizer: Authorizer, user: UserInfo, action: Action) -> None:
+    """403 unless ``user`` may do ``action``."""
+    decision = authorizer.decide(user, action)
+    if not decision.is_allowed:
+        raise refusal(user, action, decision.reason)
+
+
+def refusal(user: UserInfo, action: Action, reason: str = "") -> StatusError:
+    """403 in the API server's words."""
+    why = f": {reason}" if reason else ""
+    who = f"User {go_quote(user.username)} cannot {action.verb}"
+    if action.path is not None:
+        message = f"forbidden: {who} path {go_quote(action.path)}{why}"
+        return StatusError(403, "Forbidden", message, details={})
+    resource = action.resource
+    if action.subresource:
+        resource = f"{resource}/{action.subresource}"
+    where = "at the cluster scope"
+    if action.namespace:
+        where = f"in the namespace {go_quote(action.namespace)}"
+    return forbidden(
+        action.group,
+        action.resource,
+        action.name,
+        f"{who} resource {go_quote(resource)} in API group {go_quote(action.group)} {where}{why}",
+    )

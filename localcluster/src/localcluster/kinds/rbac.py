@@ -1,0 +1,131 @@
+"""rbac.authorization.k8s.io/v1: what a role and a binding may look like.
+
+What they allow is decided by ``authorizer``, who may write them by ``escalation``.  Source:
+``k8s.io/kubernetes/pkg/apis/rbac/validation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from localcluster.kinds.authorizer import GROUP
+from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.strategy import BaseStrategy
+from localcluster.obj import Obj
+from localcluster.types import names
+from localcluster.types.refusals import INVALID, NOT_SUPPORTED, REQUIRED, FieldError
+
+_SUBJECTS = 'supported values: "ServiceAccount", "User", "Group"'
+
+
+class _RbacStrategy(BaseStrategy):
+    name_rule = staticmethod(names.path_segment)
+
+    def __init__(self, type_name: str) -> None:
+        self.is_namespaced = not type_name.startswith("Cluster")
+        super().__init__(type_name)
+
+
+class RoleStrategy(_RbacStrategy):
+    """Role and ClusterRole."""
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Every rule has verbs and something that they are for."""
+        errors: list[FieldError] = []
+        for index, rule in enumerate(obj.get("rules") or ()):
+            errors += self._rule_errors(rule, f"rules[{index}]")
+        aggregation = obj.get("aggregationRule")
+        if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
+            text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+            path = "aggregationRule.clusterRoleSelectors"
+            errors.append(FieldError(REQUIRED, path, None, text))
+        return errors
+
+    def _rule_errors(self, rule: Obj, path: str) -> Iterator[FieldError]:
+        if not rule.get("verbs"):
+            text = "verbs must contain at least one value"
+            yield FieldError(REQUIRED, f"{path}.verbs", None, text)
+        urls = rule.get("nonResourceURLs")
+        if urls:
+            where = f"{path}.nonResourceURLs"
+            if self.is_namespaced:
+                text = "namespaced rules cannot apply to non-resource URLs"
+                yield FieldError(INVALID, where, urls, text)
+            elif any(rule.get(key) for key in ("apiGroups", "resources", "resourceNames")):
+                text = "rules cannot apply to both regular resources and non-resource URLs"
+                yield FieldError(INVALID, where, urls, text)
+            return
+        if not rule.get("apiGroups"):
+            text = "resource rules must supply at least one api group"
+            yield FieldError(REQUIRED, f"{path}.apiGroups", None, text)
+        if not rule.get("resources"):
+            text = "resource rules must supply at least one resource"
+            yield FieldError(REQUIRED, f"{path}.resources", None, text)
+
+
+class BindingStrategy(_RbacStrategy):
+    """RoleBinding and ClusterRoleBinding."""
+
+    def default(self, obj: Obj) -> None:
+        """apiGroup of subjects and role references."""
+        if "roleRef" in obj and not obj["roleRef"].get("apiGroup"):
+            obj["roleRef"]["apiGroup"] = GROUP
+        for subject in obj.get("subjects") or ():
+            if subject.get("kind") in ("User", "Group"):
+                subject.setdefault("apiGroup", GROUP)
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """It names a role and subjects of known kinds."""
+        ref = obj.get("roleRef") or {}
+        errors: list[FieldError] = []
+        if ref.get("apiGroup") != GROUP:
+            text = f'supported values: "{GROUP}"'
+            path = "roleRef.apiGroup"
+            errors.append(FieldError(NOT_SUPPORTED, path, ref.get("apiGroup", ""), text))
+        kinds = ("Role", "ClusterRole") if self.is_namespaced else ("ClusterRole",)
+        if ref.get("kind") not in kinds:
+            text = "supported values: " + ", ".join(f'"{kind}"' for kind in kinds)
+            errors.append(FieldError(NOT_SUPPORTED, "roleRef.kind", ref.get("kind", ""), text))
+        if not ref.get("name"):
+            errors.append(FieldError(REQUIRED, "roleRef.name", None, ""))
+        else:
+            errors += (
+                FieldError(INVALID, "roleRef.name", ref["name"], text)
+                for text in names.path_segment(ref["name"])
+            )
+        for index, subject in enumerate(obj.get("subjects") or ()):
+            errors += self._subject_errors(subject, f"subjects[{index}]")
+        return errors
+
+    def _subject_errors(self, subject: Obj, path: str) -> Iterator[FieldError]:
+        name, kind = subject.get("name"), subject.get("kind", "")
+        group = subject.get("apiGroup", "")
+        if not name:
+            yield FieldError(REQUIRED, f"{path}.name", None, "")
+        if kind == "ServiceAccount":
+            for text in names.dns_subdomain(name) if name else ():
+                yield FieldError(INVALID, f"{path}.name", name, text)
+            if group:
+                text = 'supported values: ""'
+                yield FieldError(NOT_SUPPORTED, f"{path}.apiGroup", group, text)
+            if not self.is_namespaced and not subject.get("namespace"):
+                yield FieldError(REQUIRED, f"{path}.namespace", None, "")
+        elif kind in ("User", "Group"):
+            if group != GROUP:
+                text = f'supported values: "{GROUP}"'
+                yield FieldError(NOT_SUPPORTED, f"{path}.apiGroup", group, text)
+        else:
+            yield FieldError(NOT_SUPPORTED, f"{path}.kind", kind, _SUBJECTS)
+
+    def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
+        """A binding keeps its role."""
+        errors = self.validate(new, ctx)
+        ref = new.get("roleRef") or {}
+        if ref != old.get("roleRef"):
+            shown = {
+                "APIGroup": ref.get("apiGroup", ""),
+                "Kind": ref.get("kind", ""),
+                "Name": ref.get("name", ""),
+            }
+            errors.append(FieldError(INVALID, "roleRef", shown, "cannot change roleRef"))
+        return errors
