@@ -58,6 +58,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="who may do what: by roles and bindings (default), or everybody everything",
     )
     parser.add_argument(
+        "--audit-log", type=Path, help="write a line about each request to this file"
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="shorten Kubernetes' waiting times (back-off ...)"
     )
     parser.add_argument(
@@ -161,6 +164,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         run_controllers=is_whole,
         run_scheduler=is_whole,
         run_nodes=is_whole,
+        audit_log=arguments.audit_log,
         has_rbac=arguments.authorization == "rbac",
         options=_options(arguments),
     )

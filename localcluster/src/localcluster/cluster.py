@@ -40,7 +40,8 @@ from localcluster.server.server import ApiServer, ApiServerConfig
 class LocalClusterConfig:
     """``data_dir`` None: nothing survives the process. ``port`` 0: any free one.
 
-    ``has_rbac`` False: no access control, every known user may do everything.
+    ``has_rbac`` False: no access control, every known user may do everything. ``audit_log``: a
+    file for a line about each request.
     ``host`` is the address to listen on, or a name that leads to it and that clients use.
     """
 
@@ -52,6 +53,7 @@ class LocalClusterConfig:
     run_scheduler: bool = True
     run_nodes: bool = True
     has_rbac: bool = True
+    audit_log: Path | None = None
     options: ControllerOptions = field(default_factory=ControllerOptions)
 
 
@@ -66,6 +68,7 @@ class LocalCluster:
                 host=self.config.host,
                 port=self.config.port,
                 has_rbac=self.config.has_rbac,
+                audit_log=self.config.audit_log,
             )
         )
         self.nodes: NodeFleet | None = None

@@ -221,6 +221,13 @@ _PARTIAL: dict[str, Claim] = {
         },
         by_object=True,
     ),
+    "policies": Claim({43: "policies are asked before a name is generated, and name none"}),
+    "vap-scheduling-gates": Claim(
+        {
+            5: "types of policies are checked when they are written, not noted in their status",
+            13: "the recording does not show where it has this token from",
+        }
+    ),
     "webhook-config": Claim(
         {
             19: "another wording of the syntax error in a matchCondition",
@@ -246,5 +253,4 @@ NOT_SERVED: dict[str, str] = {
     "quota-and-limitrange": "ResourceQuota and LimitRange are not served",
     "scheduler-unschedulable": "texts are as recorded, the moments of repeated attempts are not",
     "statefulset": "ordered start and stop are there, intermediate status writes differ",
-    "vap-scheduling-gates": "ValidatingAdmissionPolicy is not served (501)",
 }

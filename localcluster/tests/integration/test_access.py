@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 import pytest_asyncio
 
@@ -65,7 +67,7 @@ async def test_a_deleted_binding_counts_at_once(api: Api, vera: Api) -> None:
     assert (await vera.call("GET", PODS)).code == 403
 
 
-async def test_default_roles_survive_a_restart_as_they_were_left(tmp_path: Any) -> None:
+async def test_default_roles_survive_a_restart_as_they_were_left(tmp_path: Path) -> None:
     config = ApiServerConfig(data_dir=tmp_path)
     async with ApiServer(config) as server:
         entry = server.store.entry((GROUP, "clusterroles"), "", "view")
@@ -134,3 +136,26 @@ async def test_a_viewer_becomes_nobody_else(vera: Api, name: str) -> None:
     async with vera.session.get(url, headers=headers) as answer:
         assert answer.status == 403
         assert "cannot impersonate-on:user-info:list" in (await answer.json())["message"]
+
+
+async def test_the_audit_log_says_who_was_let(tmp_path: Path) -> None:
+    """A line for each request, there when the answer is."""
+    log = tmp_path / "logs" / "audit.log"
+    async with ApiServer(ApiServerConfig(audit_log=log)) as server:
+        server.authenticator.static["vera"] = VIEWER
+        context = ssl.create_default_context(cadata=server.ca_pem.decode())
+        connector = aiohttp.TCPConnector(ssl=context)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            await Api(server, session, token="vera").call("GET", f"{PODS}/p/status")
+            await Api(server, session).call("GET", "/version")
+            headers = {"authorization": f"Bearer {server.token}", "impersonate-user": "ann"}
+            await session.get(server.url + "/api/v1/nodes", headers=headers)
+    first, second, third = map(orjson.loads, log.read_bytes().splitlines())
+    reference = {"resource": "pods", "namespace": "default", "name": "p", "subresource": "status"}
+    assert first["objectRef"] == reference
+    assert (first["user"]["username"], first["verb"]) == ("vera", "get")
+    assert first["annotations"] == {"authorization.k8s.io/decision": "forbid"}
+    assert second["annotations"] == {"authorization.k8s.io/decision": "allow"}
+    assert (second["requestURI"], "objectRef" in second) == ("/version", False)
+    assert third["impersonatedUser"] == {"username": "ann"}
+    assert third["annotations"] == {"authorization.k8s.io/decision": "forbid"}

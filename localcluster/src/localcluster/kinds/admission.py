@@ -1,11 +1,11 @@
 """The admission chain: what is completed or refused between decoding and the strategies.
 
 In the real server's order: NamespaceLifecycle, ServiceAccount, node taint, Priority, default
-tolerations, mutating webhooks, rights that are handed on, validating webhooks.  ``server`` calls
-:meth:`Admission.admit`.
+tolerations, mutating webhooks, rights that are handed on, policies, validating webhooks.
+``server`` calls :meth:`Admission.admit`.
 
-Known difference: validating webhooks are asked right after the mutating ones, before the server
-has judged the object and given it a uid; the real server asks them last.
+Known difference: policies and validating webhooks are asked right after the mutating ones, before
+the server has judged the object and given it a uid; the real server asks them last.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from __future__ import annotations
 import copy
 import random
 
+from localcluster.kinds.admission_request import Attributes
 from localcluster.kinds.authorizer import AlwaysAllow, Authorizer
 from localcluster.kinds.core import SYSTEM_PRIORITIES
 from localcluster.kinds.escalation import check_escalation
+from localcluster.kinds.policies import Policies
 from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
 from localcluster.kinds.webhook_call import WebhookClient
-from localcluster.kinds.webhooks import Attributes, Dispatcher
+from localcluster.kinds.webhooks import Dispatcher
 from localcluster.obj import Obj
 from localcluster.types.refusals import StatusError, forbidden, not_found
 
@@ -36,7 +38,8 @@ class Admission:
     def __init__(self, registry: Registry, authorizer: Authorizer | None = None) -> None:
         self._authorizer = authorizer or AlwaysAllow()
         self._client = WebhookClient()
-        self._dispatcher = Dispatcher(registry, self._client)
+        self._dispatcher = Dispatcher(registry, self._client, self._authorizer)
+        self._policies = Policies(registry, self._authorizer)
 
     async def close(self) -> None:
         """Close the connections to webhooks."""
@@ -65,6 +68,7 @@ class Admission:
         await self._dispatcher.mutate(at)
         if at.obj is not None:
             check_escalation(self._authorizer, info, at.obj, old, ctx)
+        self._policies.validate(at)
         await self._dispatcher.validate(at)
         return at.obj
 

@@ -16,6 +16,8 @@ from localcluster.kinds.authorizer import AlwaysAllow, Authorizer
 from localcluster.kinds.crd_strategy import DefinitionStrategy
 from localcluster.kinds.jobs import JobStrategy
 from localcluster.kinds.pods import PodStrategy
+from localcluster.kinds.policies import BINDINGS, POLICIES
+from localcluster.kinds.policy_config import PolicyBindingStrategy, PolicyStrategy
 from localcluster.kinds.rbac import BindingStrategy, RoleStrategy
 from localcluster.kinds.registry import (
     ALL_VERBS,
@@ -257,6 +259,17 @@ def _add_rest(builder: _Builder) -> None:
         columns.WEBHOOKS,
         categories="api-extensions",
     )
+    for plural, policy_strategy, shown in (
+        (POLICIES, PolicyStrategy(), columns.POLICIES),
+        (BINDINGS, PolicyBindingStrategy(), columns.POLICY_BINDINGS),
+    ):
+        add(
+            "admissionregistration.k8s.io",
+            plural,
+            policy_strategy,
+            shown,
+            categories="api-extensions",
+        )
     add("policy", "poddisruptionbudgets", core.BudgetStrategy(), columns.BUDGETS, short="pdb")
     for kind in ("Role", "ClusterRole"):
         strategy = RoleStrategy(kind)

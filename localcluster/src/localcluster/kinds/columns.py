@@ -412,6 +412,18 @@ PRIORITY_CLASSES = (
     Column("PreemptionPolicy", "string", _path("preemptionPolicy", default="")),
 )
 WEBHOOKS = (NAME, Column("Webhooks", "integer", lambda o: len(o.get("webhooks") or ())), AGE)
+POLICIES = (
+    NAME,
+    Column("Validations", "integer", lambda o: len(_spec(o).get("validations") or ())),
+    Column("ParamKind", "string", lambda _o: "<unset>"),
+    AGE,
+)
+POLICY_BINDINGS = (
+    NAME,
+    Column("PolicyName", "string", lambda o: _spec(o).get("policyName", "")),
+    Column("ParamRef", "string", lambda _o: "<unset>"),
+    AGE,
+)
 BINDINGS = (
     NAME,
     Column(

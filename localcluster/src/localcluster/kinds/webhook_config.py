@@ -13,7 +13,7 @@ from localcluster.kinds.registry import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names
-from localcluster.types.cel import CelSyntaxError, kinds, typed
+from localcluster.types.cel import CelSyntaxError, Variables, kinds, typed
 from localcluster.types.cel.kinds import Type
 from localcluster.types.refusals import (
     DUPLICATE,
@@ -55,6 +55,7 @@ _REQUEST = kinds.object_of(
 CONDITION_VARIABLES: dict[str, Type] = {
     **dict.fromkeys(("object", "oldObject", "namespaceObject"), kinds.DYN),
     "request": _REQUEST,
+    "authorizer": kinds.AUTHORIZER,
 }
 """What match conditions may read. Source: ``BuildRequestType`` of apiserver/pkg/admission."""
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -134,8 +135,8 @@ def _validate_hook(hook: Obj, path: str) -> list[FieldError]:
         errors.append(FieldError(INVALID, f"{path}.timeoutSeconds", timeout, text))
     errors += _validate_client(hook.get("clientConfig") or {}, f"{path}.clientConfig")
     for index, rule in enumerate(hook.get("rules") or ()):
-        errors += _validate_rule(rule, f"{path}.rules[{index}]")
-    return errors + _validate_conditions(hook, path)
+        errors += validate_rule(rule, f"{path}.rules[{index}]")
+    return errors + validate_conditions(hook, path)
 
 
 def _validate_client(client: Obj, path: str) -> list[FieldError]:
@@ -163,7 +164,8 @@ def _validate_client(client: Obj, path: str) -> list[FieldError]:
     return errors
 
 
-def _validate_rule(rule: Obj, path: str) -> list[FieldError]:
+def validate_rule(rule: Obj, path: str) -> list[FieldError]:
+    """Broken rules of a rule: which operations on which resources."""
     errors: list[FieldError] = []
     operations = rule.get("operations") or []
     if not operations:
@@ -191,7 +193,8 @@ def _validate_rule(rule: Obj, path: str) -> list[FieldError]:
     return errors
 
 
-def _validate_conditions(hook: Obj, path: str) -> list[FieldError]:
+def validate_conditions(hook: Obj, path: str) -> list[FieldError]:
+    """Broken rules of ``matchConditions``."""
     errors: list[FieldError] = []
     conditions = hook.get("matchConditions") or []
     if len(conditions) > 64:
@@ -205,15 +208,17 @@ def _validate_conditions(hook: Obj, path: str) -> list[FieldError]:
         if not expression.strip():
             errors.append(FieldError(REQUIRED, f"{at}.expression", None, ""))
             continue
-        if text := _misfit(expression):
+        if text := misfit(expression, CONDITION_VARIABLES):
             errors.append(FieldError(INVALID, f"{at}.expression", expression, text))
     return errors
 
 
-def _misfit(expression: str) -> str:
-    """Why an expression is no condition, empty if it is one."""
+def misfit(expression: str, variables: Variables, wanted: Type = kinds.BOOL) -> str:
+    """Why an expression is none of the ``wanted`` type, empty if it is one."""
     try:
-        made, _ = typed(expression, CONDITION_VARIABLES)
+        made, _ = typed(expression, variables)
     except CelSyntaxError as error:
         return f"compilation failed: {error}"
-    return "" if made == kinds.BOOL else f"must evaluate to bool but got {kinds.shown(made)}"
+    if made == wanted:
+        return ""
+    return f"must evaluate to {kinds.shown(wanted)} but got {kinds.shown(made)}"

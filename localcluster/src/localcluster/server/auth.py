@@ -23,39 +23,13 @@ import orjson
 from multidict import CIMultiDictProxy
 
 from localcluster.kinds.registry import UserInfo
+from localcluster.kinds.service_accounts import service_account_user
 from localcluster.server.http_refusals import unauthorized
-from localcluster.types import names
 from localcluster.types.refusals import bad_request, go_quote
 
 AUDIENCE = "https://kubernetes.default.svc"
-CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 ADMIN = UserInfo("admin", "admin-uid", ("system:masters", "system:authenticated"))
-
-
-_ACCOUNT = "system:serviceaccount:"
-
-
-def service_account_groups(namespace: str) -> tuple[str, ...]:
-    """The groups of every service account of a namespace, but for ``system:authenticated``."""
-    return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
-
-
-def service_account_of(username: str) -> tuple[str, str] | None:
-    """Namespace and name of the service account that a user is, or None."""
-    namespace, _, name = username.removeprefix(_ACCOUNT).partition(":")
-    is_one = username.startswith(_ACCOUNT) and not names.dns_label(namespace)
-    return (namespace, name) if is_one and not names.dns_subdomain(name) else None
-
-
-def service_account_user(namespace: str, name: str, uid: str = "", token_id: str = "") -> UserInfo:
-    """The user that a service account is."""
-    return UserInfo(
-        f"{_ACCOUNT}{namespace}:{name}",
-        uid,
-        (*service_account_groups(namespace), "system:authenticated"),
-        {CREDENTIAL_ID: (f"JTI={token_id}",)} if token_id else {},
-    )
 
 
 @dataclass(slots=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from localcluster.kinds.authorizer import MASTERS, Authorizer, refusal, require
 from localcluster.kinds.registry import UserInfo
-from localcluster.server.auth import service_account_groups, service_account_of
+from localcluster.kinds.service_accounts import service_account_groups, service_account_of
+from localcluster.server.audit import AuditLog
 from localcluster.server.request import ApiRequest, bool_parameter
 from localcluster.server.selectors import SelectorError, parse_fields
 from localcluster.types import names
@@ -38,19 +39,28 @@ REQUESTORS_MAX = 10_000
 class Gate:
     """Lets requests pass, or not; one per server."""
 
-    def __init__(self, authorizer: Authorizer) -> None:
-        self._authorizer = authorizer
+    def __init__(self, authorizer: Authorizer, audit: AuditLog | None = None) -> None:
+        self._authorizer, self._audit = authorizer, audit
         self._impersonation = Impersonation(authorizer)
 
     def check(self, request: ApiRequest) -> None:
         """403, or ``request.user`` is who it is to be done as, and he may do it."""
-        authorizer = self._authorizer
-        if request.acting_as is None and authorizer.is_almighty(request.user):
+        is_sure = request.acting_as is None and self._authorizer.is_almighty(request.user)
+        if is_sure and self._audit is None:
             return
-        action = action_of(request)
+        asker, action = request.user, action_of(request)
+        is_allowed = False
+        try:
+            self._judge(request, action)
+            is_allowed = True
+        finally:
+            if self._audit is not None:
+                self._audit.note(asker, request, action, is_allowed=is_allowed)
+
+    def _judge(self, request: ApiRequest, action: Action) -> None:
         if request.acting_as is not None:
             request.user = self._impersonation.check(request.user, request.acting_as, action)
-        require(authorizer, request.user, action)
+        require(self._authorizer, request.user, action)
 
     @staticmethod
     def trust(request: ApiRequest) -> None:

@@ -51,11 +51,11 @@ class Routes:
     """Dispatches requests; one per server."""
 
     def __init__(
-        self, machinery: Machinery, authenticator: Authenticator, documents: Documents
+        self, machinery: Machinery, authenticator: Authenticator, documents: Documents, gate: Gate
     ) -> None:
         self._machinery, self._authenticator = machinery, authenticator
         self._documents = documents
-        self._gate = Gate(machinery.authorizer)
+        self._gate = gate
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; every refusal becomes a Status."""

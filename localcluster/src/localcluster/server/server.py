@@ -21,12 +21,14 @@ from localcluster.kinds.authorizer import AlwaysAllow, Authorizer, Rbac
 from localcluster.kinds.builtin import build_registry
 from localcluster.kinds.crd import DefinitionController
 from localcluster.obj import Obj
+from localcluster.server.audit import AuditLog
 from localcluster.server.auth import AccountTokens, Authenticator
 from localcluster.server.bootstrap import make_first_objects
 from localcluster.server.certs import kept_authority, server_context
 from localcluster.server.discovery import Discovery
 from localcluster.server.documents import DocumentChain, Provider
 from localcluster.server.expiry import keep_expiring
+from localcluster.server.gate import Gate
 from localcluster.server.journal import Journal
 from localcluster.server.machinery import Machinery
 from localcluster.server.openapi import OpenApi
@@ -44,7 +46,8 @@ SHUTDOWN_S = 1.0
 class ApiServerConfig:
     """``data_dir`` None keeps everything in memory; ``port`` 0 takes a free one.
 
-    ``has_rbac`` False lets every known user do everything.
+    ``has_rbac`` False lets every known user do everything. ``audit_log`` is a file that a line is
+    added to for each request.
     """
 
     data_dir: Path | None = None
@@ -52,6 +55,7 @@ class ApiServerConfig:
     port: int = 0
     admin_token: str = ""
     has_rbac: bool = True
+    audit_log: Path | None = None
 
 
 @dataclass(slots=True)
@@ -72,6 +76,7 @@ class ApiServer:
     _journal: Journal | None = field(default=None, init=False)
     definitions: DefinitionController = field(init=False)
     routes: Routes = field(init=False)
+    _audit: AuditLog | None = field(default=None, init=False)
     _running: _Running | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -134,7 +139,10 @@ class ApiServer:
         self._journal.start()
 
     def _make_routes(self) -> Routes:
-        return Routes(self.machinery, self.authenticator, DocumentChain(self._providers()))
+        path = self.config.audit_log
+        self._audit = AuditLog(path) if path is not None else None
+        gate = Gate(self.machinery.authorizer, self._audit)
+        return Routes(self.machinery, self.authenticator, DocumentChain(self._providers()), gate)
 
     def _providers(self) -> list[Provider]:
         registry = self.machinery.registry
@@ -157,6 +165,8 @@ class ApiServer:
         if isinstance(self.machinery.admission, Admission):
             await self.machinery.admission.close()
         await runner.cleanup()
+        if self._audit is not None:
+            self._audit.close()
         if self._journal is not None:
             await self._journal.stop()
 

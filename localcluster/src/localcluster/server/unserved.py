@@ -8,9 +8,7 @@ from __future__ import annotations
 _RESOURCES = {
     "": "bindings componentstatuses endpoints limitranges persistentvolumes podtemplates "
     "replicationcontrollers resourcequotas",
-    "admissionregistration.k8s.io": "mutatingadmissionpolicies mutatingadmissionpolicybindings "
-    "validatingadmissionpolicies validatingadmissionpolicybindings "
-    "validatingwebhookconfigurations",
+    "admissionregistration.k8s.io": "mutatingadmissionpolicies mutatingadmissionpolicybindings",
     "apiregistration.k8s.io": "apiservices",
     "autoscaling": "horizontalpodautoscalers",
     "batch": "cronjobs",

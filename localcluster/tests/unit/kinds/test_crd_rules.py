@@ -33,7 +33,6 @@ DIFFERENT = {
     "self{a: 1} == 1": _MESSAGES,
     "isSemver(self.s)": "semver is refused by name",
     "semver('1.0.0').major() == 1": "semver is refused by name",
-    "authorizer.group('x')": "its method is named as well, which is known nowhere here",
     "quantity('1').sub(quantity('2')).sign() == -1": "sign is known nowhere here",
     "self.s.find('[') == 'a'": _LATE,
     "self.s.findAll('[').size() == 1": _LATE,

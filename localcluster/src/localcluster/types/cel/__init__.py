@@ -1,9 +1,9 @@
-"""The Common Expression Language, for rules of definitions and match conditions.
+"""The Common Expression Language, for rules of definitions, match conditions and policies.
 
 An expression is parsed (``syntax``), its types are checked (``checking``, against what
 ``functions`` may be called with), and it becomes a function of its variables (``evaluating``). What
 is not known here is refused when it is compiled, by name, and never guessed at: unsigned numbers,
-messages, ``semver``, the authorizer. How much an expression may cost is not estimated.
+messages, ``semver``, selectors of the authorizer. How much an expression may cost is not estimated.
 int is 64 bits wide and does not mix with double, but is compared with it. Pure.
 
 No library does this for us yet: README.md, "What it is made of", says what was tried.
@@ -18,7 +18,7 @@ from localcluster.types.cel.kinds import Type
 from localcluster.types.cel.syntax import CelSyntaxError, error_text, parse
 from localcluster.types.cel.values import CelError
 
-__all__ = ["CelError", "CelSyntaxError", "Env", "Eval", "compile_expression", "typed"]
+__all__ = ["CelError", "CelSyntaxError", "Env", "Eval", "Variables", "compile_expression", "typed"]
 
 
 _QUALIFIED = frozenset(name for name in FUNCTIONS if "." in name)

@@ -96,7 +96,7 @@ class Checker:
             return DYN
         if target.name == "map":
             return target.of[1]
-        if not is_object(target):
+        if not (is_object(target) or target.fields):
             text = f"type '{shown(target)}' does not support field selection"
             return self._find(tree.at, text)
         if tree.field not in target.fields:

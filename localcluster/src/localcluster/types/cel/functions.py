@@ -3,7 +3,7 @@
 Called by ``checking`` (what may be called with what) and ``evaluating`` (what it computes). A line
 is ``name: types taken -> type given``, the receiver of a method first, with A and B for any type.
 What Kubernetes has of the standard library and of its own is here, but for unsigned numbers,
-``semver`` and the authorizer. Pure.
+``semver`` and selectors of the authorizer. Pure.
 
 Source: k8s.io/apiserver/pkg/cel/library, github.com/google/cel-go/ext.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from localcluster.types.cel import kinds, lists, networks, texts, times
+from localcluster.types.cel import kinds, lists, networks, rights, texts, times
 from localcluster.types.cel.kinds import Type, list_of, map_of, optional_of, parameter
 from localcluster.types.cel.operators import OPERATORS
 from localcluster.types.cel.values import (
@@ -49,6 +49,11 @@ _WORDS = {
     "IP": kinds.IP,
     "CIDR": kinds.CIDR,
     "NamedFormat": kinds.NAMED_FORMAT,
+    "Authorizer": kinds.AUTHORIZER,
+    "PathCheck": kinds.PATH_CHECK,
+    "GroupCheck": kinds.GROUP_CHECK,
+    "ResourceCheck": kinds.RESOURCE_CHECK,
+    "Decision": kinds.VERDICT,
     **{
         kind.name: kind
         for kind in (
@@ -336,6 +341,21 @@ METHODS: Table = _table(
         "sub: Quantity, Quantity -> Quantity": _difference,
         "sub: Quantity, int -> Quantity": _difference,
         "validate: NamedFormat, string -> optional(list(string))": texts.complaints,
+        "path: Authorizer, string -> PathCheck": rights.path_check,
+        "group: Authorizer, string -> GroupCheck": rights.group_check,
+        "serviceAccount: Authorizer, string, string -> Authorizer": (
+            lambda asked, namespace, name: asked.of_account(namespace, name)
+        ),
+        "resource: GroupCheck, string -> ResourceCheck": rights.GroupCheck.resource,
+        "subresource: ResourceCheck, string -> ResourceCheck": rights.ResourceCheck.subresource,
+        "namespace: ResourceCheck, string -> ResourceCheck": rights.ResourceCheck.namespace,
+        "name: ResourceCheck, string -> ResourceCheck": rights.ResourceCheck.named,
+        "check: ResourceCheck, string -> Decision": rights.ResourceCheck.check,
+        "check: PathCheck, string -> Decision": rights.PathCheck.check,
+        "allowed: Decision -> bool": lambda verdict: verdict.is_allowed,
+        "reason: Decision -> string": lambda verdict: verdict.reason,
+        "errored: Decision -> bool": lambda _verdict: False,
+        "error: Decision -> string": lambda _verdict: "",
         "hasValue: optional(A) -> bool": lambda optional: bool(optional.item),
         "value: optional(A) -> A": Optional.value,
         "orValue: optional(A), A -> A": _or_value,

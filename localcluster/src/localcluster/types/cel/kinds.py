@@ -28,6 +28,11 @@ STRING, BYTES, NULL = map(Type, ("string", "bytes", "null"))
 TIMESTAMP, DURATION, TYPE = map(Type, ("timestamp", "duration", "type"))
 QUANTITY, URL, IP, CIDR = (Type(f"kubernetes.{name}") for name in ("Quantity", "URL", "IP", "CIDR"))
 NAMED_FORMAT = Type("kubernetes.NamedFormat")
+_RIGHTS = "kubernetes.authorization"
+VERDICT, PATH_CHECK, GROUP_CHECK, RESOURCE_CHECK = (
+    Type(f"{_RIGHTS}.{name}") for name in ("Decision", "PathCheck", "GroupCheck", "ResourceCheck")
+)
+AUTHORIZER = Type(f"{_RIGHTS}.Authorizer", fields={"requestResource": RESOURCE_CHECK})
 OBJECT_MARK = "\0object"
 _SIMPLE = frozenset({BOOL, INT, UINT, DOUBLE, STRING, BYTES})
 Bound = dict[str, Type]

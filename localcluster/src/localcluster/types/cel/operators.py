@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from localcluster.types.cel.rights import Rights, of_request
 from localcluster.types.cel.values import (
     CelError,
     Optional,
@@ -140,6 +141,8 @@ def select(value: Any, name: str) -> Any:
         raise CelError(f"no such key: {name}")
     if isinstance(value, Optional):
         return Optional((select(value.item[0], name),)) if value.item else value
+    if isinstance(value, Rights) and name == "requestResource":
+        return of_request(value)
     raise CelError(f"no such key: {name}" if value is None else "no such overload")
 
 

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import SplitResult
 
+from localcluster.types.cel import rights
 from localcluster.types.cel.kinds import Type, is_object
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -71,6 +72,11 @@ _CLASSES: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("kubernetes.CIDR", (ipaddress.IPv4Interface, ipaddress.IPv6Interface)),
     ("kubernetes.IP", (ipaddress.IPv4Address, ipaddress.IPv6Address)),
     ("kubernetes.NamedFormat", NamedFormat),
+    ("kubernetes.authorization.Authorizer", rights.Rights),
+    ("kubernetes.authorization.PathCheck", rights.PathCheck),
+    ("kubernetes.authorization.GroupCheck", rights.GroupCheck),
+    ("kubernetes.authorization.ResourceCheck", rights.ResourceCheck),
+    ("kubernetes.authorization.Decision", rights.Verdict),
 )
 
 
