@@ -13,6 +13,7 @@ import pytest
 from fluxqueue.localpg import LocalPostgres
 from tests.support import examples, order
 from tests.support.control_plane import ControlPlane, missing_reason
+from tests.support.embedded_plane import Plane, embedded_plane
 from tests.support.once import made_once, shared_folder
 from tests.support.postgres import (
     PostgresServer,
@@ -22,6 +23,7 @@ from tests.support.postgres import (
 )
 from tests.support.wheel import ROOT, Installation, build_wheel, install_wheels
 
+REAL = pytest.mark.real_cluster
 RANDOM_VARIABLE = "FLUXQUEUE_TEST_RANDOM"
 
 # How fast a machine is decides no test, and a change that breaks nothing fails none: each run draws
@@ -119,6 +121,19 @@ def control_plane() -> Iterator[ControlPlane]:
     if reason := missing_reason():
         pytest.skip(reason)
     with ControlPlane() as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=REAL)])
+def plane(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Plane]:
+    """A cluster without nodes, embedded or real, on which rights and policies are in force."""
+    if request.param == "real":
+        yield request.getfixturevalue("control_plane")
+        return
+    folder = tmp_path_factory.mktemp("plane")
+    with embedded_plane(folder, ("--quick", "--nodes", "0")) as running:
         yield running
 
 

@@ -1,6 +1,7 @@
-"""The admission policy on a real API server: who may let queued work go, and who is not hindered.
+"""The admission policy, enforced by an API server: who may let queued work go, and who is not
+hindered.
 
-The chart's own accounts and rights are used; the Job controller is the real one. The namespace has
+The chart's own accounts and rights are used; the Job controller is the cluster's. The namespace has
 opted out of the webhook, which is not running: work is gated by hand, as the webhook would.
 """
 
@@ -32,10 +33,10 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.gates import release_patch, ungate_patch
 from localcluster import NodeShape, SimulatedNodes
 from tests.chart.rendering import render
-from tests.support.control_plane import ControlPlane
+from tests.support.embedded_plane import Plane
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.real_cluster, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 OURS = "gate-policy-system"
 RELEASE = "green"
@@ -60,6 +61,7 @@ _KINDS = {
     ),
 }
 TOKENS = "token"
+REAL = [pytest.param("real", marks=pytest.mark.real_cluster)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def _pod_spec() -> dict[str, Any]:
 
 
 @pytest_asyncio.fixture
-async def people(control_plane: ControlPlane) -> AsyncIterator[People]:
+async def people(plane: Plane) -> AsyncIterator[People]:
     """The policies and the worker's account in force; all of it gone after the test."""
     documents = [
         one
@@ -113,12 +115,12 @@ async def people(control_plane: ControlPlane) -> AsyncIterator[People]:
     ]
     wanted = [one for one in documents if one["kind"] in _KINDS]
     opted_out = {labels.MANAGED: "false"}
-    async with KubeClient(control_plane.config) as admin:
+    async with KubeClient(plane.config) as admin:
         own = await _namespace(admin, {"name": OURS, "labels": opted_out})
         made = await _namespace(admin, {"generateName": "test-", "labels": opted_out})
         for one in wanted:
             await admin.create(_KINDS[one["kind"]], one["metadata"].get("namespace"), one)
-        config = await _worker_config(admin, control_plane)
+        config = await _worker_config(admin, plane)
         async with KubeClient(config) as worker:
             there = People(admin, worker, made)
             await there.pod("probe", labels.GATE)
@@ -147,7 +149,7 @@ async def _namespace(admin: KubeClient, meta: dict[str, Any]) -> str:
     return name
 
 
-async def _worker_config(admin: KubeClient, control_plane: ControlPlane) -> ClusterConfig:
+async def _worker_config(admin: KubeClient, plane: Plane) -> ClusterConfig:
     name = f"{RELEASE}-fluxqueue-worker"
     asked = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -156,7 +158,7 @@ async def _worker_config(admin: KubeClient, control_plane: ControlPlane) -> Clus
     }
     path = SERVICE_ACCOUNTS.path(OURS, name, TOKENS)
     answer = await admin.request("POST", path, body=asked)
-    return control_plane.config_with(answer["status"]["token"])
+    return plane.config_with(answer["status"]["token"])
 
 
 async def _is_in_force(people: People) -> bool:
@@ -281,6 +283,7 @@ async def test_authors_unsuspend_what_they_suspended(people: People) -> None:
     await people.admin.patch(JOBS, people.namespace, "held", patch)
 
 
+@pytest.mark.parametrize("plane", REAL, indirect=True)  # the embedded cluster has no CronJobs
 async def test_controllers_unsuspend_their_jobs_and_cron_jobs_do_not(people: People) -> None:
     """A JobSet says `run` again and again, and would fail for ever; its pods are gated anyway."""
     template = {"spec": {"template": {"spec": _pod_spec()}}}
@@ -302,12 +305,10 @@ async def test_controllers_unsuspend_their_jobs_and_cron_jobs_do_not(people: Peo
     await _refused(people, JOBS, "of-a-cron-job", run)
 
 
-async def test_the_job_controller_is_not_hindered(
-    people: People, control_plane: ControlPlane
-) -> None:
+async def test_the_job_controller_is_not_hindered(people: People, plane: Plane) -> None:
     """From suspension to completion under the policy: gated pods, finalizers, status, deletion."""
     shape = NodeShape("policy-node", cpu="8")
-    async with SimulatedNodes(control_plane.config, [shape]):
+    async with SimulatedNodes(plane.config, [shape]):
         try:
             await _run_to_its_end(people, shape.name)
         finally:

@@ -1,4 +1,4 @@
-"""The admission policy on steering, on a real API server: who decides about others.
+"""The admission policy on steering, enforced by an API server: who decides about others.
 
 The chart's own roles are used. The webhook is not there: it checks values and states, not people.
 """
@@ -26,10 +26,10 @@ from fluxqueue.kube.resources import (
 )
 from fluxqueue.workload.labels import MANAGED, OWN_NAMESPACE
 from tests.chart.rendering import render
-from tests.support.control_plane import ControlPlane
+from tests.support.embedded_plane import Plane
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.real_cluster, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 RELEASE = "steered"
 FLUXJOB = {
@@ -65,7 +65,7 @@ class People:
 
 
 @pytest_asyncio.fixture
-async def people(control_plane: ControlPlane) -> AsyncIterator[People]:
+async def people(plane: Plane) -> AsyncIterator[People]:
     """The policy and the roles in force; all of it gone after the test."""
     policies = [
         (_POLICIES[one["kind"]], one)
@@ -93,7 +93,7 @@ async def people(control_plane: ControlPlane) -> AsyncIterator[People]:
         )
         for name, role in names.items()
     ]
-    async with KubeClient(control_plane.config) as admin, AsyncExitStack() as exits:
+    async with KubeClient(plane.config) as admin, AsyncExitStack() as exits:
         await install_definitions(admin, OWN_NAMESPACE)
         for resource, one in [*policies, *roles, *bindings]:
             await admin.create(resource, None, one)

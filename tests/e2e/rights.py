@@ -1,6 +1,7 @@
-"""A world on a real control plane whose parts run under the chart's own service accounts.
+"""A world whose parts run under the chart's own service accounts, embedded or real.
 
-Chosen for the whole suite by ``FLUXQUEUE_E2E_RBAC=chart``, and always by ``test_rights``.
+Chosen for the whole suite on a real control plane by ``FLUXQUEUE_E2E_RBAC=chart``, and always by
+``test_rights`` and ``test_three_users``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fluxqueue.kube.client import KubeClient
 from tests.e2e.world import World, embedded_world, real_world
 from tests.support import chart_rights
 from tests.support.control_plane import ControlPlane
+from tests.support.embedded_plane import Plane
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,14 @@ async def own_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[World
 
 
 @asynccontextmanager
-async def rights_world(folder: Path, **more: Any) -> AsyncIterator[RightsWorld]:
+async def rights_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[RightsWorld]:
     """Everything running under the chart's rights; what is refused shows in ``uses``."""
-    with chart_rights.audited_control_plane(folder) as control_plane:
+    with chart_rights.audited_plane(kind, folder) as control_plane:
         kubeconfigs = await _install(control_plane, folder)
         async with real_world(
             folder,
             control_plane,
+            kind=kind,
             kubeconfigs={part: kubeconfigs[part] for part in ("controller", "worker", "view")},
             environ=chart_rights.ENVIRON,
             **more,
@@ -68,7 +71,7 @@ async def rights_world(folder: Path, **more: Any) -> AsyncIterator[RightsWorld]:
 @asynccontextmanager
 async def sufficient_rights(folder: Path, **more: Any) -> AsyncIterator[World]:
     """The same for a whole suite, at whose end nothing may have been refused."""
-    async with rights_world(folder, **more) as rights:
+    async with rights_world("real", folder, **more) as rights:
         yield rights.world
         # Of kinds that no chart knows it is asked whose they are; a refusal changes nothing.
         asked = chart_rights.missing(rights.uses())
@@ -76,7 +79,7 @@ async def sufficient_rights(folder: Path, **more: Any) -> AsyncIterator[World]:
         assert not missing, f"the chart's rights do not suffice: {missing}"
 
 
-async def _install(control_plane: ControlPlane, folder: Path) -> dict[str, Path]:
+async def _install(control_plane: Plane, folder: Path) -> dict[str, Path]:
     async with KubeClient(control_plane.config) as client:
         await chart_rights.install(client)
         return await chart_rights.write_kubeconfigs(client, control_plane, folder)

@@ -63,7 +63,7 @@ async def rights(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Righ
         folder = Path(name)
         folder.chmod(0o755)
         try:
-            async with rights_world(folder) as running:
+            async with rights_world("real", folder) as running:
                 yield running
         finally:
             shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)

@@ -21,7 +21,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.settings import Settings
 from localcluster import ControllerOptions, NodeShape, SimulatedNodes
-from tests.support.control_plane import ControlPlane
+from tests.support.embedded_plane import Plane
 
 ZONE = "topology.kubernetes.io/zone"
 WORKERS = 2
@@ -109,21 +109,22 @@ async def embedded_world(folder: Path, **more: Any) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def real_world(
-    folder: Path, control_plane: ControlPlane, **more: Any
+    folder: Path, control_plane: Plane, *, kind: str = "real", **more: Any
 ) -> AsyncIterator[World]:
-    """A world on a real control plane, whose kubelets are our node agents.
+    """A world on a control plane that runs already, whose kubelets are our node agents.
 
     ``more`` are further options of the stack.
     """
+    times = ControllerOptions() if kind == "real" else ControllerOptions.quick()
     options = StackOptions(
         data_dir=folder,
         kubeconfig=control_plane.kubeconfig_path,
         **{"workers": WORKERS, "environ": SOONER, **more},
     )
     async with (
-        SimulatedNodes(control_plane.config, list(NODES)) as nodes,
+        SimulatedNodes(control_plane.config, list(NODES), times) as nodes,
         Stack(options) as stack,
-        _doors("real", stack, nodes) as world,
+        _doors(kind, stack, nodes) as world,
     ):
         yield world
 

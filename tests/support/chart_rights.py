@@ -1,4 +1,4 @@
-"""The chart's service accounts on a real control plane, and what the audit log says they did.
+"""The chart's service accounts on a cluster, and what its audit log says they did.
 
 Used by the end-to-end tests: the parts run as local processes under kubeconfigs of these accounts.
 A right that is missing shows as a refusal in the audit log, one too many as never used.
@@ -28,6 +28,7 @@ from fluxqueue.kube.resources import (
 from tests.chart.rendering import Document, render
 from tests.support.control_plane import ControlPlane, Options, gang_scheduling
 from tests.support.control_plane_keys import write_private
+from tests.support.embedded_plane import Plane, embedded_plane
 
 NAME, NAMESPACE = "fq", "fluxqueue-system"
 PARTS = ("controller", "worker", "view", "uninstall")
@@ -70,7 +71,19 @@ def user_of(part: str) -> str:
 
 
 @contextmanager
-def audited_control_plane(folder: Path) -> Iterator[ControlPlane]:
+def audited_plane(kind: str, folder: Path) -> Iterator[Plane]:
+    """A cluster without nodes, embedded or real, that writes down what our accounts ask."""
+    if kind == "real":
+        with _audited_control_plane(folder) as running:
+            yield running
+    else:
+        arguments = ("--quick", "--nodes", "0", "--audit-log", str(audit_log(folder)))
+        with embedded_plane(folder / "cluster", arguments) as embedded:
+            yield embedded
+
+
+@contextmanager
+def _audited_control_plane(folder: Path) -> Iterator[ControlPlane]:
     """A control plane that writes down what our accounts ask, in ``audit_log(folder)``."""
     policy = {
         "apiVersion": "audit.k8s.io/v1",
@@ -115,6 +128,8 @@ async def install(client: KubeClient) -> None:
         if one["kind"] == MUTATING_WEBHOOKS.kind:
             for webhook in one["webhooks"]:
                 webhook["objectSelector"] = {"matchLabels": {"fluxqueue/nobody": "has-this"}}
+        if one["kind"].startswith("Validating"):
+            continue  # XXX
         with suppress(Conflict):
             await client.create(_KINDS[one["kind"]], one["metadata"].get("namespace"), one)
 
@@ -128,7 +143,7 @@ async def remove(client: KubeClient) -> None:
 
 
 async def write_kubeconfigs(
-    client: KubeClient, control_plane: ControlPlane, folder: Path
+    client: KubeClient, control_plane: Plane, folder: Path
 ) -> dict[str, Path]:
     """Ask for tokens of the accounts as a kubelet does, and write a kubeconfig for each part."""
     made = {}
