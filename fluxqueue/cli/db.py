@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from fluxqueue import logs
+from fluxqueue.cli import steering
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
 
@@ -134,3 +135,6 @@ def revision(kind: str, slug: str, database_url: UrlOption = "") -> None:
     from fluxqueue.db import migrate
 
     typer.echo(migrate.create_revision(_url(database_url), slug, kind))
+
+
+steering.register(app)

@@ -128,6 +128,13 @@ def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
     )
 
 
+def resource_query(context: typer.Context) -> None:
+    """Match by hand on any Fluxion graph: resource-query's arguments and command language."""
+    from fluxqueue.cli.resource_query import main as run
+
+    raise typer.Exit(run(context.args, from_cluster=graph_from_cluster, ask_cluster=ask_cluster))
+
+
 def _check_output(output: Path) -> None:
     """Refuse before anything is read what could not be written at the end."""
     if output.suffix not in (".json", *PICTURES):

@@ -10,94 +10,135 @@ Errors of our own tree become one line on standard error: exit code 2 for input 
 from __future__ import annotations
 
 import gc
+import importlib
 import sys
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from fluxqueue import __version__
-from fluxqueue.cli import (
-    certs,
-    check,
-    db,
-    demo,
-    graph,
-    install,
-    processes,
-    sim,
-    steering,
-    uninstall,
-    up,
-)
-from fluxqueue.cli.user import books, explain, jobs, places, steer, submit, top, version, waiting
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 GC_OBJECTS = 50_000
 """New objects between two runs of the garbage collector. What is imported stays; looking through it
 every 700 objects was a sixth of the time that a process takes to start."""
 
+USERS = "Jobs and queues, with a kubeconfig"
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """Where a command is: ``module:name`` below ``fluxqueue.cli``, a function or a Typer."""
+
+    where: str
+    panel: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def load(self, name: str) -> Any:
+        """Import it, and make the command of it."""
+        module, _, attribute = self.where.partition(":")
+        found = getattr(importlib.import_module(f"fluxqueue.cli.{module}"), attribute)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            alone.command(name, rich_help_panel=self.panel, **self.settings)(found)
+            return typer.main.get_command(alone)
+        group = typer.main.get_group(found)
+        group.name = name
+        return group
+
+
+VERBS = {
+    "jobs": Verb("user.jobs:jobs", USERS),
+    "nodes": Verb("user.places:nodes", USERS),
+    "tree": Verb("user.places:tree", USERS),
+    "queues": Verb("user.places:queues", USERS),
+    "top": Verb("user.top:top", USERS),
+    "submit": Verb("user.submit:submit", USERS),
+    "wait": Verb("user.waiting:wait", USERS),
+    "explain": Verb("user.explain:explain", USERS),
+    "history": Verb("user.books:history", USERS),
+    "acct": Verb("user.books:acct", USERS),
+    "hold": Verb("user.steer:hold", USERS),
+    "release": Verb("user.steer:release", USERS),
+    "requeue": Verb("user.steer:requeue", USERS),
+    "priority": Verb("user.steer:priority", USERS),
+    "move": Verb("user.steer:move", USERS),
+    "cancel": Verb("user.steer:cancel", USERS),
+    "drain": Verb("user.steer:drain", USERS),
+    "undrain": Verb("user.steer:undrain", USERS),
+    "version": Verb("user.version:version", USERS),
+    "up": Verb("up:up"),
+    "check": Verb("check:check"),
+    "install": Verb("install:install"),
+    "demo": Verb("demo:demo"),
+    "sim": Verb("sim:sim"),
+    "controller": Verb("processes:controller"),
+    "worker": Verb("processes:worker"),
+    "view": Verb("processes:view"),
+    "graph": Verb("graph:graph"),
+    "certs": Verb("certs:certs"),
+    "uninstall": Verb("uninstall:uninstall"),
+    "resource-query": Verb(
+        "graph:resource_query",
+        settings={
+            "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+            "add_help_option": False,
+        },
+    ),
+    "db": Verb("db:app"),
+}
+"""In the order in which help lists them."""
+
+
+class _Loading(MutableMapping[str, Any]):
+    """Commands by name, each imported when it is looked up and not when the names are listed."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = VERBS[name].load(name)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+    def __contains__(self, name: object) -> bool:
+        return name in VERBS
+
+
+class Verbs(typer.core.TyperGroup):
+    """The command of commands: who types one would wait for the imports of all the others."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Loading()
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  as the base class has it
+        """Their names."""
+        return list(self.commands)
+
+
 app = typer.Typer(
+    cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="A durable, queue-based job controller for Kubernetes with a Flux graph matcher.",
 )
-
-USERS = "Jobs and queues, with a kubeconfig"
-for verb in (
-    jobs.jobs,
-    places.nodes,
-    places.tree,
-    places.queues,
-    top.top,
-    submit.submit,
-    waiting.wait,
-    explain.explain,
-    books.history,
-    books.acct,
-    steer.hold,
-    steer.release,
-    steer.requeue,
-    steer.priority,
-    steer.move,
-    steer.cancel,
-    steer.drain,
-    steer.undrain,
-    version.version,
-):
-    app.command(verb.__name__, rich_help_panel=USERS)(verb)
-
-steering.register(db.app)
-app.add_typer(db.app, name="db")
-app.command("up")(up.up)
-app.command("check")(check.check)
-app.command("install")(install.install)
-app.command("demo")(demo.demo)
-app.command("sim")(sim.sim)
-app.command("controller")(processes.controller)
-app.command("worker")(processes.worker)
-app.command("view")(processes.view)
-app.command("graph")(graph.graph)
-app.command("certs")(certs.certs)
-app.command("uninstall")(uninstall.uninstall)
-
-
-@app.command(
-    "resource-query",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,
-)
-def resource_query(context: typer.Context) -> None:
-    """Match by hand on any Fluxion graph: resource-query's arguments and command language."""
-    from fluxqueue.cli.resource_query import main as run
-
-    raise typer.Exit(
-        run(
-            context.args,
-            from_cluster=graph.graph_from_cluster,
-            ask_cluster=graph.ask_cluster,
-        )
-    )
 
 
 def _print_version(wanted: bool) -> None:

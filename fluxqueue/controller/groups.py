@@ -30,7 +30,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
-from fluxqueue.workload.fluxjob_object import name_for
+from fluxqueue.workload.fluxjob_name import name_for
 from fluxqueue.workload.groups import Membership, read_mark, read_users
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
 from fluxqueue.workload.kinds.suspended_owner import slots_of_member

@@ -25,7 +25,8 @@ from fluxqueue.errors import (
 )
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
-from fluxqueue.kube.resources import CRDS, FLUXJOBS, Resource, resource_of
+from fluxqueue.kube.resources import CRDS, FLUXJOBS, Resource
+from fluxqueue.kube.workload_resource import resource_of
 from fluxqueue.objects import Object
 from fluxqueue.workload.kinds import kind_of_fluxjob
 from fluxqueue.workload.steered import Steered, read_steered

@@ -9,9 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from fluxqueue.workload.kinds import kind_named
-from fluxqueue.workload.references import Reference
-
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -56,22 +53,6 @@ class Resource:
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
-
-
-def resource_of(kind: str, owner: Reference | None = None) -> Resource:
-    """The resource of a kind of workloads, as rows name it; ``owner`` where that is what stands
-    for the workload.
-
-    Raises
-    ------
-    InvalidInput
-        There is no such kind.
-    """
-    if owner is not None and owner.suspend:
-        group, _, version = owner.api_version.rpartition("/")
-        return Resource(group, version, owner.resource, owner.kind, True)
-    found = kind_named(kind)
-    return Resource(found.group, found.version, found.plural, found.name, True)
 
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)

@@ -25,7 +25,8 @@ from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import PODS, resource_of
+from fluxqueue.kube.resources import PODS
+from fluxqueue.kube.workload_resource import resource_of
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude
 from fluxqueue.worker.publish import tell, write_status

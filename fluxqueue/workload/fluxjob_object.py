@@ -6,7 +6,6 @@ Called by the controller (``build``) and by whoever writes status. The definitio
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
+from fluxqueue.workload.fluxjob_name import name_for
 from fluxqueue.workload.kinds import kind_of
 
 GROUP = "jobs.converged-computing.org"
@@ -31,7 +31,6 @@ DEFAULT_QUEUE = "default"
 FIELD_MANAGER = "fluxqueue"
 """Under which name our controller changes the spec of a FluxJob."""
 
-_MAX_NAME = 253
 _MAX_REASON = 1024
 _OPTIONAL_STATUS = (
     "observedGeneration",
@@ -54,24 +53,11 @@ _OPTIONAL_STATUS = (
 
 
 def fluxjob_name(workload: Mapping[str, Any]) -> str:
-    """Name the FluxJob of a workload: ``<name>-job`` or ``<name>-pod``.
-
-    A name that would pass Kubernetes' 253 characters is cut and told apart by a hash of the whole.
-    """
+    """Name the FluxJob of a workload: ``<name>-job``, ``<name>-pod``; ``name_for`` cuts it."""
     meta, kind = workload["metadata"], kind_of(workload)
     if not kind.has_object:
         return str(meta["fluxjob"])
     return name_for(meta["name"], kind.shown_as(workload)[1].lower())
-
-
-def name_for(name: str, suffix: str) -> str:
-    """``<name>-<suffix>``, cut as ``fluxjob_name`` says."""
-    suffix = f"-{suffix}"
-    if len(name) + len(suffix) <= _MAX_NAME:
-        return f"{name}{suffix}"
-    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
-    kept = name[: _MAX_NAME - len(suffix) - len(digest) - 1].rstrip("-.")
-    return f"{kept}-{digest}{suffix}"
 
 
 def build(

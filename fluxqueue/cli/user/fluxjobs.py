@@ -16,7 +16,7 @@ from fluxqueue.errors import InvalidInput, NotFound
 from fluxqueue.fluxjob.states import FINAL, WAITING, FluxJobState
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.workload.fluxjob_object import name_for
+from fluxqueue.workload.fluxjob_name import name_for
 
 SUFFIXES = ("job", "pod", "group", "deployment", "statefulset", "replicaset")
 """Of a FluxJob's name, by what its workload is; docs/user/groups.md."""

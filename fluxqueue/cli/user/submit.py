@@ -292,7 +292,7 @@ async def _until_ended(cluster: Cluster, job: dict[str, Any], attaches: bool) ->
 async def _appears(cluster: Cluster, job: dict[str, Any]) -> dict[str, Any] | None:
     """The Job's FluxJob, which the controller makes; None, and said so, where it does not."""
     from fluxqueue.kube.resources import FLUXJOBS
-    from fluxqueue.workload.fluxjob_object import name_for
+    from fluxqueue.workload.fluxjob_name import name_for
 
     name, uid = name_for(job["metadata"]["name"], "job"), job["metadata"]["uid"]
     try:

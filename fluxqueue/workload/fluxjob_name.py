@@ -1,0 +1,20 @@
+"""Names of FluxJobs, made from those of their workloads.
+
+Called by whoever makes FluxJobs, and by the commands of users, who name either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+_MAX_NAME = 253
+
+
+def name_for(name: str, suffix: str) -> str:
+    """``<name>-<suffix>``; one that would be too long is cut, and told apart by a hash of all."""
+    suffix = f"-{suffix}"
+    if len(name) + len(suffix) <= _MAX_NAME:
+        return f"{name}{suffix}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+    kept = name[: _MAX_NAME - len(suffix) - len(digest) - 1].rstrip("-.")
+    return f"{kept}-{digest}{suffix}"
