@@ -76,6 +76,16 @@ OWED_AGE_S = _gauge(
 TASKS = _gauge("fluxqueue_tasks", "Tasks of procrastinate: todo (due or later), doing.", "state")
 DRIFT = _gauge("fluxqueue_drift_rows", "Broken invariants in the rows; 0 in health.")
 
+RESYNC_TROUBLES = _counter(
+    "fluxqueue_resync_troubles_total",
+    "What a resync could not believe or write: a field of a status, a whole record, a workload.",
+    "what",
+)
+UNWRITTEN = _counter(
+    "fluxqueue_unwritten_total",
+    "Observations (workload, node, foreign, queue) that alone could not be written.",
+    "kind",
+)
 LOST_SLOTS = _gauge("fluxqueue_lost_slots", "Slots of running work on nodes that are down or gone.")
 
 # --- the worker ----------------------------------------------------------------------------------

@@ -109,7 +109,8 @@ def trim_job(job: Object) -> dict[str, Any]:
 def age(workload: Object) -> tuple[str, int]:
     """Sorts objects in the order in which they were made."""
     meta = workload["metadata"]
-    return meta.get("creationTimestamp") or "", int(meta.get("resourceVersion") or 0)
+    version = str(meta.get("resourceVersion") or "")
+    return str(meta.get("creationTimestamp") or ""), int(version) if version.isdigit() else 0
 
 
 @dataclass(frozen=True, slots=True)

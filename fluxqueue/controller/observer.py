@@ -23,12 +23,14 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from fluxqueue import metrics
 from fluxqueue.clock import Clock, Pace
 from fluxqueue.controller import resync
 from fluxqueue.controller.batch_jobs import BatchJobs
 from fluxqueue.controller.foreign import Change, ForeignPods
 from fluxqueue.controller.groups import Groups, list_groups
 from fluxqueue.controller.marks import GATHER_S, Batch, Kind, Marks
+from fluxqueue.controller.mending import Mending
 from fluxqueue.controller.observe import (
     Reader,
     age,
@@ -41,10 +43,10 @@ from fluxqueue.controller.owners import Owners
 from fluxqueue.controller.pod_groups import PodGroups
 from fluxqueue.controller.queues import QueueWatch
 from fluxqueue.controller.suspended_owners import SuspendedOwners
-from fluxqueue.controller.wrapping import Wrapper, shown
+from fluxqueue.controller.wrapping import Wrapper, report_unwritten, shown
 from fluxqueue.controller.zones import ZoneWatch
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.leadership import check_term, confirm, doubt, hold_decisions
+from fluxqueue.db.leadership import check_term, confirm, doubt
 from fluxqueue.db.life.observations import (
     Known,
     KnownGroup,
@@ -56,13 +58,14 @@ from fluxqueue.db.life.observations import (
 )
 from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.life.queues import queue_names, save_queues
-from fluxqueue.db.life.rebuild import ANALYZE_FROM, analyze, prepare, read_present
+from fluxqueue.db.life.rebuild import prepare
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
     DatabaseUnavailable,
     InvalidInput,
     LostLeadership,
+    Transient,
 )
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
@@ -97,6 +100,11 @@ FOREIGN_EVERY_S = 0.5
 """Pods that are not ours come in any number: they are written in batches at least so far apart."""
 
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
+
+PASSING = (LostLeadership, Transient, ApiError)
+"""What is wrong with the surroundings, and not with what is written."""
+APART_S = 30.0
+"""Until what could not be written by itself is tried again."""
 
 RESYNC_RETRY_S = 30.0
 ASK_OWNER_EVERY_S = 10.0
@@ -478,9 +486,52 @@ class Observer:
             batch = self._marks.take(BATCH_MAX, by_s=by_s)
             try:
                 await self._write(batch)
-            except BaseException:
+            except (*PASSING, asyncio.CancelledError):
                 self._marks.put_back(batch)
                 raise
+            except Exception as error:  # noqa: BLE001  whatever it is, it is of one of these
+                await self._write_apart(batch, error)
+
+    async def _write_apart(self, batch: Batch, error: Exception) -> None:
+        """Find who of a batch it is that it fails for, and write the others."""
+        waiting = [([(kind, key) for kind, keys in batch.items() for key in keys], error)]
+        try:
+            while waiting:
+                part, error = waiting.pop()
+                middle = len(part) // 2
+                if not middle:
+                    self._write_later(*part[0], error)
+                    continue
+                for half in (part[middle:], part[:middle]):
+                    failed = await self._try(half)
+                    if failed is not None:
+                        waiting.append((half, failed))
+        except BaseException:
+            # Written twice is written once.
+            self._marks.put_back(batch)
+            raise
+
+    async def _try(self, part: Sequence[tuple[Kind, str]]) -> Exception | None:
+        """Write a part of a batch; why it could not be, None where it is written."""
+        batch: dict[Kind, list[str]] = {}
+        for kind, key in part:
+            batch.setdefault(kind, []).append(key)
+        try:
+            await self._write(batch)
+        except PASSING:
+            raise
+        except Exception as error:  # noqa: BLE001  it is told of the one that it is for
+            return error
+        return None
+
+    def _write_later(self, kind: Kind, key: str, error: Exception) -> None:
+        """What cannot be written holds nobody up; it is tried again after a while."""
+        metrics.UNWRITTEN.labels(kind.value).inc()
+        logger.error(
+            "cannot be written, and is tried again",
+            extra={"action": "flush", "kind": kind.value, "key": key, "error": str(error)},
+        )
+        asyncio.get_running_loop().call_later(APART_S, self._marks.mark, kind, key)
 
     async def _write(self, batch: Batch) -> None:
         uids = batch.get(Kind.WORKLOAD, [])
@@ -693,20 +744,15 @@ class Observer:
 
     async def _mend(self, sight: resync.Sight, suspects: resync.Suspects) -> resync.Mended:
         """Look again at those found, and write down what is different."""
-        mended, analyzed = resync.Mended(), 0
-        # The others first: what has ended makes room.
-        pages = _pages([*suspects.others, *suspects.found], resync.WRITE_PAGE)
-        if len(pages) > 1 and suspects.found:
+        mending = Mending(
+            self.begin_write, self._writing, sight, suspects, self._see_one, self._remember
+        )
+        if mending.is_takeover_in_pages:
             await self._prepare(suspects)
-        held = suspects.held(suspects.found)
-        for page in pages:
-            held.subtract(suspects.held(page))
-            async with self._writing:
-                await self._mend_page(sight.of(page), page, held, mended, bool(suspects.found))
-            if mended.rows_made >= max(ANALYZE_FROM, 2 * analyzed):
-                async with self.begin_write() as tx:
-                    await analyze(tx)
-                analyzed = mended.rows_made
+        mended = await mending.run()
+        for uid, error in mending.refused.items():
+            if uid in self._objects:
+                await report_unwritten(self._client, self._objects[uid], error, self._clock.now_s())
         return mended
 
     async def _prepare(self, suspects: resync.Suspects) -> None:
@@ -717,24 +763,6 @@ class Observer:
         for page in _pages(suspects.outdated, PAGE) or [[]]:
             async with self.begin_write() as tx:
                 await prepare(tx, page, highest_jobid=suspects.highest_jobid)
-
-    async def _mend_page(
-        self,
-        sight: resync.Sight,
-        page: Sequence[str],
-        held: Mapping[tuple[str, str], int],
-        mended: resync.Mended,
-        is_room_measured: bool,
-    ) -> None:
-        async with self.begin_write() as tx:
-            if is_room_measured:
-                await hold_decisions(tx)
-            present = await read_present(tx, page)
-            differences = resync.compare(sight, present, page, self._see_one)
-            taken = await resync.write(tx, differences, held, is_room_measured=is_room_measured)
-        seen = [*differences.changed, *(one.seen for one in differences.found)]
-        self._remember(seen, differences.gone)
-        mended.add(differences, taken)
 
     def _know(self, flux_uids: Mapping[str, str | None]) -> None:
         """Take in which FluxJobs there were when they were listed; what lacks one gets one."""

@@ -12,13 +12,14 @@ import asyncio
 import logging
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Flag, auto
 from typing import Any
 
 import orjson
 
+from fluxqueue import metrics
 from fluxqueue.controller.observe import Progress, age, see_progress
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.life.observations import WorkloadSeen, save_workloads
@@ -43,7 +44,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.objects import Object
 from fluxqueue.scheduler.adoption import PlacedPod
-from fluxqueue.scheduler.record import FIELDS, Record, read_record
+from fluxqueue.scheduler.record import FIELDS, Record, read_record, read_version
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.kinds import kind_of
@@ -168,7 +169,7 @@ async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:
         for number, (uid, row) in enumerate(present.rows.items()):
             await _let_others_run(number)
             with_row.add(uid)
-            verdict = judge(sight, present, uid)
+            verdict = _suspect(sight, present, uid)
             if Verdict.FOUND in verdict:
                 found.append(uid)
                 suspects.outdated.append(uid)
@@ -182,14 +183,37 @@ async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:
         if uid in with_row or uid not in sight.objects or not _is_ours(sight, uid):
             continue
         suspects.flux_uids[uid] = _uid(_fluxjob_of(sight, uid))
-        if judge(sight, _NO_ROWS, uid):
+        if _suspect(sight, _NO_ROWS, uid):
             found.append(uid)
     for uid in sorted((uid for uid in found if uid in sight.objects), key=_by_age(sight)):
-        suspects.found[uid] = _held(placed_pods(sight, uid))
+        suspects.found[uid] = _held_by(sight, uid)
         fluxjob = _fluxjob_of(sight, uid)
         if fluxjob is not None and isinstance(fluxjob.jobid, int):
             suspects.highest_jobid = max(suspects.highest_jobid, fluxjob.jobid)
     return suspects
+
+
+def _suspect(sight: Sight, present: Present, uid: str) -> Verdict:
+    """``judge``, and of what it cannot judge that there is something, whatever it is."""
+    try:
+        return judge(sight, present, uid)
+    except Exception:  # noqa: BLE001  it is told when it is looked at again, by itself
+        return Verdict.CHANGED
+
+
+def _held_by(sight: Sight, uid: str) -> dict[NodeResource, int]:
+    try:
+        return _held(placed_pods(sight, uid))
+    except Exception as error:  # noqa: BLE001  of one workload, whatever it is
+        _tell_unreadable(uid, error)
+        return {}
+
+
+def _tell_unreadable(uid: str, error: Exception) -> None:
+    metrics.RESYNC_TROUBLES.labels("workload").inc()
+    logger.warning(
+        "workload cannot be read", extra={"action": "resync", "uid": uid, "error": str(error)}
+    )
 
 
 async def _let_others_run(number: int) -> None:
@@ -232,11 +256,10 @@ async def list_fluxjobs(client: KubeClient) -> dict[str, Published]:
 
 def publication(fluxjob: Object) -> Published | None:
     """What is kept of a FluxJob; one that is going, or names no workload, is none."""
-    meta, status = fluxjob["metadata"], fluxjob.get("status") or {}
-    workload_uid = ((fluxjob.get("spec") or {}).get("workload") or {}).get("uid")
-    if not workload_uid or meta.get("deletionTimestamp"):
+    meta, status = fluxjob["metadata"], _fields(fluxjob.get("status"))
+    workload_uid = _fields(_fields(fluxjob.get("spec")).get("workload")).get("uid")
+    if not isinstance(workload_uid, str) or not workload_uid or meta.get("deletionTimestamp"):
         return None
-    version = status.get("version")
     read = {
         "metadata": {key: meta[key] for key in ("uid", "creationTimestamp") if key in meta},
         "status": {key: status[key] for key in FIELDS if key in status},
@@ -246,14 +269,24 @@ def publication(fluxjob: Object) -> Published | None:
         namespace=sys.intern(meta["namespace"]),
         name=meta["name"],
         workload_uid=workload_uid,
-        version=version if isinstance(version, int) else None,
+        version=read_version(status),
         state=status.get("state"),
         jobid=status.get("jobid"),
         text=orjson.dumps(read).decode(),  # its bytes keep the 4 KB that they were written in
     )
 
 
-def compare(sight: Sight, present: Present, uids: Iterable[str], see: See) -> Differences:
+def _fields(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def compare(
+    sight: Sight,
+    present: Present,
+    uids: Iterable[str],
+    see: See,
+    doubted: Collection[str] = (),
+) -> Differences:
     """Tell what rows and cluster do not agree on of ``uids``.
 
     ``present`` must have been read after ``sight`` was taken: a pod is given its slot in the rows
@@ -262,19 +295,22 @@ def compare(sight: Sight, present: Present, uids: Iterable[str], see: See) -> Di
     Parameters
     ----------
     see : may raise ``InvalidInput``, and the workload is left out then.
+    doubted : of these only the version of their record is believed.
     """
     found = Differences()
     ordered = sorted((uid for uid in uids if uid in sight.objects), key=_by_age(sight))
     for uid in [*ordered, *(uid for uid in uids if uid not in sight.objects)]:
         verdict = judge(sight, present, uid)
         try:
-            _note(found, sight, uid, verdict, see)
+            _note(found, sight, uid, verdict, see, is_doubted=uid in doubted)
         except InvalidInput as error:
-            logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
+            _tell_unreadable(uid, error)
     return found
 
 
-def _note(found: Differences, sight: Sight, uid: str, verdict: Verdict, see: See) -> None:
+def _note(
+    found: Differences, sight: Sight, uid: str, verdict: Verdict, see: See, *, is_doubted: bool
+) -> None:
     pods = list(sight.pods_of.get(uid, {}).values())
     fluxjob = _fluxjob_of(sight, uid)
     if Verdict.UNPUBLISHED in verdict:
@@ -287,12 +323,21 @@ def _note(found: Differences, sight: Sight, uid: str, verdict: Verdict, see: See
         if Verdict.CHANGED in verdict:
             found.changed.append(seen)
             return
-        record = fluxjob.record() if fluxjob is not None else None
-        for trouble in record.troubles if record is not None else ():
-            extra = {"action": "resync", "uid": uid, "error": trouble}
-            logger.warning("FluxJob not believed", extra=extra)
+        record = _record(fluxjob, is_doubted=is_doubted)
         placed = placed_pods(sight, uid)
         found.found.append(Found(seen, record, placed, _last_nodes(sight, uid)))
+
+
+def _record(fluxjob: Published | None, *, is_doubted: bool) -> Record | None:
+    """What its FluxJob says; what of it is no status of ours is told and left out."""
+    if fluxjob is None or is_doubted:
+        return None if fluxjob is None else Record(fluxjob.uid, version=fluxjob.version or 0)
+    record = fluxjob.record()
+    for trouble in record.troubles:
+        metrics.RESYNC_TROUBLES.labels("field").inc()
+        extra = {"action": "resync", "fluxjob": fluxjob.name, "error": trouble}
+        logger.warning("FluxJob not believed", extra={**extra, "namespace": fluxjob.namespace})
+    return record
 
 
 def judge(sight: Sight, present: Present, uid: str) -> Verdict:

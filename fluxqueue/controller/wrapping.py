@@ -302,15 +302,24 @@ async def report_invalid(
     client: KubeClient, workload: Object, error: InvalidInput, at_s: int
 ) -> None:
     """Tell on the workload itself, once, why it is not queued (admission was passed by)."""
-    kind = kind_of(workload)
     uid = workload["metadata"]["uid"]
     logger.warning("invalid workload", extra={"uid": uid, "error": str(error)})
+    told = ("InvalidRequest", f"is not queued: {error}")
+    await _warn(client, workload, f"invalid/{error}", told, at_s)
+
+
+async def report_unwritten(client: KubeClient, workload: Object, error: str, at_s: int) -> None:
+    """Tell on the workload itself, once, that its row is not what the cluster shows, and why."""
+    told = ("NotWritten", f"cannot be written down, and is not looked after meanwhile: {error}")
+    await _warn(client, workload, f"unwritten/{error}", told, at_s)
+
+
+async def _warn(
+    client: KubeClient, workload: Object, key: str, told: tuple[str, str], at_s: int
+) -> None:
+    kind, (reason, message) = kind_of(workload), told
+    involved = Involved.of(workload, api_version=kind.api_version, kind=kind.name)
     event = build_event(
-        Involved.of(workload, api_version=kind.api_version, kind=kind.name),
-        key=f"invalid/{error}",
-        reason="InvalidRequest",
-        message=f"is not queued: {error}",
-        at_s=at_s,
-        is_warning=True,
+        involved, key=key, reason=reason, message=message, at_s=at_s, is_warning=True
     )
     await tell_event(client, event)

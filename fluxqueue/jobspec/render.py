@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
+from fluxqueue.errors import InvalidJobspec
 from fluxqueue.fluxjob import hostlist
 from fluxqueue.fluxjob.request import Toleration
 from fluxqueue.jobspec import idset
@@ -18,7 +21,13 @@ from fluxqueue.jobspec.model import UNLIMITED, Count, Jobspec, Resource, Task
 
 
 def render(jobspec: Jobspec) -> dict[str, Any]:
-    """Write ``jobspec``; ``parse_document`` is the inverse."""
+    """Write ``jobspec``; ``parse_document`` is the inverse.
+
+    Raises
+    ------
+    InvalidJobspec
+        A text of it has a NUL in it, which no row can hold (JSON and annotations can).
+    """
     system: dict[str, Any] = {}
     if jobspec.duration_s:
         whole = int(jobspec.duration_s)
@@ -32,12 +41,18 @@ def render(jobspec: Jobspec) -> dict[str, Any]:
     attributes: dict[str, Any] = {"system": {**jobspec.system, **system}}
     if jobspec.user is not None:
         attributes["user"] = jobspec.user
-    return {
+    document = {
         "version": jobspec.version,
         "resources": [_resource(one) for one in jobspec.resources],
         "tasks": [_task(one) for one in jobspec.tasks],
         "attributes": attributes,
     }
+    # Looked for in the text: cheaper than a walk, and no field is forgotten.
+    if b"\\u0000" in orjson.dumps(document, default=str):
+        raise InvalidJobspec(
+            "a text has a NUL character in it", where="jobspec", hint="leave it out"
+        )
+    return document
 
 
 def render_constraint(constraint: Constraint) -> dict[str, Any]:

@@ -188,7 +188,11 @@ def keep(
 
 
 def _fits(slot: AdoptedSlot, free: Mapping[tuple[str, str], int]) -> bool:
-    return all(free.get((slot.node, n), 0) >= amount for n, amount in slot.resources.items())
+    """Whether there is room for it on its node, which must be there."""
+    is_there = any((slot.node, name) in free for name in slot.resources)
+    return is_there and all(
+        free.get((slot.node, n), 0) >= amount for n, amount in slot.resources.items()
+    )
 
 
 def _take(slot: AdoptedSlot, free: MutableMapping[tuple[str, str], int], sign: int) -> None:

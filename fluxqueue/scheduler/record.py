@@ -21,6 +21,9 @@ NUMBER_MAX = 2**53
 
 PRIORITY_MAX = 2**31 - 1
 
+TEXT_MAX = 4096
+"""Longest text believed; a reason has up to 1,024 characters. None has a NUL."""
+
 FIELDS = (
     "state",
     "reason",
@@ -82,7 +85,7 @@ def read_record(fluxjob: Mapping[str, Any]) -> Record:
             return None
         try:
             return read(value)
-        except (InvalidInput, ValueError, TypeError) as error:
+        except (InvalidInput, ValueError, TypeError, OverflowError) as error:
             troubles.append(f"status.{where}: {error}")
             return None
 
@@ -91,33 +94,45 @@ def read_record(fluxjob: Mapping[str, Any]) -> Record:
         flux_uid=str(meta["uid"]),
         submitted_at_s=_time(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
         state=field("state", status, FluxJobState),
-        reason=field("reason", status, str) or "",
+        reason=field("reason", status, _text) or "",
         version=field("version", status, _number) or 0,
         jobid=field("jobid", status, _number),
         given=field("R", status, read_resource_set),
         started_at_s=field("startTime", status, _time),
         ended_at_s=field("endTime", status, _time),
-        held_by=field("operator.heldBy", operator, str),
+        held_by=field("operator.heldBy", operator, _text),
         set_priority=field("operator.priority", operator, _priority),
-        set_queue=field("operator.queue", operator, str),
-        requeue_by=field("operator.requeueBy", operator, str),
-        requeue=field("operator.requeue", operator, str),
-        cancel_by=field("operator.cancelBy", operator, str),
-        accepted_by=_accepted_by(status),
-        author_hold=field("authorHold", status, str),
+        set_queue=field("operator.queue", operator, _text),
+        requeue_by=field("operator.requeueBy", operator, _text),
+        requeue=field("operator.requeue", operator, _text),
+        cancel_by=field("operator.cancelBy", operator, _text),
+        accepted_by=field(_says_who_took_it(status), status, _text),
+        author_hold=field("authorHold", status, _text),
         troubles=tuple(troubles),
     )
 
 
-def _accepted_by(status: Mapping[str, Any]) -> str | None:
-    """The queue that took it in; what is not held waits or runs because its queue did.
+def read_version(status: Mapping[str, Any]) -> int | None:
+    """The version that a status carries; None where it is none of ours."""
+    try:
+        return _number(status.get("version"))
+    except ValueError:
+        return None
+
+
+def _says_who_took_it(status: Mapping[str, Any]) -> str:
+    """Which field names the queue that took it in: what is not held waits or runs by its queue.
 
     A look by its queue that changes nothing else is not published: what waits may be told to have
     been taken in by none, or by the queue it was moved from.
     """
-    is_held = status.get("state") in (None, FluxJobState.HELD)
-    value = status.get("acceptedBy" if is_held else "queue")
-    return value if isinstance(value, str) else None
+    return "acceptedBy" if status.get("state") in (None, FluxJobState.HELD) else "queue"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > TEXT_MAX or "\0" in value:
+        raise ValueError(f"{str(value)[:80]!r} is no text of ours")
+    return value
 
 
 def _number(value: Any) -> int:

@@ -132,14 +132,14 @@ def _held(lists: object) -> tuple[str, ...]:
     if not isinstance(lists, list) or not all(isinstance(one, str) for one in lists):
         raise _refused(where, type(lists).__name__, "must be a list of hostlists")
     found = tuple(name for one in lists for name in expand(one))
-    if len(found) > SLOTS_MAX or not all(0 < len(name) <= NAME_MAX for name in found):
+    if len(found) > SLOTS_MAX or not all(_is_name(name) for name in found):
         raise _refused(where, len(found), f"must be at most {SLOTS_MAX} names of nodes")
     return found
 
 
 def _kind(slot: Mapping[str, object], where: str) -> str:
     kind = slot.get("kind", "")
-    if not isinstance(kind, str) or len(kind) > NAME_MAX:
+    if not isinstance(kind, str) or (kind and not _is_name(kind)):
         raise _refused(f"{where}.kind", kind, "must be the label of a kind of slots")
     return kind
 
@@ -147,13 +147,20 @@ def _kind(slot: Mapping[str, object], where: str) -> str:
 def _slot(slot: object, where: str) -> tuple[str, Mapping[str, int]]:
     found = _mapping(slot, where)
     node = found.get("node")
-    if not isinstance(node, str) or not 0 < len(node) <= NAME_MAX:
+    if not isinstance(node, str) or not _is_name(node):
         raise _refused(f"{where}.node", node, "must be the name of a node")
     resources = _mapping(found.get("resources"), f"{where}.resources")
+    if not all(_is_name(name) for name in resources):
+        raise _refused(f"{where}.resources", sorted(resources), "must be names of resources")
     return node, {
         str(name): _whole(amount, f"{where}.resources.{name}", AMOUNT_MAX)
         for name, amount in resources.items()
     }
+
+
+def _is_name(value: str) -> bool:
+    """Whether it may name something; a row can hold no NUL."""
+    return 0 < len(value) <= NAME_MAX and "\0" not in value
 
 
 def _mapping(value: object, where: str) -> Mapping[str, object]:

@@ -29,8 +29,6 @@ from fluxqueue.workload.fluxjob_object import REASONS
 
 S = FluxJobState
 CHUNK = 500
-ANALYZE_FROM = 1000
-"""Rows made from which the planner is told: it knows nothing of a table just filled."""
 
 Item = TypeVar("Item")
 NodeResource = tuple[str, str]

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller import resync
+from fluxqueue.controller import observer, resync
 from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import is_observed, seize
+from fluxqueue.db.life import rebuild
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
-from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
 from fluxqueue.workload.labels import GATE, MANAGED, OWN_NAMESPACE
 from localcluster import LocalCluster
 from tests.support.clusters import config_of
@@ -26,6 +27,7 @@ from tests.support.waiting import eventually
 from tests.support.workers import QUIET
 
 NAMES = ["e", "a", "d", "b", "c"]
+NOT_WRITTEN = "reason=NotWritten"
 
 
 def job(name: str) -> dict[str, Any]:
@@ -42,15 +44,15 @@ def job(name: str) -> dict[str, Any]:
 @asynccontextmanager
 async def _observing(database: Database, client: KubeClient, url: str) -> AsyncIterator[Observer]:
     term = await seize(database, ROLE, "test")
-    observer = Observer(database, client, settings_for(url), SystemClock(), term)
-    running = asyncio.create_task(observer.run())
+    watching = Observer(database, client, settings_for(url), SystemClock(), term)
+    running = asyncio.create_task(watching.run())
 
     async def is_synced() -> bool:
         assert not running.done(), running
-        return observer.is_synced
+        return watching.is_synced
 
     await eventually(is_synced, "everything seen")
-    yield observer
+    yield watching
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -103,13 +105,57 @@ async def test_an_empty_database_is_filled_page_by_page(
             assert await _rows(database) == NAMES
             assert len((await client.list(FLUXJOBS)).items) == len(NAMES)
         monkeypatch.setattr(resync, "write", write_and_look)
-        async with _observing(other, client, other_url) as observer:
+        async with _observing(other, client, other_url) as watching:
             assert await _rows(other) == NAMES
             assert seen_early == [False, False, False]
             async with other.begin() as tx:
                 assert await is_observed(tx)
             seen_early.clear()
             await _publish(other, client)
-            await observer._resync()
+            await watching._resync()
             assert seen_early == [], "in health nothing is written"
     postgres.drop(other_url)
+
+
+async def test_one_that_cannot_be_written_holds_nobody_up(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a batch with others, and in a resync; it is told, and written when it can be."""
+    monkeypatch.setattr(observer, "APART_S", 0.2)
+    is_broken = True
+
+    def failing(save: Any) -> Any:
+        async def save_all(tx: Any, seen: Any, *args: Any, **more: Any) -> Any:
+            if is_broken and any(one.workload_name == "d" for one in seen):
+                await tx.execute("SELECT CAST('{\"d\": \"\\u0000\"}' AS jsonb) ->> 'd'")
+            return await save(tx, seen, *args, **more)
+
+        return save_all
+
+    for module in (observer, resync, rebuild):
+        monkeypatch.setattr(module, "save_workloads", failing(module.save_workloads))
+    async with (
+        LocalCluster(QUIET) as cluster,
+        KubeClient(config_of(cluster)) as client,
+        Database(settings_for(database_url), role="test") as database,
+    ):
+        await install_definitions(client, OWN_NAMESPACE)
+        for name in NAMES:
+            await client.create(JOBS, "default", job(name))
+        async with _observing(database, client, database_url) as watching:
+            others = [name for name in NAMES if name != "d"]
+
+            async def are_written() -> bool:
+                return sorted(await _rows(database)) == sorted(others)
+
+            await eventually(are_written, "all other rows")
+            await watching._resync()
+            (told,) = (await client.list(EVENTS, "default", field_selector=NOT_WRITTEN)).items
+            assert told["involvedObject"]["name"] == "d"
+            assert "DataError" in told["message"]
+            is_broken = False
+
+            async def is_whole() -> bool:
+                return sorted(await _rows(database)) == sorted(NAMES)
+
+            await eventually(is_whole, "the row that could not be written")
