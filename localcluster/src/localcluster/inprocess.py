@@ -18,8 +18,7 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict, MultiDictProxy
 from localcluster.client.transport import Reply, StreamReply
 from localcluster.errors import ApiUnavailable
 from localcluster.server.auth import wanted_user
-from localcluster.server.reads import WatchStream
-from localcluster.server.request import Answer, ApiRequest
+from localcluster.server.request import Answer, ApiRequest, Stream
 from localcluster.server.server import ApiServer
 from localcluster.types.refusals import StatusError
 
@@ -48,8 +47,8 @@ class InProcessTransport:
                 answer = await self._dispatch(method, target, headers, body)
         except TimeoutError as error:
             raise ApiUnavailable(f"{method} {path_of(target)}: timeout") from error
-        if isinstance(answer, WatchStream):
-            raise TypeError(f"{method} {target} is a watch: use stream()")
+        if not isinstance(answer, Answer):
+            raise TypeError(f"{method} {target} comes piece by piece: use stream()")
         return Reply(answer.code, answer.headers, answer.body)
 
     @asynccontextmanager
@@ -59,23 +58,23 @@ class InProcessTransport:
         headers: Mapping[str, str],
         idle_s: float,  # noqa: ARG002 - part of the protocol
     ) -> AsyncIterator[StreamReply]:
-        """Open a watch. In one process no connection can die silently: ``idle_s`` is moot."""
+        """Open a watch or a log. No connection in one process dies silently: ``idle_s`` is moot."""
         answer = await self._dispatch("GET", target, headers, None)
-        if isinstance(answer, WatchStream):
-            chunks = answer.chunks()
-            try:
-                yield _Stream(200, chunks)
-            finally:
-                await chunks.aclose()
-        else:
+        if isinstance(answer, Answer):
             yield _Stream(answer.code, _single(answer.body))
+            return
+        chunks = answer.chunks()
+        try:
+            yield _Stream(200, chunks)
+        finally:
+            await chunks.aclose()
 
     async def close(self) -> None:
         """Nothing to close."""
 
     async def _dispatch(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Answer | WatchStream:
+    ) -> Answer | Stream:
         path, _, text = target.partition("?")
         pairs = parse_qsl(text, keep_blank_values=True) if text else []
         given = CIMultiDictProxy(CIMultiDict(headers))
@@ -96,7 +95,7 @@ class InProcessTransport:
 
 
 class _Stream:
-    """A watch as the client reads it."""
+    """A stream as the client reads it."""
 
     def __init__(self, status: int, chunks: AsyncIterator[bytes]) -> None:
         self.status, self.headers = status, NO_HEADERS

@@ -56,6 +56,7 @@ _EXACT = (
     "pod-generatename",
     "pod-jsonpatch",
     "pod-lifecycle",
+    "pod-log",
     "pod-mutability-gated",
     "pod-mutability-pending",
     "pod-mutability-running",

@@ -73,7 +73,7 @@ class TestAccess:
             ("GET", f"{PODS}/nope", 404),
             ("GET", f"{PODS}/nope/nothing", 404),
             ("GET", "/nonexistent", 404),
-            ("GET", f"{PODS}/a/log", 501),
+            ("GET", f"{PODS}/a/exec", 501),
             ("GET", "/api/v1/resourcequotas", 501),
             ("GET", "/apis/batch/v1/cronjobs", 501),
             ("POST", "/apis/batch/v1/namespaces/default/cronjobs", 501),

@@ -125,6 +125,7 @@ def _add_core(builder: _Builder, reviews: Reviews) -> None:
                 version="v1",
                 handler=check_eviction,
             ),
+            Subresource("log", "Pod", ("get",), how="log"),
         ),
     )
     add("", "configmaps", core.ConfigMapStrategy(), columns.CONFIG_MAPS, short="cm")

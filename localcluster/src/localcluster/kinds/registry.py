@@ -148,7 +148,7 @@ class Subresource:
 
     ``how`` tells the machinery what to do: "status" and "update" write the object itself through
     the strategy with that subresource; "scale" reads and writes an ``autoscaling/v1`` Scale at the
-    paths of ``scale``;
+    paths of ``scale``; "log" reads what the containers of a pod have written;
     "binding" calls ``handler(body, obj, ctx)``, which changes ``obj`` in place and returns the
     answer; "eviction" deletes after ``handler`` has not refused; "token" answers with what
     ``handler`` returns and stores nothing.

@@ -7,9 +7,9 @@ and parameters (``k8s.io/apiserver/pkg/endpoints/request``), but neither the sto
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 import yaml
@@ -82,6 +82,17 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     """Texts for ``Warning`` headers."""
+
+
+class Stream(Protocol):
+    """An answer that comes piece by piece: a watch, a log that is followed."""
+
+    @property
+    def content_type(self) -> str:
+        """Of the whole."""
+
+    def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The pieces, as they come."""
 
 
 def resolve(registry: Registry, path: str) -> Target | None:

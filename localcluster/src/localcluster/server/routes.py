@@ -14,7 +14,7 @@ from typing import Protocol
 import orjson
 from aiohttp import web
 
-from localcluster.server import apply, deletion, reads, scale, subresources, writes
+from localcluster.server import apply, deletion, logs, reads, scale, subresources, writes
 from localcluster.server.auth import Authenticator, wanted_user
 from localcluster.server.gate import Gate
 from localcluster.server.http_refusals import (
@@ -26,6 +26,7 @@ from localcluster.server.machinery import Machinery, answer_status
 from localcluster.server.request import (
     Answer,
     ApiRequest,
+    Stream,
     Target,
     bool_parameter,
     resolve,
@@ -72,9 +73,7 @@ class Routes:
             log.exception("request failed", extra={"method": http.method, "path": http.path})
             message = f"{type(error).__name__}: {error}"
             made = _refusal(request, http, StatusError(500, "InternalError", message))
-        if isinstance(made, reads.WatchStream):
-            return await _stream(http, made)
-        return _response(made)
+        return _response(made) if isinstance(made, Answer) else await _stream(http, made)
 
     async def _read(self, http: web.BaseRequest) -> ApiRequest:
         headers = http.headers
@@ -93,7 +92,7 @@ class Routes:
             http.method, url.path, query, headers, body, user, dry_run, wanted_user(headers)
         )
 
-    async def dispatch(self, request: ApiRequest) -> Answer | reads.WatchStream:
+    async def dispatch(self, request: ApiRequest) -> Answer | Stream:
         """Answer a request of this process' own controllers, who are not asked for rights.
 
         Raises :class:`StatusError` for a refusal.
@@ -101,7 +100,7 @@ class Routes:
         self._gate.trust(request)
         return await self._dispatch(request)
 
-    async def _dispatch(self, request: ApiRequest) -> Answer | reads.WatchStream:
+    async def _dispatch(self, request: ApiRequest) -> Answer | Stream:
         target = self._target(request)
         if isinstance(target, Answer):
             return target
@@ -156,7 +155,7 @@ class Routes:
         if verb not in target.info.verbs:
             raise unsupported_method(target.info, method)
 
-    async def _get(self, request: ApiRequest, target: Target) -> Answer | reads.WatchStream:
+    async def _get(self, request: ApiRequest, target: Target) -> Answer | Stream:
         machinery, info = self._machinery, target.info
         if target.subresource:
             sub = info.subresources[target.subresource]
@@ -164,6 +163,8 @@ class Routes:
                 raise unsupported_method(target.info, request.method)
             if sub.how == "scale":
                 return scale.get_scale(machinery, request, target)
+            if sub.how == "log":
+                return logs.read_log(machinery, request, target)
             return await reads.get(machinery, request, target)
         if target.is_watch_path:
             return reads.WatchStream(machinery, request, target)
@@ -231,7 +232,7 @@ def _response(answer: Answer) -> web.Response:
     return response
 
 
-async def _stream(http: web.BaseRequest, stream: reads.WatchStream) -> web.StreamResponse:
+async def _stream(http: web.BaseRequest, stream: Stream) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": stream.content_type})
     response.enable_chunked_encoding()
     await response.prepare(http)

@@ -23,7 +23,7 @@ _RESOURCES = {
     "volumeattributesclasses",
 }
 _SUBRESOURCES = {
-    ("", "pods"): "attach ephemeralcontainers exec log portforward proxy resize",
+    ("", "pods"): "attach ephemeralcontainers exec portforward proxy resize",
     ("", "nodes"): "proxy",
     ("", "services"): "proxy",
 }
