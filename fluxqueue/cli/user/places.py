@@ -1,7 +1,8 @@
 """``fluxqueue nodes``, ``tree`` and ``queues``: where there is room, as sinfo shows it.
 
 What is ours is what FluxJobs were allocated, by the R in their status, whether or not their pods
-are there yet; what is others' is what bound pods of nobody here ask for.
+are there yet: of a node that one holds whole, all that others do not use. What is others' is what
+bound pods of nobody here ask for.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ class Use:
         """What is neither; a node may be promised more than it has left."""
         taken = self.ours.get(name, 0) + self.others.get(name, 0)
         return max(0, self.has.get(name, 0) - taken)
+
+    def take_whole(self) -> None:
+        """One FluxJob holds all of it that others do not use; nothing more fits beside it."""
+        self.ours = {
+            name: has - min(has, self.others.get(name, 0)) for name, has in self.has.items()
+        }
 
     def add(self, more: Use) -> None:
         """Count another's in."""
@@ -86,11 +93,13 @@ def node_lines(view: ClusterView, levels: Levels, why: Mapping[str, str]) -> lis
     """A line for each node; ``why``: node -> reason for which it was drained."""
     from fluxqueue.fluxjob.levels import path_of
 
-    ours = _allocated(view.fluxjobs)
+    ours, whole = _allocated(view.fluxjobs)
     lines = []
     for node in view.nodes:
         held = ours.get(node.name, {})
         use = Use(1, dict(node.capacity), held, view.foreign.get(node.name, {}))
+        if node.name in whole:
+            use.take_whole()
         state = _state(node, use)
         use.states = {state: 1}
         lines.append(
@@ -99,12 +108,18 @@ def node_lines(view: ClusterView, levels: Levels, why: Mapping[str, str]) -> lis
     return lines
 
 
-def _allocated(fluxjobs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Node -> resource -> what FluxJobs hold; an R that cannot be read counts nothing."""
+def _allocated(
+    fluxjobs: Iterable[Mapping[str, Any]],
+) -> tuple[dict[str, dict[str, int]], set[str]]:
+    """Node -> resource -> what FluxJobs hold, and the nodes of which one is held whole.
+
+    An R that cannot be read counts nothing.
+    """
     from fluxqueue.errors import InvalidInput as Unreadable
     from fluxqueue.scheduler.resource_set import read_resource_set
 
     found: dict[str, dict[str, int]] = {}
+    whole: set[str] = set()
     for one in fluxjobs:
         try:
             given = read_resource_set((one.get("status") or {}).get("R"))
@@ -114,7 +129,21 @@ def _allocated(fluxjobs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int
             on_node = found.setdefault(node, {})
             for name, amount in resources.items():
                 on_node[name] = on_node.get(name, 0) + amount
-    return found
+        whole.update(given.held)
+        if _is_exclusive(one):
+            whole.update(node for node, _ in given.slots)
+    return found, whole
+
+
+def _is_exclusive(fluxjob: Mapping[str, Any]) -> bool:
+    from fluxqueue.errors import InvalidInput as Unreadable
+    from fluxqueue.jobspec.shape import takes_whole_nodes
+    from fluxqueue.jobspec.stored import read_stored
+
+    try:
+        return takes_whole_nodes(read_stored(fluxjob["spec"].get("jobspec") or {}))
+    except Unreadable:
+        return False
 
 
 def _state(node: NodeFact, use: Use) -> str:
