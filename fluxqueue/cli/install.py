@@ -25,6 +25,12 @@ def install(
     webhook_ca: Annotated[
         Path | None, typer.Option(help="certificate of the CA that signed the webhook's")
     ] = None,
+    view_url: Annotated[
+        str, typer.Option(help="https://host:port at which people reach the view server")
+    ] = "",
+    view_ca: Annotated[
+        Path | None, typer.Option(help="certificate of the CA that signed the view server's")
+    ] = None,
     definitions_only: Annotated[
         bool,
         typer.Option(
@@ -32,17 +38,20 @@ def install(
         ),
     ] = False,
 ) -> None:
-    """Install the FluxJob definition and, if told where it is, the webhook; see KUBECONFIG."""
+    """Install the definitions, and webhook and view server where told of them; see KUBECONFIG."""
     settings = Settings.from_env(os.environ)
     if definitions_only:
         asyncio.run(_put_definitions(settings))
         typer.echo("the definitions are those of this version")
         return
     configuration = _configuration(webhook_url, webhook_ca, settings)
-    asyncio.run(_install(settings, configuration))
+    view = _view(view_url, view_ca)
+    asyncio.run(_install(settings, configuration, view))
     typer.echo("installed the FluxJob definition")
     if configuration is not None:
         typer.echo(f"installed the webhook configuration {configuration['metadata']['name']}")
+    if view is not None:
+        typer.echo(f"told command lines of the view server at {view_url}")
 
 
 def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, Any] | None:
@@ -64,18 +73,36 @@ def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, A
             where="--webhook-ca",
             hint="name the ca.crt that `fluxqueue certs` has made",
         )
-    try:
-        pem = ca.read_bytes()
-    except OSError as error:
-        raise InvalidSettings(
-            f"cannot read the CA's certificate: {error.strerror}", where="--webhook-ca", value=ca
-        ) from error
+    pem = _read(ca, "--webhook-ca")
     return build_configuration(
         Endpoint(url=url),
         pem,
         own_namespace=settings.own_namespace,
         owner_kinds=parse_owner_kinds(settings.owner_kinds),
     )
+
+
+def _view(url: str, ca: Path | None) -> tuple[str, str] | None:
+    """Where people reach the view server, and whom they trust there; no CA: their system's."""
+    if not url and ca is None:
+        return None
+    if not url.startswith("https://"):
+        raise InvalidSettings(
+            "tokens are shown to the view server by https only",
+            where="--view-url",
+            value=url,
+            hint="for example https://view.example.org:8443",
+        )
+    return url, "" if ca is None else _read(ca, "--view-ca").decode()
+
+
+def _read(ca: Path, option: str) -> bytes:
+    try:
+        return ca.read_bytes()
+    except OSError as error:
+        raise InvalidSettings(
+            f"cannot read the CA's certificate: {error.strerror}", where=option, value=ca
+        ) from error
 
 
 async def _put_definitions(settings: Settings) -> None:
@@ -89,10 +116,12 @@ async def _put_definitions(settings: Settings) -> None:
         await put_definitions(client)
 
 
-async def _install(settings: Settings, configuration: Mapping[str, Any] | None) -> None:
+async def _install(
+    settings: Settings, configuration: Mapping[str, Any] | None, view: tuple[str, str] | None
+) -> None:
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
-    from fluxqueue.kube.install import install_definitions, install_webhook
+    from fluxqueue.kube.install import install_definitions, install_webhook, tell_view
 
     async with KubeClient(
         load_config(settings.kubeconfig or None), timeout_s=settings.kube_timeout_s
@@ -100,3 +129,5 @@ async def _install(settings: Settings, configuration: Mapping[str, Any] | None) 
         await install_definitions(client, settings.own_namespace)
         if configuration is not None:
             await install_webhook(client, configuration)
+        if view is not None:
+            await tell_view(client, *view)

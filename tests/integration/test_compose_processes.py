@@ -27,6 +27,7 @@ from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
 from tests.e2e.objects import job
 from tests.support import compose
+from tests.support.typing_verbs import Typist
 from tests.support.waiting import eventually
 from tests.support.wheel import Installation, clean_environ
 
@@ -66,7 +67,8 @@ class Processes:
         text = re.sub(r"/(certs|cluster|kube)\b", str(self.folder) + r"/\1", text)
         text = re.sub(r"(//|=)kubernetes\b", r"\g<1>127.0.0.1", text)
         text = text.replace("//webhook:", "//localhost:")
-        text = text.replace("6443", self.port("cluster")).replace("8443", self.port("webhook"))
+        for port, whose in (("6443", "cluster"), ("8443", "webhook"), ("8444", "view")):
+            text = text.replace(port, self.port(whose))
         return text.replace("8081", self.port(f"http of {service}"))
 
     def command(self, name: str, words: list[str]) -> list[str]:
@@ -166,6 +168,8 @@ async def test_a_job_goes_through_all_services(processes: Processes) -> None:
         await eventually(is_complete, "the Job completes")
         fluxjob = await client.get(FLUXJOBS, "default", "hello-job")
         assert fluxjob["status"]["nodes"], "it was matched, not merely let go"
-    assert processes.running.keys() == {"kubernetes", "webhook", "controller", "worker"}
+        told = await Typist(client, processes.folder / "kube" / "config").type("history", "hello")
+        assert "Completed" in told.out, told.err
+    assert processes.running.keys() == {"kubernetes", "webhook", "controller", "worker", "view"}
     codes = processes.stop()
     assert codes == dict.fromkeys(codes, 0), {n: processes.log(n).read_text() for n in codes}
