@@ -70,9 +70,14 @@ def picture(text: str) -> str:
     lines = []
     for name in drawn:
         label = "<br/>".join([f"<b>{name}</b>", *inside.get(name, ())])
-        lines.append(f'    {name}["{label}"]\n')
-    lines += [f"    {one} --> {other}\n" for one, other in edges]
+        lines.append(f'    {_identifier(name)}["{label}"]\n')
+    lines += [f"    {_identifier(one)} --> {_identifier(other)}\n" for one, other in edges]
     return f"```mermaid\nflowchart TD\n{OUTSIDE}{''.join(lines)}```\n"
+
+
+def _identifier(name: str) -> str:
+    """A package as a node of the picture; Mermaid takes ``graph`` for a word of its own."""
+    return f"{name}_" if name == "graph" else name
 
 
 def drawn_again(text: str) -> str:
