@@ -45,30 +45,35 @@ from tests.e2e.test_groups import POD_GROUPS, define, member
 from tests.e2e.test_owners import create, pod_of, reference, template, until
 from tests.e2e.test_sets import a_set
 from tests.support import chart_rights
-from tests.support.control_plane import missing_reason
 from tests.support.owners import spec_of
 from tests.support.typing_verbs import Typist
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.real_cluster]
+pytestmark = pytest.mark.slow
+
+CLUSTERS = [
+    pytest.param("embedded", marks=pytest.mark.long("the parts do all that they can do")),
+    pytest.param("real", marks=pytest.mark.real_cluster),
+]
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def rights(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RightsWorld]:
+async def rights(
+    cluster_kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[RightsWorld]:
     """A world of this module's own, because it is audited and uninstalled at its end."""
-    if reason := missing_reason():
-        pytest.skip(reason)
     logs = tmp_path_factory.mktemp("logs-rights")
     with tempfile.TemporaryDirectory(prefix="fluxqueue-rights-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         try:
-            async with rights_world("real", folder) as running:
+            async with rights_world(cluster_kind, folder) as running:
                 yield running
         finally:
             shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
 
 
+@pytest.mark.parametrize("cluster_kind", CLUSTERS, indirect=True)
 async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWorld) -> None:
     world = rights.world
     space = await make_space(world)
@@ -93,10 +98,10 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
         await space.until_state(name, *WAITING)
     await _uninstall(rights)
     await _nothing_waits_suspended(space)
-    uses = rights.uses()
+    uses, served = rights.uses(), await chart_rights.served(world.client)
     assert not chart_rights.missing(uses)
     for part in chart_rights.PARTS:
-        assert sorted(chart_rights.unused(uses, part)) == []
+        assert sorted(chart_rights.unused(uses, part, served)) == []
     await remove_space(space)
 
 

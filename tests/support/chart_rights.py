@@ -7,7 +7,7 @@ A right that is missing shows as a refusal in the audit log, one too many as nev
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -257,9 +257,26 @@ def missing(uses: Iterable[Use]) -> set[str]:
     }
 
 
-def unused(uses: Iterable[Use], part: str) -> set[str]:
-    """Rights of an account that no request of its needed, in words."""
+def unused(uses: Iterable[Use], part: str, served: Set[tuple[str, str]]) -> set[str]:
+    """Rights of an account, on what is ``served``, that no request of its needed, in words."""
     own = [one for one in uses if one.part == part and one.is_allowed]
     return {
-        f"{part}: {right}" for right in granted(part) if not any(one.needs(right) for one in own)
+        f"{part}: {right}"
+        for right in granted(part)
+        if (right.group, right.resource) in served and not any(one.needs(right) for one in own)
+    }
+
+
+async def served(client: KubeClient) -> set[tuple[str, str]]:
+    """Group and name of every resource and subresource of the cluster (``pods``, ``pods/log``)."""
+    groups = (await client.request("GET", "/apis"))["groups"]
+    paths = [("", "/api/v1")] + [
+        (group["name"], f"/apis/{version['groupVersion']}")
+        for group in groups
+        for version in group["versions"]
+    ]
+    return {
+        (group, one["name"])
+        for group, path in paths
+        for one in (await client.request("GET", path))["resources"]
     }
