@@ -71,6 +71,18 @@ def _quoted(values: object) -> str:
 _FINAL = _quoted(FINAL)
 LIVING = f"state NOT IN ({_FINAL})"
 """Condition of a FluxJob that has not ended, as its partial index has it."""
+RANK = """
+CASE
+    WHEN state = ANY (ARRAY['Running'::text, 'Allocated'::text]) THEN 0
+    WHEN (state = ANY (ARRAY['Pending'::text, 'Reserved'::text])) AND blocked_by IS NULL THEN 1
+    WHEN state = ANY (ARRAY['Pending'::text, 'Reserved'::text]) THEN 2
+    ELSE 3
+END"""
+"""What runs, what is in its turn, what waits for others or for its time, the rest; as the index of
+the list that is shown (``reading.fluxjobs.living``) has it, in the words in which Postgres gives
+it back."""
+FALLING = "- priority::bigint"
+"""Sorts the highest priority first, in one direction with what follows it."""
 _NOW = text("now()")
 
 fluxjobs = Table(
@@ -259,6 +271,13 @@ Index(
     "ix_fluxjobs_state",
     fluxjobs.c.queue,
     fluxjobs.c.state,
+    postgresql_where=text(LIVING),
+)
+Index(
+    "ix_fluxjobs_turn",
+    text(f"({RANK})"),
+    text(f"({FALLING})"),
+    fluxjobs.c.jobid,
     postgresql_where=text(LIVING),
 )
 Index("ix_fluxjobs_lacking", fluxjobs.c.jobid, postgresql_where=text("lacking > 0"))

@@ -78,7 +78,8 @@ def _period(asked: Asked) -> accounting.Period:
 
 
 async def _queue(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
-    after = key_of(asked, int, int, int)
+    key = key_of(asked, int, int, int, int)
+    after = fluxjobs.Turn(*key) if key else None
     return await fluxjobs.living(reader, _narrow(asked), limit=limit, after=after)
 
 
@@ -138,7 +139,7 @@ ENDPOINTS = (
         answers.QUEUED,
         (NAMESPACES, QUEUE, USER, STATES, *PAGED),
         _queue,
-        lambda _, row: (row["rank"], row["priority"], row["jobid"]),
+        lambda _, row: (row["rank"], row["priority"], row["jobid"], row["position"] or 0),
     ),
     Endpoint(
         "/jobs",

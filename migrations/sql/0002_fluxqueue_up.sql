@@ -100,6 +100,14 @@ CREATE INDEX ix_fluxjobs_present ON fluxjobs (uid) WHERE NOT is_gone OR state NO
 
 CREATE INDEX ix_fluxjobs_state ON fluxjobs (queue, state) WHERE state NOT IN ('Cancelled', 'Completed', 'Failed');
 
+CREATE INDEX ix_fluxjobs_turn ON fluxjobs ((
+CASE
+    WHEN state = ANY (ARRAY['Running'::text, 'Allocated'::text]) THEN 0
+    WHEN (state = ANY (ARRAY['Pending'::text, 'Reserved'::text])) AND blocked_by IS NULL THEN 1
+    WHEN state = ANY (ARRAY['Pending'::text, 'Reserved'::text]) THEN 2
+    ELSE 3
+END), (- priority::bigint), jobid) WHERE state NOT IN ('Cancelled', 'Completed', 'Failed');
+
 CREATE INDEX ix_fluxjobs_unexamined ON fluxjobs (jobid) WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue');
 
 CREATE INDEX ix_fluxjobs_waiting ON fluxjobs (queue, priority DESC, jobid) WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL;

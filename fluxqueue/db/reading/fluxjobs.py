@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from fluxqueue.db.reader import Reader
-from fluxqueue.db.tables import LIVING
+from fluxqueue.db.tables import FALLING, LIVING, RANK
 from fluxqueue.fluxjob.hostlist import compress
 
 Row = dict[str, Any]
@@ -26,12 +26,8 @@ _COLUMNS = """
                               WHERE a.uid = f.uid AND (a.is_live OR f.ended_at IS NOT NULL)
                               ORDER BY a.id DESC LIMIT 1)) AS nodes
 """
-_RANK = """
-    CASE WHEN state IN ('Running', 'Allocated') THEN 0
-         WHEN state IN ('Pending', 'Reserved') AND blocked_by IS NULL THEN 1
-         WHEN state IN ('Pending', 'Reserved') THEN 2 ELSE 3 END
-"""
-"""What runs, what is in its turn, what waits for others or for its time, the rest."""
+WAITS = 1
+"""Rank of those that have a position."""
 
 _NARROW = """
     (CAST(:namespaces AS text[]) IS NULL OR namespace = ANY(CAST(:namespaces AS text[])))
@@ -63,43 +59,69 @@ class Narrow:
 ALL = Narrow()
 
 
+_TURN = f"({RANK}), ({FALLING}), jobid"
+"""Keys of the list in its order, as ``ix_fluxjobs_turn`` has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Where a FluxJob stands in the list of the living; ``position`` 0 is none."""
+
+    rank: int
+    priority: int
+    jobid: int
+    position: int = 0
+
+    KEY = ("rank", "priority", "jobid")
+
+
 async def living(
     reader: Reader,
     narrow: Narrow = ALL,
     *,
     limit: int | None = None,
-    after: tuple[int, int, int] | None = None,
+    after: Turn | None = None,
 ) -> list[Row]:
     """What has not ended: what runs, then what waits in the order of its turn.
 
     ``position`` is its turn among all that wait, None where no cycle looks at it; ``nodes`` is a
-    hostlist of where its slots are or were, None where it has none; ``after``: rank, priority and
-    jobid of the last one seen.
+    hostlist of where its slots are or were, None where it has none; ``after``: the last one seen,
+    whose position those behind it are counted from. So a page costs what it shows and what
+    ``narrow`` leaves out of it, wherever in the list it is.
     """
-    rank, priority, jobid = after or (None, None, None)
     async with reader.begin() as tx:
-        rows = await tx.fetch(
-            f"""
-            WITH turn AS (
-                SELECT uid, jobid, namespace, queue, user_name, state, priority, rank,
-                       row_number() OVER (PARTITION BY rank ORDER BY priority DESC, jobid) AS place
-                FROM fluxjobs, LATERAL (SELECT {_RANK} AS rank) AS r WHERE {LIVING}
-            ), page AS (
-                SELECT uid, rank, place FROM turn
-                WHERE {_NARROW} AND (CAST(:rank AS int) IS NULL
-                    OR (rank, -priority, jobid) > (:rank, -CAST(:priority AS int), :jobid))
-                ORDER BY rank, priority DESC, jobid LIMIT :limit
-            )
-            SELECT {_COLUMNS}, rank, CASE WHEN rank = 1 THEN place END AS position
-            FROM page JOIN fluxjobs f USING (uid) ORDER BY rank, f.priority DESC, f.jobid
-            """,  # noqa: S608 constants
-            **narrow.values(),
-            rank=rank,
-            priority=priority,
-            jobid=jobid,
-            limit=limit,
-        )
+        sql = living_sql(is_behind=after is not None)
+        rows = await tx.fetch(sql, **values_of(narrow, limit, after))
     return _shortened(rows)
+
+
+def living_sql(*, is_behind: bool) -> str:
+    """The statement of ``living``; ``is_behind``: it begins behind one that was seen."""
+    # Another text, since a condition that may be none of an index is looked up by none.
+    behind = f"AND ({_TURN}) > (:rank, -CAST(:priority AS bigint), :jobid)" if is_behind else ""
+    return f"""
+        WITH page AS MATERIALIZED (
+            SELECT uid, ({RANK}) AS rank, ({FALLING}) AS falling, jobid FROM fluxjobs
+            WHERE {LIVING} {behind} AND {_NARROW}
+            ORDER BY {_TURN} LIMIT :limit
+        ), turn AS (
+            -- From the last one seen to the last one shown, also what is left out.
+            SELECT uid, row_number() OVER (ORDER BY ({FALLING}), jobid) AS place
+            FROM fluxjobs WHERE {LIVING} {behind} AND ({RANK}) = {WAITS}
+              AND ({_TURN}) <= (SELECT rank, falling, jobid FROM page
+                                ORDER BY rank DESC, falling DESC, jobid DESC LIMIT 1)
+        )
+        SELECT {_COLUMNS}, rank, CAST(place + :before AS bigint) AS position
+        FROM page JOIN fluxjobs f USING (uid) LEFT JOIN turn USING (uid)
+        ORDER BY rank, falling, f.jobid
+        """  # noqa: S608 constants
+
+
+def values_of(narrow: Narrow, limit: int | None, after: Turn | None) -> dict[str, Any]:
+    """Parameters of ``living_sql``."""
+    key = {} if after is None else {name: getattr(after, name) for name in Turn.KEY}
+    before = after.position if after is not None and after.rank == WAITS else 0
+    return {**narrow.values(), **key, "before": before, "limit": limit}
 
 
 async def newest(

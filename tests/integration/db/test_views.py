@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
+from benchmarks.view import fill as fill_view
+from fluxqueue.db.database import Database
 from fluxqueue.db.life.observations import save_foreign
+from fluxqueue.db.reading.fluxjobs import ALL, Narrow, Turn, living, living_sql, values_of
 from fluxqueue.db.reading.gauges import read_gauges
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.rows import Rows, cpu_node, pod, settings_for, workload
 
 
 async def test_queue_is_in_the_order_of_the_next_cycle(rows: Rows) -> None:
@@ -106,3 +112,79 @@ async def test_slots_on_lost_nodes_are_counted(rows: Rows) -> None:
     assert (await read_gauges(rows.database)).lost == 1
     await rows.execute("UPDATE allocation_slots SET state = 'free', pod_uid = NULL")
     assert (await read_gauges(rows.database)).lost == 0
+
+
+async def test_pages_of_the_list_are_the_whole(rows: Rows) -> None:
+    """In every size, narrowed or not, each position counted among all that wait."""
+    await rows.add_nodes(cpu_node("n0", cpu=2))
+    await rows.see(
+        *(
+            workload(
+                f"w{number}",
+                request(cpu=number % 3 or 9),
+                priority=number % 4 - 1,
+                namespace=f"team-{number % 3}",
+                **more,
+            )
+            for number in range(24)
+            for more in [KINDS_OF_WAITING[number % len(KINDS_OF_WAITING)]]
+        )
+    )
+    await rows.match()
+    for narrow in (ALL, Narrow(namespaces=["team-1"]), Narrow(states=["Pending", "Held"])):
+        whole = await living(rows.database, narrow)
+        if narrow is ALL:
+            assert [one["position"] for one in whole if one["position"]] == list(
+                range(1, 1 + sum(one["rank"] == 1 for one in whole))
+            )
+            assert {one["rank"] for one in whole} == {0, 1, 2, 3}
+            positions = {one["jobid"]: one["position"] for one in whole}
+        assert [one["position"] for one in whole] == [positions[one["jobid"]] for one in whole]
+        for limit in (1, 2, 5, 100):
+            assert await _paged(rows, narrow, limit) == whole
+
+
+KINDS_OF_WAITING: list[dict[str, Any]] = [
+    {},
+    {},
+    {"begin_at_s": 4_000_000_000},
+    {},
+    {"held_by": "author"},
+]
+
+
+async def _paged(rows: Rows, narrow: Narrow, limit: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    after = None
+    while page := await living(rows.database, narrow, limit=limit, after=after):
+        found += page
+        last = page[-1]
+        after = Turn(last["rank"], last["priority"], last["jobid"], last["position"] or 0)
+    return found
+
+
+@pytest.mark.slow
+async def test_a_page_touches_what_it_shows(database_url: str) -> None:
+    """The index is walked from where the page begins, whatever stands before and behind it."""
+    fill_view(database_url, 3000)
+    async with Database(settings_for(database_url), role="test") as database:
+        rows = Rows(database, settings=settings_for(database_url))
+        for after in (None, Turn(1, 50, 4500, 1400), Turn(1, 3, 3500, 2800)):
+            page = await living(database, limit=50, after=after)
+            first = page[0]
+            behind = Turn(first["rank"], first["priority"], first["jobid"], first["position"] or 0)
+            plan = await rows.fetch(
+                "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + living_sql(is_behind=True),
+                **values_of(ALL, 50, behind),
+            )
+            (top,) = plan[0]["QUERY PLAN"]
+            assert _rows_read(top["Plan"]) < 50 * 8
+
+
+def _rows_read(plan: Mapping[str, Any]) -> int:
+    """What scans of tables and indexes gave, and what they gave in vain."""
+    own = 0
+    if "Scan" in plan["Node Type"] and plan["Node Type"] != "CTE Scan":
+        each = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+        own = int(each * plan["Actual Loops"])
+    return own + sum(map(_rows_read, plan.get("Plans", ())))
