@@ -717,6 +717,7 @@ class Observer:
         await self._queues.ensure_default()
         suspects = await resync.find(sight, resync.read_rows(self._database))
         self._know(suspects.flux_uids)
+        self._wrapper.is_known.set()
         await self._write_surroundings()
         mended = await self._mend(sight, suspects)
         self._is_in_doubt = False

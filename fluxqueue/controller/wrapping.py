@@ -9,6 +9,7 @@ first, so it is tried again.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
@@ -70,15 +71,21 @@ class Wrapper:
         self._amends: dict[str, WorkloadSeen] = {}
         self._made: dict[str, tuple[str, str, str]] = {}
         self._beside: set[asyncio.Task[None]] = set()
-        self._wanted: dict[str, None] = {}
+        self._wanted: set[str] = set()
+        self._oldest: list[tuple[tuple[str, int], str]] = []
+        """A heap: very many may come at once."""
         self._more = asyncio.Event()
+        self.is_known = asyncio.Event()
+        """Set as soon as it is known who has a FluxJob: until then everybody seems to have none."""
         self._trying: dict[str, asyncio.Task[None]] = {}
         self._told: dict[str, str] = {}
 
     def want(self, uid: str) -> None:
         """Have a workload wrapped; harmless while that is being tried."""
-        if uid not in self._trying:
-            self._wanted[uid] = None
+        workload = self._find(uid)
+        if uid not in self._trying and uid not in self._wanted and workload is not None:
+            self._wanted.add(uid)
+            heapq.heappush(self._oldest, (age(workload), uid))
             self._more.set()
 
     @property
@@ -164,12 +171,10 @@ class Wrapper:
     async def run(self) -> None:
         """Wrap until cancelled."""
         try:
+            await self.is_known.wait()
             while True:
                 await self._more.wait()
-                found = {uid: self._find(uid) for uid in self._wanted}
-                oldest = sorted((age(one), uid) for uid, one in found.items() if one is not None)
-                batch_ = [uid for _, uid in oldest[:AT_ONCE]]
-                self._wanted = dict.fromkeys(uid for _, uid in oldest[AT_ONCE:])
+                batch_ = self._take(AT_ONCE)
                 if not self._wanted:
                     self._more.clear()
                 if batch_:
@@ -177,6 +182,16 @@ class Wrapper:
         finally:
             for task in (*self._trying.values(), *self._beside):
                 task.cancel()
+
+    def _take(self, limit: int) -> list[str]:
+        """The oldest of those that are still to be wrapped."""
+        taken: list[str] = []
+        while self._oldest and len(taken) < limit:
+            _, uid = heapq.heappop(self._oldest)
+            self._wanted.discard(uid)
+            if self._find(uid) is not None:
+                taken.append(uid)
+        return taken
 
     async def _start(self, uids: Sequence[str]) -> None:
         """Begin to try all of them, and wait for what is done with the first tries."""

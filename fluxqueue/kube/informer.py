@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 
 from fluxqueue.errors import ApiError, ApiUnavailable, Gone
@@ -29,6 +29,8 @@ Transform = Callable[[Object], Object]
 RETRY_BASE_S = 0.2
 RETRY_CAP_S = 30.0
 TOMBSTONES_MAX = 4096
+YIELD_EVERY = 200
+"""Objects compared at a time: others have pods to let go meanwhile."""
 
 
 def key_of(obj: Object) -> Key:
@@ -85,6 +87,8 @@ class Informer:
         self._ahead: dict[Key, int] = {}  # observed versions that the watch has not reached
         self._resource_version = ""
         self._must_list = True
+        self._touched: set[Key] | None = None  # what the watch told of since a list began
+        self._retry_cap_s = retry_cap_s
         self._backoff = Backoff(base_s=RETRY_BASE_S, cap_s=retry_cap_s)
         self._task: asyncio.Task[None] | None = None
 
@@ -146,13 +150,53 @@ class Informer:
     async def relist(self) -> None:
         """Read everything anew, against whatever a watch may have lost; return when that is done.
 
-        Waits for as long as the API server cannot be read.
+        The watch goes on meanwhile: very many take long to list. Waits for as long as the API
+        server cannot be read.
         """
-        await self.stop()
-        self._must_list, self._listed = True, asyncio.Event()
-        listed = self._listed
-        self.start()
-        await listed.wait()
+        backoff = Backoff(base_s=RETRY_BASE_S, cap_s=self._retry_cap_s)
+        while True:
+            self.start()
+            await self._listed.wait()
+            self._touched, relists = set(), self.relists
+            try:
+                items, version = await self._collect()
+                if self.relists == relists:
+                    fresh = {key_of(item): item for item in items}
+                    await self._reconcile(fresh, _version(version))
+                return
+            except (Gone, ApiUnavailable, ApiError) as error:
+                after_s = error.retry_after_s if isinstance(error, ApiUnavailable) else None
+                await asyncio.sleep(backoff.next_delay_s(after_s))
+            finally:
+                self._touched = None
+
+    async def _reconcile(self, fresh: Mapping[Key, Object], listed_at: int) -> None:
+        """Make the store what was listed, but for what was heard of since that began.
+
+        Removals come first, so that capacity frees before use. The watch may be behind the list:
+        what it tells then is older than what is stored, or of objects that are gone.
+        """
+        for number, key in enumerate([key for key in self._store if key not in fresh]):
+            if self._is_untouched(key) and key in self._store:
+                self._bury(self._store[key]["metadata"].get("uid"), listed_at)
+                self._remove(key)
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        for number, (key, item) in enumerate(fresh.items()):
+            if self._is_untouched(key):
+                self._upsert(key, item)
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+
+    def _is_untouched(self, key: Key) -> bool:
+        """Whether nothing was heard of it since what is being compared began to be listed."""
+        return key not in self._ahead and key not in (self._touched or ())
+
+    def _bury(self, uid: str | None, at: int) -> None:
+        if uid is not None:
+            self._tombstones[uid] = at
+        while len(self._tombstones) > TOMBSTONES_MAX:
+            self._tombstones.popitem(last=False)
 
     def clear(self) -> None:
         """Forget everything after ``stop``; handlers see removals (the definition is gone)."""
@@ -184,19 +228,22 @@ class Informer:
                 await asyncio.sleep(delay_s)
 
     async def _relist(self) -> None:
-        items, resource_version = await self._client.collect(
-            self.resource,
-            self._namespace,
-            keep=self._keep,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-        )
+        items, resource_version = await self._collect()
         self.relists += 1
         self._replace(items, _version(resource_version))
         self._resource_version = resource_version
         self._must_list = False
         self.synced.set()
         self._listed.set()
+
+    async def _collect(self) -> tuple[list[Object], str]:
+        return await self._client.collect(
+            self.resource,
+            self._namespace,
+            keep=self._keep,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+        )
 
     def _keep(self, raw: Object) -> Object:
         """Of an object as listed what is stored; what is stored already is not kept twice."""
@@ -246,6 +293,8 @@ class Informer:
         if event.type == "BOOKMARK":
             return
         key = key_of(obj)
+        if self._touched is not None:
+            self._touched.add(key)
         if key in self._ahead:
             if self._ahead[key] > _version(self._resource_version):
                 return  # of before our write, whose own event is still to come
@@ -253,9 +302,7 @@ class Informer:
         if self._is_overtaken(key, event):
             return
         if event.type == "DELETED":
-            self._tombstones[metadata["uid"]] = _version(self._resource_version)
-            while len(self._tombstones) > TOMBSTONES_MAX:
-                self._tombstones.popitem(last=False)
+            self._bury(metadata["uid"], _version(self._resource_version))
             self._remove(key)
         else:
             self._upsert(key, self._reduce(obj))

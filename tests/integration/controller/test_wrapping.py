@@ -83,6 +83,7 @@ async def _wrapping(
             class_values=dict,
             on_made=wanted.take,
         )
+        wrapper.is_known.set()
         running = asyncio.create_task(wrapper.run())
         for uid in wanted.missing:
             wrapper.want(uid)
@@ -139,6 +140,7 @@ async def test_a_slow_answer_holds_up_nobody() -> None:
             class_values=dict,
             on_made=wanted.take,
         )
+        wrapper.is_known.set()
         running = asyncio.create_task(wrapper.run())
         wrapper.want("uid-slow")
         await asyncio.sleep(0)
@@ -185,6 +187,7 @@ async def test_those_of_one_burst_are_told_of_in_their_order() -> None:
             class_values=dict,
             on_made=wanted.take,
         )
+        wrapper.is_known.set()
         running = asyncio.create_task(wrapper.run())
         for uid in reversed(wanted.missing):
             wrapper.want(uid)
@@ -216,6 +219,7 @@ async def test_one_pod_of_one_tenant_stops_nobody(database_url: str, code: int) 
     ):
         term = await seize(database, ROLE, "test")
         observer = Observer(database, client, settings, SystemClock(), term)
+        observer._wrapper.is_known.set()
         loops = [observer._wrapper.run(), observer._write_for_ever()]
         running = [asyncio.create_task(loop) for loop in loops]
         observer._on_pod(None, poison)

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.informer import Informer
+import pytest
+
+from fluxqueue.kube.client import KubeClient, WatchEvent
+from fluxqueue.kube.informer import Informer, key_of
 from fluxqueue.kube.resources import PODS
 from fluxqueue.objects import Object
 from tests.support.waiting import WAIT_S
@@ -241,3 +243,34 @@ async def test_events_told_twice_and_out_of_order(client: KubeClient, faulty: Fa
 def item_key(obj: Object) -> tuple[str, str]:
     """Namespace and name."""
     return obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+
+async def test_a_relist_goes_on_beside_the_watch(
+    client: KubeClient, faulty: FaultyApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the watch has lost is found; what it tells while the list is on its way is newer."""
+    log = _Log()
+    faulty.then(
+        json_answer(_listed(5, _pod("ends", 3), _pod("lost", 4))),
+        stream(_event("ADDED", _pod("b", 12)), stays_open=True),
+        json_answer(_listed(20, _pod("ends", 3), _pod("missed", 7), _pod("b", 12))),
+    )
+    informer = Informer(client, PODS, on_change=log)
+    informer.start()
+    await _until(lambda: len(log.lines) == 3)
+    collect = informer._collect
+
+    async def slowly() -> Any:
+        listed = await collect()
+        informer._apply(WatchEvent("DELETED", _pod("ends", 25)))
+        informer._apply(WatchEvent("ADDED", _pod("late", 26)))
+        return listed
+
+    monkeypatch.setattr(informer, "_collect", slowly)
+    await informer.relist()
+    # The watch was behind the list, and tells now what is long over.
+    informer._apply(WatchEvent("MODIFIED", _pod("lost", 15)))
+    await informer.stop()
+    assert log.lines[3:] == ["ends@3 -", "- late@26", "lost@4 -", "- missed@7"]
+    assert sorted(name for _, name in map(key_of, informer.items())) == ["b", "late", "missed"]
+    assert len(faulty.seen) == 3, "one watch, which went on"
