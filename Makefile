@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-cluster test-fast test-long test-real chaos docs lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-resync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up test test-cluster test-fast test-long test-real chaos docs lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -166,6 +166,9 @@ bench-throughput: $(STAMP) ## What a Job costs, as ratios to Kubernetes alone: K
 
 bench-view: $(STAMP) ## The view server over 50,000 FluxJobs: first pages, memory
 	$(BIN)/python -m benchmarks.view
+
+bench-jobs: $(STAMP) ## What a user's commands take over 50,000 FluxJobs: first lines, memory
+	$(BIN)/python -m benchmarks.jobs $(ARGS)
 
 bench-resync: $(STAMP) ## 50,000 Jobs compared with their rows: an empty database, no difference, 5 %
 	$(BIN)/python -m benchmarks.resync $(ARGS)
