@@ -7,28 +7,24 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
-from aiohttp import web
 
-from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, ROLE_BINDINGS
 from tests.e2e.space import Space
-from tests.support.api_proxy import ApiProxy
+from tests.support.chart_rights import CLUSTER_ROLES
 from tests.support.waiting import WAIT_S
 
 HELD = "fluxqueue/hold"
 
 
 @asynccontextmanager
-async def _submitting(
-    space: Space, *words: str, kubeconfig: Path | None = None
-) -> AsyncIterator[Process]:
+async def _submitting(space: Space, *words: str) -> AsyncIterator[Process]:
     if space.world.kind == "real":
         pytest.skip("a control plane without kubelets has no logs")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "fluxqueue", "submit", "--image", "a", "--name", "hello"),
-        *("--attach", "-n", space.name, "--kubeconfig", str(kubeconfig or space.world.kubeconfig)),
+        *("--attach", "-n", space.name, "--kubeconfig", str(space.world.kubeconfig)),
         *(*words, "--", "true"),
         stdout=PIPE,
         stderr=PIPE,
@@ -83,30 +79,32 @@ async def test_the_exit_code_is_the_jobs_fate(space: Space) -> None:
     assert code == 0
 
 
-class _NoLogs(ApiProxy):
-    """Refuses logs, as RBAC does where ``pods/log`` is not granted."""
-
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        if not request.path.endswith("/log"):
-            return await super()._handle(request)
-        status = {
-            "kind": "Status",
-            "status": "Failure",
-            "reason": "Forbidden",
-            "message": 'User "bob" cannot get resource "pods/log"',
-            "code": 403,
-        }
-        return web.json_response(status, status=403)
+SUBMITS = (
+    ("batch", "jobs", ["create", "get"]),
+    ("", "pods", ["list"]),
+    (FLUXJOBS.group, "fluxjobs", ["get", "list", "watch"]),
+)
+"""What --attach needs but for ``get pods/log``."""
 
 
-async def test_logs_that_may_not_be_read_are_said_so(space: Space, tmp_path: Path) -> None:
+async def test_logs_that_may_not_be_read_are_said_so(space: Space) -> None:
     """The Job's fate is told all the same."""
-    front = tmp_path / "front"
-    async with _NoLogs(seed=1) as proxy:
-        await proxy.connect(space.world.kubeconfig, front)
-        async with _submitting(space, kubeconfig=front) as process:
-            out, err, code = await _rest(process)
-    assert (out, code) == ("hello: submitted\n", 0)
+    role = f"{space.name}-submits"
+    rules = [
+        {"apiGroups": [group], "resources": [plural], "verbs": verbs}
+        for group, plural, verbs in SUBMITS
+    ]
+    await space.client.create(CLUSTER_ROLES, None, {"metadata": {"name": role}, "rules": rules})
+    binding = {
+        "metadata": {"name": role},
+        "subjects": [{"kind": "User", "name": "bob", "apiGroup": CLUSTER_ROLES.group}],
+        "roleRef": {"apiGroup": CLUSTER_ROLES.group, "kind": "ClusterRole", "name": role},
+    }
+    await space.client.create(ROLE_BINDINGS, space.name, binding)
+    async with _submitting(space, "--as", "bob") as process:
+        out, err, code = await _rest(process)
+    await space.client.delete(CLUSTER_ROLES, None, role)
+    assert (out, code) == ("hello: submitted\n", 0), err
     assert "no logs: 403 Forbidden: " in err
     assert 'User "bob" cannot get resource "pods/log"' in err
     assert "hello-job Completed" in err
