@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 async def test_history_and_accounts_of_a_job(space: Space) -> None:
     """Also when its FluxJob is gone with it."""
-    await space.world.stack.start_view()
+    await space.world.has_view()
     await space.create(job("train", pods=2, cpu="2"))
     await space.until_job("train")
     await space.until_state("train", "Completed")
@@ -37,7 +37,7 @@ async def test_history_and_accounts_of_a_job(space: Space) -> None:
 
 async def test_a_node_that_is_held_whole_has_nothing_free(space: Space) -> None:
     """Though its pods ask for less: for the command line and for the view server alike."""
-    await space.world.stack.start_view()
+    await space.world.has_view()
     body = job("alone", cpu="2", pool="single", run=FOR_EVER, wishes={"exclusive": "true"})
     await space.create(body)
     await space.until_state("alone", "Running")

@@ -75,6 +75,11 @@ class World:
         async with self.database.begin() as tx:
             return await tx.fetch(sql, **values)
 
+    async def has_view(self) -> None:
+        """Start its view server, unless one runs."""
+        if not self.stack.view_url:
+            await self.stack.start_view()
+
     def pid(self, part: str) -> int:
         """Process id of a running part of the stack."""
         pid = self.stack.parts[part].pid

@@ -4,7 +4,8 @@ A block has commands after ``$ `` (continued by a backslash at the end of a line
 of a here-document), each followed by what it prints. Times, spans of time, random endings of names,
 addresses and jobids are not compared, nor how much blank stands between words; a line ``...`` is
 any lines. What only reads is read again until it answers as the page says: a state is told a
-moment later. ``FLUXQUEUE_WRITE_PAGES=1`` writes into the page what was printed.
+moment later. What ends with a line ``^C`` is interrupted when it has printed the lines before it.
+Variables that are set stay set. ``FLUXQUEUE_WRITE_PAGES=1`` writes into the page what was printed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,14 +24,19 @@ from tests.support.waiting import WAIT_S
 WRITE_ENV = "FLUXQUEUE_WRITE_PAGES"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 READING = re.compile(
-    r"^(kubectl (get|describe|explain)|fluxqueue (jobs|explain|nodes|tree|queues|check|db list))\b"
+    r"^(kubectl (get|describe|explain|logs)|psql|curl"
+    r"|fluxqueue (jobs|explain|nodes|tree|queues|check|history|acct|db list|db history))\b"
 )
+INTERRUPTED = "^C\n"
 SETTLED_S = 2.5
 """What is written into a page has not changed for so long."""
 
+STATE = ".environment"
+"""Where a command leaves its variables for the next one, in the shell's folder."""
+
 _HEREDOC = re.compile(r"<<'?(\w+)'?")
 _VARIABLE = [
-    (re.compile(r"~?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)?"), "<time>"),
+    (re.compile(r"~?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)?"), "<time>"),
     (re.compile(r"\b\d\d:\d\d UTC"), "<clock>"),
     (re.compile(r"\b\d+(\.\d+)? s\b"), "<span>"),
     (re.compile(r"\b(\d+[dhms]){1,3}\b"), "<span>"),
@@ -37,7 +45,7 @@ _VARIABLE = [
     (re.compile(r"\b(\d{1,3}\.){3}\d{1,3}\b"), "<address>"),
     (re.compile(r"\bjob \d+"), "job <number>"),
     (re.compile(r"(?<= )\d+(?= default )"), "<number>"),
-    (re.compile(r"^\d+(?= )"), "<number>"),
+    (re.compile(r"^\d+(?= )|(?<=^<time> )\d+(?= )"), "<number>"),
 ]
 
 
@@ -51,7 +59,12 @@ class Command:
     @property
     def is_reading(self) -> bool:
         """Whether it may be run again."""
-        return bool(READING.match(self.text))
+        return bool(READING.match(self.text)) and not self.is_interrupted
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it goes on until somebody ends it."""
+        return self.shown.endswith(INTERRUPTED)
 
 
 def commands(block: str) -> list[Command]:
@@ -91,12 +104,14 @@ def agree(shown: str, printed: str) -> bool:
 class Console:
     """A shell in ``folder`` in which a page's commands run one after the other.
 
-    ``namespace`` is that of its kubeconfig; pages call it ``default``.
+    ``namespace`` is that of its kubeconfig; pages call it ``default``, as in ``-n default``.
+    What ``is_skipped`` says cannot run here is passed by.
     """
 
     folder: Path
     environ: Mapping[str, str]
     namespace: str
+    is_skipped: Callable[[str], bool] = lambda _: False
 
     async def play(self, page: Path) -> None:
         """Run all blocks of a page; the first command that answers otherwise is a failure."""
@@ -106,19 +121,25 @@ class Console:
         for block in blocks:
             written = ""
             for command in commands(block):
+                if self.is_skipped(command.text):
+                    written += f"$ {command.text}\n{command.shown}"
+                    continue
                 printed = await self._answer(command)
                 if os.environ.get(WRITE_ENV):
                     shown = command.shown if agree(command.shown, printed) else printed
-                    written += f"$ {command.text}\n{shown}"
+                    ended = "\n" if shown and not shown.endswith("\n") else ""
+                    written += f"$ {command.text}\n{shown}{ended}"
                     continue
                 assert agree(command.shown, printed), (
                     f"{page.name}: $ {command.text}\nshown:\n{command.shown}\nprinted:\n{printed}"
                 )
-            if written:
+            if os.environ.get(WRITE_ENV):
                 text = text.replace(block, written)
                 page.write_text(text, encoding="utf-8")
 
     async def _answer(self, command: Command) -> str:
+        if command.is_interrupted:
+            return await self._interrupt(command)
         printed = await self._run(command.text)
         if not command.is_reading:
             return printed
@@ -134,14 +155,43 @@ class Console:
             printed = again
         return printed
 
+    async def _interrupt(self, command: Command) -> str:
+        """Let it run until it has printed what the page shows, then press Ctrl-C."""
+        process = await self._start(command.text)
+        assert process.stdout is not None
+        wanted = command.shown.removesuffix(INTERRUPTED)
+        output, printed, quiet_s = b"", "", WAIT_S
+        with suppress(TimeoutError):  # then it is compared, or written, as it is
+            while os.environ.get(WRITE_ENV) or not agree(wanted, printed):
+                async with asyncio.timeout(quiet_s):
+                    some = await process.stdout.read(4096)
+                if not some:
+                    break
+                output += some
+                printed = self._as_in_pages(output)
+                quiet_s = SETTLED_S if os.environ.get(WRITE_ENV) else WAIT_S
+        os.killpg(process.pid, signal.SIGINT)
+        await process.communicate()
+        return printed + INTERRUPTED
+
     async def _run(self, text: str) -> str:
-        process = await asyncio.create_subprocess_exec(
-            *("bash", "-c", text),
+        process = await self._start(text)
+        output, _ = await process.communicate()
+        return self._as_in_pages(output)
+
+    def _as_in_pages(self, output: bytes) -> str:
+        return output.decode(errors="replace").replace(self.namespace, "default")
+
+    async def _start(self, text: str) -> asyncio.subprocess.Process:
+        text = text.replace("-n default", f"-n {self.namespace}")
+        kept = f"{self.environ['HOME']}/{STATE}"
+        shell = f"[ ! -f {kept} ] || . {kept}; trap 'export -p >{kept}' EXIT; set -a\n{text}"
+        return await asyncio.create_subprocess_exec(
+            *("bash", "-c", shell),
             cwd=self.folder,
             env={**self.environ},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
         )
-        output, _ = await process.communicate()
-        return output.decode().replace(self.namespace, "default")
