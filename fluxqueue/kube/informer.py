@@ -158,9 +158,12 @@ class Informer:
             self.start()
             await self._listed.wait()
             self._touched, relists = set(), self.relists
+            watched_to = _version(self._resource_version)
             try:
                 items, version = await self._collect()
-                if self.relists == relists:
+                if _version(version) < watched_to:
+                    await self._begin_anew()
+                elif self.relists == relists:
                     fresh = {key_of(item): item for item in items}
                     await self._reconcile(fresh, _version(version))
                 return
@@ -169,6 +172,15 @@ class Informer:
                 await asyncio.sleep(backoff.next_delay_s(after_s))
             finally:
                 self._touched = None
+
+    async def _begin_anew(self) -> None:
+        """List and watch from there: a server restored from a backup counts from lower versions,
+        and knows of none to which the watch has come."""
+        await self.stop()
+        self._must_list, self._listed = True, asyncio.Event()
+        listed = self._listed
+        self.start()
+        await listed.wait()
 
     async def _reconcile(self, fresh: Mapping[Key, Object], listed_at: int) -> None:
         """Make the store what was listed, but for what was heard of since that began.

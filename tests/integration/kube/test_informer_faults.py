@@ -274,3 +274,32 @@ async def test_a_relist_goes_on_beside_the_watch(
     assert log.lines[3:] == ["ends@3 -", "- late@26", "lost@4 -", "- missed@7"]
     assert sorted(name for _, name in map(key_of, informer.items())) == ["b", "late", "missed"]
     assert len(faulty.seen) == 3, "one watch, which went on"
+
+
+async def test_a_relist_finds_a_server_that_was_restored(
+    client: KubeClient, faulty: FaultyApi
+) -> None:
+    """It counts from lower versions again: the watch, which is past them, would tell of nothing."""
+    log = _Log()
+    restored = json_answer(_listed(30, _pod("a", 20)))
+    faulty.then(
+        json_answer(_listed(50, _pod("a", 20), _pod("b", 45))),
+        stream(stays_open=True),
+        restored,
+        restored,
+        stream(_event("ADDED", _pod("c", 31)), stays_open=True),
+    )
+    informer = Informer(client, PODS, on_change=log)
+    informer.start()
+    await _until(lambda: len(faulty.seen) == 2)
+    await informer.relist()
+    await _until(lambda: len(log.lines) == 4)
+    await informer.stop()
+    assert log.lines == ["- a@20", "- b@45", "b@45 -", "- c@31"]
+    assert [seen.query.get("resourceVersion") for seen in faulty.seen] == [
+        None,
+        "50",
+        None,
+        None,
+        "30",
+    ]
