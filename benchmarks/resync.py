@@ -27,7 +27,7 @@ import psycopg
 from benchmarks import filled
 from benchmarks.line import Line
 from benchmarks.processes import memory_mib
-from fluxqueue.cli.main import GC_OBJECTS
+from fluxqueue.cli.main import GC_THRESHOLDS
 from fluxqueue.clock import SystemClock
 from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.db.database import Database, Transaction
@@ -99,7 +99,7 @@ async def _relisted(observer: Watched) -> None:
 
 async def _observe(url: str, kubeconfig: str) -> None:
     """The controller's process: one line on standard input is one resync."""
-    gc.set_threshold(GC_OBJECTS, 20, 100)
+    gc.set_threshold(*GC_THRESHOLDS)
     async with (
         Database(settings_for(url), role="controller") as database,
         KubeClient(load_config(kubeconfig)) as client,

@@ -45,6 +45,7 @@ class Mending:
         go in one order.
     see : makes an observation.
     remember : is told what was written.
+    begin_beside : opens a transaction that holds up no other.
     """
 
     begin: Begin
@@ -53,6 +54,7 @@ class Mending:
     suspects: resync.Suspects
     see: resync.See
     remember: Remember
+    begin_beside: Begin
     mended: resync.Mended = field(default_factory=resync.Mended)
     disbelieved: dict[str, str] = field(default_factory=dict)
     """UID -> why it was taken over by its pods alone."""
@@ -133,7 +135,7 @@ class Mending:
     async def _analyze(self) -> None:
         made = self.mended.rows_made
         if made >= max(ANALYZE_FROM, 2 * self._analyzed):
-            async with self.begin() as tx:
+            async with self.begin_beside() as tx:
                 await analyze(tx)
             self._analyzed = made
 

@@ -746,7 +746,13 @@ class Observer:
     async def _mend(self, sight: resync.Sight, suspects: resync.Suspects) -> resync.Mended:
         """Look again at those found, and write down what is different."""
         mending = Mending(
-            self.begin_write, self._writing, sight, suspects, self._see_one, self._remember
+            self.begin_write,
+            self._writing,
+            sight,
+            suspects,
+            self._see_one,
+            self._remember,
+            self._database.begin,
         )
         if mending.is_takeover_in_pages:
             await self._prepare(suspects)

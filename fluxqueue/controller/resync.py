@@ -185,7 +185,11 @@ async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:
         suspects.flux_uids[uid] = _uid(_fluxjob_of(sight, uid))
         if _suspect(sight, _NO_ROWS, uid):
             found.append(uid)
-    for uid in sorted((uid for uid in found if uid in sight.objects), key=_by_age(sight)):
+    oldest_first = sorted((uid for uid in found if uid in sight.objects), key=_by_age(sight))
+    for number, uid in enumerate(oldest_first):
+        await _let_others_run(number)
+        if uid not in sight.objects:
+            continue
         suspects.found[uid] = _held_by(sight, uid)
         fluxjob = _fluxjob_of(sight, uid)
         if fluxjob is not None and isinstance(fluxjob.jobid, int):

@@ -118,7 +118,9 @@ async def _resync(database: Database, world: World) -> Mending:
     """What ``Observer._resync`` does with what it has listed."""
     sight = world.sight()
     suspects = await resync.find(sight, resync.read_rows(database))
-    mending = Mending(database.begin, asyncio.Lock(), sight, suspects, _see, lambda *_: None)
+    mending = Mending(
+        database.begin, asyncio.Lock(), sight, suspects, _see, lambda *_: None, database.begin
+    )
     if mending.is_takeover_in_pages:
         async with database.begin() as tx:
             highest = suspects.highest_jobid
