@@ -39,7 +39,11 @@ from tests.e2e.world import World
 from tests.support import chart_rights
 from tests.support.typing_verbs import Told, Typist
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("three users")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.long("a world of its own, each part under its account and its own rights"),
+    pytest.mark.xdist_group("three users"),
+]
 
 REAL = [pytest.param("real", marks=pytest.mark.real_cluster)]
 
