@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.claims import CLAIMS, LONG, NOT_SERVED
 from tests.conformance.cluster import RECORDINGS, replay_cluster
 
-PLAYS_MAX = 3
+PLAYS_MAX = 10
 
 _SCENARIOS = [
     pytest.param(name, marks=[pytest.mark.long(LONG[name])] if name in LONG else [])
