@@ -112,6 +112,13 @@ fluxjobs = Table(
     Column("published_at", DateTime(timezone=True), comment="when that was written"),
     Column("told", Text, comment="reason of the last Event"),
     Column(
+        "told_version",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="version of the row when that became the reason",
+    ),
+    Column(
         "notices",
         JSONB,
         nullable=False,

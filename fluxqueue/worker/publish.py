@@ -15,6 +15,7 @@ from typing import Any
 
 from fluxqueue.db.life.published import (
     PublishedRow,
+    Told,
     Written,
     read_owed_status,
     remember_written,
@@ -199,17 +200,18 @@ def _epoch(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp())
 
 
-async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
-    """Tell by an Event on the workload how its FluxJob is, if that is news; give the word told.
+async def tell(context: WorkerContext, row: PublishedRow) -> Told | None:
+    """Tell by an Event on the workload how its FluxJob is, if that is news; give what was told.
 
-    News is another word than that of the last Event: what changes in number only is not told.
+    News is another word than that of the last Event: what changes in number only is not told. Two
+    who tell the same after the same give it one name, so that it is told once.
     Events are best effort: one that is refused is not told, and nothing is tried again.
     """
     state, word = S(row.state), _word(row)
     if word == row.told:
         return None
     if state not in _EVENTS or (state is S.CANCELLED and row.cancel_by is None):
-        return word
+        return Told(word, row.version)
     nodes = [slot["node"] for slot in row.slots]
     started = row.allocated_at or row.submitted_at
     message = _EVENTS[state].format(
@@ -224,14 +226,14 @@ async def tell(context: WorkerContext, row: PublishedRow) -> str | None:
     event = build_event(
         _involved(row),
         related=_fluxjob(row),
-        key=f"{row.version}",
+        key=f"{row.told_version}/{word}",
         reason=word,
         message=message,
         at_s=context.clock.now_s(),
         is_warning=row.held_by == BY_QUEUE or row.is_overdue or state in _WARNINGS,
     )
     await tell_event(context.client, event)
-    return word
+    return Told(word, row.version)
 
 
 def _involved(row: PublishedRow) -> Involved:

@@ -12,6 +12,7 @@ CREATE TABLE fluxjobs (
     observed_generation BIGINT DEFAULT '1' NOT NULL,
     published_at TIMESTAMP WITH TIME ZONE,
     told TEXT,
+    told_version BIGINT DEFAULT '0' NOT NULL,
     notices JSONB DEFAULT '[]'::jsonb NOT NULL,
     publish_at TIMESTAMP WITH TIME ZONE,
     release_at TIMESTAMP WITH TIME ZONE,
@@ -135,6 +136,8 @@ COMMENT ON COLUMN fluxjobs.observed_generation IS 'generation of the FluxJob''s 
 COMMENT ON COLUMN fluxjobs.published_at IS 'when that was written';
 
 COMMENT ON COLUMN fluxjobs.told IS 'reason of the last Event';
+
+COMMENT ON COLUMN fluxjobs.told_version IS 'version of the row when that became the reason';
 
 COMMENT ON COLUMN fluxjobs.notices IS 'what else is to be told by Events, with the next status';
 

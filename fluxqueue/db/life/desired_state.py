@@ -16,7 +16,7 @@ import orjson
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import OBSERVED
-from fluxqueue.db.life.published import Written
+from fluxqueue.db.life.published import KEEP_TOLD, Written
 from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.references import Reference, read_reference
@@ -154,7 +154,7 @@ class Released:
 
 # Who finds that the row owes nothing any more was overtaken, perhaps by somebody who did the
 # opposite: another look decides.
-_FINISH = """
+_FINISH = f"""
 UPDATE fluxjobs f SET
     release_at = CASE WHEN f.release_at = w.release_at THEN NULL
                       ELSE coalesce(f.release_at, now()) END,
@@ -165,14 +165,14 @@ UPDATE fluxjobs f SET
     published = greatest(f.published, w.version),
     published_at = CASE WHEN w.version > 0 THEN now() ELSE f.published_at END,
     publish_at = CASE WHEN w.version > 0 THEN NULL ELSE f.publish_at END,
-    told = coalesce(w.told, f.told), last_error = NULL
+    last_error = NULL, {KEEP_TOLD}
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
     uid text, release_at timestamptz, is_made bool, generation bigint, pinned_to text,
-    version bigint, told text)
+    version bigint, told text, told_version bigint)
 WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
                 ORDER BY uid FOR NO KEY UPDATE)
   AND f.uid = w.uid
-"""
+"""  # noqa: S608 a constant
 
 
 async def finish(database: Database, done: Sequence[Released]) -> None:
@@ -180,13 +180,11 @@ async def finish(database: Database, done: Sequence[Released]) -> None:
     if done:
         rows = [
             {
-                "uid": one.owed.uid,
+                **(one.written or Written(one.owed.uid, 0)).as_row(),
                 "release_at": one.owed.release_at,
                 "is_made": one.is_made,
                 "generation": one.generation,
                 "pinned_to": one.pinned_to,
-                "version": one.written.version if one.written else 0,
-                "told": one.written.told if one.written else None,
             }
             for one in done
         ]

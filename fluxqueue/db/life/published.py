@@ -30,6 +30,7 @@ class PublishedRow:
     version: int
     published: int
     told: str | None
+    told_version: int
     ignored: Sequence[str]
     submitted_at: datetime
     allocated_at: datetime | None
@@ -66,11 +67,11 @@ class PublishedRow:
 
 _COLUMNS = """
 f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_uid, f.state,
-f.reason, f.size, f.version, f.published, f.told, f.ignored, f.submitted_at, f.allocated_at,
-f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold, f.vacate_by, f.cancel_by,
-f.accepted_by, f.set_priority, f.set_queue, f.steered ->> 'requeue' AS requeue, f.queue,
-f.priority, f.priority_parts, f.owner, f.kept_back, f.blocked_by, f.observed_generation,
-f.position, f.notices,
+f.reason, f.size, f.version, f.published, f.told, f.told_version, f.ignored, f.submitted_at,
+f.allocated_at, f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold,
+f.vacate_by, f.cancel_by, f.accepted_by, f.set_priority, f.set_queue,
+f.steered ->> 'requeue' AS requeue, f.queue, f.priority, f.priority_parts, f.owner, f.kept_back,
+f.blocked_by, f.observed_generation, f.position, f.notices,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
 a.starts_at, a.until,
 since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at,
@@ -130,14 +131,42 @@ async def read_published(database: Database, uids: Collection[str]) -> dict[str,
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """The reason of an Event, and the row's version that it was told of."""
+
+    word: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
-    """What users see now: the version of the status, the reason of the last Event, and the keys of
-    what else was told."""
+    """What users see now: the version of the status, the last Event, and the keys of what else was
+    told."""
 
     uid: str
     version: int
-    told: str | None = None
+    told: Told | None = None
     noticed: Sequence[str] = ()
+
+    def as_row(self) -> dict[str, Any]:
+        """One row of what ``KEEP_TOLD`` and its statement read."""
+        told = (self.told.word, self.told.version) if self.told else (None, None)
+        return {
+            "uid": self.uid,
+            "version": self.version,
+            "told": told[0],
+            "told_version": told[1],
+            "noticed": self.noticed,
+        }
+
+
+KEEP_TOLD = """
+told = CASE WHEN w.told IS DISTINCT FROM f.told AND w.told_version >= f.told_version
+            THEN w.told ELSE f.told END,
+told_version = CASE WHEN w.told IS DISTINCT FROM f.told AND w.told_version >= f.told_version
+                    THEN w.told_version ELSE f.told_version END
+"""
+"""Sets what ``w`` has told, unless somebody who read the row later has told something since."""
 
 
 async def remember_written(database: Database, written: Sequence[Written]) -> None:
@@ -145,21 +174,20 @@ async def remember_written(database: Database, written: Sequence[Written]) -> No
     if not written:
         return
     await database.execute(
-        """
+        f"""
         UPDATE fluxjobs f SET published = greatest(f.published, w.version), published_at = now(),
-                              publish_at = NULL, last_error = NULL,
-                              told = coalesce(w.told, f.told),
+                              publish_at = NULL, last_error = NULL, {KEEP_TOLD},
                               notices = CASE WHEN w.noticed = '[]' THEN f.notices ELSE (
                                   SELECT coalesce(jsonb_agg(n ORDER BY i), '[]')
                                   FROM jsonb_array_elements(f.notices) WITH ORDINALITY t (n, i)
                                   WHERE NOT w.noticed ? (n ->> 'key')) END
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
-            uid text, version bigint, told text, noticed jsonb)
+            uid text, version bigint, told text, told_version bigint, noticed jsonb)
         WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
                         ORDER BY uid FOR NO KEY UPDATE)
           AND f.uid = w.uid
-        """,
-        rows=orjson.dumps(written).decode(),
+        """,  # noqa: S608 a constant
+        rows=orjson.dumps([one.as_row() for one in written]).decode(),
         uids=sorted(one.uid for one in written),
     )
 

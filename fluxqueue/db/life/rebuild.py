@@ -495,7 +495,8 @@ def _cancel_by(case: _Case) -> str | None:
 async def _tell_once(tx: Transaction, uids: Sequence[str]) -> None:
     """Users were told of these transitions when they happened: publish the state, tell no event."""
     await tx.execute(
-        "UPDATE fluxjobs f SET told = coalesce(r.word, f.state) FROM fluxjobs one"
+        "UPDATE fluxjobs f SET told = coalesce(r.word, f.state), told_version = f.version"
+        " FROM fluxjobs one"
         " LEFT JOIN unnest(CAST(:states AS text[]), CAST(:words AS text[])) AS r (state, word)"
         " USING (state) WHERE f.uid = one.uid AND one.uid = ANY(CAST(:uids AS text[]))",
         states=[str(state) for state in REASONS],

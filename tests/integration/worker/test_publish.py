@@ -18,6 +18,7 @@ from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.publish import publish_statuses, write_status
+from fluxqueue.worker.release import release_workloads
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from fluxqueue.workload.site import DEFAULT_SITE
 from localcluster import LocalCluster
@@ -180,6 +181,72 @@ async def test_an_event_tells_what_has_changed_in_kind(
         assert (told, reasons) == (["Queued", "OverLimit", "Held"], {"Held"})
         row = await rows.fetch("SELECT kept_back, position FROM fluxjobs")
         assert row == [{"kept_back": None, "position": None}], "what waits no more has neither"
+
+
+class SlowToTell(KubeClient):
+    """Hangs before each Event until it is told to go on."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.hangs, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def request(self, method: str, path: str, **named: Any) -> dict[str, Any]:
+        """All else is carried out at once."""
+        if path.endswith("/events"):
+            self.hangs.set()
+            await self.goes_on.wait()
+        return await super().request(method, path, **named)
+
+
+async def test_two_who_tell_one_start_make_one_event(
+    database_url: str, cluster: LocalCluster
+) -> None:
+    """Who lets the pods go is slow to tell of it; when they run, another has told it before."""
+    async with (
+        rows_of(database_url) as rows,
+        _client(cluster, KubeClient) as client,
+        _client(cluster, SlowToTell) as slow,
+    ):
+        uid = await _submit(rows, client, "a")
+        await rows.add_nodes(cpu_node("n0"))
+        await rows.match()
+        late = asyncio.create_task(release_workloads(_context(rows, slow), [uid]))
+        await slow.hangs.wait()
+        await rows.execute("UPDATE fluxjobs SET state = 'Running', started_at = now()")
+        await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+        await publish_statuses(_context(rows, client), [uid])
+        slow.goes_on.set()
+        await late
+        events = (await client.list(EVENTS, "default")).items
+        assert [one["reason"] for one in events] == ["Started"]
+
+
+async def test_who_is_late_to_tell_does_not_make_it_news_again(
+    database_url: str, cluster: LocalCluster
+) -> None:
+    """It tells that a FluxJob waits after another has told that it is held, which it still is."""
+    async with (
+        rows_of(database_url) as rows,
+        _client(cluster, KubeClient) as client,
+        _client(cluster, SlowToTell) as slow,
+    ):
+        uid = await _submit(rows, client, "a")
+        await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+        late = asyncio.create_task(publish_statuses(_context(rows, slow), [uid]))
+        await slow.hangs.wait()
+        held = {"state": "Held", "held_by": "bob", "reason": "held by bob"}
+        for number, goes_on in enumerate((False, True)):
+            sets = ", ".join(f"{name} = :{name}" for name in held)
+            await rows.execute(
+                f"UPDATE fluxjobs SET {sets}, observed_generation = {number + 2}", **held
+            )
+            await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+            await publish_statuses(_context(rows, client), [uid])
+            if not goes_on:
+                slow.goes_on.set()
+                await late
+        events = (await client.list(EVENTS, "default")).items
+        assert sorted(one["reason"] for one in events) == ["Held", "Queued"]
 
 
 async def test_a_task_takes_along_the_others_that_are_due(
