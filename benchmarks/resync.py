@@ -29,9 +29,9 @@ from benchmarks.line import Line
 from benchmarks.processes import memory_mib
 from fluxqueue.cli.main import GC_THRESHOLDS
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.observer import ROLE, Observer
+from fluxqueue.controller.observer import Observer
+from fluxqueue.controller.term import Term
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.leadership import seize
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_config
 from fluxqueue.kube.resources import JOBS
@@ -48,8 +48,8 @@ _LOSE = "DELETE FROM fluxjobs WHERE jobid % 40 = 7 AND state = 'Pending'"
 _SPOIL = "UPDATE fluxjobs SET wanted = 7, is_suspended = false WHERE jobid % 40 = 9"
 
 
-class Watched(Observer):
-    """The observer, with a look at its transactions."""
+class Watched(Term):
+    """A term, with a look at its transactions."""
 
     longest_s = 0.0
 
@@ -91,12 +91,6 @@ class Submitting:
             return bool(await tx.fetch("SELECT FROM fluxjobs WHERE uid = :uid", uid=uid))
 
 
-async def _relisted(observer: Watched) -> None:
-    """A resync as at its interval."""
-    await asyncio.gather(*(one.relist() for one in observer._informers.values()))
-    await observer._resync()
-
-
 async def _observe(url: str, kubeconfig: str) -> None:
     """The controller's process: one line on standard input is one resync."""
     gc.set_threshold(*GC_THRESHOLDS)
@@ -104,29 +98,30 @@ async def _observe(url: str, kubeconfig: str) -> None:
         Database(settings_for(url), role="controller") as database,
         KubeClient(load_config(kubeconfig)) as client,
     ):
-        term = await seize(database, ROLE, "bench")
-        observer = Watched(database, client, settings_for(url), SystemClock(), term)
+        settings, clock = settings_for(url), SystemClock()
+        term = await Watched.begin(database, settings, clock, "bench")
+        observer = Observer(term, client, settings, clock)
         running = asyncio.create_task(observer.run())
         while not observer.is_synced:
             await asyncio.sleep(0.1)
             if running.done():
                 running.result()
-        _answer(observer)
+        _answer(term)
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while await reader.readline():
-            observer.longest_s = 0.0
-            await _relisted(observer)
-            _answer(observer)
+            term.longest_s = 0.0
+            await observer.comparing.resync()
+            _answer(term)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
 
 
-def _answer(observer: Watched) -> None:
+def _answer(term: Watched) -> None:
     _, peak = memory_mib(os.getpid())
-    print(f"{observer.longest_s} {peak}", flush=True)
+    print(f"{term.longest_s} {peak}", flush=True)
 
 
 class Bench:

@@ -1,6 +1,6 @@
 """The watch of BatchJobs: only those that bear ``fluxqueue/managed``, so that others cost nothing.
 
-Part of ``observer``. The label decides nothing else: of one that waits or runs it is put back when
+Part of ``watches``. The label decides nothing else: of one that waits or runs it is put back when
 somebody has taken it off, or the BatchJob would be stranded, or taken for gone. What leaves the
 watch is therefore asked for once more, by the patch that would put its label back, unless it has
 ended; and ``look`` finds what lost its label while nobody watched.

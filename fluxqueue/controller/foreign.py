@@ -1,8 +1,8 @@
 """Pods that are not ours: what they take of their nodes, written down by difference.
 
-Part of ``observer``. A cluster may have many more of them than of ours, and all that counts of one
-is its node, what it takes there and whether it has ended. So most of what is told of it ends here,
-and the rest is written in batches.
+Part of ``marking``, and of ``writing``. A cluster may have many more of them than of ours, and all
+that counts of one is its node, what it takes there and whether it has ended. So most of what is
+told of it ends here, and the rest is written in batches.
 """
 
 from __future__ import annotations
@@ -21,16 +21,22 @@ logger = logging.getLogger(__name__)
 Change = tuple[list[ForeignPod], list[str]]
 """Pods that take something of a node, and the UIDs of those that no longer do."""
 
+EVERY_S = 0.5
+"""They come in any number: batches of them are written at least so far apart."""
+
 
 class ForeignPods:
     """Remembers which pods of others stand in the rows.
 
     Parameters: ``find`` gives a pod by its UID if it exists and is not ours.
+
+    ``due_s``: when the next batch may be written (monotonic).
     """
 
     def __init__(self, find: Callable[[str], Object | None]) -> None:
         self._find = find
         self._written: set[str] = set()
+        self.due_s = float("-inf")
 
     def know(self, uids: Iterable[str]) -> None:
         """Take in which of them stand in the rows already."""
@@ -65,10 +71,12 @@ class ForeignPods:
             logger.warning("pod cannot be read", extra={"uid": uid, "error": str(error)})
             return None
 
-    def remember(self, written: Change) -> None:
-        """Take in what was written."""
+    def remember(self, written: Change, *, at_s: float | None = None) -> None:
+        """Take in what was written; in a batch of events, when that was (monotonic)."""
         self._written |= {pod.uid for pod in written[0]}
         self._written.difference_update(written[1])
+        if at_s is not None and any(written):
+            self.due_s = at_s + EVERY_S
 
 
 def _counts(pod: Object) -> bool:

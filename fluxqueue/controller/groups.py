@@ -1,6 +1,6 @@
 """Groups of pods as the controller follows them: which pods are of which, and since when.
 
-Part of ``observer``. A group has no object: it begins with the first pod that admission marked as a
+Part of ``marking``. A group has no object: it begins with the first pod that admission marked as a
 member, is known by a UID made from that pod's, and ends with the last that may run; a name that is
 used again is another group. Who was a member when this process began, rows and FluxJobs tell
 (``know``). A group is its user's: pods of somebody else join it only if its own pods name him

@@ -19,12 +19,13 @@ from fluxqueue.certs.rotation import Lives
 from fluxqueue.clock import Clock
 from fluxqueue.controller.certificates import CertificateKeeper, CertificateNames
 from fluxqueue.controller.gauges import show_for_ever
-from fluxqueue.controller.observer import ROLE, Observer
+from fluxqueue.controller.observer import Observer
 from fluxqueue.controller.operator import build_registry, run_operator
 from fluxqueue.controller.reviews import ReviewWatch
 from fluxqueue.controller.steered import SteeringWatch
-from fluxqueue.db import leadership
+from fluxqueue.controller.term import Term
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.leadership import CONTROLLER
 from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import (
     Conflict,
@@ -106,7 +107,7 @@ class Controller:
 
     def _start_leading(self, term: int) -> None:
         logger.info("leads", extra={"action": "lead", "lease_term": term})
-        metrics.lead(ROLE, term)
+        metrics.lead(CONTROLLER, term)
         self._steering, self._reviews = self._watch_steering(), self._watch_reviews()
         loops = [
             self._observe(),
@@ -120,7 +121,7 @@ class Controller:
         self._leading = [asyncio.create_task(loop) for loop in loops]
 
     def _stop_leading(self) -> None:
-        metrics.stop_leading(ROLE)
+        metrics.stop_leading(CONTROLLER)
         self._observer = None
         for task in self._leading:
             task.cancel()
@@ -160,10 +161,8 @@ class Controller:
         """Observe under one database term after the other while the Lease is ours."""
         while self._elector.is_leader:
             try:
-                term = await leadership.seize(self._database, ROLE, self._identity)
-                self._observer = Observer(
-                    self._database, self._client, self._settings, self._clock, term
-                )
+                term = await Term.begin(self._database, self._settings, self._clock, self._identity)
+                self._observer = Observer(term, self._client, self._settings, self._clock)
                 await self._observer.run()
             except (DatabaseUnavailable, LostLeadership) as error:
                 logger.warning("observation ended", extra={"action": "lead", "error": str(error)})
@@ -177,12 +176,12 @@ class Controller:
 
         def on_lost(workload_uid: str) -> None:
             if self._observer is not None:
-                self._observer.on_fluxjob_deleted(workload_uid)
+                self._observer.marking.on_fluxjob_deleted(workload_uid)
 
         def begin() -> AbstractAsyncContextManager[Transaction]:
             if self._observer is None:
                 raise LostLeadership("no term has begun")
-            return self._observer.begin_write()
+            return self._observer.term.begin_write()
 
         def find(workload_uid: str) -> Mapping[str, Any] | None:
             return None if self._observer is None else self._observer.find(workload_uid)

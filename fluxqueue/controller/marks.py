@@ -1,8 +1,8 @@
 """Marks: keys of what has changed in the cluster, and by when each kind is to be written down.
 
-Part of ``observer``: informers mark, its loop takes. Marking again what is marked costs nothing, so
-any number of events of one object are one write. What nobody waits for may be marked for later, and
-goes with the next write of its kind.
+Part of ``observer``: ``marking`` marks, ``writing`` takes. Marking again what is marked costs
+nothing, so any number of events of one object are one write. What nobody waits for may be marked
+for later, and goes with the next write of its kind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mending: what a resync has found is written page by page, and one that cannot be costs no other.
 
-Called by ``observer`` with what ``resync.find`` told. Each page is compared again and written in a
+Called by ``comparing`` with what ``resync.find`` told. Each page is compared again and written in a
 transaction of its own. Where that fails for another reason than that the database is away, the page
 is halved until the one is found that it fails for: that one is taken over by what the cluster shows
 of it, without its record, and if that fails too it is left as it is until the next resync.

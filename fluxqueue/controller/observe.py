@@ -1,6 +1,6 @@
 """From objects to observations: pure conversions between the informers and the rows.
 
-Called by ``observer``; no client, no database.
+Called by ``marking``, ``writing`` and ``resync``; no client, no database.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What kopf runs: our own resources, which are few and slow compared with pods.
 
 Part of the leading controller, in its event loop; pods, nodes and BatchJobs come through our own
-informers (``observer``). Handlers only pass things on. kopf's own peering is off: one active
+informers (``watches``). Handlers only pass things on. kopf's own peering is off: one active
 controller is chosen by a Lease (``main``). What kopf misses (a deletion that falls into a relist)
 a resync finds.
 """

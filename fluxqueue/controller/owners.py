@@ -1,6 +1,6 @@
 """Who makes a pod in the end: its controllers, up to the topmost one.
 
-Part of ``observer``, asked of pods that admission marked as an owner's (``workload.groups``) and of
+Part of ``marking``, asked of pods that admission marked as an owner's (``workload.groups``) and of
 no others, so that nobody else's pods cost a request. An owner is looked up once: its metadata, and
 the whole object where a table says how many pods it is to have (``workload.owner_kinds``). Where
 the chain cannot be followed further (the owner is gone, or may not be read) it ends.

@@ -1,6 +1,6 @@
 """PodGroup objects: how many pods at least, and how they want to lie.
 
-Part of ``observer``. Those of coscheduling, as our predecessors' users wrote them, and Kubernetes'
+Part of ``marking``. Those of coscheduling, as our predecessors' users wrote them, and Kubernetes'
 own (``scheduling.k8s.io``: PodGroup since 1.36, before that a part of a Workload). They are read,
 never written, and only where they are served: a definition may be installed, or a feature gate
 opened, at any time, so discovery is asked now and then. Who is a member the pods say (``groups``);

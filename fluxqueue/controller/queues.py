@@ -1,6 +1,6 @@
 """FluxQueues as the controller sees them: whole present states, with their namespaces resolved.
 
-Part of ``observer``, which owns the loop and the transaction. The matcher knows no labels of
+Part of ``watches``; ``writing`` owns the loop and the transaction. The matcher knows no labels of
 namespaces, so a selector is resolved here, anew whenever a namespace or a queue changes.
 """
 
@@ -57,7 +57,7 @@ class QueueWatch:
     namespaces: Informer = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the informers; the observer starts and stops them."""
+        """Make the informers; ``Watches`` starts and stops them."""
         self.queues = Informer(
             self.client,
             FLUXQUEUES,

@@ -1,6 +1,6 @@
 """Resync: the whole cluster against all rows, both directions, and the difference as work to do.
 
-Called by ``observer`` when its term begins and once in a resync interval. ``find`` looks at
+Called by ``comparing`` when a term begins and once in a resync interval. ``find`` looks at
 everything, page by page and under no lock; in health it finds nobody. ``compare`` looks again at a
 page of those found, in the transaction in which ``write`` stores what is different. This is also
 how an empty database is filled, and how one restored from a backup is brought up to the cluster.

@@ -1,6 +1,6 @@
 """What makes pods and can be suspended, watched: JobSets, MPIJobs, …, as the table has them.
 
-Part of ``observer``. Their definitions may be installed, or not, at any time: they are found by
+Part of ``watches``. Their definitions may be installed, or not, at any time: they are found by
 discovery, now and then. Those that are not ours are not kept.
 """
 

@@ -1,6 +1,6 @@
 """Wrapping: each managed workload gets its FluxJob object, exactly one, and of its own UID.
 
-Part of ``observer``, beside its writing: what cannot be wrapped is tried again by itself, ever more
+Part of ``observer``, beside ``writing``: what cannot be wrapped is tried again by itself, ever more
 rarely, and holds up nobody else. Creating is idempotent: a FluxJob that exists already is ours only
 after its owner's UID is the same; one of an older workload of the same name must be collected
 first, so it is tried again.

@@ -1,8 +1,8 @@
 """NodeResourceTopology objects, where the cluster serves them: the NUMA zones of its nodes.
 
 Few clusters do: an agent on each node writes them (NFD's topology updater, the resource topology
-exporter). They are found by discovery, when the observer begins and at each resync; without them
-nothing is watched and no node has zones. Used by the observer only.
+exporter). They are found by discovery, when a term begins and at each resync; without them
+nothing is watched and no node has zones. Part of ``watches``.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from fluxqueue import metrics
 from fluxqueue.cli.main import app
-from fluxqueue.controller import observer
 from fluxqueue.controller.main import LEASE
+from fluxqueue.db.leadership import CONTROLLER
 from fluxqueue.worker import schedule
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import parse_owner_kinds, size_of
@@ -251,7 +251,7 @@ def test_alerts_and_dashboard_ask_for_labels_that_exist() -> None:
 
 def test_alerts_name_roles_that_exist() -> None:
     named = {role for text in _expressions() for role in re.findall(r'role="(\w+)"', text)}
-    assert named == {observer.ROLE, schedule.ROLE}
+    assert named == {CONTROLLER, schedule.ROLE}
 
 
 def test_alerts_say_where_they_look_and_what_they_mean() -> None:

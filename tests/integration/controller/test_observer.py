@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fluxqueue.clock import SystemClock
-from fluxqueue.controller import observer as module
-from fluxqueue.controller.observer import ROLE, Observer
+from fluxqueue.controller import term, writing
+from fluxqueue.controller.observer import Observer
 from fluxqueue.db.database import Database
-from fluxqueue.db.leadership import seize
-from fluxqueue.db.life.observations import save_workloads
+from fluxqueue.db.life.observations import Known, read_known, save_workloads
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, PODS, Resource
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
+from tests.support.observers import make_observer
 from tests.support.rows import settings_for
 from tests.support.waiting import WAIT_S, eventually
 from tests.support.workers import QUIET
@@ -41,12 +40,11 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 async def observer(database: Database, database_url: str) -> AsyncIterator[Observer]:
     """An observer that leads, and whose events come from the test; it has seen a BatchJob run."""
     async with KubeClient(ClusterConfig(server="http://127.0.0.1:9")) as client:
-        term = await seize(database, ROLE, "test")
-        made = Observer(database, client, settings_for(database_url), SystemClock(), term)
-        made._flux_uids[UID] = "flux-uid"  # as after a restart: no FluxJob has to be made
-        made._on_job(None, JOB)
-        made._on_pod(None, POD)
-        await made._flush()
+        made = await make_observer(database, client, settings_for(database_url))
+        made.workloads.know({UID: "flux-uid"})  # as after a restart: no FluxJob has to be made
+        made.marking.on_job(None, JOB)
+        made.marking.on_pod(None, POD)
+        await made.writing.flush()
         yield made
 
 
@@ -70,22 +68,27 @@ async def _foreign(database: Database) -> list[str]:
         return [row["pod_uid"] for row in await tx.fetch("SELECT pod_uid FROM foreign_usage")]
 
 
+async def _known(database: Database) -> Known:
+    async with database.begin() as tx:
+        return await read_known(tx)
+
+
 async def test_a_pod_that_goes_while_its_batchjob_is_written_off(
     database: Database, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its slot would be held for ever if the observer forgot the workload with that write."""
     assert await _pods(database) == [POD["metadata"]["uid"]]
-    observer._on_job(JOB, None)
+    observer.marking.on_job(JOB, None)
 
     async def save_while_the_pod_goes(*given: Any, **named: Any) -> None:
         await save_workloads(*given, **named)
-        observer._on_pod(POD, None)
+        observer.marking.on_pod(POD, None)
 
-    monkeypatch.setattr(module, "save_workloads", save_while_the_pod_goes)
-    await observer._flush()
+    monkeypatch.setattr(writing, "save_workloads", save_while_the_pod_goes)
+    await observer.writing.flush()
     assert await _pods(database) == [POD["metadata"]["uid"]], "written as it was before"
-    monkeypatch.setattr(module, "save_workloads", save_workloads)
-    await observer._flush()
+    monkeypatch.setattr(writing, "save_workloads", save_workloads)
+    await observer.writing.flush()
     assert await _pods(database) == []
 
 
@@ -93,29 +96,29 @@ async def test_a_pod_that_its_batchjob_left_behind_is_foreign(
     database: Database, observer: Observer
 ) -> None:
     """Deleted with propagation Orphan: the slot is free again, the node's resources are not."""
-    observer._on_job(JOB, None)
-    await observer._flush()
+    observer.marking.on_job(JOB, None)
+    await observer.writing.flush()
     assert await _foreign(database) == []
     orphan = _pod_of([])
-    observer._on_pod(POD, orphan)
-    await observer._flush()
+    observer.marking.on_pod(POD, orphan)
+    await observer.writing.flush()
     assert (await _pods(database), await _foreign(database)) == ([], [POD["metadata"]["uid"]])
-    observer._on_pod(orphan, None)
-    await observer._flush()
+    observer.marking.on_pod(orphan, None)
+    await observer.writing.flush()
     assert await _foreign(database) == []
 
 
 async def test_a_restart_between_the_end_of_a_batchjob_and_of_its_pods(
-    database: Database, database_url: str, observer: Observer
+    database: Database, observer: Observer
 ) -> None:
     """The next observer still knows the workload, and writes that its pod has gone."""
-    observer._on_job(JOB, None)
-    await observer._flush()
-    known = await observer._read_known()
+    observer.marking.on_job(JOB, None)
+    await observer.writing.flush()
+    known = await _known(database)
     assert known.flux_uids == {UID: "flux-uid"}
     async with database.begin() as tx:
         await tx.execute("UPDATE fluxjobs SET state = 'Cancelled', ended_at = now()")
-    assert (await observer._read_known()).flux_uids == {}
+    assert (await _known(database)).flux_uids == {}
 
 
 async def test_a_loop_beside_that_fails_ends_all(
@@ -131,15 +134,14 @@ async def test_a_loop_beside_that_fails_ends_all(
         async with KubeClient(config_of(cluster), transport=transport) as client:
             await install_definitions(client, "fluxqueue-system")
             settings = settings_for(database_url, lease_duration_s=1.0, lease_renew_s=0.2)
-            term = await seize(database, ROLE, "test")
-            made = Observer(database, client, settings, SystemClock(), term)
+            made = await make_observer(database, client, settings)
             running = asyncio.create_task(made.run())
 
             async def is_begun() -> bool:
                 return made.is_synced
 
             await eventually(is_begun, "the first comparison")
-            monkeypatch.setattr(module, "confirm", confirm_wrongly)
+            monkeypatch.setattr(term, "confirm", confirm_wrongly)
             with pytest.raises(ZeroDivisionError):
                 await asyncio.wait_for(running, WAIT_S)
 
@@ -173,15 +175,14 @@ async def test_a_group_that_went_while_its_fluxjob_was_made_leaves_none(
             client.may_make, client.has_begun = asyncio.Event(), asyncio.Event()
             client.has_made = asyncio.Event()
             await install_definitions(client, "fluxqueue-system")
-            term = await seize(database, ROLE, "test")
-            made = Observer(database, client, settings_for(database_url), SystemClock(), term)
+            made = await make_observer(database, client, settings_for(database_url))
             running = asyncio.create_task(made.run())
             await client.create(PODS, "default", member)
             await client.has_begun.wait()
             await client.delete(PODS, "default", "a", grace_s=0)
 
             async def is_unseen() -> bool:
-                return not made._pods_by_uid
+                return not made.workloads.pods
 
             await eventually(is_unseen, "the pod is seen gone")
             client.may_make.set()
@@ -217,8 +218,7 @@ async def test_a_group_that_went_while_nobody_looked_leaves_no_fluxjob(
                 member = bare_pod("a", meta={"annotations": notes}, schedulingGates=gates)
                 await client.create(PODS, "default", member)
                 for expected in (1, 0):
-                    term = await seize(database, ROLE, "test")
-                    made = Observer(database, client, settings, SystemClock(), term)
+                    made = await make_observer(database, client, settings)
                     running = asyncio.create_task(made.run())
                     await count(expected)
                     if expected:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from fluxqueue.clock import SystemClock
-from fluxqueue.controller import observer, resync
-from fluxqueue.controller.observer import ROLE, Observer
+from fluxqueue.controller import resync, writing
 from fluxqueue.db.database import Database
-from fluxqueue.db.leadership import is_observed, seize
+from fluxqueue.db.leadership import is_observed
 from fluxqueue.db.life import rebuild
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
@@ -21,6 +16,7 @@ from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
 from fluxqueue.workload.labels import GATE, MANAGED, OWN_NAMESPACE
 from localcluster import LocalCluster
 from tests.support.clusters import config_of
+from tests.support.observers import observing
 from tests.support.postgres import PostgresServer
 from tests.support.rows import settings_for
 from tests.support.waiting import eventually
@@ -39,22 +35,6 @@ def job(name: str) -> dict[str, Any]:
     }
     meta = {"name": name, "labels": {MANAGED: "true"}}
     return {"metadata": meta, "spec": {"suspend": True, "template": {"spec": pod}}}
-
-
-@asynccontextmanager
-async def _observing(database: Database, client: KubeClient, url: str) -> AsyncIterator[Observer]:
-    term = await seize(database, ROLE, "test")
-    watching = Observer(database, client, settings_for(url), SystemClock(), term)
-    running = asyncio.create_task(watching.run())
-
-    async def is_synced() -> bool:
-        assert not running.done(), running
-        return watching.is_synced
-
-    await eventually(is_synced, "everything seen")
-    yield watching
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
 async def _rows(database: Database) -> list[str]:
@@ -94,7 +74,7 @@ async def test_an_empty_database_is_filled_page_by_page(
         Database(settings_for(other_url), role="test") as other,
     ):
         await install_definitions(client, OWN_NAMESPACE)
-        async with _observing(database, client, database_url):
+        async with observing(database, client, settings_for(database_url)):
             for name in NAMES:
                 await client.create(JOBS, "default", job(name))
 
@@ -105,14 +85,14 @@ async def test_an_empty_database_is_filled_page_by_page(
             assert await _rows(database) == NAMES
             assert len((await client.list(FLUXJOBS)).items) == len(NAMES)
         monkeypatch.setattr(resync, "write", write_and_look)
-        async with _observing(other, client, other_url) as watching:
+        async with observing(other, client, settings_for(other_url)) as watching:
             assert await _rows(other) == NAMES
             assert seen_early == [False, False, False]
             async with other.begin() as tx:
                 assert await is_observed(tx)
             seen_early.clear()
             await _publish(other, client)
-            await watching._resync()
+            await watching.comparing.compare()
             assert seen_early == [], "in health nothing is written"
     postgres.drop(other_url)
 
@@ -121,7 +101,7 @@ async def test_one_that_cannot_be_written_holds_nobody_up(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a batch with others, and in a resync; it is told, and written when it can be."""
-    monkeypatch.setattr(observer, "APART_S", 0.2)
+    monkeypatch.setattr(writing, "APART_S", 0.2)
     is_broken = True
 
     def failing(save: Any) -> Any:
@@ -132,7 +112,7 @@ async def test_one_that_cannot_be_written_holds_nobody_up(
 
         return save_all
 
-    for module in (observer, resync, rebuild):
+    for module in (writing, resync, rebuild):
         monkeypatch.setattr(module, "save_workloads", failing(module.save_workloads))
     async with (
         LocalCluster(QUIET) as cluster,
@@ -142,14 +122,14 @@ async def test_one_that_cannot_be_written_holds_nobody_up(
         await install_definitions(client, OWN_NAMESPACE)
         for name in NAMES:
             await client.create(JOBS, "default", job(name))
-        async with _observing(database, client, database_url) as watching:
+        async with observing(database, client, settings_for(database_url)) as watching:
             others = [name for name in NAMES if name != "d"]
 
             async def are_written() -> bool:
                 return sorted(await _rows(database)) == sorted(others)
 
             await eventually(are_written, "all other rows")
-            await watching._resync()
+            await watching.comparing.compare()
             (told,) = (await client.list(EVENTS, "default", field_selector=NOT_WRITTEN)).items
             assert told["involvedObject"]["name"] == "d"
             assert "DataError" in told["message"]

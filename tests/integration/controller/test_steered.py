@@ -12,10 +12,9 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.observer import ROLE
 from fluxqueue.controller.steered import SteeringWatch
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.leadership import check_term, seize
+from fluxqueue.db.leadership import CONTROLLER, check_term, seize
 from fluxqueue.errors import DatabaseUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
@@ -62,7 +61,7 @@ class Steering:
             self.failing -= 1
             raise DatabaseUnavailable("the test says so")
         async with self.rows.database.begin() as tx:
-            await check_term(tx, ROLE, self.term)
+            await check_term(tx, CONTROLLER, self.term)
             yield tx
 
     async def fluxjob(self, name: str, **spec: Any) -> Obj:
@@ -101,7 +100,7 @@ async def steering(database_url: str) -> AsyncIterator[Steering]:
         client = KubeClient(config_of(cluster), transport=InProcessTransport(cluster))
         async with client as admin:
             await install_definitions(admin, OWN_NAMESPACE)
-            made = Steering(rows, admin, await seize(rows.database, ROLE, "test"))
+            made = Steering(rows, admin, await seize(rows.database, CONTROLLER, "test"))
             running = asyncio.create_task(made.watch.run())
             yield made
             running.cancel()
@@ -152,7 +151,7 @@ async def test_a_leader_that_was_stopped_heeds_nothing(steering: Steering) -> No
     old = await steering.fluxjob("a", priority=1, steeredBy={"priority": "bob"})
     new = {**old, "spec": {**old["spec"], "priority": 2}}
     term = steering.term
-    steering.term = await seize(steering.rows.database, ROLE, "another")
+    steering.term = await seize(steering.rows.database, CONTROLLER, "another")
     steering.watch.see(new)
     await eventually(lambda: _priority(steering, 2), "the new one is heeded")
     frozen = Steering(steering.rows, steering.admin, term)

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from fluxqueue.clock import ManualClock, SystemClock
-from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.controller.wrapping import RETRY_MAX_S, Wrapper
 from fluxqueue.db.database import Database
-from fluxqueue.db.leadership import seize
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.workload.labels import GATE
 from fluxqueue.workload.site import DEFAULT_SITE
+from tests.support.observers import make_observer
 from tests.support.rows import settings_for
 from tests.support.waiting import eventually
 from tests.support.workloads import bare_pod, batch_job
@@ -217,30 +216,31 @@ async def test_one_pod_of_one_tenant_stops_nobody(database_url: str, code: int) 
         serve(RefusingApi(refuse)) as api,
         KubeClient(ClusterConfig(api.url)) as client,
     ):
-        term = await seize(database, ROLE, "test")
-        observer = Observer(database, client, settings, SystemClock(), term)
-        observer._wrapper.is_known.set()
-        loops = [observer._wrapper.run(), observer._write_for_ever()]
+        observer = await make_observer(database, client, settings)
+        observer.wrapper.is_known.set()
+        loops = [observer.wrapper.run(), observer.writing.run()]
         running = [asyncio.create_task(loop) for loop in loops]
-        observer._on_pod(None, poison)
-        observer._on_job(None, job("good"))
+        observer.marking.on_pod(None, poison)
+        observer.marking.on_job(None, job("good"))
 
-        async def is_written() -> bool:
-            async with database.begin() as tx:
-                rows = await tx.fetch("SELECT uid, state FROM fluxjobs")
-            return rows == [{"uid": "uid-good", "state": "Pending"}]
+        async def are_written(*names: str) -> None:
+            expected = [{"uid": f"uid-{name}", "state": "Pending"} for name in names]
+
+            async def is_so() -> bool:
+                return (
+                    await database.fetch("SELECT uid, state FROM fluxjobs ORDER BY uid") == expected
+                )
+
+            await eventually(is_so, f"rows of {names}")
 
         async def is_told() -> bool:
             return bool(api.refused["events"] if code else api.taken["events"])
 
-        await eventually(is_written, "the row of the other workload")
+        await are_written("good")
         await eventually(is_told, "the event")
-        observer._wrapper.want(poison["metadata"]["uid"])
-
-        async def is_tried_again() -> bool:
-            return not observer._wrapper._wanted and not observer._wrapper._trying
-
-        await eventually(is_tried_again, "it is tried again")
+        observer.wrapper.want(poison["metadata"]["uid"])
+        observer.marking.on_job(None, job("next", second=1))
+        await are_written("good", "next")
         for task in running:
             assert not task.done()
             task.cancel()

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from fluxqueue.clock import SystemClock
-from fluxqueue.controller.observer import ROLE, Observer
 from fluxqueue.db.database import Database
-from fluxqueue.db.leadership import seize
 from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import CRDS, NODE_TOPOLOGIES, NODES, Resource
 from localcluster import LocalCluster
 from tests.support.clusters import config_of
+from tests.support.observers import observing
 from tests.support.rows import settings_for
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET
 
 NEW, OLD = NODE_TOPOLOGIES
+ZONES = {(NEW.group, NEW.kind)}
 
 
 def definition(*versions: str) -> dict[str, Any]:
@@ -57,23 +54,6 @@ def topology(resource: Resource, cores: int) -> dict[str, Any]:
     return {**kind, "metadata": {"name": "n1"}, "topologyPolicies": policies, "zones": zones}
 
 
-@asynccontextmanager
-async def observing(database: Database, client: KubeClient, url: str) -> AsyncIterator[Observer]:
-    """An observer that has read the cluster once."""
-    term = await seize(database, ROLE, "test")
-    observer = Observer(database, client, settings_for(url), SystemClock(), term)
-    running = asyncio.create_task(observer.run())
-
-    async def is_synced() -> bool:
-        assert not running.done(), running
-        return observer.is_synced
-
-    await eventually(is_synced, "everything seen")
-    yield observer
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-
-
 async def until_zones(database: Database, expected: list[dict[str, int]]) -> None:
     """Wait until the row of the node says so."""
 
@@ -95,16 +75,16 @@ async def test_zones_reach_the_rows(versions: tuple[str, ...], database_url: str
     ):
         await install_definitions(client, "fluxqueue-system")
         await client.create(NODES, None, {"metadata": {"name": "n1"}})
-        async with observing(database, client, database_url) as observer:
+        async with observing(database, client, settings_for(database_url)) as observer:
             await until_zones(database, [])
             await client.create(CRDS, None, definition(*versions))
 
             async def is_served() -> bool:
-                return await observer._zones._served() == served
+                return await find_served(client, ZONES) != []
 
             await eventually(is_served, "the definition served")
             await client.create(served, None, topology(served, 32))
-            await observer._zones.look()  # as a resync does
+            await observer.comparing.resync()
             await until_zones(database, [{"cpu": 32000}] * 2)
             made = await client.get(served, None, "n1")
             await client.replace(
@@ -118,8 +98,8 @@ async def test_zones_reach_the_rows(versions: tuple[str, ...], database_url: str
             await client.delete(CRDS, None, NEW.key)
 
             async def is_gone() -> bool:
-                return await observer._zones._served() is None
+                return await find_served(client, ZONES) == []
 
             await eventually(is_gone, "the definition gone")
-            await observer._zones.look()
+            await observer.comparing.resync()
             await until_zones(database, [])

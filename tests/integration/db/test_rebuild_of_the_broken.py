@@ -115,7 +115,7 @@ def _see(workload: Any, pods: Any, flux_uid: str | None) -> Any:
 
 
 async def _resync(database: Database, world: World) -> Mending:
-    """What ``Observer._resync`` does with what it has listed."""
+    """What ``Comparing.compare`` does with what it has listed."""
     sight = world.sight()
     suspects = await resync.find(sight, resync.read_rows(database))
     mending = Mending(

@@ -1,0 +1,200 @@
+"""Comparing: the rows and the cluster are brought together, at a term's beginning and now and then.
+
+Part of ``observer``: when a resync is due, and in which order. What differs ``resync`` finds, and
+``mending`` writes page by page, while ``writing`` goes on between two pages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from fluxqueue.clock import Clock
+from fluxqueue.controller.groups import list_groups
+from fluxqueue.controller.marking import Marking
+from fluxqueue.controller.mending import Mending
+from fluxqueue.controller.resync import (
+    Mended,
+    Published,
+    Sight,
+    Suspects,
+    find,
+    list_fluxjobs,
+    read_rows,
+)
+from fluxqueue.controller.term import Term
+from fluxqueue.controller.watches import RETRY_MAX_S, RETRY_MIN_S, Watches, insist
+from fluxqueue.controller.workloads import Workloads
+from fluxqueue.controller.wrapping import Wrapper, report_unwritten
+from fluxqueue.controller.writing import Writing
+from fluxqueue.db.life.observations import Known, read_known
+from fluxqueue.db.life.queues import queue_names
+from fluxqueue.db.life.rebuild import prepare
+from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, LostLeadership
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+PAGE = 1000
+"""Nodes and pods of others written at once."""
+RESYNC_RETRY_S = 30.0
+
+
+class Comparing:
+    """Compares everything with everything.
+
+    ``is_begun``: whether the rows have been brought together with the cluster once.
+    """
+
+    def __init__(
+        self,
+        term: Term,
+        client: KubeClient,
+        settings: Settings,
+        clock: Clock,
+        *,
+        workloads: Workloads,
+        marking: Marking,
+        watches: Watches,
+        writing: Writing,
+        wrapper: Wrapper,
+    ) -> None:
+        self._term, self._client, self._settings, self._clock = term, client, settings, clock
+        self._workloads, self._marking, self._watches = workloads, marking, watches
+        self._foreign = marking.foreign
+        self._writing, self._wrapper = writing, wrapper
+        self.is_begun = False
+
+    async def begin(self) -> None:
+        """Read the rows, then the cluster; bring the two together before anything is decided."""
+        known = await self._read_known()
+        self._workloads.know(known.flux_uids)
+        # What FluxJobs tell of groups, where the rows were lost.
+        told = await insist(self._clock, partial(list_groups, self._client), "FluxJobs")
+        groups = [*known.groups, *told]
+        self._marking.know_groups(groups)
+        self._foreign.know(known.foreign)
+        await self._watches.begin(known.suspended)
+        await self._marking.end_listing(groups)
+        pause = RETRY_MIN_S
+        while True:
+            try:
+                await self.compare()
+            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+                logger.warning("resync failed", extra={"action": "begin", "error": str(error)})
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, RETRY_MAX_S)
+            else:
+                self.is_begun = True
+                return
+
+    async def run(self) -> None:
+        """Now and then read the cluster anew and compare everything, while writing goes on.
+
+        Raises
+        ------
+        LostLeadership
+            Another controller has begun a term.
+        """
+        pause_s = self._settings.resync_interval_s
+        while True:
+            await self._clock.sleep(pause_s)
+            try:
+                await self.resync()
+                pause_s = self._settings.resync_interval_s
+                continue
+            except LostLeadership:
+                raise
+            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+                logger.warning("resync failed", extra={"action": "resync", "error": str(error)})
+            except Exception:
+                logger.exception("resync failed and is repeated")
+            pause_s = min(RESYNC_RETRY_S, self._settings.resync_interval_s)
+
+    async def resync(self) -> None:
+        """Read the cluster anew, and compare everything.
+
+        Raises
+        ------
+        ApiUnavailable, ApiError, DatabaseUnavailable, LostLeadership
+            It has to be done again.
+        """
+        await self._watches.read_anew()
+        await self.compare()
+
+    async def compare(self) -> None:
+        """Compare everything with everything, and store the differences page by page."""
+        self._workloads.begin_listing()
+        # FluxJobs first: a status that is newer than its row then proves the row to be old.
+        sight = self._sight(await list_fluxjobs(self._client))
+        await self._watches.queues.ensure_default()
+        suspects = await find(sight, read_rows(self._term.database))
+        for uid in self._workloads.take_listed(suspects.flux_uids):
+            self._marking.mark_workload(uid)
+        self._wrapper.is_known.set()
+        await self._write_surroundings()
+        mended = await self._mend(sight, suspects)
+        await self._term.believe()
+        mended.tell()
+
+    async def _read_known(self) -> Known:
+        while True:
+            try:
+                async with self._term.begin_write() as tx:
+                    return await read_known(tx)
+            except DatabaseUnavailable as error:
+                logger.warning("database away", extra={"action": "begin", "error": str(error)})
+                await self._clock.sleep(RETRY_MAX_S / 5)
+
+    async def _write_surroundings(self) -> None:
+        """Queues, nodes and pods of others: what workloads are measured against."""
+        async with self._term.begin_write() as tx:
+            known, names = await read_known(tx), await queue_names(tx)
+        self._foreign.know(known.foreign)
+        await self._writing.write_queues({*names, *self._watches.queues.names()})
+        for page in _pages(sorted({*known.nodes, *self._watches.node_names()})):
+            await self._writing.write_nodes(page)
+        for page in _pages([*{*known.foreign, *self._workloads.pods}]):
+            await self._writing.write_foreign(page)
+
+    async def _mend(self, sight: Sight, suspects: Suspects) -> Mended:
+        """Look again at those found, and write down what is different."""
+        mending = Mending(
+            self._term.begin_write,
+            self._writing.lock,
+            sight,
+            suspects,
+            self._writing.see,
+            self._writing.remember,
+            self._term.database.begin,
+        )
+        if mending.is_takeover_in_pages:
+            await self._prepare(suspects)
+        mended = await mending.run()
+        objects = self._workloads.objects
+        for uid, error in mending.refused.items():
+            if uid in objects:
+                await report_unwritten(self._client, objects[uid], error, self._clock.now_s())
+        return mended
+
+    async def _prepare(self, suspects: Suspects) -> None:
+        """Between two pages the rows are neither as before nor as the cluster: nobody may act."""
+        await self._term.doubt()
+        for page in _pages(suspects.outdated) or [[]]:
+            async with self._term.begin_write() as tx:
+                await prepare(tx, page, highest_jobid=suspects.highest_jobid)
+
+    def _sight(self, fluxjobs: Mapping[str, Published]) -> Sight:
+        return Sight(
+            self._workloads.objects,
+            self._workloads.pods_of,
+            fluxjobs,
+            self._watches.hosts(),
+            self._settings.default_cpu_m,
+        )
+
+
+def _pages(keys: Sequence[str]) -> list[Sequence[str]]:
+    return [keys[start : start + PAGE] for start in range(0, len(keys), PAGE)]

@@ -1,0 +1,287 @@
+"""Marking: what informers tell becomes marks, of what is to be written, and nothing else.
+
+Part of ``observer``; called by the informers (``watches``) with each event, and by ``comparing``
+with what it found without a FluxJob. It keeps ``workloads`` as it is told, puts the groups of pods
+together, and has FluxJobs made (``wrapping``). It neither asks the API server nor writes a row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container, Iterable
+
+from fluxqueue.clock import Clock
+from fluxqueue.controller.foreign import ForeignPods
+from fluxqueue.controller.groups import Groups
+from fluxqueue.controller.marks import GATHER_S, Kind, Marks
+from fluxqueue.controller.observe import is_news, is_pod_news
+from fluxqueue.controller.owners import Owners
+from fluxqueue.controller.pod_groups import PodGroups
+from fluxqueue.controller.workloads import Workloads
+from fluxqueue.controller.wrapping import Wrapper
+from fluxqueue.db.life.observations import KnownGroup
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.objects import Object
+from fluxqueue.workload.kinds import workload_uid
+from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.nodes import node_fact
+from fluxqueue.workload.owner_kinds import OwnerKinds
+from fluxqueue.workload.pods import pod_fact
+
+ENDED_S = 0.05
+"""The pods of a gang end one after the other."""
+LATER_S = 0.3
+"""Nobody waits to be told that a pod came let go, is bound, or runs: that goes with the next that
+matters."""
+ASK_OWNER_EVERY_S = 10.0
+"""An owner that is to have more pods than have come may have been changed."""
+
+
+class Marking:
+    """What is done at each event.
+
+    Parameters
+    ----------
+    window_s : the arrival window of a group whose size nobody tells (seconds).
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        owner_kinds: OwnerKinds,
+        *,
+        window_s: float,
+        marks: Marks,
+        workloads: Workloads,
+        wrapper: Wrapper,
+    ) -> None:
+        self._clock, self._marks = clock, marks
+        self._workloads, self._wrapper = workloads, wrapper
+        self.foreign = ForeignPods(self._find_foreign)
+        self._pod_groups = PodGroups(client, clock, self._on_pod_group)
+        self._owners = Owners(
+            client, clock, owner_kinds, find=workloads.find, on_found=self._on_owner
+        )
+        self._groups = Groups(
+            workloads.objects.get,
+            self._pod_groups.find,
+            top=self._owners.top,
+            clock=clock,
+            window_s=window_s,
+        )
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
+
+    async def run(self) -> None:
+        """Follow what PodGroup objects say, until cancelled."""
+        await self._pod_groups.run()
+
+    async def stop(self) -> None:
+        """Act on nothing any more."""
+        for alarm in self._alarms.values():
+            alarm.cancel()
+        await self._owners.stop()
+
+    # --- workloads and their FluxJobs --------------------------------------------------------
+
+    def mark_workload(self, uid: str, *, within_s: float = GATHER_S) -> None:
+        """Have a workload written, if it is one of ours; its FluxJob is made first."""
+        flux_uids = self._workloads.flux_uids
+        if flux_uids.get(uid) is not None:
+            self._marks.mark(Kind.WORKLOAD, uid, within_s=within_s)
+        elif self._workloads.find_unwrapped(uid) is not None:
+            self._wrapper.want(uid)
+        elif uid in flux_uids:
+            self._marks.mark(Kind.WORKLOAD, uid, within_s=within_s)  # it is gone
+
+    def on_fluxjob_made(self, uid: str, flux_uid: str) -> None:
+        """A workload has its FluxJob now."""
+        self._workloads.wrap(uid, flux_uid)
+        # Nobody comes with it: it need not wait for others.
+        self._marks.mark(Kind.WORKLOAD, uid, within_s=GATHER_S if self._wrapper.has_more else 0.0)
+        if uid in self._workloads.pods:
+            self._mark_foreign(uid)  # a bare Pod was somebody else's until now
+
+    def on_fluxjob_deleted(self, uid: str) -> None:
+        """The FluxJob of a workload is gone; as long as the workload exists it is made again."""
+        if self._workloads.unwrap(uid):
+            self.mark_workload(uid)
+
+    def on_job(self, old: Object | None, new: Object | None) -> None:
+        """A BatchJob was ``old`` and is ``new``."""
+        uid = _uid(old, new)
+        self._workloads.keep(uid, new)
+        if old is None or new is None or is_news(old, new):
+            self.mark_workload(uid)
+            for group in self._groups.of_job(uid):
+                self._see_group(group)
+
+    def is_awaited(self, uid: str) -> bool:
+        """Whether the end of a BatchJob is the end of something of ours."""
+        return uid in self._workloads.flux_uids or bool(self._groups.of_job(uid))
+
+    def on_suspended(self, old: Object | None, new: Object | None) -> None:
+        """What makes pods and is held by its suspension was ``old`` and is ``new``."""
+        uid = _uid(old, new)
+        is_ours = new is not None and (uid in self._workloads.flux_uids or is_managed(new))
+        self._groups.hold(uid, new if is_ours else None)
+        self._workloads.keep(uid, self._groups.object(uid))
+        if old is None or new is None or is_news(old, new):
+            self.mark_workload(uid)
+
+    # --- pods and nodes ----------------------------------------------------------------------
+
+    def on_pod(self, old: Object | None, new: Object | None) -> None:
+        """A pod, ours or not, was ``old`` and is ``new``."""
+        pod = new or old
+        assert pod is not None, "an informer tells of an object, old or new"
+        uid, workload = pod["metadata"]["uid"], self._workload_uid(pod)
+        flux_uids = self._workloads.flux_uids
+        before = workload if old is None else self._workload_uid(old)
+        if new is None or before != workload:
+            self._workloads.forget_pod(uid, before)
+        if new is not None:
+            self._workloads.keep_pod(uid, workload, new)
+        if before != workload:
+            # Its BatchJob was deleted and left it behind: it is nobody's now, and runs on.
+            self.mark_workload(before)
+            self._mark_foreign(uid)
+        if workload in self._groups:
+            self._on_member(uid, workload, old, new)
+        elif uid == workload and _is_workload(pod, flux_uids):
+            self._on_bare_pod(uid, old if before == workload else None, new)
+        elif workload in flux_uids:
+            self._on_pod_of_ours(workload, old, new)
+        if workload not in flux_uids and self.foreign.is_news(old, new, uid):
+            self._mark_foreign(uid)
+
+    def on_node(self, old: Object | None, new: Object | None) -> None:
+        """A node was ``old`` and is ``new``."""
+        node = new or old
+        assert node is not None, "an informer tells of an object, old or new"
+        if old is None or new is None or node_fact(old) != node_fact(new):
+            self.mark_node(node["metadata"]["name"])
+
+    def mark_node(self, name: str) -> None:
+        """Have a node written."""
+        self._marks.mark(Kind.NODE, name)
+
+    def mark_queue(self, name: str) -> None:
+        """Have a queue written."""
+        self._marks.mark(Kind.QUEUE, name)
+
+    def _workload_uid(self, pod: Object) -> str:
+        return self._groups.place(pod) or workload_uid(pod)
+
+    def _on_bare_pod(self, uid: str, old: Object | None, new: Object | None) -> None:
+        self._workloads.keep(uid, new)
+        if old is None or new is None or is_news(old, new):
+            self.mark_workload(uid)
+
+    def _on_pod_of_ours(self, workload: str, old: Object | None, new: Object | None) -> None:
+        if old is None or new is None or is_pod_news(old, new):
+            self.mark_workload(workload, within_s=_awaited_within_s(old, new))
+
+    def _find_foreign(self, uid: str) -> Object | None:
+        """A pod that is there and not ours."""
+        pod = self._workloads.pods.get(uid)
+        is_ours = pod is not None and self._workload_uid(pod) in self._workloads.flux_uids
+        return None if is_ours else pod
+
+    def _mark_foreign(self, uid: str) -> None:
+        within_s = max(GATHER_S, self.foreign.due_s - self._clock.monotonic_s())
+        self._marks.mark(Kind.FOREIGN, uid, within_s=within_s)
+
+    # --- groups of pods ----------------------------------------------------------------------
+
+    def know_groups(self, known: Iterable[KnownGroup]) -> None:
+        """Take in groups of before this process, before their pods are seen."""
+        self._groups.know(known)
+
+    async def end_listing(self, known: Iterable[KnownGroup]) -> None:
+        """All pods have been told of: groups of which none is left go, and with them the FluxJobs
+        that nobody owns.
+        """
+        await self._owners.settle()
+        self._groups.listed()
+        for one in known:
+            if one.flux_uid is None:
+                continue
+            self._wrapper.know(one.uid, one.namespace, one.fluxjob, one.flux_uid)
+            if one.uid not in self._groups:
+                self._workloads.know({one.uid: one.flux_uid})
+                self._marks.mark(Kind.WORKLOAD, one.uid)
+
+    def _on_member(self, uid: str, group: str, old: Object | None, new: Object | None) -> None:
+        if new is None:
+            self._groups.forget(uid)
+        else:
+            self._groups.keep(group, new)
+        if old is None or new is None or is_pod_news(old, new):
+            self._see_group(group, within_s=_awaited_within_s(old, new))
+
+    def _see_group(self, uid: str, *, within_s: float = GATHER_S) -> None:
+        """Put together anew what stands for a group, and have it written."""
+        self._workloads.keep(uid, self._groups.object(uid))
+        self.mark_workload(uid, within_s=within_s)
+        closes_in_s = self._groups.closes_in_s(uid)
+        if closes_in_s is not None:
+            self._set_alarm(uid, closes_in_s, self._see_group)
+        elif self._groups.gathering(uid) is not None:
+            self._set_alarm(uid, ASK_OWNER_EVERY_S, self._ask_owner)
+
+    def _set_alarm(self, uid: str, delay_s: float, act: Callable[[str], None]) -> None:
+        """Look at a group again after a while, if nothing makes us look at it earlier."""
+        old = self._alarms.pop(uid, None)
+        if old is not None:
+            old.cancel()
+        self._alarms[uid] = asyncio.get_running_loop().call_later(delay_s, self._ring, uid, act)
+
+    def _ring(self, uid: str, act: Callable[[str], None]) -> None:
+        del self._alarms[uid]
+        act(uid)
+
+    def _ask_owner(self, uid: str) -> None:
+        found = self._groups.gathering(uid)
+        if found is not None:
+            owner, pod = found
+            meta = pod["metadata"]
+            self._owners.ask_again(owner, meta["namespace"], meta["uid"])
+
+    def _on_owner(self, pod_uid: str) -> None:
+        """It is known now who makes a pod in the end."""
+        pod = self._workloads.pods.get(pod_uid)
+        if pod is None:
+            return
+        group = self._groups.look(pod)
+        if group is not None:
+            self._see_group(group)
+        else:
+            self._workloads.forget_pod(pod_uid, workload_uid(pod))
+            self.on_pod(None, pod)
+
+    def _on_pod_group(self, namespace: str, name: str) -> None:
+        for uid in self._groups.declared_by(namespace, name):
+            self._see_group(uid)
+
+
+def _uid(old: Object | None, new: Object | None) -> str:
+    told = new or old
+    assert told is not None, "an informer tells of an object, old or new"
+    return str(told["metadata"]["uid"])
+
+
+def _is_workload(pod: Object, ours: Container[str]) -> bool:
+    """Whether a pod without a BatchJob may be a workload of its own."""
+    meta = pod["metadata"]
+    return not meta.get("ownerReferences") or meta["uid"] in ours
+
+
+def _awaited_within_s(old: Object | None, new: Object | None) -> float:
+    """How soon somebody waits to know what became of a pod: to let it go, or for its room."""
+    if new is None:
+        return LATER_S if old is not None and pod_fact(old).is_terminal else ENDED_S
+    fact = pod_fact(new)
+    if fact.is_terminal:
+        return ENDED_S
+    return GATHER_S if old is None and fact.is_gated else LATER_S

@@ -1,0 +1,163 @@
+"""Watches: everything of the cluster that is followed, begun, read anew and ended together.
+
+Part of ``observer``. Each tells ``marking`` of what changes; what is asked of nodes, queues and
+PriorityClasses is answered from what was seen last. It decides about nothing that it sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Set
+from contextlib import suppress
+from typing import TypeVar
+
+from fluxqueue.clock import Clock
+from fluxqueue.controller.batch_jobs import BatchJobs
+from fluxqueue.controller.marking import Marking
+from fluxqueue.controller.observe import trim_pod
+from fluxqueue.controller.queues import QueueWatch
+from fluxqueue.controller.suspended_owners import SuspendedOwners
+from fluxqueue.controller.zones import ZoneWatch
+from fluxqueue.errors import ApiError, ApiUnavailable
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.informer import ChangeHandler, Informer, Transform
+from fluxqueue.kube.resources import NODES, PODS, PRIORITY_CLASSES, Resource
+from fluxqueue.workload import labels
+from fluxqueue.workload.nodes import node_fact
+from fluxqueue.workload.owner_kinds import OwnerKinds
+
+logger = logging.getLogger(__name__)
+
+Read = TypeVar("Read")
+
+RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
+
+
+class Watches:
+    """The informers of the controller.
+
+    Parameters
+    ----------
+    marking : told of every change.
+    policy : of the queue ``default`` where it has to be made.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        owner_kinds: OwnerKinds,
+        marking: Marking,
+        *,
+        policy: str,
+    ) -> None:
+        self._client, self._clock = client, clock
+        self.queues = QueueWatch(client, marking.mark_queue, clock, policy)
+        self._zones = ZoneWatch(client, marking.mark_node)
+        self._jobs = BatchJobs(client, clock, is_known=marking.is_awaited, on_change=marking.on_job)
+        self._suspended = SuspendedOwners(client, clock, owner_kinds, marking.on_suspended)
+        self._nodes = self._informer(NODES, marking.on_node)
+        self._classes = self._informer(PRIORITY_CLASSES)
+        self._informers = (
+            self.queues.queues,
+            self.queues.namespaces,
+            self._jobs.informer,
+            self._informer(PODS, marking.on_pod, trim_pod),
+            self._nodes,
+            self._classes,
+        )
+
+    def _informer(
+        self,
+        resource: Resource,
+        on_change: ChangeHandler | None = None,
+        transform: Transform | None = None,
+    ) -> Informer:
+        return Informer(
+            self._client,
+            resource,
+            on_change=on_change,
+            transform=transform,
+            retry_cap_s=RETRY_MAX_S,
+        )
+
+    async def begin(self, suspended: Set[tuple[str, str]]) -> None:
+        """Have seen all there is.
+
+        ``suspended``: API groups and kinds of what can be suspended, of which there were some.
+        """
+        # Before the pods: these are of whatever is held by its suspension.
+        await self._suspended.begin(suspended)
+        # Whoever is not seen is taken for gone.
+        await insist(self._clock, self._jobs.look, "BatchJobs")
+        for informer in self._informers:
+            informer.start()
+        await self._zones.look()
+        for informer in self._informers:
+            await informer.synced.wait()
+
+    async def run(self) -> None:
+        """Follow what comes to be served later, until cancelled; to be run after ``begin``."""
+        await self._suspended.run()
+
+    async def read_anew(self) -> None:
+        """Read everything from the API server anew.
+
+        Raises
+        ------
+        ApiUnavailable, ApiError
+            Something cannot be read.
+        """
+        await asyncio.gather(*(one.relist() for one in self._informers))
+        await self._jobs.look()
+        await self._suspended.relist()
+        await self._zones.look()
+
+    async def stop(self) -> None:
+        """Follow nothing any more."""
+        await self._suspended.stop()
+        await self._jobs.stop()
+        for informer in self._informers:
+            with suppress(asyncio.CancelledError):
+                await informer.stop()
+        await self._zones.stop()
+
+    def nodes(self, names: Iterable[str]) -> tuple[list[NodeFact], list[str]]:
+        """The nodes ``names`` as they are, and those of them that are gone."""
+        found = {name: self._nodes.get("", name) for name in names}
+        present = [
+            node_fact(node, self._zones.of(name))
+            for name, node in found.items()
+            if node is not None
+        ]
+        return present, [name for name, node in found.items() if node is None]
+
+    def node_names(self) -> set[str]:
+        """Names of all nodes that there are."""
+        return {node["metadata"]["name"] for node in self._nodes.items()}
+
+    def hosts(self) -> dict[str, str]:
+        """Hostname label -> name of the node."""
+        return {
+            node["metadata"].get("labels", {}).get(labels.HOSTNAME): node["metadata"]["name"]
+            for node in self._nodes.items()
+        }
+
+    def class_values(self) -> dict[str, int]:
+        """The values of PriorityClasses by name."""
+        return {item["metadata"]["name"]: int(item["value"]) for item in self._classes.items()}
+
+
+async def insist(clock: Clock, read: Callable[[], Awaitable[Read]], what: str) -> Read:
+    """Read until the API server answers."""
+    pause = RETRY_MIN_S
+    while True:
+        try:
+            return await read()
+        except (ApiUnavailable, ApiError) as error:
+            extra = {"action": "begin", "what": what, "error": str(error)}
+            logger.warning("not read; tried again", extra=extra)
+            await clock.sleep(pause)
+            pause = min(2 * pause, RETRY_MAX_S)

@@ -1,0 +1,108 @@
+"""The workloads that are there: their objects, their pods, their FluxJobs, as they were seen last.
+
+Part of ``observer``: ``marking`` keeps it as informers tell, ``comparing`` as FluxJobs are listed,
+and ``writing`` forgets what it has written off. A cache of the cluster and no more: it looks at
+nothing by itself, and marks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fluxqueue.objects import Object
+from fluxqueue.workload.managed import is_managed
+
+
+class Workloads:
+    """Everything by UID; used within one event loop.
+
+    Its mappings are live, and changed by its methods only: every event of every pod reads them.
+
+    ``objects``: what stands for each workload, in the form in which its entry takes it. ``pods``:
+    all pods of the cluster; ``pods_of``: the same by their workload. ``flux_uids``: the UID of the
+    FluxJob of each workload of ours, None where it has none; who is not in it is not ours.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[str, Object] = {}
+        self._pods: dict[str, Object] = {}
+        self._pods_of: dict[str, dict[str, Object]] = {}
+        self._flux_uids: dict[str, str | None] = {}
+        self._news_of_fluxjobs: set[str] = set()
+        self.objects: Mapping[str, Object] = self._objects
+        self.pods: Mapping[str, Object] = self._pods
+        self.pods_of: Mapping[str, Mapping[str, Object]] = self._pods_of
+        self.flux_uids: Mapping[str, str | None] = self._flux_uids
+
+    # --- objects and pods --------------------------------------------------------------------
+
+    def keep(self, uid: str, obj: Object | None) -> None:
+        """What stands for a workload is as given; None: it is gone."""
+        if obj is None:
+            self._objects.pop(uid, None)
+        else:
+            self._objects[uid] = obj
+
+    def keep_pod(self, uid: str, workload: str, pod: Object) -> None:
+        """A pod is as given, and of that workload."""
+        self._pods[uid] = pod
+        self._pods_of.setdefault(workload, {})[uid] = pod
+
+    def forget_pod(self, uid: str, workload: str) -> None:
+        """A pod is gone, or no longer of that workload."""
+        self._pods.pop(uid, None)
+        self._pods_of.get(workload, {}).pop(uid, None)
+        if not self._pods_of.get(workload):
+            self._pods_of.pop(workload, None)
+
+    def find(self, uid: str) -> Object | None:
+        """An object that is watched anyway."""
+        return self._objects.get(uid) or self._pods.get(uid)
+
+    # --- FluxJobs ----------------------------------------------------------------------------
+
+    def find_unwrapped(self, uid: str) -> Object | None:
+        """An object of ours that has no FluxJob."""
+        obj = self._objects.get(uid)
+        if obj is None or self._flux_uids.get(uid) is not None:
+            return None
+        return obj if uid in self._flux_uids or is_managed(obj) else None
+
+    def know(self, flux_uids: Mapping[str, str | None]) -> None:
+        """Take in what was known before; news of it are not overwritten."""
+        for uid, flux_uid in flux_uids.items():
+            self._flux_uids.setdefault(uid, flux_uid)
+
+    def wrap(self, uid: str, flux_uid: str) -> None:
+        """A workload has its FluxJob now."""
+        self._flux_uids[uid] = flux_uid
+        self._news_of_fluxjobs.add(uid)
+
+    def unwrap(self, uid: str) -> bool:
+        """The FluxJob of a workload is gone; tell whether it had one."""
+        self._news_of_fluxjobs.add(uid)
+        if self._flux_uids.get(uid) is None:
+            return False
+        self._flux_uids[uid] = None
+        return True
+
+    def forget(self, uid: str) -> None:
+        """A workload is written off; as long as pods of it are left they are still ours."""
+        if not self._pods_of.get(uid):
+            self._flux_uids.pop(uid, None)
+
+    def begin_listing(self) -> None:
+        """FluxJobs are being listed: what is told of them from now on is newer than the list."""
+        self._news_of_fluxjobs.clear()
+
+    def take_listed(self, flux_uids: Mapping[str, str | None]) -> Iterator[str]:
+        """Take in which FluxJobs there were when they were listed; UIDs of those whose FluxJob is
+        another than was known, or that lack one.
+        """
+        for uid, listed in flux_uids.items():
+            if uid in self._news_of_fluxjobs:
+                continue
+            is_other = self._flux_uids.get(uid) != listed
+            self._flux_uids[uid] = listed
+            if listed is None or is_other:
+                yield uid

@@ -1,0 +1,289 @@
+"""Writing: a loop takes the marks and writes what they are of, one transaction a batch.
+
+Part of ``observer``. What is written is the present state, as ``workloads`` and ``watches`` have
+it, so writing again changes nothing; what was written last is remembered, so that what says nothing
+new is not written at all. It looks at nothing that is not marked: that is for ``comparing``, which
+writes under the same lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from fluxqueue import metrics
+from fluxqueue.clock import Clock, Pace
+from fluxqueue.controller.foreign import Change, ForeignPods
+from fluxqueue.controller.marks import GATHER_S, Batch, Kind, Marks
+from fluxqueue.controller.observe import Reader, age, see_facts
+from fluxqueue.controller.term import Term
+from fluxqueue.controller.watches import RETRY_MAX_S, RETRY_MIN_S, Watches
+from fluxqueue.controller.workloads import Workloads
+from fluxqueue.controller.wrapping import Wrapper, shown
+from fluxqueue.db.life.observations import (
+    WorkloadSeen,
+    save_foreign,
+    save_nodes,
+    save_workloads,
+)
+from fluxqueue.db.life.queues import save_queues
+from fluxqueue.errors import (
+    ApiError,
+    ApiUnavailable,
+    DatabaseUnavailable,
+    InvalidInput,
+    LostLeadership,
+    Transient,
+)
+from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.objects import Object
+from fluxqueue.workload.pods import pod_fact
+
+logger = logging.getLogger(__name__)
+
+BATCH_MAX = 200
+PASSING = (LostLeadership, Transient, ApiError)
+"""What is wrong with the surroundings, and not with what is written."""
+APART_S = 30.0
+"""Until what could not be written by itself is tried again."""
+
+
+class Writing:
+    """Writes what is marked.
+
+    ``lock`` is held while something is looked at and written, so that both go in one order.
+    """
+
+    def __init__(
+        self,
+        term: Term,
+        clock: Clock,
+        *,
+        reader: Reader,
+        marks: Marks,
+        workloads: Workloads,
+        watches: Watches,
+        foreign: ForeignPods,
+        wrapper: Wrapper,
+    ) -> None:
+        self._term, self._clock = term, clock
+        self._reader, self._marks = reader, marks
+        self._workloads, self._watches = workloads, watches
+        self._foreign, self._wrapper = foreign, wrapper
+        self._written: dict[str, WorkloadSeen] = {}
+        self._pace = Pace(clock)
+        self._lost: BaseException | None = None
+        self.lock = asyncio.Lock()
+
+    # --- the loop ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write until cancelled, or until something is lost.
+
+        Raises
+        ------
+        LostLeadership
+            Another controller has begun a term.
+        """
+        pause = RETRY_MIN_S
+        while True:
+            if self._lost is not None:
+                raise self._lost
+            try:
+                await self._turn()
+                pause = RETRY_MIN_S
+            except LostLeadership:
+                raise
+            except Exception as error:
+                # What was marked stays marked; one defect must not stop all observation.
+                if isinstance(error, DatabaseUnavailable | ApiUnavailable):
+                    logger.warning("will try again", extra={"action": "flush", "error": str(error)})
+                else:
+                    logger.exception("flush failed and is repeated")
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, RETRY_MAX_S)
+
+    def lose(self, error: BaseException) -> None:
+        """Have ``run`` raise what ended a loop beside it, though nothing may be to write."""
+        self._lost = error
+        self._marks.wake()
+
+    async def _turn(self) -> None:
+        """Wait until something is due, and write it with all that has come by then."""
+        await self._marks.wait(float("inf"))
+        if self._lost is not None:
+            return
+        await self._pace.rest()
+        with self._pace.work():
+            # A queue that was changed just before somebody names it goes with him.
+            await self.flush(by_s=self._clock.monotonic_s() + GATHER_S)
+
+    async def flush(self, by_s: float = float("inf")) -> None:
+        """Write one batch of what is due by then; what could not be written is marked again."""
+        async with self.lock:
+            batch = self._marks.take(BATCH_MAX, by_s=by_s)
+            try:
+                await self._write(batch)
+            except (*PASSING, asyncio.CancelledError):
+                self._marks.put_back(batch)
+                raise
+            except Exception as error:  # noqa: BLE001  whatever it is, it is of one of these
+                await self._write_apart(batch, error)
+
+    # --- a batch that fails ------------------------------------------------------------------
+
+    async def _write_apart(self, batch: Batch, error: Exception) -> None:
+        """Find who of a batch it is that it fails for, and write the others."""
+        waiting = [([(kind, key) for kind, keys in batch.items() for key in keys], error)]
+        try:
+            while waiting:
+                part, error = waiting.pop()
+                middle = len(part) // 2
+                if not middle:
+                    self._write_later(*part[0], error)
+                    continue
+                for half in (part[middle:], part[:middle]):
+                    failed = await self._try(half)
+                    if failed is not None:
+                        waiting.append((half, failed))
+        except BaseException:
+            # Written twice is written once.
+            self._marks.put_back(batch)
+            raise
+
+    async def _try(self, part: Sequence[tuple[Kind, str]]) -> Exception | None:
+        """Write a part of a batch; why it could not be, None where it is written."""
+        batch: dict[Kind, list[str]] = {}
+        for kind, key in part:
+            batch.setdefault(kind, []).append(key)
+        try:
+            await self._write(batch)
+        except PASSING:
+            raise
+        except Exception as error:  # noqa: BLE001  it is told of the one that it is for
+            return error
+        return None
+
+    def _write_later(self, kind: Kind, key: str, error: Exception) -> None:
+        """What cannot be written holds nobody up; it is tried again after a while."""
+        metrics.UNWRITTEN.labels(kind.value).inc()
+        logger.error(
+            "cannot be written, and is tried again",
+            extra={"action": "flush", "kind": kind.value, "key": key, "error": str(error)},
+        )
+        asyncio.get_running_loop().call_later(APART_S, self._marks.mark, kind, key)
+
+    # --- what is written ---------------------------------------------------------------------
+
+    async def _write(self, batch: Batch) -> None:
+        objects, flux_uids = self._workloads.objects, self._workloads.flux_uids
+        uids = batch.get(Kind.WORKLOAD, [])
+        present = [uid for uid in uids if uid in objects]
+        lost = [uid for uid in uids if uid not in objects and uid in flux_uids]
+        gone = {uid: self._orphans(uid) for uid in lost}
+        seen = self._see([uid for uid in present if flux_uids.get(uid) is not None])
+        if Kind.QUEUE in batch:
+            await self._watches.queues.ensure_default()
+        queues = self._watches.queues.see(batch.get(Kind.QUEUE, []))
+        nodes = self._watches.nodes(batch.get(Kind.NODE, []))
+        foreign = self._foreign.changes(batch.get(Kind.FOREIGN, []))
+        if not any((seen, gone, *queues, *nodes, *foreign)):
+            return
+        async with self._term.begin_write() as tx:
+            # First: what names a queue that was made just before it must find it.
+            if any(queues):
+                await save_queues(tx, *queues)
+            if seen or gone:
+                await save_workloads(tx, seen, gone, before=self._written)
+            if any(nodes):
+                await save_nodes(tx, *nodes)
+            if any(foreign):
+                await save_foreign(tx, *foreign)
+        amended = [one for one in seen if _asks_otherwise(self._written.get(one.uid), one)]
+        self.remember(seen, gone)
+        self._foreign.remember(foreign, at_s=self._clock.monotonic_s())
+        for one in amended:
+            self._wrapper.amend(one)
+        await self._watches.queues.tell_faults(queues[0])
+
+    async def write_queues(self, names: Iterable[str]) -> None:
+        """Write queues as they are, marked or not."""
+        async with self.lock, self._term.begin_write() as tx:
+            await save_queues(tx, *self._watches.queues.see(names))
+
+    async def write_nodes(self, names: Iterable[str]) -> None:
+        """Write nodes as they are, marked or not."""
+        async with self.lock, self._term.begin_write() as tx:
+            await save_nodes(tx, *self._watches.nodes(names))
+
+    async def write_foreign(self, uids: Iterable[str]) -> None:
+        """Write what pods of others take, marked or not."""
+        async with self.lock:
+            foreign: Change = self._foreign.changes(uids)
+            async with self._term.begin_write() as tx:
+                await save_foreign(tx, *foreign)
+            self._foreign.remember(foreign)
+
+    # --- what is seen, and what was written --------------------------------------------------
+
+    def see(self, workload: Object, pods: Sequence[Object], flux_uid: str | None) -> WorkloadSeen:
+        """What the rows are to say of a workload.
+
+        Raises
+        ------
+        InvalidInput
+            The object cannot be turned into a request.
+        """
+        return self._reader.see(workload, pods, flux_uid, self._watches.class_values())
+
+    def remember(
+        self, seen: Iterable[WorkloadSeen], gone: Mapping[str, tuple[str, list[PodFact]]]
+    ) -> None:
+        """Take in what was written.
+
+        ``gone``: namespace, and pods left, of workloads that were written off.
+        """
+        self._written.update({one.uid: one for one in seen})
+        for uid, (_, left) in gone.items():
+            self._wrapper.unwrap(uid, self._written.pop(uid, None))
+            self._reader.forget(uid)
+            self._wrapper.forget(uid)
+            # Also what was written counts: a pod that went meanwhile has yet to be written down.
+            if not left:
+                self._workloads.forget(uid)
+
+    def _see(self, uids: Iterable[str]) -> list[WorkloadSeen]:
+        """Observations that tell the rows something new, oldest workload first."""
+        objects = self._workloads.objects
+        seen: list[WorkloadSeen] = []
+        for uid in sorted(uids, key=lambda uid: age(objects[uid])):
+            pods = self._pods_of(uid)
+            try:
+                one = self.see(objects[uid], pods, self._workloads.flux_uids[uid])
+            except InvalidInput as error:
+                logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
+                if uid not in self._written:
+                    continue
+                one = see_facts(self._written[uid], objects[uid], pods)
+            if self._written.get(uid) != one:
+                seen.append(one)
+        return seen
+
+    def _orphans(self, uid: str) -> tuple[str, list[PodFact]]:
+        left = self._pods_of(uid)
+        namespace = left[0]["metadata"]["namespace"] if left else ""
+        return namespace, [pod_fact(pod) for pod in left]
+
+    def _pods_of(self, uid: str) -> list[Object]:
+        return list(self._workloads.pods_of.get(uid, {}).values())
+
+
+def _asks_otherwise(before: WorkloadSeen | None, now: WorkloadSeen) -> bool:
+    """Whether a FluxJob should say what its workload asks for by now: one that was scaled, or a
+    group that gathers. (What is left of a group when pods of it have ended is not what it asks.)
+    """
+    if now.is_gathered:
+        return bool(now.pods) and all(pod.is_gated for pod in now.pods)
+    is_known = before is not None and before.request is not now.request
+    return is_known and before is not None and shown(before) != shown(now)
