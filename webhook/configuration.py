@@ -8,7 +8,7 @@ conditions keep it away inside the API server, so a webhook that is down stops n
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,9 @@ PATH_ALL_ASK = "/mutate/all-ask"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 FailurePolicy = Literal["Fail", "Ignore"]
+Rules = Sequence[Mapping[str, Any]]
+Expressions = Sequence[Mapping[str, Any]]
+"""Of a selector: all of them are to be met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,100 +85,112 @@ def build_configuration(
     own_users : accounts of our parts, whose changes of FluxJobs are not asked about.
     owner_kinds : what makes pods beside Jobs.
     """
-    common = {
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "matchPolicy": "Equivalent",
-        "reinvocationPolicy": "IfNeeded",
-        "timeoutSeconds": timeout_s,
-    }
-    client = {"clientConfig": endpoint.client_config(ca_pem)}
-    chosen = {
-        "namespaceSelector": _namespaces(own_namespace, is_opt_in=is_opt_in),
-        "objectSelector": {"matchExpressions": [_not_opted_out()]},
-    }
-    all_ask = _namespaces(own_namespace, is_opt_in=is_opt_in)
-    all_ask["matchExpressions"].append(_in(labels.SETS, labels.SETS_MANAGED))
+    namespaces = _namespaces(own_namespace, is_opt_in=is_opt_in)
+    asked = [
+        *_asked_of_owners(owner_kinds or OwnerKinds(), namespaces, pods_failure_policy),
+        *_asked_of_workloads(namespaces, jobs_failure_policy, pods_failure_policy),
+        *_asked_of_ours(own_users),
+    ]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "fluxqueue"}},
-        "webhooks": [
-            {
-                "name": "owners.fluxqueue.converged-computing.org",
-                "rules": [_owner_rule(one) for one in owner_kinds or OwnerKinds()],
-                "failurePolicy": pods_failure_policy,
-                **client,
-                **chosen,
-                "objectSelector": {"matchExpressions": [_in(labels.MANAGED, "true")]},
-                **common,
-            },
-            # In a namespace where all are queued they need not ask to wait suspended.
-            {
-                "name": "suspended.fluxqueue.converged-computing.org",
-                "rules": [
-                    _owner_rule(one) | {"operations": ["CREATE"]}
-                    for one in owner_kinds or OwnerKinds()
-                    if one.suspend
-                ],
-                "failurePolicy": pods_failure_policy,
-                "clientConfig": endpoint.client_config(ca_pem, PATH_ALL_ASK),
-                **chosen,
-                "namespaceSelector": all_ask,
-                **common,
-            },
-            # Before the others: what these make of a Job depends on whether it asks.
-            {
-                "name": "sets.fluxqueue.converged-computing.org",
-                "rules": [_on("CREATE", "batch", "jobs"), _on("CREATE", "", "pods")],
-                "failurePolicy": pods_failure_policy,
-                "matchConditions": _made_by_others(),
-                "clientConfig": endpoint.client_config(ca_pem, PATH_ALL_ASK),
-                **chosen,
-                "namespaceSelector": all_ask,
-                **common,
-            },
-            {
-                "name": "jobs.fluxqueue.converged-computing.org",
-                "rules": [_on("CREATE", "batch", "jobs")],
-                "failurePolicy": jobs_failure_policy,
-                **client,
-                **chosen,
-                **common,
-            },
-            {
-                "name": "pods.fluxqueue.converged-computing.org",
-                "rules": [_on("CREATE", "", "pods")],
-                "failurePolicy": pods_failure_policy,
-                "matchConditions": _bare_pods(),
-                **client,
-                **chosen,
-                **common,
-            },
-            {
-                "name": "fluxjobs.fluxqueue.converged-computing.org",
-                "rules": [_on("UPDATE", "jobs.converged-computing.org", "fluxjobs", "v1alpha1")],
-                "failurePolicy": "Fail",
-                "matchConditions": _steered(own_users),
-                **client,
-                **common,
-                "namespaceSelector": {},
-                "objectSelector": {},
-            },
-            # Who asks decides what he is told: a question that was not looked at is not taken.
-            {
-                "name": "placementreviews.fluxqueue.converged-computing.org",
-                "rules": [
-                    _on("CREATE", "jobs.converged-computing.org", "placementreviews", "v1alpha1")
-                ],
-                "failurePolicy": "Fail",
-                **client,
-                **common,
-                "namespaceSelector": {},
-                "objectSelector": {},
-            },
-        ],
+        "webhooks": [one.render(endpoint, ca_pem, timeout_s) for one in asked],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One of its webhooks: of what the API server asks us, and when.
+
+    Selectors are lists of ``matchExpressions``; an empty one chooses everything.
+    """
+
+    plural: str
+    rules: Rules
+    failure_policy: FailurePolicy
+    namespaces: Expressions = ()
+    objects: Expressions = ()
+    conditions: Sequence[Mapping[str, str]] = ()
+    path: str = PATH
+
+    def render(self, endpoint: Endpoint, ca_pem: bytes, timeout_s: int) -> dict[str, Any]:
+        """As the configuration has it."""
+        written = {
+            "name": f"{self.plural}.fluxqueue.converged-computing.org",
+            "rules": list(self.rules),
+            "failurePolicy": self.failure_policy,
+            "clientConfig": endpoint.client_config(ca_pem, self.path),
+            "namespaceSelector": _selector(self.namespaces),
+            "objectSelector": _selector(self.objects),
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "matchPolicy": "Equivalent",
+            "reinvocationPolicy": "IfNeeded",
+            "timeoutSeconds": timeout_s,
+        }
+        return written | ({"matchConditions": list(self.conditions)} if self.conditions else {})
+
+
+def _asked_of_owners(
+    kinds: OwnerKinds, namespaces: Expressions, policy: FailurePolicy
+) -> list[_Asked]:
+    """What makes pods beside Jobs, and what that makes where all is queued.
+
+    These come before the workloads: what is made of a Job depends on whether it asks.
+    """
+    where_all_ask = [*namespaces, _in(labels.SETS, labels.SETS_MANAGED)]
+    return [
+        _Asked(
+            "owners",
+            [_owner_rule(one) for one in kinds],
+            policy,
+            namespaces,
+            [_in(labels.MANAGED, "true")],
+        ),
+        # In a namespace where all are queued they need not ask to wait suspended.
+        _Asked(
+            "suspended",
+            [_owner_rule(one) | {"operations": ["CREATE"]} for one in kinds if one.suspend],
+            policy,
+            where_all_ask,
+            [_not_opted_out()],
+            path=PATH_ALL_ASK,
+        ),
+        _Asked(
+            "sets",
+            [_on("CREATE", "batch", "jobs"), _on("CREATE", "", "pods")],
+            policy,
+            where_all_ask,
+            [_not_opted_out()],
+            _made_by_others(),
+            path=PATH_ALL_ASK,
+        ),
+    ]
+
+
+def _asked_of_workloads(
+    namespaces: Expressions, jobs_policy: FailurePolicy, pods_policy: FailurePolicy
+) -> list[_Asked]:
+    objects = [_not_opted_out()]
+    return [
+        _Asked("jobs", [_on("CREATE", "batch", "jobs")], jobs_policy, namespaces, objects),
+        _Asked("pods", [_on("CREATE", "", "pods")], pods_policy, namespaces, objects, _bare_pods()),
+    ]
+
+
+def _asked_of_ours(own_users: Sequence[str]) -> list[_Asked]:
+    """Who asks decides what he is told, and may do: what was not looked at is not taken."""
+    fluxjobs = _on("UPDATE", "jobs.converged-computing.org", "fluxjobs", "v1alpha1")
+    reviews = _on("CREATE", "jobs.converged-computing.org", "placementreviews", "v1alpha1")
+    return [
+        _Asked("fluxjobs", [fluxjobs], "Fail", conditions=_steered(own_users)),
+        _Asked("placementreviews", [reviews], "Fail"),
+    ]
+
+
+def _selector(expressions: Expressions) -> dict[str, Any]:
+    return {"matchExpressions": list(expressions)} if expressions else {}
 
 
 def _owner_rule(one: OwnerKind) -> dict[str, Any]:
@@ -199,15 +214,10 @@ def _on(operation: str, group: str, resource: str, version: str = "v1") -> dict[
     }
 
 
-def _namespaces(own_namespace: str, *, is_opt_in: bool) -> dict[str, Any]:
+def _namespaces(own_namespace: str, *, is_opt_in: bool) -> list[dict[str, Any]]:
     names = sorted(labels.SYSTEM_NAMESPACES | {own_namespace})
     wanted = _in(labels.MANAGED, "true") if is_opt_in else _not_opted_out()
-    return {
-        "matchExpressions": [
-            {"key": NAMESPACE_NAME, "operator": "NotIn", "values": names},
-            wanted,
-        ]
-    }
+    return [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": names}, wanted]
 
 
 def _in(key: str, value: str) -> dict[str, Any]:
