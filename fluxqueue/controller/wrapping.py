@@ -141,6 +141,7 @@ class Wrapper:
                     body,
                     kind=PatchKind.MERGE,
                     field_manager=FIELD_MANAGER,
+                    metadata_only=True,
                 )
             except (NotFound, Conflict, Invalid):
                 del self._amends[uid]  # another is made in its place, and says it from the start
@@ -243,7 +244,8 @@ class Wrapper:
         """Create, or find the one that is there; its UID, None where another's is in the way."""
         client, namespace = self._client, workload["metadata"]["namespace"]
         try:
-            return str((await client.create(FLUXJOBS, namespace, body))["metadata"]["uid"])
+            made = await client.create(FLUXJOBS, namespace, body, metadata_only=True)
+            return str(made["metadata"]["uid"])
         except Conflict:
             pass
         try:

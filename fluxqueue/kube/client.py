@@ -37,6 +37,7 @@ WATCH_IDLE_S = 90.0
 FOLLOW_IDLE_S = 24 * 3600.0
 TOKEN_MAX_AGE_S = 60.0
 RESERVED_CONCURRENCY = 2
+WHOLE = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 RETRY_BASE_S = 0.1
 RETRY_CAP_S = 5.0
@@ -168,9 +169,7 @@ class KubeClient:
         self, resource: Resource, namespace: str | None, name: str
     ) -> dict[str, Any]:
         """One object, of which the API server sends the metadata only. Raises NotFound."""
-        view = copy.copy(self)
-        view._headers_added = {**self._headers_added, "Accept": METADATA_ONLY}
-        return await view.get(resource, namespace, name)
+        return await self.request("GET", resource.path(namespace, name), metadata_only=True)
 
     async def list(
         self,
@@ -325,6 +324,7 @@ class KubeClient:
         subresource: str | None = None,
         field_manager: str | None = None,
         dry_run: bool = False,
+        metadata_only: bool = False,
     ) -> dict[str, Any]:
         """POST. Raises Conflict (AlreadyExists), Invalid.
 
@@ -334,7 +334,11 @@ class KubeClient:
         """
         query = _write_query(field_manager, dry_run=dry_run)
         return await self.request(
-            "POST", resource.path(namespace, name, subresource), query=query, body=body
+            "POST",
+            resource.path(namespace, name, subresource),
+            query=query,
+            body=body,
+            metadata_only=metadata_only,
         )
 
     async def replace(
@@ -366,11 +370,13 @@ class KubeClient:
         field_manager: str | None = None,
         force: bool = False,
         dry_run: bool = False,
+        metadata_only: bool = False,
     ) -> dict[str, Any]:
         """PATCH. Raises NotFound, Invalid (also a JSON Patch ``test`` that fails), Conflict.
 
         JSON patches are not repeated after a broken connection: their second application can
         differ from the first. ``force`` belongs to APPLY, which needs a ``field_manager``.
+        ``metadata_only``: see ``request``.
         """
         query = _write_query(field_manager, dry_run=dry_run)
         if force:
@@ -382,6 +388,7 @@ class KubeClient:
             body=body,
             content_type=kind,
             is_repeatable=kind is not PatchKind.JSON,
+            metadata_only=metadata_only,
         )
 
     async def delete(
@@ -424,11 +431,13 @@ class KubeClient:
         content_type: str = "application/json",
         timeout_s: float | None = None,
         is_repeatable: bool | None = None,
+        metadata_only: bool = False,
     ) -> dict[str, Any]:
         """Any request; returns the decoded answer ({} if it is empty).
 
         ``is_repeatable`` says whether sending it twice does no harm; by default everything but
-        POST. Raises ApiError and its children for refusals, ApiUnavailable for the rest.
+        POST. ``metadata_only``: the answer is an object's metadata alone, which spares both sides
+        the rest. Raises ApiError and its children for refusals, ApiUnavailable for the rest.
         """
         target = f"{path}?{urlencode(query)}" if query else path
         data = orjson.dumps(body) if body is not None else None
@@ -442,6 +451,7 @@ class KubeClient:
                 content_type=content_type,
                 timeout_s=timeout_s or self._timeout_s,
                 is_repeatable=is_repeatable,
+                accept=METADATA_ONLY if metadata_only else WHOLE,
             )
         if reply.status >= 400:
             raise as_error(reply.status, reply.headers, reply.body, what=f"{method} {path}")
@@ -492,11 +502,12 @@ class KubeClient:
         content_type: str,
         timeout_s: float,
         is_repeatable: bool,
+        accept: str = WHOLE,
     ) -> Reply:
         backoff = Backoff(base_s=RETRY_BASE_S, cap_s=RETRY_CAP_S)
         for attempt in range(1, self._attempts_max + 1):
             is_last = attempt == self._attempts_max
-            headers = self._headers(content_type if data is not None else None)
+            headers = self._headers(content_type if data is not None else None, accept)
             try:
                 reply = await self._transport.send(method, target, headers, data, timeout_s)
             except TransportError as error:
@@ -530,12 +541,12 @@ class KubeClient:
             return after_s
         return None
 
-    def _headers(self, content_type: str | None = None) -> dict[str, str]:
+    def _headers(self, content_type: str | None = None, accept: str = WHOLE) -> dict[str, str]:
         now = time.monotonic()
         if now >= self._authorization_until:
             self._authorization = self.config.authorization_header()
             self._authorization_until = now + TOKEN_MAX_AGE_S
-        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+        headers = {"Accept": accept, "User-Agent": self._user_agent}
         if self._authorization is not None:
             headers["Authorization"] = self._authorization
         if content_type:

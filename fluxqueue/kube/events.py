@@ -121,7 +121,7 @@ async def tell_event(client: KubeClient, event: Mapping[str, Any]) -> bool:
     path = EVENTS.path(event["metadata"]["namespace"])
     try:
         # Its name is its own: sent twice it is there once.
-        await client.request("POST", path, body=event, is_repeatable=True)
+        await client.request("POST", path, body=event, is_repeatable=True, metadata_only=True)
     except Conflict:
         return True  # told already
     except (ApiError, ApiUnavailable) as error:

@@ -27,10 +27,10 @@ READ_BUFFER_BYTES = 1 << 18
 # on a connection that the other side is just closing could not be told from one acted upon.
 KEEPALIVE_S = 30.0
 
-READS_EVERY_S, READS_CREDIT_S = 0.02, 0.12
+READS_EVERY_S, READS_CREDIT_S = 0.05, 0.3
 """A stream that much comes over is read so often and no more, after a few times at once. Servers
 send each event by itself, and taking a record out of TLS costs more than understanding it; those
-that have come together cost half."""
+that have come together cost less than half."""
 
 
 class TransportError(ApiUnavailable):

@@ -98,7 +98,13 @@ async def write_status(context: WorkerContext, row: PublishedRow) -> Written:
     body = status_patch(_render(row))
     try:
         await context.client.patch(
-            FLUXJOBS, row.namespace, row.name, body, kind=PatchKind.MERGE, subresource="status"
+            FLUXJOBS,
+            row.namespace,
+            row.name,
+            body,
+            kind=PatchKind.MERGE,
+            subresource="status",
+            metadata_only=True,
         )
     except NotFound:
         pass  # one that is made again owes its status anew

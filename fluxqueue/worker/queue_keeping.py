@@ -148,6 +148,7 @@ class QueueKeeper:
                 {"status": status},
                 kind=PatchKind.MERGE,
                 subresource="status",
+                metadata_only=True,
             )
         except NotFound:
             return 0

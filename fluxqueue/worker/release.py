@@ -124,7 +124,7 @@ async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None
     else:
         patch = entry.release_patch(wanted.uid, wanted.owner, is_pinned=wanted.is_pinned)
     kind = PatchKind.STRATEGIC if entry.is_built_in else PatchKind.MERGE
-    return await client.patch(resource, *at, patch, kind=kind)
+    return await client.patch(resource, *at, patch, kind=kind, metadata_only=True)
 
 
 async def _delete_members(context: WorkerContext, wanted: Wanted) -> None:

@@ -63,7 +63,12 @@ async def _ungate(context: WorkerContext, ungate: Ungate) -> str | None:
                 nodes=ungate.nodes,
             )
             await context.client.patch(
-                PODS, ungate.namespace, ungate.name, patch, kind=PatchKind.STRATEGIC
+                PODS,
+                ungate.namespace,
+                ungate.name,
+                patch,
+                kind=PatchKind.STRATEGIC,
+                metadata_only=True,
             )
     except NotFound:
         return None  # its removal will be seen and frees the slot

@@ -76,6 +76,21 @@ async def test_life_of_an_object(client: KubeClient) -> None:
         await client.get(CONFIGMAPS, "default", "a")
 
 
+async def test_an_answer_may_be_the_metadata_alone(client: KubeClient) -> None:
+    """What is written is written whole; only of the answer the rest is left out."""
+    made = await client.create(CONFIGMAPS, "default", _map("a"), metadata_only=True)
+    patched = await client.patch(
+        CONFIGMAPS, "default", "a", {"data": {"w": "x"}}, metadata_only=True
+    )
+    found = await client.get_metadata(CONFIGMAPS, "default", "a")
+    for answer in (made, patched, found):
+        assert set(answer) == {"apiVersion", "kind", "metadata"}
+        assert answer["kind"] == "PartialObjectMetadata"
+    assert made["metadata"]["uid"] == patched["metadata"]["uid"]
+    assert patched["metadata"] == found["metadata"]
+    assert (await client.get(CONFIGMAPS, "default", "a"))["data"] == {"v": "1", "w": "x"}
+
+
 async def test_dry_run_and_refusals(client: KubeClient) -> None:
     """Nothing is stored by a dry run; a wrong object says which field."""
     await client.create(CONFIGMAPS, "default", _map("dry"), dry_run=True)
