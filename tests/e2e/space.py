@@ -18,6 +18,7 @@ from fluxqueue.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from tests.e2e.objects import NOTE
 from tests.e2e.recording import Recording
 from tests.e2e.world import World
 from tests.support.waiting import WAIT_S, eventually
@@ -58,6 +59,14 @@ class Space:
     def recording(self) -> Recording:
         """Record what happens to the pods of this namespace."""
         return Recording(self.client, self.name)
+
+    async def finish(self, name: str) -> None:
+        """Have the running pods of the Job ``name`` succeed now, though they were never to end."""
+        notes = {f"{NOTE}never-ends": None, f"{NOTE}duration": "0s"}
+        for pod in await self.pods(name):
+            if pod["status"].get("phase") == "Running":
+                at = (PODS, self.name, pod["metadata"]["name"])
+                await self.client.patch(*at, {"metadata": {"annotations": notes}})
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -130,6 +139,28 @@ class Space:
             return wanted <= done
 
         await eventually(look, f"{len(wanted)} Jobs Complete", timeout_s=timeout_s)
+
+    async def until_running(self, name: str, count: int) -> list[Obj]:
+        """Wait until so many pods of the Job ``name`` run, and no other is there.
+
+        (Its FluxJob is Running as soon as the first of them is.)
+        """
+
+        async def look() -> list[Obj] | None:
+            pods = await self.pods(name)
+            phases = [pod["status"].get("phase") for pod in pods]
+            return pods if phases == ["Running"] * count else None
+
+        return await eventually(look, f"{count} pods of {name} run") or []
+
+    async def until_nothing_owed(self) -> None:
+        """Wait until nobody has anything to do, or to tell, of this namespace."""
+        sql = "SELECT task FROM owed JOIN fluxjobs f USING (uid) WHERE f.namespace = :namespace"
+
+        async def look() -> bool:
+            return not await self.world.rows(sql, namespace=self.name)
+
+        await eventually(look, f"nothing is owed in {self.name}")
 
     async def until_gone(self, resource: Resource, name: str) -> None:
         """Wait until an object no longer exists."""

@@ -26,14 +26,8 @@ async def change(space: Space, name: str, **spec: Any) -> None:
 
 
 async def until_running(space: Space, name: str, count: int) -> set[str]:
-    """Until so many pods of the Job run, and no other is there; gives their UIDs."""
-
-    async def look() -> list[Obj] | None:
-        pods = await space.pods(name)
-        is_so = [pod["status"].get("phase") for pod in pods] == ["Running"] * count
-        return pods if is_so else None
-
-    return {pod["metadata"]["uid"] for pod in await eventually(look, f"{count} pods run")}
+    """UIDs of the pods of the Job, once so many run and no other is there."""
+    return {pod["metadata"]["uid"] for pod in await space.until_running(name, count)}
 
 
 async def until_size(space: Space, name: str, size: int) -> None:

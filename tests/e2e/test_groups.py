@@ -131,7 +131,11 @@ async def test_a_group_starts_with_its_least_size_and_grows(space: Space) -> Non
     names = [f"p{number}" for number in range(4)]
     await space.create_all(member(name, "grown", "3-4", cpu="16", run=FOR_EVER) for name in names)
     await until_reason(space, "grown", "Running", "1 of its pods waits for a slot")
-    assert sorted((await phases(space)).values()) == ["Pending", *["Running"] * 4]
+
+    async def three_run() -> bool:
+        return sorted((await phases(space)).values()) == ["Pending", *["Running"] * 4]
+
+    await eventually(three_run, what="three pods run, and one waits")
     await space.delete("big", PODS)
 
     async def all_run() -> bool:
@@ -179,16 +183,35 @@ async def test_groups_that_come_out_of_step_do_not_clog(space: Space) -> None:
     ]
     recording = space.recording()
     async with recording:
-        await space.create_all(pod for _, pod in sorted(pods, key=lambda pair: pair[0]))
+        await create_mixed(space, pods)
         for group in range(len(SIZES)):
             await space.until_state(f"g{group}", "Completed")
         await recording.until(lambda seen: all(one.is_over for one in seen.present()), "all over")
-    assert max(recording.peak_cpu_m().values()) == 15_000
+    assert max(recording.peak_cpu_m().values()) <= 15_000
     for state in recording.states():
         for group, size in enumerate(SIZES):
             its = [one for one in state.values() if one.name.startswith(f"g{group}-")]
             assert len(its) == size or all(one.is_gated for one in its), "let go incomplete"
     await assert_each_ran_once_in_order(space)
+
+
+async def create_mixed(space: Space, pods: list[tuple[int, Obj]]) -> None:
+    """Make the pods of several groups in the order of their numbers, each with its number."""
+    firsts = [pod for number, pod in pods if not number]
+    for count, pod in enumerate(firsts, 1):
+        await space.create(pod)
+        await until_queued(space, count)
+    await space.create_all(pod for number, pod in sorted(pods, key=lambda pair: pair[0]) if number)
+
+
+async def until_queued(space: Space, count: int) -> None:
+    """Until so many are known to the queue: their order is that in which they became known."""
+    sql = "SELECT count(*) AS n FROM fluxjobs WHERE namespace = :namespace"
+
+    async def look() -> bool:
+        return await space.world.rows(sql, namespace=space.name) == [{"n": count}]
+
+    await eventually(look, f"{count} are queued")
 
 
 async def assert_each_ran_once_in_order(space: Space) -> None:

@@ -22,6 +22,7 @@ from tests.e2e.space import Space, make_space, remove_space
 from tests.e2e.test_groups import (
     SIZES,
     assert_each_ran_once_in_order,
+    create_mixed,
     define,
     phases,
     until_reason,
@@ -124,10 +125,8 @@ async def test_its_topology_and_priority_count(gang_space: Space) -> None:
     await pod_group(space, "near", 3, **said)
     for name in ("a", "b", "c"):
         await space.create(member(name, "near", cpu="9", run=FOR_EVER))
-    await until_reason(space, "near", "Unsatisfiable", "")
-    found = await space.fluxjob("near")
-    assert found is not None
-    assert found["spec"]["priority"] == 77
+    found = await until_reason(space, "near", "Unsatisfiable", "")
+    assert found["status"]["priority"] == 77
     await space.delete("c", PODS)
     await space.delete("a", PODS)
     await space.delete("b", PODS)
@@ -142,7 +141,7 @@ async def test_groups_of_kubernetes_do_not_clog(gang_space: Space) -> None:
     for group, size in enumerate(SIZES):
         await pod_group(space, f"g{group}", size)
         pods += [(n, member(f"g{group}-{n}", f"g{group}", cpu="5")) for n in range(size)]
-    await space.create_all(pod for _, pod in sorted(pods, key=lambda pair: pair[0]))
+    await create_mixed(space, pods)
     for group in range(len(SIZES)):
         await space.until_state(f"g{group}", "Completed")
     await assert_each_ran_once_in_order(space)

@@ -13,7 +13,13 @@ from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_groups import SIZES, assert_each_ran_once_in_order, define, phases
+from tests.e2e.test_groups import (
+    SIZES,
+    assert_each_ran_once_in_order,
+    define,
+    phases,
+    until_queued,
+)
 from tests.support.owners import job_set_spec
 from tests.support.waiting import eventually
 
@@ -170,6 +176,7 @@ async def test_owners_whose_pods_come_out_of_step_do_not_clog(space: Space) -> N
             owner = reference(MINI_CLUSTER, made)
             indexed = {"completionMode": "Indexed"}
             await space.create(job_of(owner, f"m{number}", pods, pods=size, **indexed))
+            await until_queued(space, number + 1)
         for number in range(len(SIZES)):
             await until(space, f"m{number}-minicluster", "Completed")
         await recording.until(lambda seen: all(one.is_over for one in seen.present()), "all over")

@@ -131,7 +131,7 @@ async def test_everybody_dies_while_two_make_way(space: Space, queues: Queues) -
     and nobody else gets the room, though he comes before in the queue."""
     await queues.make("low")
     await queues.make(
-        "high", priority=100, preemption={**LOWER, "queues": [queues.name("low")], "grace": "3s"}
+        "high", priority=100, preemption={**LOWER, "queues": [queues.name("low")], "grace": "10s"}
     )
     for name in ("one", "two"):
         await space.create(queues.job(name, "low", cpu="8", pool="single", run=FOR_EVER))

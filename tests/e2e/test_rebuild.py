@@ -80,6 +80,24 @@ async def _submit_everything(space: Space) -> None:
         await space.until_state(name, "Pending", "Reserved")
 
 
+async def _until_run(space: Space, seen: Recording, count: int) -> set[PodView]:
+    """The pods that run, once there are so many, and the rows know of each."""
+
+    def running() -> set[PodView]:
+        return {one for one in seen.present() if one.is_using}
+
+    await seen.until(
+        lambda _: [one.phase for one in running()] == ["Running"] * count, f"{count} pods run"
+    )
+
+    async def are_held() -> bool:
+        return len(await _holders(space)) == count
+
+    await eventually(are_held, f"{count} pods have slots")
+    await space.until_nothing_owed()
+    return running()
+
+
 def _running(seen: Recording) -> set[PodView]:
     return {one for one in seen.present() if one.is_using}
 
@@ -99,10 +117,9 @@ async def test_an_empty_database_is_filled_from_the_cluster(space: Space) -> Non
     """Numbers, places in the queue, slots and holds are as they were; no pod was touched."""
     world = space.world
     await _submit_everything(space)
-    rows, holders = await _rows(space), await _holders(space)
     async with space.recording() as seen:
-        before = _running(seen)
-        assert len(before) == 6
+        before = await _until_run(space, seen, 6)
+        rows, holders = await _rows(space), await _holders(space)
         async with everybody_killed(world.stack):
             await space.create(job("meanwhile", cpu="16", pool="single"))
             await empty(world.stack)
@@ -134,10 +151,9 @@ async def test_a_workload_whose_fluxjob_and_row_are_both_lost(space: Space) -> N
     world = space.world
     await space.create(job("runs", pods=3, cpu="3", run=FOR_EVER))
     await space.until_state("runs", "Running")
-    holders = {(node, pod) for _, _, node, pod in await _holders(space)}
-    assert len(holders) == 3
     async with space.recording() as seen:
-        before = _running(seen)
+        before = await _until_run(space, seen, 3)
+        holders = {(node, pod) for _, _, node, pod in await _holders(space)}
         async with everybody_killed(world.stack):
             await space.client.delete(FLUXJOBS, space.name, "runs-job")
             await empty(world.stack)
@@ -176,6 +192,8 @@ async def test_rows_that_somebody_deleted_are_made_again(space: Space) -> None:
     await space.until_state("runs", "Running")
     await space.create(job("waits", cpu="7", pool="single"))
     await space.until_state("waits", "Pending", "Reserved")
+    async with space.recording() as seen:
+        await _until_run(space, seen, 2)
     rows, holders = await _rows(space), await _holders(space)
     async with world.database.begin() as tx:
         await tx.execute("DELETE FROM fluxjobs WHERE namespace = :space", space=space.name)
@@ -199,7 +217,7 @@ async def test_a_backup_that_is_older_than_the_cluster(space: Space, tmp_path: P
     tmp_path.chmod(0o777)
     backup = tmp_path / "queue.dump"
     await space.create(job("blocks", cpu="14", pool="single", run=FOR_EVER))
-    await space.create(job("ends", run={"duration": "3s"}))
+    await space.create(job("ends", run=FOR_EVER))
     await space.create(job("held", cpu="1", suspend=True, run=FOR_EVER))
     await space.until_state("blocks", "Running")
     for name in ("next", "deleted", "last"):
@@ -209,6 +227,7 @@ async def test_a_backup_that_is_older_than_the_cluster(space: Space, tmp_path: P
     for name in ("next", "deleted", "last"):
         await space.until_state(name, "Pending", "Reserved")
     await dump(world.stack, backup)
+    await space.finish("ends")
     await space.until_job("ends")
     await space.delete("deleted")
     await space.delete("blocks")
@@ -219,9 +238,9 @@ async def test_a_backup_that_is_older_than_the_cluster(space: Space, tmp_path: P
     await space.client.patch(JOBS, space.name, "held", patch)
     for name in ("new", "held"):
         await space.until_state(name, "Running")
-    rows, holders = await _rows(space), await _holders(space)
     async with space.recording() as seen:
-        before = _running(seen)
+        before = await _until_run(space, seen, 4)
+        rows, holders = await _rows(space), await _holders(space)
         async with everybody_killed(world.stack):
             await restore(world.stack, backup)
         running = dict.fromkeys(("next", "new", "held"), "Running")

@@ -27,11 +27,19 @@ async def test_a_job_runs_on_exactly_the_nodes_its_fluxjob_names(space: Space) -
 
 async def test_four_pods_of_8_cores_on_16_cores_run_two_at_a_time(space: Space) -> None:
     """The first demo of the lineage: two run, two wait, all complete."""
+    names = [f"pi-{n}" for n in range(4)]
     async with space.recording() as seen:
-        await space.create_all(
-            job(f"pi-{n}", cpu="8", pool="single", run={"duration": "3s"}) for n in range(4)
-        )
-        await space.until_all_complete(f"pi-{n}" for n in range(4))
+        await space.create_all(job(name, cpu="8", pool="single", run=FOR_EVER) for name in names)
+        for pair in (names[:2], names[2:]):
+            await seen.until(
+                lambda r, pair=pair: (  # type: ignore[misc]
+                    [p.phase for name in pair for p in r.present(name)] == ["Running"] * 2
+                ),
+                f"{pair} run",
+            )
+            for name in pair:
+                await space.finish(name)
+        await space.until_all_complete(names)
     assert len(seen.seen()) == 4
     assert seen.most_at_once() == 2
     assert seen.peak_cpu_m() == {"single": 16_000}
@@ -93,12 +101,20 @@ async def test_a_job_that_fails_for_good_gives_everything_back(space: Space) -> 
 async def test_a_slot_that_is_no_longer_needed_is_returned_before_the_end(space: Space) -> None:
     """With one completion left of three, the second slot serves the next Job meanwhile."""
     async with space.recording() as seen:
-        three = job("three", pods=2, cpu="8", pool="single", run={"duration": "5s"}, completions=3)
+        three = job("three", pods=2, cpu="8", pool="single", run=FOR_EVER, completions=3)
         await space.create(three)
-        # It stays: Kubernetes may take longer to make the third pod than a short Job runs.
         await space.create(job("next", cpu="8", pool="single", run=FOR_EVER))
+        await space.until_running("three", 2)
+        await space.finish("three")
+        await seen.until(
+            lambda r: all(
+                sum(one.phase == "Running" for one in r.present(name)) == 1
+                for name in ("three", "next")
+            ),
+            "the third pod runs beside the next Job",
+        )
+        await space.finish("three")
         await space.until_job("three")
-    assert seen.overlap("three", "next")
     assert seen.peak_cpu_m() == {"single": 16_000}
 
 

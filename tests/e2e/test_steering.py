@@ -150,9 +150,11 @@ async def test_a_running_job_is_requeued_and_runs_again(space: Space) -> None:
         await space.until_state("high", *WAITING)
         await done(space, "requeue", "long")
         await space.until_job("high")
+        await seen.until(lambda r: len(r.seen("long")) > 2, "it runs again")
         after = await space.until_state("long", "Running")
         assert after["status"]["jobid"] == before["status"]["jobid"]
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        await space.until_running("long", 2)
         assert len(seen.seen("long")) == 4
         assert seen.peak_cpu_m()["single"] <= 16_000
     runs = await done(space, "db", "accounting", "long")

@@ -71,6 +71,7 @@ async def test_priority_begin_time_and_requeue_by_patch(space: Space) -> None:
     await _patch(space, "waits", beginTime=begin)
     await _until_status(space, "waits", reason=f"is not to start before {begin}")
     await _patch(space, "waits", beginTime=None, priority=9)
+    await _until_status(space, "waits", priority=9)  # else the other could be let go again first
     await _patch(space, "runs", requeue="make room")
     await space.until_state("waits", "Running")
     waits = await space.until_state("runs", "Pending", "Reserved")

@@ -23,6 +23,7 @@ from tests.e2e.test_groups import (
     assert_each_ran_once_in_order,
     define,
     phases,
+    until_queued,
 )
 from tests.e2e.test_owners import (
     JOB_SET,
@@ -131,8 +132,12 @@ async def test_a_jobset_waits_suspended_and_starts_whole(space: Space) -> None:
     assert len(await phases(space)) == 4
     await make_room(space)
     going = await until_suspended(space, JOB_SET, "train", False)
-    told = [one["reason"] for one in await space.events_on(made["metadata"]["uid"])]
-    assert "Started" in told
+
+    async def is_told() -> bool:
+        found = await space.events_on(made["metadata"]["uid"])
+        return "Started" in [one["reason"] for one in found]
+
+    await eventually(is_told, "its start is told on the JobSet")
     # One after the other, as its controller may: the slots of those to come are kept.
     (driver,) = await make_jobs(space, going, ["driver"])
     await space.until_job(driver)
@@ -214,16 +219,6 @@ async def test_requeueing_suspends_it_again_and_cancelling_deletes_it(space: Spa
     assert outcome.is_done, outcome
     await space.until_gone(JOB_SET, "again")
     await space.until_gone(JOBS, "again-workers-0")
-
-
-async def until_queued(space: Space, count: int) -> None:
-    """Until so many are known to the queue."""
-    sql = "SELECT count(*) AS n FROM fluxjobs WHERE namespace = :namespace"
-
-    async def look() -> bool:
-        return await space.world.rows(sql, namespace=space.name) == [{"n": count}]
-
-    await eventually(look, f"{count} are queued")
 
 
 async def test_jobsets_do_not_clog(space: Space) -> None:

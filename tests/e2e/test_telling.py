@@ -74,7 +74,11 @@ async def test_a_job_that_starts_at_once_has_one_event(space: Space) -> None:
     made = await space.create(job("told", pods=2, cpu="8", pool="single"))
     await space.until_job("told")
     await space.until_state("told", "Completed")
-    (event,) = await space.events_on(made["metadata"]["uid"])
+    uid = made["metadata"]["uid"]
+    # Who lets it go tells of its start beside whoever tells of its end.
+    await space.until_true(lambda: space.events_on(uid), "an Event")
+    await space.until_nothing_owed()
+    (event,) = await space.events_on(uid)
     assert (event["reason"], event["type"]) == ("Started", "Normal")
     assert re.fullmatch(r"2 slots on single after \d+\.\d s", event["message"])
 
@@ -91,7 +95,7 @@ async def test_a_job_that_waits_is_told_why(space: Space) -> None:
 
     (first, *_) = await eventually(reasons, "a first Event")
     assert first in {"Queued", "Reserved"}
-    await kubectl(space, "wait", "--for=condition=Queued", "fluxjob/waits-job", "--timeout=9s")
+    await kubectl(space, "wait", "--for=condition=Queued", "fluxjob/waits-job", "--timeout=99s")
     told = (await space.until_state("waits", "Pending", "Reserved"))["status"]["conditions"]
     assert {one["reason"] for one in told} <= {"Queued", "Reserved"}
     assert next(one["type"] for one in told if one["status"] == "True") == "Queued"
@@ -128,6 +132,7 @@ async def test_psql_shows_the_queue(space: Space) -> None:
 async def test_kubectl_gets_fluxjobs_in_columns(space: Space) -> None:
     """STATE, SIZE, NODES ... as the definition says."""
     await space.create(job("seen", pods=2, cpu="8", pool="single", run=FOR_EVER))
+    await space.until_running("seen", 2)
     await space.until_state("seen", "Running")
     header, line = (await kubectl(space, "get", "fluxjobs")).splitlines()
     assert header.split() == [
@@ -190,7 +195,7 @@ async def test_all_kinds_read_alike_and_tell_their_story(space: Space) -> None:
             return len(re.findall(r"Started .*fluxqueue +\d slots? on ", told[0])) == len(mine)
 
         try:
-            await eventually(all_tell, "each tells that it has started", timeout_s=30)
+            await eventually(all_tell, "each tells that it has started")
         except AssertionError as error:
             raise AssertionError(told[0]) from error
 

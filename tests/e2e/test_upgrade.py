@@ -112,7 +112,7 @@ async def test_every_part_to_the_next_version_and_back(old_world: World, tmp_pat
         job(name, pods=2, cpu="7", pool="main", run=FOR_EVER) for name in running
     )
     for name in running:
-        await space.until_state(name, "Running")
+        await space.until_running(name, 2)
     before = await _running_pods(space, running)
     waiting = [f"waiting-{n}" for n in range(4)]
     await space.create_all(job(name, pods=4, cpu="9", pool="main") for name in waiting)

@@ -170,6 +170,28 @@ async def test_restart_in_place(client: Client) -> None:
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 2
 
 
+async def test_annotations_count_while_a_pod_runs(client: Client) -> None:
+    """One that was never to end is told to, and what it had of its node is free again."""
+    template = _template({"never-ends": "true"}, cpu="4")
+    await client.create(JOBS, "default", _job("told", template, parallelism=2, completions=3))
+    running = _pods_are(
+        client, "job-name=told", lambda p: [x["status"]["phase"] for x in p] == ["Running"] * 2
+    )
+    await eventually(running, "both nodes busy")
+    notes = {f"{PREFIX}never-ends": None, f"{PREFIX}duration": "0s"}
+    for _ in range(2):
+        for pod in await _pods(client, "job-name=told"):
+            body = {"metadata": {"annotations": notes}}
+            await client.patch(PODS, "default", pod["metadata"]["name"], body)
+        third = _pods_are(
+            client,
+            "job-name=told",
+            lambda p: len(p) == 3 and all(x["status"]["phase"] != "Pending" for x in p),
+        )
+        await eventually(third, "the third runs in the room of another")
+    await _job_with(client, "told", "Complete")
+
+
 async def test_suspend_and_resume(client: Client) -> None:
     """Suspending takes the pods away without failures; resuming starts anew."""
     template = _template({"never-ends": "true"})
@@ -394,8 +416,11 @@ async def test_vanished_node_loses_its_pods(cluster: LocalCluster, client: Clien
         ]
 
     await eventually(is_replaced, "a replacement on the other node")
-    job = await client.get(JOBS, "default", "j")
-    assert job["status"]["failed"] == 1
+
+    async def is_counted() -> bool:
+        return (await client.get(JOBS, "default", "j"))["status"].get("failed") == 1
+
+    await eventually(is_counted, "the lost pod counted as failed")
 
 
 async def test_a_node_refuses_what_does_not_fit(client: Client) -> None:

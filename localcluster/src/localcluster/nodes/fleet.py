@@ -248,6 +248,8 @@ class NodeFleet:
         run = self._runs.get(uid)
         if run is None:
             run = self._recover(node, pod)
+        else:
+            run.script = simulation.script_of(pod)
         step, due_s = simulation.next_step(pod, run, now())
         if step is Step.NOTHING:
             return

@@ -2,7 +2,8 @@
 
 A pod does nothing but last. ``localcluster/duration`` (default 1s, without end for
 restartPolicy Always), ``/exit-code``, ``/fail-times`` (the first n runs of its Job or completion
-index fail), ``/never-ends`` and ``/termination`` (how long it takes to stop) say how.
+index fail), ``/never-ends`` and ``/termination`` (how long it takes to stop) say how, as they
+are: one that is changed while the pod runs counts from then on.
 """
 
 from __future__ import annotations
