@@ -1,7 +1,7 @@
 """Makes ``values.schema.json`` from the commented ``values.yaml`` and from fluxqueue's settings.
 
 Run by hand after a change of either (``python chart/schema.py``); a test holds the file against
-what this gives. The table of settings in docs/admin/install.md is written along with it.
+what this gives. The table in docs/reference/settings.md is written along with it.
 
 The type of a value is its default's; a comment ``# @schema {...}`` above a key adds JSON Schema
 keywords, and two short forms: ``settings: true`` (the processes' settings, from the data that
@@ -25,7 +25,7 @@ from fluxqueue.settings import Settings, describe
 CHART = Path(__file__).resolve().parent
 VALUES, SCHEMA = CHART / "values.yaml", CHART / "values.schema.json"
 
-DOCUMENT = CHART.parent / "docs" / "admin" / "install.md"
+DOCUMENT = CHART.parent / "docs" / "reference" / "settings.md"
 BEGIN, END = "<!-- settings: written by chart/schema.py -->\n", "<!-- end of settings -->\n"
 
 SET_BY_THE_CHART = {

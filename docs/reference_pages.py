@@ -187,8 +187,8 @@ def _labels() -> str:
 _VALUES = """\
 # Values of the chart
 
-[Install](../admin/install.md) says which to think about. The settings of the processes have a table
-there.
+[Install](../admin/install.md) says which to think about; what may stand in `settings` is in
+[settings](settings.md).
 """
 
 

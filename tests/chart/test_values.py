@@ -34,7 +34,7 @@ def test_schema_is_in_step_with_values_and_settings() -> None:
 
 
 def test_documented_settings_are_in_step() -> None:
-    """The same command writes the table of docs/admin/install.md."""
+    """The same command writes the table of docs/reference/settings.md."""
     text = DOCUMENT.read_text(encoding="utf-8")
     assert text == with_settings(text)
 

@@ -38,7 +38,6 @@ CANNOT_RUN = {
     r"helm (?!template)|.*&& helm ": "needs pods that run images; tests/chart renders all",
     r"kubectl -n (fluxqueue-system|NS) |export PGPASSWORD": "about a release's pods, as above",
     r"export DATABASE_URL|fluxqueue db list$": "behind a port forwarded from such a pod",
-    r"kubectl delete crd": "would take the definitions from all tests of this process",
     r"fluxqueue uninstall": "would stop the queue of all tests of this process: test_uninstall",
     r"fluxqueue top": "wants a terminal: test_top drives it in one",
     r"fluxqueue --install-completion": "writes into the user's shell: test_completion",

@@ -32,7 +32,7 @@ def text_of(document: str) -> str:
 def test_the_command_for_air_gapped_clusters_lists_every_image() -> None:
     """The very line of the document, over what Helm renders."""
     (line,) = re.findall(
-        r"^\$ helm template .*? \| (sed .*)$", text_of("docs/admin/operations.md"), re.M
+        r"^\$ helm template .*? \| (sed .*)$", text_of("docs/admin/install.md"), re.M
     )
     whole = "\n".join(text for path, text in render_files().items() if path.endswith(".yaml"))
     done = subprocess.run(
@@ -116,15 +116,17 @@ def test_objects_that_commands_name_are_rendered() -> None:
             assert find("Deployment", name)
     (pod,) = set(re.findall(r"exec ([a-z0-9-]+) --", text))
     assert find("StatefulSet", pod.removesuffix("-0"))
-    (line,) = re.findall(r"`kubectl delete crd ([^`]*)`", text)
+    removal = text_of("docs/admin/install.md")
+    (line,) = re.findall(r"`kubectl delete crd ([^`]*)`", removal)
     there = {
         yaml.safe_load(path.read_text(encoding="utf-8"))["metadata"]["name"]
         for path in (ROOT / "chart" / "crds").glob("*.yaml")
     }
     assert set(line.split()) == there
-    # A StatefulSet labels its claims with what it selects its pods by.
-    selector = find("StatefulSet", f"{RELEASE}-postgres")["spec"]["selector"]["matchLabels"]
-    assert selector["app.kubernetes.io/instance"] == RELEASE
+    (left,) = re.findall(r"delete pvc/(\S+) secret/(\S+)`", removal)
+    (claim,) = find("StatefulSet", f"{RELEASE}-postgres")["spec"]["volumeClaimTemplates"]
+    assert left == (f"{claim['metadata']['name']}-{RELEASE}-postgres-0", f"{RELEASE}-postgres")
+    assert find("Secret", left[1])
 
 
 def test_the_connections_are_counted_as_the_code_opens_them() -> None:
