@@ -40,6 +40,13 @@ def uninstall(
             help="first remove the chart's admission policies: they keep gates on for all but us",
         ),
     ] = False,
+    keep_view: Annotated[
+        bool,
+        typer.Option(
+            "--keep-view",
+            help="leave the ConfigMap that says where the view server is (a chart's stays anyway)",
+        ),
+    ] = False,
     wait_s: Annotated[
         float,
         typer.Option(
@@ -62,6 +69,7 @@ def uninstall(
         secret=(settings.own_namespace, secret) if secret else None,
         leave_suspended=leave_suspended,
         remove_policies=remove_policies,
+        keep_view=keep_view,
         wait_s=wait_s,
         owner_kinds=parse_owner_kinds(settings.owner_kinds),
     )
@@ -87,7 +95,8 @@ async def _run(settings: Settings, kubeconfig: str, options: UninstallOptions) -
 
 def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
     """The report for people: what was done, then what remains and how that goes."""
-    from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES
+    from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE
+    from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, PLACEMENT_REVIEWS
 
     state = "removed" if report.webhook_removed else "was not there"
     verb = "left suspended" if options.leave_suspended else "unsuspended"
@@ -101,6 +110,8 @@ def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
     if options.secret is not None:
         state = "removed" if report.secret_removed else "not there, or not ours"
         lines.append(f"Secret {'/'.join(options.secret)}: {state}")
+    if report.view_forgotten:
+        lines.append(f"ConfigMap {VIEW_NAMESPACE}/{VIEW_NAME}, where the view server was: removed")
     if report.held:
         lines.append(
             f"stays suspended: {len(report.held)} Jobs that were held:"
@@ -115,7 +126,8 @@ def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
             " because Kubernetes lets nobody change their templates:"
             f" {_some(report.running)}; repeat this command with --wait, or ungate those by hand"
         )
-    definitions = " ".join(f"{one.plural}.{one.group}" for one in (FLUXJOBS, FLUXQUEUES))
+    kinds = (FLUXJOBS, FLUXQUEUES, PLACEMENT_REVIEWS)
+    definitions = " ".join(f"{one.plural}.{one.group}" for one in kinds)
     lines.append(
         f"remains: FluxJobs, FluxQueues and their definitions (kubectl delete crd {definitions}),"
         " and the database's volume, if the chart brought one"

@@ -22,6 +22,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, NotFou
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.discovery import find_served
+from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, forget_view
 from fluxqueue.kube.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
@@ -61,7 +62,8 @@ class UninstallOptions:
     Parameters: ``configuration`` names the MutatingWebhookConfiguration; ``secret`` (namespace,
     name) is deleted if its certificates are ours. ``leave_suspended``: Jobs that wait are left
     suspended. ``remove_policies``: the chart's admission policies go first, which let nobody but
-    our accounts take gates off. ``wait_s``: how long to stay for Jobs that run already, whose later
+    our accounts take gates off. ``keep_view``: the ConfigMap that says where the view server is
+    stays, although we made it. ``wait_s``: how long to stay for Jobs that run already, whose later
     pods are gated. ``owner_kinds``: what else may wait suspended.
     """
 
@@ -69,6 +71,7 @@ class UninstallOptions:
     secret: tuple[str, str] | None = None
     leave_suspended: bool = False
     remove_policies: bool = False
+    keep_view: bool = False
     wait_s: float = 0.0
     owner_kinds: OwnerKinds = field(default_factory=OwnerKinds)
 
@@ -85,6 +88,7 @@ class UninstallReport:
     webhook_removed: bool = False
     policies_removed: int = 0
     secret_removed: bool = False
+    view_forgotten: bool = False
     jobs: set[str] = field(default_factory=set)
     pods: set[str] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
@@ -121,6 +125,8 @@ async def uninstall(client: KubeClient, clock: Clock, options: UninstallOptions)
             break
         await clock.sleep(ROUND_S)
     await _remove_secret(client, options, report)
+    if not options.keep_view:
+        await _forget_view(client, report)
     return report
 
 
@@ -166,6 +172,13 @@ async def _remove_secret(
         return
     except (ApiError, ApiUnavailable) as error:
         report.failed[f"Secret {namespace}/{name}"] = str(error)
+
+
+async def _forget_view(client: KubeClient, report: UninstallReport) -> None:
+    try:
+        report.view_forgotten = await forget_view(client)
+    except (ApiError, ApiUnavailable) as error:
+        report.failed[f"ConfigMap {VIEW_NAMESPACE}/{VIEW_NAME}"] = str(error)
 
 
 async def _round(client: KubeClient, options: UninstallOptions, report: UninstallReport) -> bool:

@@ -28,6 +28,7 @@ from fluxqueue.kube.resources import (
     PLACEMENT_REVIEWS,
     Resource,
 )
+from fluxqueue.workload.labels import SELF_MADE, VIEW
 
 CRD_FILES = ("fluxjobs.yaml", "fluxqueues.yaml", "placementreviews.yaml")
 VIEW_NAMESPACE, VIEW_NAME = "kube-public", "fluxqueue-view"
@@ -107,14 +108,22 @@ async def tell_view(client: KubeClient, url: str, authority_pem: str) -> None:
     """Write down where the view server is, for everybody's command line (``cli.user.view``)."""
     await put(client, NAMESPACES, {"metadata": {"name": VIEW_NAMESPACE}})
     data = {"url": url, "ca.crt": authority_pem, "service": None, "namespace": None}
-    body = {"metadata": {"name": VIEW_NAME}, "data": data}
-    await put(client, CONFIGMAPS, body, namespace=VIEW_NAMESPACE)
+    body = {"metadata": {"name": VIEW_NAME, "labels": {VIEW: SELF_MADE}}, "data": data}
+    whole = {"apiVersion": CONFIGMAPS.api_version, "kind": CONFIGMAPS.kind, **body}
+    try:
+        await client.create(CONFIGMAPS, VIEW_NAMESPACE, _without_nulls(whole))
+    except Conflict:  # whose it is stays as it was
+        await client.patch(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME, {"data": data})
 
 
-async def forget_view(client: KubeClient) -> None:
-    """There is no view server any more."""
-    with suppress(NotFound):
-        await client.delete(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME)
+async def forget_view(client: KubeClient) -> bool:
+    """There is no view server any more: remove that word if we made it; tell whether it was."""
+    with suppress(NotFound, Conflict):
+        meta = (await client.get(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME))["metadata"]
+        if (meta.get("labels") or {}).get(VIEW) == SELF_MADE:
+            await client.delete(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME, uid=meta["uid"])
+            return True
+    return False
 
 
 async def put(

@@ -97,6 +97,10 @@ DRAIN_REASON = "fluxqueue/drain-reason"
 CERTIFICATES, SELF_MADE = "fluxqueue/certificates", "self-made"
 """Label on the Secret whose certificates the controller makes and renews."""
 
+VIEW = "fluxqueue/view"
+"""Label ``self-made`` on the ConfigMap that says where the view server is, where ``fluxqueue
+install`` or ``up`` has made it; a chart's has none."""
+
 FORMER_SCHEDULERS = frozenset({"fluence", "fluxnetes", "FluxionScheduler"})
 """``spec.schedulerName`` of our predecessors: who names one asks for what we do now. They were
 schedulers, we leave binding to the cluster's own."""

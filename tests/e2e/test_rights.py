@@ -355,7 +355,7 @@ async def _uninstall(rights: RightsWorld) -> None:
     """Under its own account, with everything else alive."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "fluxqueue", "uninstall"),
+        *("-m", "fluxqueue", "uninstall", "--keep-view"),
         *("--configuration", chart_rights.NAME, "--secret", chart_rights.SECRET),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
