@@ -7,19 +7,23 @@ database.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fluxqueue.cli.user.fluxjobs import HOLDING, read_line
+from fluxqueue.cli.user.narrowed import Narrowed
 from fluxqueue.errors import ApiError, InvalidSettings, NotFound
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_config
-from fluxqueue.kube.resources import FLUXJOBS, NODE_TOPOLOGIES, NODES, PODS
+from fluxqueue.kube.resources import NODE_TOPOLOGIES, NODES, PODS
 from fluxqueue.workload.kinds import workload_uid
 from fluxqueue.workload.nodes import foreign_pod, node_fact
 
-_HOLDING = ("Allocated", "Running")
+BOUND = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of pods that may take something of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ async def view_cluster(client: KubeClient) -> ClusterView:
     )
     if not nodes:
         raise InvalidSettings("the cluster has no nodes", where=client.config.server)
-    pods, _ = await client.collect(PODS, keep=_bound)
+    pods, _ = await client.collect(PODS, keep=_bound, field_selector=BOUND)
     fluxjobs = await _running_fluxjobs(client)
     ours = {one["spec"]["workload"]["uid"] for one in fluxjobs}
     bound = [pod for pod in pods if pod is not None]
@@ -105,14 +109,14 @@ async def _topologies(client: KubeClient) -> dict[str, dict[str, Any]]:
 async def _running_fluxjobs(client: KubeClient) -> list[dict[str, Any]]:
     """FluxJobs with an allocation; none where fluxqueue is not installed."""
 
-    def keep(one: dict[str, Any]) -> dict[str, Any] | None:
-        return one if (one.get("status") or {}).get("state") in _HOLDING else None
-
+    found = []
     try:
-        kept, _ = await client.collect(FLUXJOBS, keep=keep)
+        async with aclosing(Narrowed(client, None).pages(HOLDING)) as pages:
+            async for page in pages:
+                found += [one for one in page.items if read_line(one).state in HOLDING]
     except NotFound:
         return []
-    return [one for one in kept if one is not None]
+    return found
 
 
 def _use(pods: Sequence[ForeignPod]) -> dict[str, dict[str, int]]:

@@ -104,12 +104,17 @@ async def test_of_many_lines_come_as_they_are_read(
     if is_old:
         assert found == ["after", "held-0", "held-1", "next", "post", "train"]
         assert "--sort turn reads them all first" in said
+        assert (await shell.type("nodes", "n1")).lines[1][4] == "4", "those that run are found"
         return
     assert found == ["train", "after", "next", "post", "held-1", "held-0"]
     assert "more than 2 are Pending: shown as they are read, by name" in said
     assert await names("--limit", "2") == (["train", "after"], said)
     assert await names("-t", "pending", "-u", "bob") == (["next"], "")
-    assert await names("--sort", "turn", "--limit", "2") == (["train", "after"], "")
+    found, said = await names("--sort", "turn", "--limit", "2")
+    assert found == ["train", "after"]
+    assert "more than 2: all are read before the first is shown" in said
+    assert (await names("--sort", "-jobid", "--limit", "1"))[0] == ["after"]
+    assert await names("--sort", "name", "--limit", "2") == (["after", "held-0"], "")
 
 
 async def _version(shell: Typist) -> dict[str, object]:

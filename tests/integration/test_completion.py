@@ -12,10 +12,15 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import pytest_asyncio
+import yaml
+from typer import Context
 
+from fluxqueue.cli.user import complete
 from fluxqueue.fluxjob.states import FluxJobState
 from tests.support.typing_verbs import Typist, typist
 
@@ -122,6 +127,46 @@ async def test_kubectl_is_answered_in_its_protocol(shell: Typist) -> None:
     assert await _offered(shell, "hold", "train-resnet", "") == ["post-process\tPending", ":4"]
     assert await _offered(shell, "jobs", "-n", "empty", "--queue", "b") == ["batch\teasy", ":4"]
     assert await _offered(shell, "drain", "n3") == ["n3\tnode", ":4"]
+
+
+async def test_of_many_those_are_found_that_come_late(
+    shell: Typist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Page by page; where not all are offered, that is told in a way that completes nothing."""
+    monkeypatch.setattr(complete, "PAGE", 2)
+    monkeypatch.setattr(complete, "OFFERED_MAX", 3)
+    monkeypatch.setattr(complete, "READING_S", PATIENCE_S)
+    for number in range(5):
+        await shell.job(f"sweep-{number}", jobid=10 + number)
+
+    async def offered(incomplete: str) -> list[str]:
+        asked = SimpleNamespace(params={"kubeconfig": shell.kubeconfig})
+        found = await asyncio.to_thread(complete.complete_jobs, cast("Context", asked), incomplete)
+        return [word for word, _ in found]
+
+    assert await offered("train") == ["train-resnet"]
+    assert await offered("sw") == ["sweep-0", "sweep-1", "sweep-2", "sw..."]
+    assert await offered("sweep-4") == ["sweep-4"]
+    monkeypatch.setattr(complete, "READING_S", 0.0)
+    assert await offered("p") == ["post-process", "p..."]
+    assert await offered("train") == [], "its page is not read any more, and nothing is made up"
+
+
+async def test_who_cannot_answer_keeps_nobody_waiting(
+    shell: Typist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server that takes a connection and says nothing."""
+    monkeypatch.setattr(complete, "PATIENCE_S", 0.2)
+    server = await asyncio.start_server(lambda *_: asyncio.sleep(PATIENCE_S), "127.0.0.1", 0)
+    config = yaml.safe_load(shell.kubeconfig.read_text(encoding="utf-8"))
+    port = server.sockets[0].getsockname()[1]
+    config["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{port}"}
+    mute = shell.kubeconfig.with_name("mute")
+    mute.write_text(yaml.safe_dump(config), encoding="utf-8")
+    asked = SimpleNamespace(params={"kubeconfig": mute})
+    async with server:
+        told = asyncio.to_thread(complete.complete_jobs, cast("Context", asked), "t")
+        assert await asyncio.wait_for(told, PATIENCE_S) == []
 
 
 @pytest.mark.parametrize("name", ["zsh", "fish"])

@@ -1,12 +1,15 @@
 """What the shell offers after TAB: names of jobs, queues, nodes and namespaces of the cluster.
 
-Asked while somebody types: one page, a short patience, and silence whatever goes wrong. The words
-typed so far say which cluster and namespace.
+Asked while somebody types: as many pages as a moment reads, a short patience, and silence whatever
+goes wrong. The words typed so far say which cluster and namespace. No API server finds names by how
+they begin, so of very many some may not be offered; that there are more is told.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Set
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,57 +20,61 @@ from fluxqueue.errors import FluxQueueError
 if TYPE_CHECKING:
     from fluxqueue.kube.resources import Resource
 
-PATIENCE_S = 5.0
+PATIENCE_S = 2.0
 """For an answer."""
-OFFERED_MAX = 500
+READING_S = 0.3
+"""No further page is asked for after this."""
+PAGE = 500
+OFFERED_MAX = 100
+MORE = "..."
+"""Ends a word that stands for those that are not offered. A shell completes what all words have in
+common: without it, also what only those have that were read."""
 
 Offers = list[tuple[str, str]]
 """Words, each with what explains it."""
+Item = Mapping[str, Any]
 
 
 def complete_jobs(context: typer.Context, incomplete: str) -> Offers:
-    """Names of workloads that are in the queue or run, with their state."""
+    """Names of workloads that the cluster knows, with their state."""
     from fluxqueue.kube.resources import FLUXJOBS
 
     typed = set(context.params.get("names") or ())
-    return [
-        (name, str((one.get("status") or {}).get("state", "")))
-        for one in _first_page(context, FLUXJOBS)
-        if (name := one["spec"]["workload"]["name"]).startswith(incomplete) and name not in typed
-    ]
+
+    def read(one: Item) -> tuple[str, str]:
+        return one["spec"]["workload"]["name"], (one.get("status") or {}).get("state", "")
+
+    return _offer(context, FLUXJOBS, read, incomplete, typed)
 
 
 def complete_queues(context: typer.Context, incomplete: str) -> Offers:
     """Names of FluxQueues, with their policy."""
     from fluxqueue.kube.resources import FLUXQUEUES
 
-    return [
-        (one["metadata"]["name"], str((one.get("spec") or {}).get("policy", "queue")))
-        for one in _first_page(context, FLUXQUEUES)
-        if one["metadata"]["name"].startswith(incomplete)
-    ]
+    def read(one: Item) -> tuple[str, str]:
+        return one["metadata"]["name"], (one.get("spec") or {}).get("policy", "queue")
+
+    return _offer(context, FLUXQUEUES, read, incomplete)
 
 
 def complete_nodes(context: typer.Context, incomplete: str) -> Offers:
     """Names of nodes."""
     from fluxqueue.kube.resources import NODES
 
-    return [
-        (one["metadata"]["name"], "cordoned" if one["spec"].get("unschedulable") else "node")
-        for one in _first_page(context, NODES)
-        if one["metadata"]["name"].startswith(incomplete)
-    ]
+    def read(one: Item) -> tuple[str, str]:
+        is_cordoned = one["spec"].get("unschedulable")
+        return one["metadata"]["name"], "cordoned" if is_cordoned else "node"
+
+    return _offer(context, NODES, read, incomplete)
 
 
 def complete_namespaces(context: typer.Context, incomplete: str) -> Offers:
     """Names of namespaces."""
     from fluxqueue.kube.resources import NAMESPACES
 
-    return [
-        (one["metadata"]["name"], "namespace")
-        for one in _first_page(context, NAMESPACES)
-        if one["metadata"]["name"].startswith(incomplete)
-    ]
+    return _offer(
+        context, NAMESPACES, lambda one: (one["metadata"]["name"], "namespace"), incomplete
+    )
 
 
 def complete_states(incomplete: str) -> Offers:
@@ -80,25 +87,51 @@ def complete_states(incomplete: str) -> Offers:
     return [(word, what) for word, what in words if word.startswith(incomplete.lower())]
 
 
-def _first_page(context: typer.Context, resource: Resource) -> list[dict[str, Any]]:
+def _offer(
+    context: typer.Context,
+    resource: Resource,
+    read: Callable[[Item], tuple[str, str]],
+    incomplete: str,
+    typed: Set[str] = frozenset(),
+) -> Offers:
+    """What begins like ``incomplete`` and is not ``typed`` yet; ``read`` tells a name and what
+    explains it.
+    """
+
+    def offer(one: Item) -> tuple[str, str] | None:
+        name, what = read(one)
+        return (name, what) if name.startswith(incomplete) and name not in typed else None
+
     try:
-        return asyncio.run(_read(context.params, resource))
-    except (FluxQueueError, OSError):
+        found, has_more = asyncio.run(_read(context.params, resource, offer))
+    except (FluxQueueError, OSError, TimeoutError):
         return []
+    return [*found, (incomplete + MORE, "more than are shown")] if found and has_more else found
 
 
-async def _read(params: dict[str, Any], resource: Resource) -> list[dict[str, Any]]:
+async def _read(
+    params: dict[str, Any], resource: Resource, offer: Callable[[Item], tuple[str, str] | None]
+) -> tuple[Offers, bool]:
+    """Offers from as many pages as there is time for, and whether there may be more."""
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
 
     kubeconfig: Path | None = params.get("kubeconfig")
     config = load_config(str(kubeconfig) if kubeconfig else None, params.get("context") or None)
     where = None if params.get("is_everywhere") else params.get("namespace") or config.namespace
-    async with KubeClient(config, timeout_s=PATIENCE_S, attempts_max=1) as client:
+    found: dict[str, str] = {}
+    loop = asyncio.get_running_loop()
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        KubeClient(config, timeout_s=PATIENCE_S, attempts_max=1) as client,
+    ):
         user = params.get("impersonate")
         acting = client.acting_as(user) if user else client
-        answer = await acting.request(
-            "GET", resource.path(where), query={"limit": str(OFFERED_MAX)}
-        )
-    found: list[dict[str, Any]] = answer.get("items") or []
-    return found
+        end_s = loop.time() + READING_S
+        async with aclosing(acting.pages(resource, where, limit=PAGE)) as pages:
+            async for page in pages:
+                found |= dict(filter(None, map(offer, page.items)))
+                is_late = loop.time() > end_s and len(page.items) == PAGE
+                if len(found) > OFFERED_MAX or is_late:
+                    return list(found.items())[:OFFERED_MAX], True
+    return list(found.items()), False

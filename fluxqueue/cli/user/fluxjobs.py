@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 from fluxqueue.clock import from_rfc3339
@@ -67,19 +68,22 @@ class JobLine:
 
 
 def read_line(fluxjob: Mapping[str, Any]) -> JobLine:
-    """Read a FluxJob as the API server gives it; one without a status waits."""
+    """Read a FluxJob as the API server gives it; one without a status waits.
+
+    What many have in common is there once, however many lines are kept.
+    """
     meta, spec = fluxjob["metadata"], fluxjob["spec"]
     status = fluxjob.get("status") or {}
     return JobLine(
-        namespace=meta["namespace"],
+        namespace=intern(meta["namespace"]),
         fluxjob=meta["name"],
         name=spec["workload"]["name"],
-        kind=spec["workload"]["kind"],
-        state=status.get("state", FluxJobState.PENDING.value),
-        reason=status.get("reason", ""),
+        kind=intern(spec["workload"]["kind"]),
+        state=intern(status.get("state", FluxJobState.PENDING.value)),
+        reason=intern(status.get("reason", "")),
         jobid=status.get("jobid"),
-        user=spec.get("user", ""),
-        queue=status.get("queue") or spec.get("queue", ""),
+        user=intern(spec.get("user", "")),
+        queue=intern(status.get("queue") or spec.get("queue", "")),
         size=spec.get("size", 0),
         nodes=status.get("nodes", ""),
         priority=status.get("priority", spec.get("priority", 0)),

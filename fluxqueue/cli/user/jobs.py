@@ -2,12 +2,13 @@
 
 Read in pages, and narrowed by the API server as far as it can. Without ``--sort`` those of a state
 are shown in the order of their turn where they are few; of more the lines come as they are read, in
-the API server's order, and none is kept. ``--sort`` reads all first, and keeps a line of each.
+the API server's order, and none is kept. ``--sort`` by anything but the name, which is that order,
+reads all first and says so; it keeps a line of each, with ``--limit`` of no more than are shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,10 +18,11 @@ import typer
 from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import Access, Cluster, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues, complete_states
-from fluxqueue.errors import ApiError, Gone, InvalidInput
+from fluxqueue.errors import Gone, InvalidInput
 
 if TYPE_CHECKING:
     from fluxqueue.cli.user.fluxjobs import JobLine
+    from fluxqueue.cli.user.narrowed import Narrowed
 
 OUTPUTS = "table, wide, json, yaml, name, or custom=JOBID,NAME,WHY:.status.reason"
 FULL_NAME = "fluxjob.jobs.converged-computing.org"
@@ -31,8 +33,8 @@ ORDERED_MAX = 1000
 """So many of a state are put in order before they are shown, unless an order is asked for: what a
 fraction of a second reads."""
 
-NOT_SELECTABLE = 400
-"""Answer of a server that knows no selectable fields."""
+RESTARTS_MAX = 3
+"""So often a list that took too long is begun anew, while nothing of it is shown."""
 
 Narrow = Callable[["JobLine"], bool]
 
@@ -61,7 +63,8 @@ def jobs(
         str,
         typer.Option(
             help="turn, name, age, jobid, priority, queue, size, start, state, user; -NAME: "
-            "backwards; reads all first. Without it: by turn where they are few, else as read"
+            "backwards. All but name read all first. Without it: by turn where they are few, else "
+            "as read"
         ),
     ] = "",
     limit: Annotated[int, typer.Option(min=0, help="at most so many; 0: all")] = 0,
@@ -94,10 +97,20 @@ def jobs(
     printer = make_printer(output, access.is_everywhere, watch)
 
     async def work(cluster: Cluster) -> int:
-        if watch or (sort and sort != "name"):
-            return await _sorted(cluster, printer, narrow, order, limit, watch)
-        view = _View(cluster, printer, narrow, wanted, user, limit)
-        return await (view.as_read() if sort else view.by_turn())
+        from fluxqueue.cli.user.narrowed import Narrowed
+
+        source = Narrowed(cluster.client, cluster.namespace, user)
+        view = _View(source, printer, narrow, wanted, limit)
+        if not sort:
+            await view.by_turn()
+        elif sort == "name":
+            await view.as_read()
+        else:
+            await view.sorted_by(*order)
+        if watch:
+            await _follow(cluster, printer, narrow, source.version)
+        printer.close()
+        return view.count
 
     if not access.run(work):
         where = "" if access.is_everywhere else " in this namespace; -A: in all"
@@ -108,21 +121,19 @@ def jobs(
 class _View:
     """One look at FluxJobs that is printed while it is read; ``count`` lines so far."""
 
-    cluster: Cluster
+    source: Narrowed
     printer: printing.Printer
     narrow: Narrow
     states: frozenset[str]
-    user: str
     limit: int
     count: int = 0
-    is_selecting: bool = True
 
-    async def by_turn(self) -> int:
+    async def by_turn(self) -> None:
         """What one page holds in order; of more, state by state."""
         from fluxqueue.cli.user.fluxjobs import STAGES
 
         is_shown = await self._show(self.states, most=BATCH, is_all_or_nothing=True)
-        if not is_shown and not self.is_selecting:
+        if not is_shown and not self.source.is_selecting:
             self._tell_order(self.states, BATCH)
             await self._show(self.states, most=0)
         elif not is_shown:
@@ -130,14 +141,52 @@ class _View:
                 states = frozenset(state.value for state in stage) & self.states
                 if states and not self._is_full():
                     await self._show(states, most=ORDERED_MAX)
-        self.printer.close()
-        return self.count
 
-    async def as_read(self) -> int:
+    async def as_read(self) -> None:
         """In the API server's order."""
         await self._show(self.states, most=0)
-        self.printer.close()
-        return self.count
+
+    async def sorted_by(self, key: Callable[[JobLine], Any], is_backwards: bool) -> None:
+        """All in an order that the API server does not have."""
+        for attempt in range(RESTARTS_MAX + 1):
+            try:
+                found = await self._sort(key, is_backwards)
+                break
+            except Gone:
+                self.source.version = ""
+                if attempt == RESTARTS_MAX:
+                    raise
+        self._write(found)
+
+    async def _sort(
+        self, key: Callable[[JobLine], Any], is_backwards: bool
+    ) -> list[tuple[Any, Any]]:
+        from fluxqueue.cli.user.fluxjobs import read_line
+
+        found: list[tuple[Any, Any]] = []
+        read, is_told = 0, False
+
+        def cut() -> None:
+            found.sort(key=lambda one: one[0], reverse=is_backwards)
+            if self.limit:
+                del found[self.limit :]
+
+        async with aclosing(self.source.pages(self.states, limit=BATCH)) as pages:
+            async for page in pages:
+                if read >= ORDERED_MAX and not is_told:
+                    is_told = True
+                    self._tell_reading()
+                read += len(page.items)
+                lines = [(read_line(one), one) for one in page.items]
+                found += [
+                    (key(line), self.printer.prepare(one))
+                    for line, one in lines
+                    if self.narrow(line)
+                ]
+                if self.limit and len(found) > self.limit + BATCH:
+                    cut()
+        cut()
+        return found
 
     def _is_full(self) -> bool:
         return bool(self.limit) and self.count >= self.limit
@@ -153,7 +202,7 @@ class _View:
 
         waiting: list[tuple[Any, Any]] | None = [] if most else None
         read = 0
-        async with aclosing(self._pages(states)) as pages:
+        async with aclosing(self.source.pages(states, limit=BATCH)) as pages:
             async for page in pages:
                 if waiting is not None and read >= most:
                     if is_all_or_nothing:
@@ -161,10 +210,10 @@ class _View:
                     self._tell_order(states, most)
                     self._write(waiting)
                     waiting = None
-                read += len(page)
+                read += len(page.items)
                 found = [
                     (turn(line), self.printer.prepare(one))
-                    for one in page
+                    for one in page.items
                     if (line := read_line(one)).state in states and self.narrow(line)
                 ]
                 if waiting is None:
@@ -192,55 +241,13 @@ class _View:
             err=True,
         )
 
-    async def _pages(self, states: frozenset[str]) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Page by page; a server older than selectable fields gives all of them."""
-        from fluxqueue.cli.user.fluxjobs import state_selector
-        from fluxqueue.kube.resources import FLUXJOBS
-
-        selector = state_selector(states, self.user) if self.is_selecting else ""
-        at = self.cluster.namespace
-        try:
-            found = self.cluster.client.pages(FLUXJOBS, at, field_selector=selector, limit=BATCH)
-            async with aclosing(found) as pages:
-                async for page in pages:
-                    yield page.items
-            return
-        except ApiError as error:
-            if not selector or error.code != NOT_SELECTABLE:
-                raise
-        self.is_selecting = False
-        async with aclosing(self._pages(states)) as pages:
-            async for items in pages:
-                yield items
-
-
-async def _sorted(
-    cluster: Cluster,
-    printer: printing.Printer,
-    narrow: Narrow,
-    order: tuple[Callable[[JobLine], Any], bool],
-    limit: int,
-    watch: bool,
-) -> int:
-    from fluxqueue.cli.user.fluxjobs import read_line
-    from fluxqueue.kube.resources import FLUXJOBS
-
-    key, is_backwards = order
-
-    def keep(one: dict[str, Any]) -> tuple[Any, Any] | None:
-        line = read_line(one)
-        return (key(line), printer.prepare(one)) if narrow(line) else None
-
-    kept, version = await cluster.client.collect(FLUXJOBS, cluster.namespace, keep=keep)
-    found = sorted(filter(None, kept), key=lambda one: one[0], reverse=is_backwards)
-    if limit:
-        found = found[:limit]
-    if found:
-        printer.write([prepared for _, prepared in found])
-    if watch:
-        await _follow(cluster, printer, narrow, version)
-    printer.close()
-    return len(found)
+    @staticmethod
+    def _tell_reading() -> None:
+        typer.echo(
+            f"more than {ORDERED_MAX:,}: all are read before the first is shown; "
+            "--sort name shows them as they are read",
+            err=True,
+        )
 
 
 async def _follow(
@@ -267,9 +274,16 @@ async def _follow(
                     if is_wanted and event.type != "DELETED":
                         shown[uid] = now
         except Gone:
-            _, version = await cluster.client.collect(
-                FLUXJOBS, cluster.namespace, keep=lambda _: None
-            )
+            version = await _present_version(cluster)
+
+
+async def _present_version(cluster: Cluster) -> str:
+    from fluxqueue.kube.resources import FLUXJOBS
+
+    async with aclosing(cluster.client.pages(FLUXJOBS, cluster.namespace, limit=1)) as pages:
+        async for page in pages:
+            return page.resource_version
+    raise AssertionError("unreachable: a list has a page")
 
 
 def make_printer(output: str, is_everywhere: bool, watch: bool) -> printing.Printer:

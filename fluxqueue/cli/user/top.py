@@ -1,7 +1,8 @@
 """``fluxqueue top``: the queue on the whole screen, as it is now, until q is pressed.
 
-By the kubeconfig alone: FluxJobs are read once and then watched. What is drawn covers the screen
-and is written over what was there, so nothing flickers; of long lists only what is seen is drawn.
+By the kubeconfig alone: FluxJobs are read once, what runs first, and then watched; a line of each
+is kept, in order. What is drawn covers the screen and is written over what was there, so nothing
+flickers; of long lists only what is seen is drawn, whatever there is beside it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import re
 import signal
 import sys
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fluxqueue.cli.user.fluxjobs import JobLine
+    from fluxqueue.cli.user.narrowed import Narrowed
 
 TICK_S = 1.0
 """How often it is drawn where nothing changes: clocks go on."""
@@ -104,6 +107,9 @@ class Board:
     trouble: str = "reading ..."
     offset: int = 0
     lines: dict[str, JobLine] = field(default_factory=dict)
+    states: Counter[str] = field(default_factory=Counter)
+    pods_started: int = 0
+    _ordered: list[tuple[Any, str]] = field(default_factory=list)
 
     def put(self, fluxjob: Mapping[str, Any], *, is_gone: bool = False) -> None:
         """A FluxJob is as it is now; those that have ended go."""
@@ -112,10 +118,41 @@ class Board:
 
         line, uid = read_line(fluxjob), fluxjob["metadata"]["uid"]
         is_of = self.queue in {"", line.queue} and self.user in {"", line.user}
-        if is_gone or not is_of or line.state in FINAL:
-            self.lines.pop(uid, None)
-        else:
+        self.drop(uid)
+        if is_of and not is_gone and line.state not in FINAL:
             self.lines[uid] = line
+            insort(self._ordered, (self._key(line), uid))
+            self._count(line, 1)
+
+    def drop(self, uid: str) -> None:
+        """It is shown no more, if it was."""
+        line = self.lines.pop(uid, None)
+        if line is not None:
+            del self._ordered[bisect_left(self._ordered, (self._key(line), uid))]
+            self._count(line, -1)
+
+    def _count(self, line: JobLine, more: int) -> None:
+        self.states[line.state] += more
+        if line.started is not None:
+            self.pods_started += more * line.size
+
+    def _key(self, line: JobLine) -> Any:
+        return self._order()[1](line)
+
+    def _order(self) -> tuple[str, Callable[[JobLine], Any]]:
+        from fluxqueue.cli.user.fluxjobs import ORDERS
+
+        return list(ORDERS.items())[self.order]
+
+    def _shown(self, page: int) -> list[JobLine]:
+        """Those that the screen has room for, from where it is scrolled to."""
+        end = self.offset + page
+        if self.is_backwards:
+            last = len(self._ordered)
+            uids = self._ordered[max(0, last - end) : last - self.offset][::-1]
+        else:
+            uids = self._ordered[self.offset : end]
+        return [self.lines[uid] for _, uid in uids]
 
     def press(self, key: bytes, page: int) -> bool:
         """Heed a key; False: it is over. ``page``: FluxJobs on the screen."""
@@ -125,6 +162,7 @@ class Board:
             return False
         if key == b"o":
             self.order, self.offset = (self.order + 1) % len(ORDERS), 0
+            self._ordered = sorted((self._key(line), uid) for uid, line in self.lines.items())
         elif key == b"r":
             self.is_backwards, self.offset = not self.is_backwards, 0
         elif key in _FIRST:
@@ -139,20 +177,16 @@ class Board:
         from rich.console import Group
         from rich.text import Text
 
-        from fluxqueue.cli.user.fluxjobs import ORDERS
-
         page = page_of(height)
         self.offset = max(0, min(self.offset, len(self.lines) - page))
-        name = list(ORDERS)[self.order]
-        ordered = sorted(self.lines.values(), key=ORDERS[name], reverse=self.is_backwards)
-        shown = ordered[self.offset : self.offset + page]
+        shown = self._shown(page)
         last = self.offset + len(shown)
-        order = f"{'-' if self.is_backwards else ''}{name}"
+        order = f"{'-' if self.is_backwards else ''}{self._order()[0]}"
         head = Text(no_wrap=True, overflow="ellipsis")
         head.append("fluxqueue top", style="bold")
         head.append(f"  {self.where}  {jobs.clock_time(now)}  by {order}")
         head.append(f"  {self.trouble}", style="red")
-        place = f"{self.offset + 1}-{last} of {len(ordered)}" if ordered else "no jobs"
+        place = f"{self.offset + 1}-{last} of {len(self.lines)}" if shown else "no jobs"
         foot = Text(f"{place}   {KEYS}", style="dim", no_wrap=True, overflow="ellipsis")
         blank = [Text("")] * (page - len(shown))
         return Group(head, self._sums(), Text(""), self._table(shown, width, now), *blank, foot)
@@ -160,11 +194,9 @@ class Board:
     def _sums(self) -> RenderableType:
         from rich.text import Text
 
-        states = Counter(line.state for line in self.lines.values())
-        pods = sum(line.size for line in self.lines.values() if line.started is not None)
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(f"{len(self.lines)} jobs, {pods} pods started")
-        for state, count in states.most_common():
+        text.append(f"{len(self.lines)} jobs, {self.pods_started} pods started")
+        for state, count in (+self.states).most_common():
             text.append("  ")
             text.append(f"{state} {count}", style=printing.COLOURS.get(state, ""))
         return text
@@ -246,19 +278,41 @@ class _Top:
                 pass  # watched from too long ago: all is read again
 
     async def _read_and_watch(self) -> None:
-        from fluxqueue.kube.resources import FLUXJOBS
+        from fluxqueue.cli.user.narrowed import Narrowed
 
         client, where, seen = self._cluster.client, self._cluster.namespace, set[str]()
-
-        def keep(one: dict[str, Any]) -> None:
-            seen.add(one["metadata"]["uid"])
-            self._board.put(one)
-            self._changed.set()
-
-        _, version = await client.collect(FLUXJOBS, where, keep=keep)
+        source = Narrowed(client, where, self._board.user)
+        await self._read(source, seen)
         for uid in self._board.lines.keys() - seen:
-            del self._board.lines[uid]
+            self._board.drop(uid)
         self._say("")
+        await self._watch(source.version)
+
+    async def _read(self, source: Narrowed, seen: set[str]) -> None:
+        """What runs first, then what waits: it is on the screen before all are read.
+
+        What changes meanwhile the watch tells, which begins before the first page.
+        """
+        from fluxqueue.cli.user.fluxjobs import STAGES
+        from fluxqueue.fluxjob.states import FINAL
+
+        for stage in STAGES:
+            if stage == FINAL:
+                continue
+            states = frozenset(state.value for state in stage)
+            async with aclosing(source.pages(states)) as pages:
+                async for page in pages:
+                    for one in page.items:
+                        seen.add(one["metadata"]["uid"])
+                        self._board.put(one)
+                    self._changed.set()
+            if not source.is_selecting:
+                return  # it gave all of them
+
+    async def _watch(self, version: str) -> None:
+        from fluxqueue.kube.resources import FLUXJOBS
+
+        client, where = self._cluster.client, self._cluster.namespace
         while True:
             events = client.watch(FLUXJOBS, where, resource_version=version)
             async with aclosing(events) as events:
