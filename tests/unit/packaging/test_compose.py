@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import json
 import os
 import re
 import shutil
@@ -23,6 +25,11 @@ SERVICES = compose.services()
 OURS = {name: one for name, one in SERVICES.items() if compose.target_of(one)}
 LASTING = {name: one for name, one in SERVICES.items() if one["restart"] != "no"}
 DOCUMENT = ROOT / "docs" / "admin" / "images.md"
+WAYS: list[dict[str, str]] = [
+    {},
+    {"KUBECONFIG_DIR": "/home/user/.kube", "EMBEDDED_CLUSTERS": "0", "RUN_AS": "1000:1000"},
+]
+WAYS_IDS = ["embedded cluster", "own cluster"]
 PREPARES_AS_ROOT = "owner"
 SERVER_VARIABLES = {"POSTGRES_DB", "POSTGRES_USER", "POSTGRES_PASSWORD"}
 
@@ -37,11 +44,7 @@ def compose_command() -> list[str]:
     pytest.skip("neither `docker compose` nor docker-compose is installed here")
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [{}, {"KUBECONFIG_DIR": "/home/user/.kube", "EMBEDDED_CLUSTERS": "0", "RUN_AS": "1000:1000"}],
-    ids=["embedded cluster", "own cluster"],
-)
+@pytest.mark.parametrize("environ", WAYS, ids=WAYS_IDS)
 def test_compose_takes_the_file_and_reads_it_as_we_do(environ: dict[str, str]) -> None:
     """Its schema refuses unknown keys; its services and commands are those that we test."""
     bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
@@ -64,6 +67,46 @@ def test_compose_takes_the_file_and_reads_it_as_we_do(environ: dict[str, str]) -
     assert read["kubernetes"].get("scale", 1) == int(environ.get("EMBEDDED_CLUSTERS", "1"))
     mounts = [volume["source"] for volume in read["worker"]["volumes"]]
     assert mounts == [environ.get("KUBECONFIG_DIR", "kube")]
+
+
+@pytest.fixture(scope="module")
+def specification() -> Any:
+    """The Compose specification's schema, as check-jsonschema carries it."""
+    from jsonschema import (
+        Draft202012Validator,
+    )  # with it comes a grammar that is compiled at each import
+
+    vendor = importlib.resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
+    return Draft202012Validator(
+        json.loads((vendor / "compose-spec.json").read_text(encoding="utf-8"))
+    )
+
+
+@pytest.mark.xdist_group("jsonschema")
+@pytest.mark.parametrize("environ", WAYS, ids=WAYS_IDS)
+def test_it_is_of_the_specification(specification: Any, environ: dict[str, str]) -> None:
+    """Where no Compose program is, too."""
+    assert not list(specification.iter_errors(compose.load(environ)))
+
+
+@pytest.mark.xdist_group("jsonschema")
+@pytest.mark.parametrize("key", ["read_onyl", "volume", "healthchek"])
+def test_a_misspelt_key_is_not(specification: Any, key: str) -> None:
+    """So what the test above says is worth something."""
+    content = compose.load()
+    content["services"]["worker"][key] = True
+    (error,) = specification.iter_errors(content)
+    assert key in error.message
+
+
+@pytest.mark.parametrize("name", [n for n, one in SERVICES.items() if one.get("volumes")])
+def test_every_volume_is_declared_and_used(name: str) -> None:
+    """A misspelt one would be another, empty volume."""
+    declared = compose.load()["volumes"].keys()
+    mounted = {mount.split(":")[0] for mount in SERVICES[name]["volumes"]}
+    assert mounted <= declared
+    everywhere = {m.split(":")[0] for one in SERVICES.values() for m in one.get("volumes", ())}
+    assert everywhere == declared
 
 
 @pytest.mark.parametrize("name", [n for n, one in OURS.items() if "entrypoint" not in one])
