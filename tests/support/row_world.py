@@ -169,6 +169,17 @@ class World:
             if is_waiting and job.to_come is not None:
                 job.to_come += (pod.kind,)
 
+    def send_again(self, uid: str, missing: int) -> None:
+        """Who is told how many pods his group misses makes those that it has lost."""
+        job = self.jobs[uid]
+        if job.to_come or job.is_deleting:
+            return
+        lost = Counter({kind.label: kind.count for kind in slot_kinds(job.asked)})
+        lost.subtract(
+            pod.kind for pod in job.pods.values() if not (pod.is_terminal or pod.is_terminating)
+        )
+        job.to_come = tuple((+lost).elements())[:missing]
+
     def _edges(self) -> tuple[tuple[str, str], ...]:
         """To Jobs that are there, gone, or never were."""
         draw = self.random
