@@ -7,7 +7,8 @@ depends on the review and the settings alone, so dry runs and repeats are harmle
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Set
+import copy
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,7 @@ from fluxqueue.workload.kinds import find_kind, kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.managed import NEVER_MANAGED, why_untouched
-from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds, labels_paths
+from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds, is_suspended, labels_paths
 from fluxqueue.workload.placement_review import ASKER, read_asker, read_review
 from fluxqueue.workload.placement_review import GROUP as REVIEW_GROUP
 from fluxqueue.workload.placement_review import KIND as REVIEW_KIND
@@ -36,7 +37,7 @@ from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.steered import STEERED_BY, changes_by_hand
-from fluxqueue.workload.suspension import guard_stamps, without_stamps
+from fluxqueue.workload.suspension import guard_stamps, hand_on, without_stamps
 
 _MAX_WARNING = 240
 
@@ -106,7 +107,7 @@ def admit(
             _add_patch(review, relieve_pod(workload))
         return Answer(review, "untouched", kind, why)
     assert isinstance(workload, dict)
-    return _take_in({**workload, "kind": kind}, uid, _user(request), settings.levels, asked)
+    return _hold({**workload, "kind": kind}, request, settings, asked)
 
 
 def _take_owner(
@@ -121,33 +122,65 @@ def _take_owner(
     meta = owner.get("metadata") or {}
     said = (meta.get("labels") or {}).get(labels.MANAGED)
     asked, why = said or ("true" if all_ask else None), ""
-    is_made, is_new = controller_owner({"metadata": meta}) is not None, _is_creation(request)
+    maker, is_new = controller_owner({"metadata": meta}), _is_creation(request)
+    is_made, is_told = maker is not None, _tells_of(maker, entry, settings.owner_kinds)
     if request.get("operation") not in entry.operations or request.get("subResource"):
         why = "only creation is looked at"
     elif asked != "true":
         why = f'label {labels.MANAGED} is not "true"'
     elif (request.get("namespace") or "") in settings.never_managed:
         why = f"namespace {request['namespace']} is never managed"
-    elif is_made and (said is None or entry.is_late or not is_new):
+    elif is_made and (said is None or entry.is_late or not (is_new or is_told)):
         why = "what made it speaks for its pods"
     if why:
         review = _respond(request["uid"], allowed=True)
         _add_patch(review, _guard(entry, owner, request))
         return Answer(review, "untouched", entry.kind, why)
+    workload = assemble_owner(owner, entry, str(owner.get("apiVersion") or ""))
+    if is_told:
+        return _mark_told(workload, request, settings)
     if is_made:
         return _have_pods_ask(entry, owner, request)
-    workload = assemble_owner(owner, entry, str(owner.get("apiVersion") or ""))
     is_begun = not is_new and not _is_late(workload, request)
     if not is_begun and SUSPENDED_OWNER.why_not(workload) is None:
         # Of one that asks only now, what admission writes was not written by admission.
         undo = [] if is_new else _guard(entry, owner, request)
         workload = {**workload, "metadata": without_stamps(meta)} if undo else workload
-        return _take_in(workload, request["uid"], _user(request), settings.levels, undo)
+        return _hold(workload, request, settings, undo)
     if is_begun and entry.suspend:
         review = _respond(request["uid"], allowed=True)
         _add_patch(review, _guard(entry, owner, request))
         return Answer(review, "untouched", entry.kind, "it was looked at when it was made")
     return _have_pods_ask(entry, owner, request)
+
+
+def _tells_of(maker: Mapping[str, Any] | None, entry: OwnerKind, kinds: OwnerKinds) -> bool:
+    """Whether what its maker asks for stands in an object of this kind."""
+    if maker is None:
+        return False
+    above = kinds.find(maker["apiVersion"].rpartition("/")[0], maker["kind"])
+    return above is not None and above.templates_in == (entry.group, entry.kind)
+
+
+def _mark_told(
+    workload: Mapping[str, Any], request: Mapping[str, Any], settings: AdmitSettings
+) -> Answer:
+    """Its maker is held in its stead; its pods ask, and say which slots are theirs. Once it goes on
+    it is not changed any more: its pods are there.
+    """
+    entry, old = workload["entry"], request.get("oldObject") or {}
+    waits = is_suspended(entry, workload) or is_suspended(entry, old)
+    if not _is_creation(request) and not waits:
+        why = "it was looked at when it was made"
+        return Answer(_respond(request["uid"], allowed=True), "untouched", entry.kind, why)
+
+    undo = _guard(entry, workload, request)
+    return _take_in(
+        workload,
+        request,
+        settings,
+        lambda _: [*undo, *SUSPENDED_OWNER.mark_patch(workload)],
+    )
 
 
 def _is_creation(request: Mapping[str, Any]) -> bool:
@@ -175,6 +208,7 @@ def _have_pods_ask(
     for path in labels_paths(entry, owner):
         owner, more = have_ask(owner, path)
         patch += more
+    patch += hand_on(copy.deepcopy(dict(owner)), entry.hands_on)
     _add_patch(review, patch)
     return Answer(review, "taken", entry.kind)
 
@@ -272,17 +306,37 @@ def _why_not_asked(request: Mapping[str, Any], workload: object) -> str | None:
     return None if isinstance(workload, dict) else "the request has no object"
 
 
-def _take_in(
-    workload: Mapping[str, Any], uid: str, user: str, levels: Levels, asked: Patch
+def _hold(
+    workload: Mapping[str, Any],
+    request: Mapping[str, Any],
+    settings: AdmitSettings,
+    before: Patch,
 ) -> Answer:
-    kind = kind_of(workload)
+    """It waits from now on; ``before``: what else is changed in it, first."""
+    kind, user = kind_of(workload), _user(request)
+    return _take_in(
+        workload,
+        request,
+        settings,
+        lambda wishes: [*before, *kind.hold_patch(workload, wishes, user)],
+    )
+
+
+def _take_in(
+    workload: Mapping[str, Any],
+    request: Mapping[str, Any],
+    settings: AdmitSettings,
+    patch_for: Callable[[Wishes], Patch],
+) -> Answer:
+    """Answer with a patch, or refuse what cannot be read."""
+    kind, uid = kind_of(workload), request["uid"]
     try:
         wishes = kind.wishes(workload)
-        check_levels(wishes, levels)
+        check_levels(wishes, settings.levels)
         if wishes.has_shape:
             # Whether wishes and pods go together can only be said of the whole.
-            kind.to_request(workload, site=Site(levels=levels))
-        patch = [*asked, *kind.hold_patch(workload, wishes, user)]
+            kind.to_request(workload, site=Site(levels=settings.levels))
+        patch = patch_for(wishes)
     except InvalidInput as error:
         described = _describe(workload)
         return Answer(_refuse(uid, described, error), "refused", described["kind"], str(error))

@@ -20,8 +20,9 @@ from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import Resource
 from fluxqueue.objects import Object
-from fluxqueue.workload.kinds.suspended_owner import assemble_owner
+from fluxqueue.workload.kinds.suspended_owner import Made, assemble_owner, tell_made
 from fluxqueue.workload.owner_kinds import OwnerKind
+from fluxqueue.workload.pods import controller_owner
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class SuspendedOwners:
     """The objects that there are of the kinds in ``kinds`` that can be suspended.
 
     ``on_change`` is told of each, in the form of ``kinds.suspended_owner``, as an informer does.
+    One that is told of by what it has made is told of anew with that; when that is gone, what it
+    said last counts: a TrainJob is not over because its JobSet is.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class SuspendedOwners:
         self._client, self._clock, self._on_change = client, clock, on_change
         self._kinds = {(one.group, one.kind): one for one in kinds if one.suspend}
         self._informers: dict[tuple[str, str], Informer] = {}
+        self._made: dict[str, Made] = {}
         self._missing_s: dict[tuple[str, str], float] = {}
 
     async def begin(self, needed: Set[tuple[str, str]]) -> None:
@@ -111,11 +115,47 @@ class SuspendedOwners:
                 self._informers[key] = Informer(
                     self._client,
                     resource,
-                    on_change=self._on_change,
+                    on_change=partial(self._see, self._kinds[key]),
                     transform=reduce,
                     retry_cap_s=5.0,
                 )
                 self._informers[key].start()
+
+    def _see(self, entry: OwnerKind, old: Object | None, new: Object | None) -> None:
+        """One of them has changed, and with it perhaps what is known of its maker."""
+        found = new or old
+        assert found is not None, "an informer tells of an object, old or new"
+        uid = found["metadata"]["uid"]
+        self._on_change(self._told(old), self._told(new))
+        if new is None:
+            self._made.pop(uid, None)
+        maker = controller_owner(found)
+        above = self._kind_of(maker)
+        if maker is None or above is None or above.templates_in != (entry.group, entry.kind):
+            return
+        stored = self._find(above, found["metadata"]["namespace"], maker)
+        if new is not None:
+            before, now = self._made.get(maker["uid"]), tell_made(new, entry)
+            self._made[maker["uid"]] = now
+            if stored is not None:
+                self._on_change({**stored, "made": before}, {**stored, "made": now})
+        elif stored is None:
+            self._made.pop(maker["uid"], None)
+
+    def _find(self, entry: OwnerKind, namespace: str, maker: Mapping[str, Any]) -> Object | None:
+        informer = self._informers.get((entry.group, entry.kind))
+        stored = None if informer is None else informer.get(namespace, maker["name"])
+        return stored if stored and stored["metadata"]["uid"] == maker["uid"] else None
+
+    def _told(self, owner: Object | None) -> Object | None:
+        """As it is, with what is known of what it has made."""
+        made = None if owner is None else self._made.get(owner["metadata"]["uid"])
+        return owner if owner is None or made is None else {**owner, "made": made}
+
+    def _kind_of(self, maker: Mapping[str, Any] | None) -> OwnerKind | None:
+        if maker is None:
+            return None
+        return self._kinds.get((maker["apiVersion"].rpartition("/")[0], maker["kind"]))
 
     async def _forget_missing(self, served: Set[tuple[str, str]]) -> None:
         now_s = self._clock.monotonic_s()

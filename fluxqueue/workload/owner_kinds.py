@@ -73,6 +73,11 @@ class OwnerKind:
     that keeps it from having pods, empty where it has none; ``suspend_if``: what must be so for it
     to be used, as ``path=value``. ``completed``, ``failed``: of what such an object says at its
     end, any one.
+
+    ``templates_in``: API group and kind of what it makes at once, suspended like itself, where its
+    templates do not stand in it but there. ``hands_on``: where the labels stand that what it makes
+    is given, each in some of its versions; ``list[key=value]`` is an element of a list.
+    ``deadline``: path of how long it may run from when it goes on (seconds).
     """
 
     kind: str
@@ -83,6 +88,9 @@ class OwnerKind:
     is_late: bool = False
     suspend: str = ""
     suspend_if: tuple[str, ...] = ()
+    templates_in: tuple[str, str] | None = None
+    hands_on: tuple[str, ...] = ()
+    deadline: str = ""
     completed: tuple[str, ...] = _COMPLETED
     failed: tuple[str, ...] = _FAILED
 
@@ -177,13 +185,20 @@ BUILT_IN: tuple[OwnerKind, ...] = (
             PodsOf("spec.executor", (0,), labels="labels"),
         ),
     ),
-    # Its templates stand in the runtime that it names; its JobSet gets its labels, and asks.
+    # Its templates stand in the runtime that it names, and, as it changed them, in the JobSet of
+    # its name, which is made at once, suspended like it, and is let go with it.
     OwnerKind(
         "TrainJob",
         "trainer.kubeflow.org",
         "trainjobs",
-        (PodsOf(labels="spec.labels"),),
         has_size=False,
+        suspend="spec.suspend",
+        templates_in=("jobset.x-k8s.io", "JobSet"),
+        hands_on=(
+            "spec.labels",
+            "spec.runtimePatches[manager=fluxqueue].trainingRuntimeSpec.template.metadata.labels",
+        ),
+        deadline="spec.activeDeadlineSeconds",
     ),
     # Its steps come one after the other, by what its templates say at run time.
     OwnerKind(
@@ -279,7 +294,8 @@ def parts_of(entry: OwnerKind, obj: Object) -> list[PartOf] | None:
 def can_be_suspended(entry: OwnerKind, obj: Object) -> bool:
     """Whether ``obj`` may wait suspended: its kind can be, and it says what it will need."""
     is_so = all(_is(obj, one) for one in entry.suspend_if)
-    return bool(entry.suspend) and is_so and parts_of(entry, obj) is not None
+    is_told = entry.templates_in is not None or parts_of(entry, obj) is not None
+    return bool(entry.suspend) and is_so and is_told
 
 
 def is_suspended(entry: OwnerKind, obj: Object) -> bool | None:

@@ -8,6 +8,7 @@ by admission like those of any owner that asks to be queued.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from fluxqueue.workload.object_paths import Path, nested, value_at
 
 _ANNOTATIONS: Path = ("metadata", "annotations")
 _STAMPS = (labels.SUSPENDED, labels.USER)
+_STEP = re.compile(r"([^.\[]+)(?:\[([^=]+)=([^\]]+)\])?\.?")
 
 
 def hold_owner(
@@ -27,6 +29,8 @@ def hold_owner(
     templates: Iterable[tuple[Path, str]],
     user: str,
     deadline_s: int | None,
+    hands_on: Iterable[str] = (),
+    deadline: str = "",
 ) -> Patch:
     """Take it in at admission: suspended, labelled, its pods told to ask. Idempotent.
 
@@ -35,6 +39,7 @@ def hold_owner(
     suspend : path of the field that suspends it.
     templates : path of each pod template, and the kind of slots that its pods need.
     deadline_s : how long its pods may run, where they do not say (seconds).
+    hands_on, deadline : as of ``owner_kinds.OwnerKind``.
     """
     changed = copy.deepcopy(dict(owner))
     is_ours = (at(changed, _ANNOTATIONS) or {}).get(labels.SUSPENDED) == "true"
@@ -48,6 +53,26 @@ def hold_owner(
     patch += put(changed, (*_ANNOTATIONS, labels.SUSPENDED), "true")
     who = (*_ANNOTATIONS, labels.USER)
     patch += put(changed, who, user) if user else take(changed, who)
+    until = tuple(deadline.split(".")) if deadline else ()
+    if until and deadline_s is not None and at(changed, until) is None:
+        patch += put(changed, until, deadline_s)
+    patch += hand_on(changed, hands_on)
+    return patch + _mark(changed, templates, deadline_s)
+
+
+def mark_templates(
+    owner: Object, templates: Iterable[tuple[Path, str]], deadline_s: int | None
+) -> Patch:
+    """Have the pods of what is made by something that is held ask, each for its kind of slots;
+    parameters as of ``hold_owner``. Idempotent.
+    """
+    return _mark(copy.deepcopy(dict(owner)), templates, deadline_s)
+
+
+def _mark(
+    changed: dict[str, Any], templates: Iterable[tuple[Path, str]], deadline_s: int | None
+) -> Patch:
+    patch: Patch = []
     for path, kind in templates:
         marks = (*path, "metadata", "labels")
         if labels.MANAGED not in (at(changed, marks) or {}):
@@ -57,6 +82,35 @@ def hold_owner(
         if deadline_s is not None and at(changed, until) is None:
             patch += put(changed, until, deadline_s)
     return patch
+
+
+def hand_on(changed: dict[str, Any], hands_on: Iterable[str]) -> Patch:
+    """Have what ``changed`` makes ask, by the labels that it gets from these places; an element of
+    a list that is not there is put behind the others. ``changed`` is changed.
+    """
+    patch: Patch = []
+    for text in hands_on:
+        path: Path = ()
+        for name, key, value in _STEP.findall(text):
+            path = (*path, name)
+            if key:
+                number, more = _element(changed, path, key, value)
+                path, patch = (*path, number), patch + more
+        if labels.MANAGED not in (at(changed, path) or {}):
+            patch += put(changed, (*path, labels.MANAGED), "true")
+    return patch
+
+
+def _element(changed: dict[str, Any], path: Path, key: str, value: str) -> tuple[int, Patch]:
+    """The index of the element of the list at ``path`` whose ``key`` is ``value``."""
+    there = at(changed, path)
+    if not there:
+        return 0, put(changed, path, [{key: value}])
+    for number, one in enumerate(there):
+        if at(one, (key,)) == value:
+            return number, []
+    there.append({key: value})
+    return len(there) - 1, [op("add", pointer(*path, "-"), value={key: value})]
 
 
 def guard_stamps(old: Object, new: Object) -> Patch:

@@ -81,6 +81,7 @@ OWNERS = {
 SUSPENDED = {
     *((group, resource) for group, resource in OWNERS if group in {"kubeflow.org", "ray.io"}),
     ("jobset.x-k8s.io", "jobsets"),
+    ("trainer.kubeflow.org", "trainjobs"),
 }
 """What of it may wait suspended: followed, and let go."""
 CONTROLLER: set[Rule] = {

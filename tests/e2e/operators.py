@@ -1,4 +1,4 @@
-"""Plays the controllers of JobSets and MPIJobs in one namespace, as the projects' own act.
+"""Plays the controllers of JobSets, MPIJobs and TrainJobs in one namespace, as the projects' own.
 
 Used by tests that live with such objects for longer than a step or two. It reconciles: what it does
 follows from what is there, so that whatever tests do to its objects, Jobs and pods, it goes on.
@@ -7,6 +7,7 @@ follows from what is there, so that whatever tests do to its objects, Jobs and p
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS, Resource
 from tests.e2e.space import Space
 from tests.e2e.test_groups import MPI_JOB, define
-from tests.e2e.test_owners import JOB_SET, job_of, pod_of, reference
+from tests.e2e.test_owners import JOB_SET, TRAIN_JOB, job_of, pod_of, reference
 
 Obj = dict[str, Any]
 
@@ -27,16 +28,18 @@ EVERY_S = 0.1
 
 @dataclass(slots=True)
 class Operators:
-    """Both of them, for as long as ``async with``. ``refused``: what the API server would not take
-    of what they made; tests expect nothing there.
+    """All of them, for as long as ``async with``. ``runtimes``: of each training runtime the spec
+    of its JobSets. ``refused``: what the API server would not take of what they made; tests expect
+    nothing there.
     """
 
     space: Space
+    runtimes: Mapping[str, Obj] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        for resource in (JOB_SET, MPI_JOB):
+        for resource in (JOB_SET, MPI_JOB, TRAIN_JOB):
             await define(self.space, resource)
         self._task = asyncio.create_task(self._run())
         return self
@@ -62,7 +65,11 @@ class Operators:
         client, name = self.space.client, self.space.name
         jobs = (await client.list(JOBS, name)).items
         pods = (await client.list(PODS, name)).items
-        for resource, reconcile in ((JOB_SET, self._job_set), (MPI_JOB, self._mpi_job)):
+        for resource, reconcile in (
+            (JOB_SET, self._job_set),
+            (MPI_JOB, self._mpi_job),
+            (TRAIN_JOB, self._train_job),
+        ):
             for owner in (await client.list(resource, name)).items:
                 if "deletionTimestamp" in owner["metadata"]:
                     continue
@@ -120,6 +127,33 @@ class Operators:
             at = f"{name}-launcher"
             await self._follow(MPI_JOB, owner, jobs, at, of, is_suspended=is_suspended)
 
+    async def _train_job(self, owner: Obj, _: Mapping[str, Obj], __: Mapping[str, Obj]) -> None:
+        """Its JobSet has its name, is there at once, and is written anew until both have gone on;
+        how that ends, it ends.
+        """
+        name = owner["metadata"]["name"]
+        try:
+            found = await self.space.client.get(JOB_SET, self.space.name, name)
+        except NotFound:
+            found = None
+        for said, is_so in (("Completed", "Complete"), ("Failed", "Failed")):
+            if found is not None and _has(found, said) and not _is_over(owner):
+                await self._say(TRAIN_JOB, owner, is_so)
+        is_suspended = bool(owner["spec"].get("suspend"))
+        has_gone_on = found is not None and not found["spec"].get("suspend") and not is_suspended
+        runtime = self.runtimes.get(owner["spec"]["runtimeRef"]["name"])
+        if _is_over(owner) or has_gone_on or runtime is None:
+            return
+        await self._apply(_its_job_set(owner, runtime, is_suspended=is_suspended))
+
+    async def _apply(self, body: Obj) -> None:
+        at = (JOB_SET, self.space.name, body["metadata"]["name"])
+        of = {"kind": PatchKind.APPLY, "field_manager": "trainer", "force": True}
+        try:
+            await self.space.client.patch(*at, body, **of)
+        except Invalid as error:
+            self.refused.append(f"{body['metadata']['name']}: {error}")
+
     async def _follow(
         self,
         resource: Resource,
@@ -159,6 +193,29 @@ class Operators:
         body = {"metadata": {"uid": owner["metadata"]["uid"]}, "status": {"conditions": conditions}}
         at = (resource, self.space.name, owner["metadata"]["name"])
         await self.space.client.patch(*at, body, kind=PatchKind.MERGE)
+
+
+def _its_job_set(owner: Obj, runtime: Obj, *, is_suspended: bool) -> Obj:
+    """As the Trainer makes it of a runtime, and of what the TrainJob says of that."""
+    labels: Obj = {}
+    for patch in owner["spec"].get("runtimePatches") or ():
+        template = (patch.get("trainingRuntimeSpec") or {}).get("template") or {}
+        labels |= (template.get("metadata") or {}).get("labels") or {}
+    spec = copy.deepcopy(runtime)
+    nodes = (owner["spec"].get("trainer") or {}).get("numNodes")
+    for part in spec["replicatedJobs"]:
+        if part["name"] == "node" and nodes is not None:
+            part["template"]["spec"]["parallelism"] = nodes
+    return {
+        "apiVersion": JOB_SET.api_version,
+        "kind": JOB_SET.kind,
+        "metadata": {
+            "name": owner["metadata"]["name"],
+            "labels": labels,
+            "ownerReferences": [reference(TRAIN_JOB, owner)],
+        },
+        "spec": spec | {"suspend": is_suspended},
+    }
 
 
 def _by_name(owner: Obj, objects: list[Obj]) -> dict[str, Obj]:

@@ -29,6 +29,7 @@ ASKS = {"fluxqueue/managed": "true"}
 JOB_SET = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True)
 MINI_CLUSTER = Resource("flux-framework.org", "v1alpha2", "miniclusters", "MiniCluster", True)
 TRAIN_JOB = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", True)
+WORKFLOW = Resource("argoproj.io", "v1alpha1", "workflows", "Workflow", True)
 RAY_CLUSTER = Resource("ray.io", "v1", "rayclusters", "RayCluster", True)
 RAY_JOB = Resource("ray.io", "v1", "rayjobs", "RayJob", True)
 GANG = Resource("example.org", "v1", "gangs", "Gang", True)
@@ -129,13 +130,13 @@ async def test_a_rayjob_is_the_owner_of_its_clusters_pods(space: Space) -> None:
     await space.until_gone(FLUXJOBS, "tune-rayjob")
 
 
-async def test_a_trainjob_is_the_owner_of_its_jobsets_pods(space: Space) -> None:
-    """Pod -> Job -> JobSet -> TrainJob, whose labels its JobSet gets: its nodes start as one."""
-    made = await create(space, TRAIN_JOB, "tune", {"runtimeRef": {"name": "torch-distributed"}})
+async def test_a_set_of_jobs_is_of_what_made_it(space: Space) -> None:
+    """Pod -> Job -> JobSet -> Workflow, which hands its labels on: its nodes start as one."""
+    made = await create(space, WORKFLOW, "tune", {"templates": []})
     await define(space, JOB_SET)
     body: Obj = {"apiVersion": JOB_SET.api_version, "kind": "JobSet"}
-    body["metadata"] = {"name": "tune", "labels": made["spec"]["labels"]}
-    body["metadata"]["ownerReferences"] = [reference(TRAIN_JOB, made)]
+    body["metadata"] = {"name": "tune", "labels": ASKS}
+    body["metadata"]["ownerReferences"] = [reference(WORKFLOW, made)]
     body["spec"] = job_set_spec(node=(3, template(cpu="8")))
     between = await space.client.create(JOB_SET, space.name, body)
     assert "suspend" not in between["spec"]
@@ -143,8 +144,8 @@ async def test_a_trainjob_is_the_owner_of_its_jobsets_pods(space: Space) -> None
     inner = node["template"]["spec"]["template"]
     await space.create(job_of(reference(JOB_SET, between), "tune-node-0", inner, pods=3))
     await space.until_job("tune-node-0")
-    done = await until(space, "tune-trainjob", "Completed")
-    assert (done["spec"]["size"], done["spec"]["workload"]["kind"]) == (3, "TrainJob")
+    done = await until(space, "tune-workflow", "Completed")
+    assert (done["spec"]["size"], done["spec"]["workload"]["kind"]) == (3, "Workflow")
     assert len((await space.client.list(FLUXJOBS, space.name)).items) == 1
 
 

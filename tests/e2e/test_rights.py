@@ -42,10 +42,10 @@ from tests.e2e.rights import RightsWorld, rights_world
 from tests.e2e.space import WAITING, Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
 from tests.e2e.test_groups import POD_GROUPS, define, member
-from tests.e2e.test_owners import create, pod_of, reference, template, until
+from tests.e2e.test_owners import JOB_SET, create, pod_of, reference, template, until
 from tests.e2e.test_sets import a_set
 from tests.support import chart_rights
-from tests.support.owners import spec_of
+from tests.support.owners import job_set_spec, spec_of
 from tests.support.typing_verbs import Typist
 from tests.support.waiting import eventually
 
@@ -284,7 +284,9 @@ async def _owners_wait_suspended(space: Space) -> None:
     for entry in entries:
         resource = Resource(entry.group, "v1", entry.resource, entry.kind, True)
         held = f"held-{entry.kind.lower()}"
-        await create(space, resource, held, spec_of(entry, template()))
+        made = await create(space, resource, held, spec_of(entry, template()))
+        if entry.templates_in is not None:
+            await make_told(space, resource, made)
         fluxjob = await until(space, f"{held}-{entry.kind.lower()}", "Allocated")
         jobid = str(fluxjob["status"]["jobid"])
         (outcome,) = await requeue(space.world.database, space.name, [jobid], "test")
@@ -301,6 +303,15 @@ async def _owners_wait_suspended(space: Space) -> None:
         await space.until_gone(resource, held)
         await create(space, resource, "left", spec_of(entry, template(cpu="17")))
         await until_owner(space, f"left-{entry.kind.lower()}")
+
+
+async def make_told(space: Space, resource: Resource, made: Obj) -> None:
+    """Its operator makes what tells what it asks for."""
+    labels, by = {"fluxqueue/managed": "true"}, reference(resource, made)
+    meta = {"name": made["metadata"]["name"], "labels": labels, "ownerReferences": [by]}
+    head = {"apiVersion": JOB_SET.api_version, "kind": JOB_SET.kind, "metadata": meta}
+    spec = job_set_spec(node=(1, template())) | {"suspend": True}
+    await space.client.create(JOB_SET, space.name, head | {"spec": spec})
 
 
 async def _nothing_waits_suspended(space: Space) -> None:

@@ -39,4 +39,6 @@ def spec_of(entry: OwnerKind, template: Mapping[str, Any], pods: int = 2) -> Obj
         cluster = {"headGroupSpec": {"template": template}, "workerGroupSpecs": workers}
         is_job = entry.kind == "RayJob"
         return {"rayClusterSpec": cluster, "shutdownAfterJobFinishes": True} if is_job else cluster
+    if entry.templates_in is not None:
+        return {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": pods}}
     return job_set_spec(workers=(pods, template))

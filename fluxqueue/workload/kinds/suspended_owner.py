@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -23,9 +23,9 @@ from fluxqueue.workload.groups import has_group
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.batch_job import size as size_of_job
-from fluxqueue.workload.kinds.kind import Kind
+from fluxqueue.workload.kinds.kind import Gathering, Kind
 from fluxqueue.workload.kinds.pod_group import slot_kind
-from fluxqueue.workload.object_paths import without
+from fluxqueue.workload.object_paths import value_at, without
 from fluxqueue.workload.owner_kinds import (
     OwnerKind,
     PartOf,
@@ -38,7 +38,7 @@ from fluxqueue.workload.pods import controller_owner, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import Part, build_parts
 from fluxqueue.workload.site import DEFAULT_SITE, Site
-from fluxqueue.workload.suspension import hold_owner, start_patch, stop_patch
+from fluxqueue.workload.suspension import hold_owner, mark_templates, start_patch, stop_patch
 
 
 class SuspendedOwnerKind(Kind):
@@ -82,7 +82,7 @@ class SuspendedOwnerKind(Kind):
         return specs[0] if specs else {}
 
     def pod_specs(self, workload: Object) -> Sequence[Object]:
-        return [part.template["spec"] for _, part in _parts(workload)]
+        return [part.template["spec"] for _, part in _parts(workload)] or [NOTHING.spec]
 
     def wishes(self, workload: Object) -> Wishes:
         """Its own win over those of its templates, the first of which count."""
@@ -98,10 +98,11 @@ class SuspendedOwnerKind(Kind):
         return first_said(said)
 
     def asks(self, workload: Object) -> tuple[Any, ...]:
-        meta, entry = workload["metadata"], workload["entry"]
+        meta, entry, made = workload["metadata"], workload["entry"], workload["made"]
         spec = without({"spec": workload.get("spec") or {}}, entry.suspend)
         kinds = frozenset(workload["slotKinds"].values())
-        return meta.get("annotations"), meta.get("labels"), spec, kinds
+        told = None if made is None else without({"spec": made.spec}, made.entry.suspend)
+        return meta.get("annotations"), meta.get("labels"), spec, told, kinds
 
     def size(self, workload: Object) -> int:
         return sum(part.count for _, part in _parts(workload))
@@ -128,11 +129,18 @@ class SuspendedOwnerKind(Kind):
             specs.setdefault(label, part.template["spec"])
             counts[label] += part.count
         specs |= others
-        parts = [Part(label, spec, counts[label]) for label, spec in specs.items()]
+        parts = [Part(label, spec, counts[label]) for label, spec in specs.items()] or [NOTHING]
         deadline_s = _deadline(workload)
         return build_parts(parts, self.wishes(workload), deadline_s=deadline_s, site=site)
 
     # --- how is it held -----------------------------------------------------------------------
+
+    def gathering(self, workload: Object) -> Gathering | None:
+        """What it asks for is not known before what tells it is there."""
+        templates_in = workload["entry"].templates_in
+        if templates_in is None or workload["made"] is not None:
+            return None
+        return Gathering(1, f"waits for its {templates_in[1]}, which says what it asks for")
 
     def why_not(self, workload: Object) -> str | None:
         entry: OwnerKind = workload["entry"]
@@ -142,7 +150,8 @@ class SuspendedOwnerKind(Kind):
         own = {"metadata": workload.get("metadata")}
         if any(map(has_group, [own, *(part.template for _, part in _parts(workload))])):
             return "its pods say of which group they are"
-        return None if self.size(workload) else "none of its pods is to be queued"
+        is_known = entry.templates_in is None or workload["made"] is not None
+        return "none of its pods is to be queued" if is_known and not self.size(workload) else None
 
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
         return hold_owner(
@@ -151,7 +160,20 @@ class SuspendedOwnerKind(Kind):
             templates=[(part.at, slot_kind(part.template)) for _, part in _parts(workload)],
             user=user,
             deadline_s=self.wishes(workload).duration_s,
+            hands_on=workload["entry"].hands_on,
+            deadline=workload["entry"].deadline,
         )
+
+    def mark_patch(self, workload: Object) -> Patch:
+        """Admission's answer to one that tells what something else asks for, and is let go with it.
+
+        Raises
+        ------
+        InvalidInput
+            As ``wishes`` and ``to_request``.
+        """
+        templates = [(part.at, slot_kind(part.template)) for _, part in _parts(workload)]
+        return mark_templates(workload, templates, self.wishes(workload).duration_s)
 
     def is_held(self, workload: Object) -> bool:
         """Marked at admission, and stored with the field that suspends it: some versions of a kind
@@ -208,8 +230,9 @@ class SuspendedOwnerKind(Kind):
         )
 
     def news(self, workload: Object) -> tuple[Any, ...]:
-        meta = workload["metadata"]
+        meta, made = workload["metadata"], workload["made"]
         return (
+            None if made is None else (made.uid, made.generation),
             meta.get("generation"),
             meta.get("deletionTimestamp"),
             meta.get("annotations"),
@@ -219,6 +242,25 @@ class SuspendedOwnerKind(Kind):
 
 
 SUSPENDED_OWNER = SuspendedOwnerKind()
+NOTHING = Part("pod", {}, 0)
+"""What one asks for of which nobody knows that yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What something that is suspended has made, and in which its templates stand."""
+
+    entry: OwnerKind
+    uid: str
+    generation: int
+    spec: Object
+
+
+def tell_made(stored: Object, entry: OwnerKind) -> Made:
+    """Keep of a stored object what it tells of its maker's pods."""
+    meta = stored["metadata"]
+    generation = int(meta.get("generation") or 0)
+    return Made(entry, meta["uid"], generation, stored.get("spec") or {})
 
 
 def assemble_owner(
@@ -226,12 +268,14 @@ def assemble_owner(
     entry: OwnerKind,
     api_version: str,
     *,
+    made: Made | None = None,
     members: Mapping[str, Object] | None = None,
     slot_kinds: Mapping[str, str] | None = None,
     jobs: Mapping[str, Object] | None = None,
 ) -> dict[str, Any]:
     """Make the workload of an object; ``members``, ``slot_kinds`` and ``jobs`` as of a group
-    (``kinds.pod_group.assemble``), empty before its release.
+    (``kinds.pod_group.assemble``), empty before its release; ``made``: what its templates stand in,
+    where that is something else.
     """
     meta = stored.get("metadata") or {}
     name, uid = meta.get("name") or meta.get("generateName") or "", meta.get("uid") or ""
@@ -241,6 +285,7 @@ def assemble_owner(
         "kind": SUSPENDED_OWNER.name,
         "entry": entry,
         "reference": reference,
+        "made": made,
         "members": members or {},
         "slotKinds": slot_kinds or {},
         "jobs": jobs or {},
@@ -257,14 +302,19 @@ def slots_of_member(workload: Object, pod: Object) -> str:
 
 def _parts(workload: Object) -> Iterator[tuple[str, PartOf]]:
     """Its pods by their templates, each with the kind of its slots, but those left to others."""
-    for part in parts_of(workload["entry"], workload) or ():
+    made: Made | None = workload["made"]
+    told = (workload["entry"], workload) if made is None else (made.entry, {"spec": made.spec})
+    for part in parts_of(*told) or ():
         marks = (part.template.get("metadata") or {}).get("labels") or {}
         if marks.get(labels.MANAGED) != "false":
             yield marks.get(labels.SLOTS) or slot_kind(part.template), part
 
 
 def _deadline(workload: Object) -> int | None:
-    """How long all of it may run: as long as one of its pods may."""
+    """How long all of it may run: as it says, or as long as one of its pods may."""
+    said = value_at(workload, workload["entry"].deadline) if workload["entry"].deadline else None
+    if isinstance(said, int) and said > 0:
+        return said
     specs = [part.template["spec"] for _, part in _parts(workload)]
     found = [int(one["activeDeadlineSeconds"]) for one in specs if one.get("activeDeadlineSeconds")]
     return max(found) if found and len(found) == len(specs) else None
@@ -296,7 +346,8 @@ def _result(workload: Object, wanted: Mapping[str, int]) -> FluxJobState | None:
     said = result_of(workload["entry"], workload)
     if said is not None:
         return said
-    is_begun = bool(workload["members"])
+    is_told = workload["entry"].templates_in is None or workload["made"] is not None
+    is_begun = is_told and bool(workload["members"])
     live = (pod for pod in workload["members"].values() if not pod_fact(pod).is_terminal)
     is_done = is_begun and not any(wanted.values()) and next(live, None) is None
     return FluxJobState.COMPLETED if is_done else None

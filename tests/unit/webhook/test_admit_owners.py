@@ -17,10 +17,12 @@ Obj = dict[str, Any]
 ASKS = {"fluxqueue/managed": "true"}
 
 
-def answered(obj: Obj, *, operation: str = "CREATE", all_ask: bool = False) -> tuple[str, Obj]:
+def answered(
+    obj: Obj, *, operation: str = "CREATE", all_ask: bool = False, old: Obj | None = None
+) -> tuple[str, Obj]:
     """The verdict, and what ``obj`` is after it."""
     review = admission_review(obj)
-    review["request"]["operation"] = operation
+    review["request"] |= {"operation": operation, "oldObject": old}
     answer = admit(review, all_ask=all_ask)
     response = answer.review["response"]
     assert response["allowed"], response
@@ -64,8 +66,8 @@ def test_what_a_set_makes_is_left_to_the_set() -> None:
 
 
 def test_what_is_made_and_is_labelled_has_its_pods_ask() -> None:
-    """As the JobSet of a TrainJob, which hands its labels on; it is not suspended, nor changed."""
-    made_by = {**owner("TrainJob", "tune"), "apiVersion": "trainer.kubeflow.org/v1alpha1"}
+    """As the JobSet of what hands its labels on; it is not suspended, nor changed."""
+    made_by = {**owner("Sweep", "tune"), "apiVersion": "example.org/v1"}
     inner = {"parallelism": 2, "template": {"spec": {"containers": []}}}
     spec = {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": inner}}]}
     meta: Obj = {"name": "tune", "namespace": "default", "ownerReferences": [made_by]}
@@ -103,7 +105,6 @@ def test_what_is_made_and_is_labelled_has_its_pods_ask() -> None:
         ),
         ("flux-framework.org/v1alpha2", "MiniCluster", {"size": 4}, 1),
         ("sparkoperator.k8s.io/v1beta2", "SparkApplication", {"driver": {}, "executor": {}}, 2),
-        ("trainer.kubeflow.org/v1alpha1", "TrainJob", {"runtimeRef": {"name": "torch"}}, 1),
         ("argoproj.io/v1alpha1", "Workflow", {"templates": []}, 1),
     ],
 )
@@ -116,6 +117,84 @@ def test_the_pods_of_a_labelled_operators_object_ask(
     assert verdict == "taken"
     assert json.dumps(made).count('"fluxqueue/managed": "true"') == found + 1
     assert answered(made) == ("taken", made)
+
+
+TRAINER = "trainer.kubeflow.org/v1alpha1"
+
+
+def train_job(**more: Any) -> Obj:
+    meta = {"name": "tune", "namespace": "default", "labels": ASKS, **more}
+    spec = {"runtimeRef": {"name": "torch-distributed"}}
+    return {"apiVersion": TRAINER, "kind": "TrainJob", "metadata": meta, "spec": spec}
+
+
+def patched_labels(obj: Obj) -> Any:
+    """Labels that each version of the Trainer gives to the JobSet."""
+    patches = {one["manager"]: one for one in obj["spec"]["runtimePatches"]}
+    template = patches["fluxqueue"]["trainingRuntimeSpec"]["template"]
+    return obj["spec"]["labels"], template["metadata"]["labels"]
+
+
+def test_a_trainjob_waits_suspended_and_hands_its_label_on() -> None:
+    """Nothing is known yet of what it asks for: that stands in the JobSet that it makes."""
+    verdict, made = answered(train_job())
+    assert verdict == "taken"
+    assert made["spec"]["suspend"] is True
+    assert patched_labels(made) == (ASKS, ASKS)
+    assert made["metadata"]["annotations"]["fluxqueue/suspended"] == "true"
+    assert answered(made) == ("taken", made), "a second round changes nothing"
+    others = train_job()
+    others["spec"]["runtimePatches"] = [{"manager": "kueue.x-k8s.io/manager"}]
+    _, made = answered(others)
+    assert patched_labels(made) == (ASKS, ASKS)
+    managers = [one["manager"] for one in made["spec"]["runtimePatches"]]
+    assert managers == ["kueue.x-k8s.io/manager", "fluxqueue"]
+
+
+def test_its_duration_is_its_own_deadline() -> None:
+    _, made = answered(train_job(annotations={"fluxqueue/duration": "10m"}))
+    assert made["spec"]["activeDeadlineSeconds"] == 600
+
+
+def test_a_trainjob_of_a_named_group_has_its_pods_ask() -> None:
+    """It goes on at once, and its pods wait for the others."""
+    named = {"fluxqueue/pod-group": "all", "fluxqueue/group-size": "4"}
+    verdict, made = answered(train_job(annotations=named))
+    assert (verdict, made["spec"].get("suspend")) == ("taken", None)
+    assert patched_labels(made) == (ASKS, ASKS)
+
+
+def its_job_set(*, suspend: bool = True, **pod: Any) -> Obj:
+    inner = {"parallelism": 2, "template": {"spec": {"containers": []}, **pod}}
+    spec = {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": inner}}]}
+    made_by = {**owner("TrainJob", "tune"), "apiVersion": TRAINER}
+    meta = {"name": "tune", "namespace": "default", "labels": ASKS, "ownerReferences": [made_by]}
+    head = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta}
+    return head | {"spec": spec | {"suspend": suspend}}
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_the_jobset_of_a_trainjob_says_which_slots_its_pods_need(operation: str) -> None:
+    """It is not held by itself: its TrainJob is, and lets it go."""
+    verdict, made = answered(its_job_set(), operation=operation)
+    assert verdict == "taken"
+    (one,) = made["spec"]["replicatedJobs"]
+    marks = one["template"]["spec"]["template"]["metadata"]["labels"]
+    assert marks == {**ASKS, "fluxqueue/slots": marks["fluxqueue/slots"]}
+    assert "annotations" not in made["metadata"]
+    assert answered(made, operation="UPDATE") == ("taken", made)
+    going = its_job_set(suspend=False)
+    assert answered(going, operation="UPDATE", old=going) == ("untouched", going)
+    again = answered(going, operation="UPDATE", old=its_job_set())
+    assert again[0] == "taken", "it is written anew as it is let go"
+
+
+def test_a_wish_in_a_runtime_that_cannot_be_read_is_refused_with_its_path() -> None:
+    wrong = its_job_set(metadata={"annotations": {"fluxqueue/duration": "soon"}})
+    answer = admit(admission_review(wrong)).review["response"]
+    assert not answer["allowed"]
+    (cause,) = answer["status"]["details"]["causes"]
+    assert cause["field"].startswith("spec.replicatedJobs.0.template.spec.template")
 
 
 def owned_pod(kind: str = "RayCluster", **meta: Any) -> Obj:

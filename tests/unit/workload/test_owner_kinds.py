@@ -153,7 +153,10 @@ def test_what_can_be_suspended_says_how_and_what_it_says_at_its_end() -> None:
     assert not can_be_suspended(entry, {"spec": obj["spec"] | {"roles": without}})
 
 
-@pytest.mark.parametrize("entry", [one for one in BUILT_IN if one.suspend], ids=lambda e: e.kind)
+TELL = [one for one in BUILT_IN if one.suspend and one.templates_in is None]
+
+
+@pytest.mark.parametrize("entry", TELL, ids=lambda e: e.kind)
 def test_what_is_built_in_can_be_suspended(entry: OwnerKind) -> None:
     template = {"spec": {"containers": [{"name": "c"}]}}
     obj = {"spec": spec_of(entry, template, 3)}
@@ -162,6 +165,13 @@ def test_what_is_built_in_can_be_suspended(entry: OwnerKind) -> None:
     parts = parts_of(entry, obj)
     assert parts is not None
     assert all(one.template is template for one in parts)
+
+
+def test_what_a_trainjob_asks_for_stands_in_its_jobset() -> None:
+    entry = OwnerKinds().find("trainer.kubeflow.org", "TrainJob")
+    assert entry is not None
+    assert entry.templates_in == ("jobset.x-k8s.io", "JobSet")
+    assert can_be_suspended(entry, {"spec": {"runtimeRef": {"name": "torch-distributed"}}})
 
 
 def test_conditions_tell_of_an_end_where_nothing_else_is_said() -> None:

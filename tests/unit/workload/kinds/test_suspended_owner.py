@@ -10,6 +10,7 @@ from fluxqueue.workload.kinds.suspended_owner import (
     SUSPENDED_OWNER,
     assemble_owner,
     slots_of_member,
+    tell_made,
 )
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.references import Reference
@@ -151,3 +152,45 @@ def test_rows_and_fluxjobs_find_their_entry() -> None:
     assert kind_of_fluxjob(fluxjob) is kind_named("PodGroup")
     others = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
     assert kind_of_fluxjob({"spec": {"workload": others}}) is SUSPENDED_OWNER
+
+
+def train_job(**more: Any) -> Obj:
+    """A TrainJob, perhaps with the JobSet that tells what it asks for."""
+    entry = OwnerKinds().find("trainer.kubeflow.org", "TrainJob")
+    assert entry is not None
+    marks = {"fluxqueue/suspended": "true"}
+    meta = {"name": "tune", "namespace": "default", "uid": "t", "annotations": marks}
+    meta["labels"] = {"fluxqueue/managed": "true"}
+    spec = {"suspend": True, "activeDeadlineSeconds": 600}
+    return assemble_owner(
+        {"metadata": meta, "spec": spec}, entry, "trainer.kubeflow.org/v1alpha1", **more
+    )
+
+
+def test_one_whose_templates_stand_elsewhere_gathers_until_those_are_there() -> None:
+    alone = train_job()
+    found = SUSPENDED_OWNER.gathering(alone)
+    assert found is not None
+    assert (found.missing, found.reason) == (
+        1,
+        "waits for its JobSet, which says what it asks for",
+    )
+    assert SUSPENDED_OWNER.to_request(alone).size == 0
+    assert SUSPENDED_OWNER.priority(alone, class_values={}) == 0
+    assert ENTRY is not None
+    stored = {"metadata": {"uid": "j", "generation": 3}, "spec": job_set()["spec"]}
+    told = train_job(made=tell_made(stored, ENTRY))
+    assert SUSPENDED_OWNER.gathering(told) is None
+    request = SUSPENDED_OWNER.to_request(told)
+    assert (request.size, request.duration_s) == (4, 600)
+    assert SUSPENDED_OWNER.news(alone) != SUSPENDED_OWNER.news(told)
+    assert SUSPENDED_OWNER.asks(alone) != SUSPENDED_OWNER.asks(told)
+
+
+def test_one_whose_templates_are_not_known_is_over_only_when_it_says_so() -> None:
+    """Pods of its first step have succeeded; nobody knows how many more it has."""
+    members = {"a": pod("a", "Succeeded")}
+    unknown = train_job(members=members, slot_kinds={"a": "pod"})
+    assert SUSPENDED_OWNER.fact(unknown).result is None
+    said = {"conditions": [{"type": "Failed", "status": "True"}]}
+    assert SUSPENDED_OWNER.fact({**unknown, "status": said}).result is FluxJobState.FAILED
