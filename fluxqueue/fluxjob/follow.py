@@ -369,12 +369,8 @@ def _waiting(
 ) -> list[PodFact]:
     """Pods that are to get a slot, in the order in which they do: one of each index."""
     found = sorted(
-        (
-            p
-            for p in live.values()
-            if (p.is_gated or workload.is_pinned) and not p.is_terminating and p.uid not in holders
-        ),
-        key=lambda p: (p.index if p.index is not None else -1, p.name),
+        (p for p in live.values() if p.uid not in holders and _needs_slot(p, workload)),
+        key=lambda p: (p.is_terminating, p.index if p.index is not None else -1, p.name),
     )
     served = set(bound)
     waiting: list[PodFact] = []
@@ -383,6 +379,15 @@ def _waiting(
             waiting.append(pod)
             served |= {pod.index} - {None}
     return waiting
+
+
+def _needs_slot(pod: PodFact, workload: WorkloadFact) -> bool:
+    """Whether it is to get a slot; also one that came without a gate and is first seen as it goes:
+    it uses its node until it is gone.
+    """
+    if pod.is_terminating:
+        return workload.is_pinned and pod.node is not None
+    return pod.is_gated or workload.is_pinned
 
 
 def _assign(

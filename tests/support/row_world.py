@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 from fluxqueue.db.life.desired_state import Wanted
 from fluxqueue.db.life.observations import WorkloadSeen
@@ -345,16 +346,28 @@ class World:
         fact = self.nodes[name]
         need = job.needs(pod)
         ours, others = self.used(name), self.foreign.get(name, 0)
-        # The next pod of a pinned Job comes before the one in whose place it comes has gone. One
+        # The next pod of a pinned Job comes before the one in whose place it comes has gone, and
+        # may be bound before those for whom there is room without that one. One
         # that is deleted before its pods were seen has given back their room: the scheduler waits.
+        ours -= sum(map(self._replaced, self.jobs.values(), repeat(name)))
         is_early = (job.pinned_to and any(p.is_terminating for p in job.pods.values())) or any(
             other.is_deleting and other.pinned_to == name and other.pods
             for other in self.jobs.values()
         )
         is_room = ours + need <= fact.capacity[CPU]
         assert is_room or is_early, f"{pod.uid} was let go to {name}, which is full"
+        ours = self.used(name)
         if fact.is_up and fact.is_schedulable and ours + others + need <= fact.capacity[CPU]:
             job.pods[pod.uid] = replace(pod, node=name, phase="Running")
+
+    @staticmethod
+    def _replaced(job: Job, name: str) -> int:
+        """Cpu on a node of pods of a pinned Job that go, and in whose place others have come."""
+        if job.pinned_to != name:
+            return 0
+        here = [pod for pod in job.pods.values() if pod.node == name and not pod.is_terminal]
+        going = [pod for pod in here if pod.is_terminating]
+        return sum(map(job.needs, going[: len(here) - len(going)]))
 
     def used(self, name: str) -> int:
         """Cpu of our pods that are bound to the node and not over."""

@@ -370,3 +370,20 @@ def test_slots_of_the_kinds_that_are_yet_to_come_are_kept() -> None:
     both = WorkloadFact(wanted=2, wanted_of={"launcher": 1, "worker": 1})
     decision = follow(RUNNING, both, [worker], slots)
     assert (decision.assign, decision.give_back) == (((1, "w"),), ())
+
+
+def going(uid: str) -> PodFact:
+    """A pod that is being deleted, on its node."""
+    return replace(running(uid, is_terminating=True), node="node-0")
+
+
+def test_a_pod_without_a_gate_that_is_first_seen_as_it_goes_holds_a_slot() -> None:
+    """It uses its node until it is gone; who stays comes first."""
+    fact = WorkloadFact(wanted=1, is_pinned=True)
+    assert follow(RUNNING, fact, [going("a")], free(0)).assign == ((0, "a"),)
+    both = follow(RUNNING, fact, [going("a"), running("b")], free(0))
+    assert both.assign == ((0, "b"),)
+    fewer = follow(RUNNING, replace(fact, wanted=0), [going("a")], free(0, 1))
+    assert (fewer.assign, fewer.give_back) == (((0, "a"),), (1,))
+    stopping = replace(fact, is_vacating=True, is_stopping=True)
+    assert follow(RUNNING, stopping, [going("a")], free(0)).assign == ((0, "a"),)
