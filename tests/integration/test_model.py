@@ -35,8 +35,9 @@ if "FLUXQUEUE_MODEL_SEED" in os.environ:
     SEEDS = range(
         int(os.environ["FLUXQUEUE_MODEL_SEED"]), int(os.environ["FLUXQUEUE_MODEL_SEED"]) + 1
     )
-TOLD_AGAIN = () if "FLUXQUEUE_MODEL_SEED" in os.environ else (39,)
-"""Stories of work that makes way which once had no end: a group's pod ended between two looks."""
+TOLD_AGAIN = () if "FLUXQUEUE_MODEL_SEED" in os.environ else (39, 145)
+"""Stories of work that makes way which once had no end: a group's pod ended between two looks;
+dependencies were changed while their FluxJob ran, and it was requeued."""
 STEPS = 60
 VERBS = ("hold", "hold", "release", "release", "cancel", "requeue", "requeue", "priority", "move")
 ROUNDS_MAX = 60

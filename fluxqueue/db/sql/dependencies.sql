@@ -64,6 +64,11 @@ BEGIN
             END IF;
         END IF;
     END IF;
+    IF TG_OP = 'UPDATE' AND NEW.blocked_by = 'dependency' AND OLD.state IN ('Allocated', 'Running')
+            AND NEW.state IN ('Pending', 'Held', 'Gathering') THEN
+        -- They were changed while it ran, when nobody looks at them, and it is to wait again.
+        NEW.settle_at := now();
+    END IF;
     IF NEW.blocked_by IS NOT NULL AND NEW.state IN ('Pending', 'Reserved') THEN
         NEW.state := 'Pending';
         NEW.expected_start := NULL;

@@ -181,6 +181,24 @@ async def test_requeue_waits_for_the_pods_and_keeps_the_place(rows: Rows) -> Non
     await rows.check()
 
 
+async def test_dependencies_that_changed_while_it_ran_are_looked_at_when_it_waits_again(
+    rows: Rows,
+) -> None:
+    """Nobody looks at them while it runs; requeued it does not wait for that for ever."""
+    await run(rows)
+    edge = ({"type": "afterany", "job": "nobody"},)
+    for edges in (edge, ()):
+        await see_running(rows, depends_on=edges)
+        await rows.settle(*await rows.take_tasks(TaskName.SETTLE))
+    await act(steering.requeue, rows, "a")
+    await rows.see(workload("a", request(cpu=1), generation=3))
+    while uids := await rows.take_tasks(TaskName.SETTLE):
+        await rows.settle(*uids)
+    assert await rows.states() == {"a": "Pending"}
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated"}
+
+
 async def test_requeue_before_its_pods_are_seen_waits_until_there_are_none(rows: Rows) -> None:
     """Its template names its node: pods come without a gate, and its room is not yet another's."""
     asked = request(cpu=4)
