@@ -14,6 +14,7 @@ import typer
 from fluxqueue.errors import InvalidSettings
 
 if TYPE_CHECKING:
+    from fluxqueue.policy.queue_rules import PreemptionRules
     from fluxqueue.simulation.engine import Record
     from fluxqueue.simulation.gantt import Panel
     from fluxqueue.simulation.jobs import SimulatedJob
@@ -43,6 +44,18 @@ def sim(
     faults: Annotated[int, typer.Option(min=0, help="nodes lost on the way")] = 0,
     depth: Annotated[int, typer.Option(min=1, help="jobs looked at in one cycle")] = 1000,
     diurnal: Annotated[bool, typer.Option("--diurnal", help="arrivals follow the day")] = False,
+    urgent: Annotated[
+        float, typer.Option(min=0, max=1, help="share of jobs of a higher priority")
+    ] = 0.0,
+    preemption: Annotated[
+        bool, typer.Option("--preemption", help="lower jobs are requeued for the one in turn")
+    ] = False,
+    min_runtime: Annotated[
+        str, typer.Option(help="with --preemption: who ran for less is left alone: 10m")
+    ] = "0",
+    grace: Annotated[
+        str, typer.Option(help="with --preemption: so long before, a job is told: 30s")
+    ] = "0",
 ) -> None:
     """Simulate the queue; exit 1 if a promise is broken or a job is left behind."""
     from fluxqueue.policy.queue_policy import queue_policy
@@ -50,8 +63,14 @@ def sim(
     from fluxqueue.simulation.gantt import Panel, check_format, draw
     from fluxqueue.simulation.jobs import uniform_cluster
     from fluxqueue.simulation.metrics import figures, render_table
-    from fluxqueue.simulation.workloads import WorkloadShape, node_faults, synthetic
+    from fluxqueue.simulation.workloads import (
+        WorkloadShape,
+        node_faults,
+        synthetic,
+        with_urgent,
+    )
 
+    rules = _preemption(min_runtime, grace) if preemption else None
     policies = [queue_policy(name, queue_depth=depth) for name in _policy_names(policy)]
     if out is not None:
         check_format(out)
@@ -61,6 +80,7 @@ def sim(
         shape = WorkloadShape(load=load, overrun_share=overrun, is_diurnal=diurnal)
         work = synthetic(seed, jobs, nodes=nodes, cores_per_node=cores, shape=shape)
         what = f"seed {seed}"
+    work = with_urgent(seed, work, urgent)
     if save is not None:
         _save(work, save, nodes, cores)
     cluster = uniform_cluster(nodes, cores)
@@ -69,9 +89,11 @@ def sim(
     typer.echo(f"{len(work)} jobs ({what}) on {nodes} nodes of {cores} cores")
     panels: list[Panel] = []
     for one in policies:
-        records = simulate(cluster, work, one, faults=lost)
+        records = simulate(cluster, work, one, faults=lost, preemption=rules)
         panels.append(Panel(figures(one.name, records, cluster), records, cluster, lost))
     typer.echo(render_table([panel.figures for panel in panels]))
+    if rules is not None:
+        _tell_preempted(panels)
     _tell_left_out(panels[0].records)
     if out is not None:
         draw(panels, out)
@@ -104,6 +126,27 @@ def _save(work: Sequence[SimulatedJob], path: Path, nodes: int, cores: int) -> N
     header = {"Version": "2.2", "MaxNodes": str(nodes), "MaxProcs": str(nodes * cores)}
     path.write_text(render(from_jobs(work, header)), encoding="utf-8")
     typer.echo(f"wrote {path}")
+
+
+def _preemption(min_runtime: str, grace: str) -> PreemptionRules:
+    """As a FluxQueue's ``spec.preemption`` says it."""
+    from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules
+    from fluxqueue.workload.annotations import parse_duration
+
+    said = (("--min-runtime", min_runtime), ("--grace", grace))
+    seconds = [0 if text == "0" else parse_duration(text, name) for name, text in said]
+    return PreemptionRules(frozenset({DEFAULT_QUEUE}), *seconds)
+
+
+def _tell_preempted(panels: Sequence[Panel]) -> None:
+    for panel in panels:
+        requeued = [one for one in panel.records if one.requeues]
+        heads = {uid for one in requeued for uid in one.requeued_for}
+        times = sum(one.requeues for one in requeued)
+        typer.echo(
+            f"{panel.figures.policy}: {len(requeued)} jobs made way for {len(heads)}"
+            f" and began anew, {times} times in all"
+        )
 
 
 def _tell_left_out(records: Sequence[Record]) -> None:

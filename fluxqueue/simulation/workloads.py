@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request
@@ -29,6 +29,9 @@ EXACT_SHARE = 0.1
 """Jobs that run until the limit that they asked for."""
 
 USERS = 12
+
+URGENT = 10
+"""Priority of what is urgent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,12 @@ def _arrivals(draw: random.Random, mean_gap_s: float, *, is_diurnal: bool) -> It
             rate = (1 + 0.9 * math.cos(2 * math.pi * (hour - 14 / 24))) / 2
             if not is_diurnal or draw.random() < rate:
                 break
+
+
+def with_urgent(seed: int, jobs: Sequence[SimulatedJob], share: float) -> list[SimulatedJob]:
+    """Draw which of ``jobs``, a ``share`` of them, are of a higher priority."""
+    draw = random.Random(f"urgent-{seed}")
+    return [replace(one, priority=URGENT) if draw.random() < share else one for one in jobs]
 
 
 def node_faults(

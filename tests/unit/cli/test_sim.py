@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -75,3 +76,26 @@ def test_bad_files_and_policies_name_the_fault(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["sim", "--policy", "magic"])
     assert isinstance(result.exception, InvalidInput)
     assert "fcfs, easy, hybrid, conservative" in str(result.exception)
+
+
+def test_urgent_jobs_have_others_make_way() -> None:
+    """The same workload; what is urgent waits for less, and who made way is told."""
+    size = ("--jobs", "60", "--nodes", "4", "--cores", "4", "--policy", "easy", "--urgent", "0.2")
+    without, preempting = run(*size), run(*size, "--preemption", "--grace", "1m")
+    told = preempting.splitlines()[3]
+    found = re.fullmatch(
+        r"easy: (\d+) jobs made way for (\d+) and began anew, (\d+) times in all", told
+    )
+    assert found is not None, preempting
+    assert all(int(number) > 0 for number in found.groups())
+    assert "made way" not in without
+    assert without.splitlines()[2] != preempting.splitlines()[2]
+    spared = run(*size, "--preemption", "--min-runtime", "99d")
+    assert "easy: 0 jobs made way for 0" in spared
+    assert spared.splitlines()[2] == without.splitlines()[2]
+
+
+def test_a_duration_that_cannot_be_read_is_refused_by_its_option() -> None:
+    result = CliRunner().invoke(app, ["sim", "--preemption", "--grace", "soon"])
+    assert isinstance(result.exception, InvalidInput)
+    assert result.exception.where == "--grace"
