@@ -20,7 +20,7 @@ from fluxqueue.controller import resync
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import hold_decisions
 from fluxqueue.db.life.observations import WorkloadSeen
-from fluxqueue.db.life.rebuild import NodeResource, analyze, read_present
+from fluxqueue.db.life.rebuild import NodeResource, analyze, put_back, read_present
 from fluxqueue.errors import LostLeadership, Transient
 from fluxqueue.fluxjob.follow import PodFact
 
@@ -89,9 +89,12 @@ class Mending:
                 self._held.update(its)
                 middle = len(page) // 2
                 pages.extendleft((page[middle:], page[:middle]))
-            elif error is not None:
-                await self._take_alone(page[0], error)
+            elif error is not None and not await self._take_alone(page[0], error):
+                self._held.update(its)
             await self._analyze()
+        if self.refused and self.is_takeover_in_pages:
+            async with self.writing, self.begin() as tx:
+                await put_back(tx, sorted(self.refused))
         return self.mended
 
     async def _try(self, page: Sequence[str], doubted: Collection[str] = ()) -> Exception | None:
@@ -120,8 +123,10 @@ class Mending:
         self.remember(seen, differences.gone)
         self.mended.add(differences, taken)
 
-    async def _take_alone(self, uid: str, error: Exception) -> None:
-        """What it fails for stands in its record, or else in its objects."""
+    async def _take_alone(self, uid: str, error: Exception) -> bool:
+        """What it fails for stands in its record, or else in its objects; tell whether it was
+        written without the former.
+        """
         again = await self._try([uid], doubted={uid})
         kept = self.disbelieved if again is None else self.refused
         kept[uid] = _told(again or error)
@@ -131,6 +136,7 @@ class Mending:
             extra={"action": "resync", "uid": uid, "error": kept[uid]},
             exc_info=again,
         )
+        return again is None
 
     async def _analyze(self) -> None:
         made = self.mended.rows_made

@@ -144,6 +144,48 @@ async def prepare(tx: Transaction, outdated: Sequence[str], *, highest_jobid: in
     await _retire_allocations(tx, [uid for uid, row in rows.items() if row["state"] not in FINAL])
 
 
+_PUT_BACK = """
+WITH last AS (
+    SELECT DISTINCT ON (f.uid) f.uid, a.id, a.ended_at,
+           EXISTS (SELECT FROM pods p WHERE p.workload_uid = f.uid AND p.slot_kind <> '')
+               AS has_kinds
+    FROM fluxjobs f JOIN allocations a USING (uid)
+    WHERE f.uid = ANY(CAST(:uids AS text[])) AND f.state IN ('Allocated', 'Running')
+      AND NOT EXISTS (SELECT FROM allocations b WHERE b.uid = f.uid AND b.is_live)
+    ORDER BY f.uid, a.id DESC
+), places AS (
+    SELECT *, row_number() OVER (
+               PARTITION BY id, node, kind ORDER BY completion_index, number) AS n
+    FROM (SELECT l.uid, l.id, s.number, s.node, s.completion_index,
+                 CASE WHEN l.has_kinds THEN s.kind ELSE '' END AS kind
+          FROM last l JOIN allocation_slots s
+            ON s.allocation_id = l.id AND s.returned_at = l.ended_at) taken
+), holders AS (
+    SELECT p.workload_uid AS uid, p.uid AS pod, p.node, p.slot_kind AS kind,
+           row_number() OVER (PARTITION BY p.workload_uid, p.node, p.slot_kind
+                              ORDER BY p.completion_index, p.name) AS n
+    FROM pods p JOIN last l ON l.uid = p.workload_uid
+    WHERE p.node IS NOT NULL AND NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed')
+), held AS (
+    UPDATE allocation_slots s SET state = 'held', pod_uid = h.pod, returned_at = NULL
+    FROM places JOIN holders h USING (uid, node, kind, n)
+    WHERE s.allocation_id = places.id AND s.number = places.number
+)
+UPDATE allocations a SET is_live = true, ended_at = NULL FROM last WHERE a.id = last.id
+RETURNING a.id
+"""
+
+
+async def put_back(tx: Transaction, uids: Sequence[str]) -> None:
+    """Give those that could not be taken over what their pods, as last seen, had before
+    ``prepare``: they run on, and nobody else may be given their room. What no pod held may have
+    been given to others since; what is lacking is matched anew.
+    """
+    await _locked_rows(tx, uids)
+    rows = await tx.fetch(_PUT_BACK, uids=list(uids))
+    await tell_matcher(tx, "allocation", [str(row["id"]) for row in rows])
+
+
 async def analyze(tx: Transaction) -> None:
     """Tell the planner of tables that were just filled."""
     await tx.execute("ANALYZE fluxjobs, pods, allocations, allocation_slots, nodes")

@@ -10,7 +10,7 @@ import pytest
 from fluxqueue.db import leadership
 from fluxqueue.db.life.desired_state import read_owed_releases
 from fluxqueue.db.life.observations import save_foreign
-from fluxqueue.db.life.rebuild import Found, TakenOver, prepare, take_over
+from fluxqueue.db.life.rebuild import Found, TakenOver, prepare, put_back, take_over
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.states import FluxJobState as S
@@ -137,6 +137,29 @@ async def test_what_older_rows_had_given_is_free_before_the_first_page(rows: Row
         ("n0", "held"),
         ("n0", "free"),
     ]
+
+
+async def test_who_cannot_be_taken_over_has_what_its_pods_use(rows: Rows) -> None:
+    """A page was prepared that then could not be written: it runs on, and its room is its own."""
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
+    a = _found("a", _record(S.RUNNING, 1, "n0", "n0", "n1"), "n0", "n0", size=3)
+    await _take(rows, a, _found("b", _record(S.RUNNING, 2, "n1"), "n1"))
+    async with rows.database.begin() as tx:
+        await prepare(tx, ["a", "b"], highest_jobid=2)
+        await put_back(tx, ["a"])
+    await _take(rows, _found("b", _record(S.RUNNING, 2, "n1", version=30), "n1"))
+    assert [slot[1:3] for slot in await rows.slots("a")] == [
+        ("n0", "held"),
+        ("n0", "held"),
+        ("n1", "returned"),
+    ]
+    await rows.check()
+    await rows.see(workload("c", request(2, cpu=1)))
+    await rows.match()
+    assert (await rows.states())["c"] == "Pending", "one cpu is left, on n1"
+    async with rows.database.begin() as tx:
+        await put_back(tx, ["a", "b", "c"])
+    await rows.check()
 
 
 async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:
