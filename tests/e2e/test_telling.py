@@ -69,7 +69,7 @@ async def test_the_status_carries_r_and_nodes(space: Space) -> None:
     await space.delete("told")
 
 
-async def test_a_job_that_starts_at_once_has_one_event(space: Space) -> None:
+async def test_a_start_is_one_event(space: Space) -> None:
     """How many slots, where, and after how long; of its end its own controller tells."""
     made = await space.create(job("told", pods=2, cpu="8", pool="single"))
     await space.until_job("told")
@@ -78,7 +78,9 @@ async def test_a_job_that_starts_at_once_has_one_event(space: Space) -> None:
     # Who lets it go tells of its start beside whoever tells of its end.
     await space.until_true(lambda: space.events_on(uid), "an Event")
     await space.until_nothing_owed()
-    (event,) = await space.events_on(uid)
+    *before, event = await space.events_on(uid)
+    # On a busy machine it waits for long enough to be told so.
+    assert {one["reason"] for one in before} <= {"Queued", "Reserved"}
     assert (event["reason"], event["type"]) == ("Started", "Normal")
     assert re.fullmatch(r"2 slots on single after \d+\.\d s", event["message"])
 
