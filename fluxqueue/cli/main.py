@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ through it every 700 objects was a sixth of the time that a process takes to sta
 after which it looks through what outlived them; all stands still for that, 0.6 s for a million."""
 
 USERS = "Jobs and queues, with a kubeconfig"
+ADMINISTRATORS = "The system itself, for its administrator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Verb:
     """Where a command is: ``module:name`` below ``fluxqueue.cli``, a function or a Typer."""
 
     where: str
-    panel: str | None = None
+    panel: str = ADMINISTRATORS
     settings: dict[str, Any] = field(default_factory=dict)
 
     def load(self, name: str) -> Any:
@@ -48,7 +50,7 @@ class Verb:
             alone.command(name, rich_help_panel=self.panel, **self.settings)(found)
             return typer.main.get_command(alone)
         group = typer.main.get_group(found)
-        group.name = name
+        group.name, group.rich_help_panel = name, self.panel
         return group
 
 
@@ -161,12 +163,17 @@ def main() -> None:
     """Run the command line; the console script's entry point, under both of its names."""
     called = Path(sys.argv[0]).name
     gc.set_threshold(*GC_THRESHOLDS)
+    if sys.stdout is None:  # closed (``>&-``): what is printed goes nowhere, what is done is done
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  for ever
     try:
         app(prog_name="kubectl fluxqueue" if called.startswith("kubectl") else "fluxqueue")
     except InvalidInput as error:
         print(f"fluxqueue: {error}", file=sys.stderr)
         sys.exit(2)
     except FluxQueueError as error:
+        print(f"fluxqueue: {error}", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:  # a full disk below standard output, a file that cannot be read
         print(f"fluxqueue: {error}", file=sys.stderr)
         sys.exit(1)
 

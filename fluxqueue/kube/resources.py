@@ -48,6 +48,8 @@ class Resource:
         elif self.namespaced and name:
             raise ValueError(f"{self.key} {name!r}: a namespaced object needs its namespace")
         parts = [root, self.plural]
+        if name == "":
+            raise ValueError(f"{self.key}: an empty name would stand for all of them")
         if name:
             parts.append(quote(name, safe=""))
         if subresource:

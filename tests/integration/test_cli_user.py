@@ -158,6 +158,16 @@ async def test_forms_of_output(shell: Typist) -> None:
         (("submit", "--image", "a", "-e", "X", "--", "true"), "'X' is no NAME=VALUE"),
         (("submit", "--", "true"), "no image named"),
         (("jobs", "--kubeconfig", "/nowhere"), "no such kubeconfig"),
+        (("jobs", "-n", "nowhere"), "the cluster has no namespace 'nowhere'"),
+        (("wait", "train", "-n", "nowhere"), "the cluster has no namespace 'nowhere'"),
+        (("wait", ""), "an empty name stands for nothing"),
+        (("drain", "", "-r", "x"), "an empty name stands for no node"),
+        (("priority", "train", "3", "--clear"), "PRIORITY = '3': with --clear no number is given"),
+        (("submit", "--image", "a", "--time", "-1", "--", "true"), "'-1' is no time"),
+        (("submit", "--image", "a", "--cpus", "x", "--", "true"), "--cpus: 'x' is not a quantity"),
+        (("submit", "--image", "a", "--memory", "-1Gi", "--", "true"), "--memory"),
+        (("submit", "--image", "a", "trian.sh"), "trian.sh: there is no such script here"),
+        (("submit", "--image", "a", "--", ""), "COMMAND"),
     ],
 )
 async def test_bad_input_is_named(shell: Typist, words: tuple[str, ...], complaint: str) -> None:
@@ -165,6 +175,36 @@ async def test_bad_input_is_named(shell: Typist, words: tuple[str, ...], complai
     told = await shell.type(*words)
     assert told.code == 2
     assert complaint in told.err
+
+
+async def test_who_is_asked_for_and_not_there_is_told(shell: Typist) -> None:
+    """Beside those that are, and with the exit code of a refusal."""
+    told = await shell.type("jobs", "train", "nosuch", "away", "-o", "custom=NAME")
+    assert (told.code, told.lines) == (1, [["NAME"], ["train"]])
+    assert told.err.splitlines() == [
+        f"{name}: no such job in namespace default; -A: in all" for name in ("away", "nosuch")
+    ]
+    assert (await shell.type("jobs", "-A", "away", "old", "3")).code == 0
+    told = await shell.type("hold", "", "post", "-n", "default")
+    assert told.code == 1
+    assert "an empty name" in told.err
+    assert "post-job (job 3): is to be held" in told.out
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "complaint"),
+    [(">/dev/full", 1, "fluxqueue: [Errno 28] No space left on device\n"), (">&-", 0, "")],
+)
+async def test_where_nothing_can_be_printed(
+    shell: Typist, redirection: str, code: int, complaint: str
+) -> None:
+    """A sentence and no traceback; who closes standard output wants none of it."""
+    process = await asyncio.create_subprocess_shell(
+        f"exec '{sys.executable}' -m fluxqueue jobs {redirection}",
+        stderr=asyncio.subprocess.PIPE, env={**os.environ, "KUBECONFIG": str(shell.kubeconfig)},
+    )  # fmt: skip
+    _, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, err.decode()) == (code, complaint)
 
 
 async def test_watching_tells_each_change_once(shell: Typist) -> None:

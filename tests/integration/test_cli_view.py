@@ -107,7 +107,7 @@ async def test_who_used_how_much(desk: Desk) -> None:
 async def test_it_says_how_to_reach_what_is_not_there(desk: Desk) -> None:
     """No view server, one that is away, one that cannot be told who asks, one that refuses."""
     refused = await desk.type("acct", "--by", "colour")
-    assert refused.code == 1
+    assert refused.code == 2
     assert "by = 'colour': is not known" in refused.err
     token = await desk.view.let("ursula", ("fluxjobs", "other"))
     hers = await desk.type("history", "a", "--token", token)
@@ -139,7 +139,25 @@ async def test_it_says_how_to_reach_what_is_not_there(desk: Desk) -> None:
     assert (await desk.type("history", "a", "-o", "xml")).code == 2
 
 
-@pytest.mark.parametrize("words", [("acct", "over", "-u", "ada"), ("acct", "-o", "xml")])
-async def test_bad_input(desk: Desk, words: tuple[str, ...]) -> None:
-    """Exit code 2."""
-    assert (await desk.type(*words)).code == 2
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("acct", "over", "-u", "ada"), "leave the other options out"),
+        (("acct", "-o", "xml"), "'xml' is no form"),
+        (("acct", "--since", "someday"), "since = 'someday': is no time"),
+        (("history", "a", "--view", "notaurl"), "--view = 'notaurl'"),
+        (("history", "a", "--view", "http://view.example.org"), "by https only"),
+        (("history", "a", "--token", "forged"), "--token: the view server does not know this"),
+    ],
+)
+async def test_bad_input(desk: Desk, words: tuple[str, ...], complaint: str) -> None:
+    """Exit code 2, and whose fault it is."""
+    told = await desk.type(*words)
+    assert told.code == 2
+    assert complaint in told.err
+
+
+async def test_a_view_server_that_is_down_is_named(desk: Desk) -> None:
+    """And not taken for the API server."""
+    with pytest.raises(ApiUnavailable, match=r"the view server does not answer: .*127\.0\.0\.1:9"):
+        await desk.type("history", "a", "--view", "https://127.0.0.1:9")  # as cli.main prints it

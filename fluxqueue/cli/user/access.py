@@ -97,7 +97,10 @@ def sentence(error: ApiError) -> str:
         where = "docs/admin/install.md"
         return f"this cluster serves no FluxJobs (is fluxqueue installed here? see {where})"
     if error.code == 401:
-        return "the API server does not know you: the credentials of the kubeconfig are refused"
+        return (
+            "the API server does not know you: the credentials of the kubeconfig are refused "
+            "(they may have expired: log in again; kubectl auth whoami)"
+        )
     return text
 
 

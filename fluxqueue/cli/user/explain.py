@@ -147,8 +147,10 @@ def read_file(name: str) -> dict[str, Any]:
 
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"cannot be read: {error}", where=name) from None
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=name) from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"is no text: {error}", where=name) from None
     if text.startswith("#!") and name != "-":
         return {"manifest": _job_of_script(name)}
     try:

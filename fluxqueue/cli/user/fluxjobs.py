@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
 from fluxqueue.clock import from_rfc3339
-from fluxqueue.errors import InvalidInput, NotFound
+from fluxqueue.errors import ApiError, InvalidInput, NotFound
 from fluxqueue.fluxjob.states import FINAL, WAITING, FluxJobState
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.kube.resources import FLUXJOBS, NAMESPACES
 from fluxqueue.workload.fluxjob_name import name_for
 
 SUFFIXES = ("job", "pod", "group", "deployment", "statefulset", "replicaset")
@@ -196,19 +197,41 @@ async def find(client: KubeClient, namespace: str, reference: str) -> dict[str, 
     Raises
     ------
     InvalidInput
-        There is none.
+        There is none, or no such namespace.
     """
+    if not reference:
+        raise InvalidInput("an empty name stands for nothing", where="NAME", hint="fluxqueue jobs")
     is_number = reference.isascii() and reference.isdigit()
     found = [] if is_number else await _by_names(client, namespace, reference)
     if not found:
         found = await _by_reading(client, namespace, reference, is_number)
     if not found:
+        await check_namespace(client, namespace)
         raise InvalidInput(
             f"namespace {namespace} has no such workload in the queue",
             where=reference,
             hint=f"fluxqueue jobs -n {namespace} --state all",
         )
     return max(found, key=_newest_living)
+
+
+async def check_namespace(client: KubeClient, name: str) -> None:
+    """For who found nothing: is there such a namespace? Who may not look is told nothing.
+
+    Raises
+    ------
+    InvalidInput
+        There is none.
+    """
+    with suppress(ApiError):
+        try:
+            await client.get(NAMESPACES, None, name)
+        except NotFound:
+            raise InvalidInput(
+                f"the cluster has no namespace {name!r}",
+                where="--namespace",
+                hint="kubectl get namespaces; -A: in all",
+            ) from None
 
 
 def _newest_living(fluxjob: Mapping[str, Any]) -> tuple[bool, int]:

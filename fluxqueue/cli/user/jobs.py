@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluxqueue.cli.user import printing
-from fluxqueue.cli.user.access import Access, Cluster, with_access
+from fluxqueue.cli.user.access import REFUSED, Access, Cluster, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues, complete_states
 from fluxqueue.errors import Gone, InvalidInput
 
@@ -87,16 +87,20 @@ def jobs(
 
     wanted = parse_states(states or ("all" if names else "live"))
     asked = set(names or ())
+    missing = set(asked)
 
     def narrow(line: JobLine) -> bool:
-        is_named = not asked or bool(asked & {line.name, line.fluxjob, str(line.jobid)})
+        meant = asked & {line.name, line.fluxjob, str(line.jobid)}
+        missing.difference_update(meant)
+        is_named = bool(meant) or not asked
         is_of = (not queue or line.queue == queue) and (not user or line.user == user)
         return is_named and is_of and line.state in wanted
 
     order = parse_order(sort or "turn")
     printer = make_printer(output, access.is_everywhere, watch)
 
-    async def work(cluster: Cluster) -> int:
+    async def work(cluster: Cluster) -> None:
+        from fluxqueue.cli.user.fluxjobs import check_namespace
         from fluxqueue.cli.user.narrowed import Narrowed
 
         source = Narrowed(cluster.client, cluster.namespace, user)
@@ -110,11 +114,19 @@ def jobs(
         if watch:
             await _follow(cluster, printer, narrow, source.version)
         printer.close()
-        return view.count
+        if not view.count and cluster.namespace is not None:
+            await check_namespace(cluster.client, cluster.namespace)
+        where = (
+            "" if cluster.namespace is None else f" in namespace {cluster.namespace}; -A: in all"
+        )
+        if missing and not limit:
+            for name in sorted(missing):
+                typer.echo(f"{name}: no such job{where}", err=True)
+            raise typer.Exit(REFUSED)
+        if not view.count:
+            typer.echo(f"no jobs found{where}", err=True)
 
-    if not access.run(work):
-        where = "" if access.is_everywhere else " in this namespace; -A: in all"
-        typer.echo(f"no jobs found{where}", err=True)
+    access.run(work)
 
 
 @dataclass(slots=True)

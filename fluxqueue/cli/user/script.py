@@ -235,9 +235,11 @@ def duration(text: str, option: str, where: str) -> str:
     InvalidInput
         It is none of these.
     """
-    days, _, clock = text.rpartition("-")
+    days, dash, clock = text.rpartition("-")
     parts = clock.split(":")
-    if all(part.isascii() and part.isdigit() for part in (*parts, days or "0")):
+    if bool(days) == bool(dash) and all(
+        part.isascii() and part.isdigit() for part in (*parts, days or "0")
+    ):
         numbers = [int(part) for part in parts]
         if days:
             hours, minutes, seconds = (*numbers, 0, 0)[:3]

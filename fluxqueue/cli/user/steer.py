@@ -135,6 +135,12 @@ def priority(
         raise InvalidInput("say a number or --clear", where="priority", hint="priority train 10")
     if value is not None and value not in INT32:
         raise InvalidInput("is out of range", where="priority", value=value, hint="32 bits")
+    if clear and len(names) > 1 and names[-1].isdigit() and not all(map(str.isdigit, names)):
+        # Taken for a jobid, it would change a job that was not meant.
+        raise InvalidInput(
+            "with --clear no number is given", where="PRIORITY", value=names[-1],
+            hint="leave it out, or --clear; a jobid goes before the names",
+        )  # fmt: skip
     what = "to have its author's priority" if clear else f"to have priority {value}"
     _steer(access, names, _patching({"priority": value}), what, dry_run, output)
 
@@ -255,6 +261,8 @@ def _cordon(
     from fluxqueue.kube.resources import NODES
     from fluxqueue.workload.labels import DRAIN_REASON
 
+    if not all(nodes):
+        raise InvalidInput("an empty name stands for no node", where="NODE", hint="fluxqueue nodes")
     patch = {
         "metadata": {"annotations": {DRAIN_REASON: reason}},
         "spec": {"unschedulable": True if is_on else None},

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 IMAGE_VARIABLE = "FLUXQUEUE_IMAGE"
 GPU = "nvidia.com/gpu"
+SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".flux")
+"""How names of scripts end: who names one that is not there means no program of the image."""
 APPEARS_S = 60.0
 EXPLAINED_WITHIN_S = 30.0
 _LOOK_S = 0.2
@@ -75,8 +77,12 @@ def submit(
       fluxqueue submit train.sh --dry-run -o yaml
     """
     from fluxqueue.cli.user.script import duration, pair
+    from fluxqueue.workload.quantity import parse_quantity
 
     _check_output(output)
+    for option, amount in (("--cpus", cpus), ("--memory", memory)):
+        if amount:
+            parse_quantity(amount, where=option)
     given: dict[str, Any] = {
         "name": name, "image": image, "tasks": tasks, "cpus": cpus, "memory": memory,
         "gpus": gpus, "queue": queue, "priority": priority, "within": within,
@@ -111,18 +117,28 @@ def read_command(words: list[str]) -> Request:
     Raises
     ------
     InvalidInput
-        A script that cannot be used.
+        A script that is not there, or cannot be used; no command at all.
     """
     from fluxqueue.cli.user.script import Request, read_script
 
+    if not words[0]:
+        raise InvalidInput("is empty", where="COMMAND", hint="name a script, or -- and a command")
     file = Path(words[0])
+    if not file.exists() and "/" not in words[0] and file.suffix in SCRIPTS:
+        raise InvalidInput(
+            "there is no such script here",
+            where=words[0],
+            hint=f"a program of the image is named with its folder: -- ./{words[0]}",
+        )
     if not file.is_file():
         stem = _name_of(words[0])
         return Request(command=tuple(words), name=stem)
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"cannot be read: {error}", where=words[0]) from None
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=words[0]) from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"is no text: {error}", where=words[0]) from None
     request = read_script(text, words[0])
     # With -c the first word after the program is $0.
     shell = request.command[-2:-1] == ("-c",) and "python" not in request.command[-3]

@@ -11,11 +11,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from fluxqueue.cli.user.access import Cluster
-from fluxqueue.errors import ApiError, InvalidInput, NotFound
+from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from fluxqueue.kube.client import KubeClient
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 ROOT = "/api/v1"
 PROXIED = "X-Fluxqueue-Authorization"
 PAGE = "500"
+BAD_REQUEST, UNAUTHORIZED = 400, 401
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 URL_VARIABLE, TOKEN_VARIABLE = "FLUXQUEUE_VIEW", "FLUXQUEUE_VIEW_TOKEN"
 NO_VIEW = (
     "this cluster tells of no view server, which history and acct come from: an administrator "
@@ -62,20 +65,58 @@ class View:
 
         Raises
         ------
+        InvalidInput
+            A parameter that it does not take, or a token that it does not know.
         ApiError, ApiUnavailable
             It refuses, or cannot be reached.
         """
         given, count = {key: one for key, one in query.items() if one}, 0
         while True:
             rest = str(min(int(PAGE), limit - count)) if limit else PAGE
-            page = await self.client.request(
-                "GET", self.root + path, query={**given, "limit": rest}
-            )
+            page = await self._get(self.root + path, {**given, "limit": rest})
             count += len(page["items"])
             yield page["items"]
             if not page.get("continue") or (limit and count >= limit):
                 return
             given["continue"] = page["continue"]
+
+    async def _get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """One answer; what it refuses is told as what it is, and not as the API server's word."""
+        try:
+            return await self.client.request("GET", path, query=query)
+        except ApiUnavailable as error:
+            raise ApiUnavailable(f"the view server does not answer: {error}") from error
+        except ApiError as error:
+            said = str(error.body.get("message") or error.body.get("detail") or error)
+            if error.code == BAD_REQUEST:
+                raise InvalidInput(said) from error
+            if error.code == UNAUTHORIZED:
+                raise InvalidInput(
+                    "the view server does not know this token",
+                    where="--token",
+                    hint=f"leave it and {TOKEN_VARIABLE} out for that of the kubeconfig, or log in "
+                    "again: it may have expired",
+                ) from error
+            raise
+
+
+def _check_url(url: str) -> None:
+    """A token is shown to nobody in clear, but on this machine.
+
+    Raises
+    ------
+    InvalidInput
+        It is no URL that may be asked.
+    """
+    parts = urlsplit(url)
+    is_ours = parts.hostname in LOOPBACK
+    if not parts.hostname or parts.scheme not in ({"https", "http"} if is_ours else {"https"}):
+        raise InvalidInput(
+            "tokens are shown to the view server by https only",
+            where="--view",
+            value=url,
+            hint="for example https://view.example.org:8443",
+        )
 
 
 @asynccontextmanager
@@ -87,7 +128,7 @@ async def open_view(cluster: Cluster, url: str, token: str) -> AsyncIterator[Vie
     NoView
         The cluster tells of none.
     InvalidInput
-        There is no token to show, or somebody else's name is to be used.
+        There is no token to show, somebody else's name is to be used, or ``url`` is none.
     """
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import ClusterConfig
@@ -99,6 +140,8 @@ async def open_view(cluster: Cluster, url: str, token: str) -> AsyncIterator[Vie
             value=cluster.impersonated,
             hint="give a token of his with --token",
         )
+    if url:
+        _check_url(url)
     bearer = f"Bearer {token}" if token else await _own_token(cluster.client)
     place = {"url": url} if url else await _find(cluster.client)
     if own := place.get("url"):
@@ -135,6 +178,8 @@ async def _find(client: KubeClient) -> dict[str, str]:
     except NotFound:
         raise NoView(NO_VIEW) from None
     except ApiError as error:
+        if error.code == UNAUTHORIZED:
+            raise
         raise NoView(f"{NO_VIEW} ({error})") from error
     place: dict[str, str] = found.get("data") or {}
     if not (place.get("url") or (place.get("service") and place.get("namespace"))):
