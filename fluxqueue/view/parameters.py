@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -143,7 +144,7 @@ def parse(query: Mapping[str, str], known: Sequence[Parameter], now: datetime) -
     Raises
     ------
     InvalidInput
-        One is unknown, missing, or has a value that it cannot have.
+        One is unknown, missing, given twice, or has a value that it cannot have.
     """
     by_name = {one.name: one for one in known}
     for name, value in query.items():
@@ -154,6 +155,9 @@ def parse(query: Mapping[str, str], known: Sequence[Parameter], now: datetime) -
                 value=value,
                 hint=f"known are {', '.join(by_name)}",
             )
+    counts = Counter(name for name, _ in query.items())  # its keys() name each once
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise InvalidInput("is given twice", where=twice[0], hint="give it once")
     values: dict[str, Any] = {}
     for one in known:
         if one.name in query:

@@ -121,7 +121,7 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
         prefer_within=_read(found, labels.PREFER_WITHIN, _parse_level),
         has_whole_cores=bool(_read(found, labels.CORES, _parse_cores)),
         match_policy=_read(found, labels.MATCH_POLICY, _parse_match_policy),
-        queue=_read(found, labels.QUEUE, _parse_queue),
+        queue=_read(found, labels.QUEUE, parse_queue),
         jobspec=jobspec,
         depends_on=_read(found, labels.DEPENDS_ON, parse_depends_on) or (),
         begin=_read(found, labels.BEGIN_TIME, parse_begin_time),
@@ -184,7 +184,7 @@ def _fill_from(wishes: Wishes, jobspec: OwnJobspec) -> Wishes:
         where = f"{jobspec.where}.attributes.system.duration"
         duration_s = parse_duration(str(jobspec.duration_s), where)
     if queue is None and jobspec.jobspec.queue:
-        queue = _parse_queue(jobspec.jobspec.queue, f"{jobspec.where}.attributes.system.queue")
+        queue = parse_queue(jobspec.jobspec.queue, f"{jobspec.where}.attributes.system.queue")
     return replace(wishes, duration_s=duration_s, queue=queue)
 
 
@@ -325,7 +325,14 @@ def _parse_level(text: str, where: str) -> str:
     )
 
 
-def _parse_queue(text: str, where: str) -> str:
+def parse_queue(text: str, where: str) -> str:
+    """A name that a FluxQueue can have.
+
+    Raises
+    ------
+    InvalidInput
+        None can.
+    """
     if _QUEUE_NAME.fullmatch(text):
         return text
     raise InvalidInput(

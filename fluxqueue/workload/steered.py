@@ -13,6 +13,7 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.annotations import parse_queue
 from fluxqueue.workload.kinds import kind_of_fluxjob
 
 HOLD, PRIORITY, QUEUE, BEGIN, REQUEUE = "hold", "priority", "queue", "beginTime", "requeue"
@@ -66,6 +67,8 @@ def changes_by_hand(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str
         if name not in STEERABLE:
             raise _not_his(name, before, after)
         _check_state(name, after.get(name), new)
+    if QUEUE in changed and after.get(QUEUE) is not None:
+        parse_queue(after[QUEUE], f"spec.{QUEUE}")
     return tuple(changed)
 
 

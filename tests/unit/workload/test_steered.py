@@ -42,6 +42,12 @@ def test_what_was_changed_is_read_and_nothing_else() -> None:
         ("Running", "Job", {"beginTime": "x"}, r"is Running \(it has begun; requeue it first\)"),
         ("Held", "Job", {"requeue": "1"}, r"is Held \(it waits already\)"),
         ("Running", "Pod", {"requeue": "1"}, r"is Running \(it cannot be suspended; delete it"),
+        (
+            "Pending",
+            "Job",
+            {"queue": "Go ld"},
+            r"spec\.queue: 'Go ld' is no queue name \(lower-case",
+        ),
         ("Completed", "Job", {"priority": 1}, r"is Completed \(it is over\)"),
         ("Failed", "Job", {"requeue": "1"}, r"is Failed \(submit it again\)"),
     ],
