@@ -20,7 +20,13 @@ from fluxqueue.controller import resync
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import hold_decisions
 from fluxqueue.db.life.observations import WorkloadSeen
-from fluxqueue.db.life.rebuild import NodeResource, analyze, put_back, read_present
+from fluxqueue.db.life.rebuild import (
+    NodeResource,
+    analyze,
+    note_preemptions,
+    put_back,
+    read_present,
+)
 from fluxqueue.errors import LostLeadership, Transient
 from fluxqueue.fluxjob.follow import PodFact
 
@@ -95,6 +101,9 @@ class Mending:
         if self.refused and self.is_takeover_in_pages:
             async with self.writing, self.begin() as tx:
                 await put_back(tx, sorted(self.refused))
+        if self.suspects.found:
+            async with self.writing, self.begin() as tx:
+                await note_preemptions(tx)
         return self.mended
 
     async def _try(self, page: Sequence[str], doubted: Collection[str] = ()) -> Exception | None:

@@ -31,6 +31,7 @@ from fluxqueue.scheduler.preemption import (
     Head,
     MakingWay,
     Preemptions,
+    claim_anew,
     hold_claims,
     make_way,
 )
@@ -445,9 +446,17 @@ class _Walk:
     def _preempt(self, line: _Line, job: PendingJob, placement: Placement | None) -> bool:
         """Have others make way, if that lets it start earlier than is planned for it."""
         rules, standing = line.rules.preemption, self._preemptions.standings.get(job.uid)
-        if rules is None or standing is None or len(self.decisions.preempted) >= PER_CYCLE_MAX:
+        if rules is None or standing is None:
             return False
         head = Head(job.request, standing, rules, placement.starts_at if placement else None)
+        under_way = self._preemptions.under_way.get(job.uid)
+        if under_way is not None and job.uid not in self._claimed:
+            claim = claim_anew(self.matcher, head, under_way, self.now)
+            if claim is not None:
+                self._claim(line, job, under_way, claim)
+                return True
+        if len(self.decisions.preempted) >= PER_CYCLE_MAX:
+            return False
         candidates = [one for one in self._preemptions.candidates if one.uid not in self._leaving]
         found = make_way(self.matcher, head, candidates, self.now)
         if found is None or self._why_over(line, job, len(set(found[1].nodes))) is not None:

@@ -171,6 +171,23 @@ def make_way(
         return (making_way, placement) if is_open(matcher.ledger, placement, now) else None
 
 
+def claim_anew(matcher: Matcher, head: Head, making_way: MakingWay, now: int) -> Placement | None:
+    """Where ``head`` starts once those have left who leave for it already, whose claim was lost
+    with the database, or with a node. None where that is not enough, or no earlier.
+    """
+    if not making_way.leaving:
+        return None
+    vacate_at = max(now, making_way.vacate_at)
+    if head.starts_at is not None and head.starts_at <= vacate_at:
+        return None
+    with matcher.ledger.without(making_way.leaving):
+        try:
+            placement = _moved(matcher.match_now(head.request, now), vacate_at)
+        except InsufficientResources:
+            return None
+        return placement if is_open(matcher.ledger, placement, now) else None
+
+
 def _may_make_way(head: Head, one: Candidate, now: int) -> bool:
     return (
         one.standing < head.standing

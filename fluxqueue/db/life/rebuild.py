@@ -186,6 +186,21 @@ async def put_back(tx: Transaction, uids: Sequence[str]) -> None:
     await tell_matcher(tx, "allocation", [str(row["id"]) for row in rows])
 
 
+async def note_preemptions(tx: Transaction) -> None:
+    """Write down again who makes way for whom: those who leave say it, and the claim on what they
+    give back is found anew by the next cycle. Without this it would have others leave, too.
+    """
+    await tx.execute(
+        "INSERT INTO preemptions (victim, allocation_id, preemptor, jobid, vacate_at, is_told,"
+        " is_vacated)"
+        " SELECT v.uid, a.id, h.uid, h.jobid, extract(epoch FROM now())::bigint, true, true"
+        " FROM fluxjobs v JOIN allocations a ON a.uid = v.uid AND a.is_live"
+        " JOIN fluxjobs h ON v.vacate_by = 'job ' || h.jobid"
+        " WHERE v.vacate_by LIKE 'job %' AND v.state IN ('Allocated', 'Running')"
+        " AND h.state IN ('Pending', 'Reserved') ON CONFLICT (victim) DO NOTHING"
+    )
+
+
 async def analyze(tx: Transaction) -> None:
     """Tell the planner of tables that were just filled."""
     await tx.execute("ANALYZE fluxjobs, pods, allocations, allocation_slots, nodes")

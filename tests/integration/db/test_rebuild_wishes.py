@@ -14,7 +14,7 @@ from fluxqueue.db.life.desired_state import read_wanted
 from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.db.life.published import read_published
 from fluxqueue.db.life.queues import QueueSeen, save_queues
-from fluxqueue.db.life.rebuild import Found, take_over
+from fluxqueue.db.life.rebuild import Found, note_preemptions, take_over
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.jobspec import Count, Jobspec, Resource
@@ -22,11 +22,15 @@ from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import Record, read_record
 from fluxqueue.worker import publish
+from tests.integration.db import test_preemption as preempting
+from tests.integration.db.test_queues import job, queue, see_queues, told
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
 
 ALICE = "alice@host"
-LOST = "fluxjobs, allocations, allocation_slots, reservations, pods, history, fluxqueues"
+LOST = (
+    "fluxjobs, allocations, allocation_slots, reservations, preemptions, pods, history, fluxqueues"
+)
 
 
 def _queue(*, enabled: bool, started: bool) -> QueueSeen:
@@ -230,4 +234,68 @@ async def test_a_rack_that_is_held_whole_is_so_again(rows: Rows) -> None:
     await rows.match()
     assert await rows.states() == {"a": "Allocated", "b": "Pending"}
     assert await rows.value("SELECT held FROM allocations WHERE is_live") == ["n0", "n1", "n2"]
+    await rows.check()
+
+
+async def test_a_preemption_under_way_goes_on_and_nobody_else_makes_way(rows: Rows) -> None:
+    """Its claim is lost, and found anew: what one gives back is for whom it makes way."""
+    clock = preempting.now_as_database(rows)
+    await rows.add_nodes(*(cpu_node(name) for name in ("n0", "n1", "n2")))
+    await see_queues(rows, queue("q", preemption=preempting.LOWER))
+    await preempting.start(rows, clock, *preempting.LOW)
+    await rows.see(preempting.HIGH)
+    await rows.match()
+    assert await preempting.vacating(rows) == {"c": "job 4"}
+    records = await _records(rows, "a", "b", "c", "high")
+    nodes = {uid: (await rows.slots(uid))[0][1] for uid in "abc"}
+
+    await _lose_all(rows)
+    await see_queues(rows, queue("q", preemption=preempting.LOWER))
+    runs = [
+        Found(
+            preempting.running(one),
+            records[one.uid],
+            (PlacedPod(f"{one.uid}-0", f"{one.uid}-0", nodes[one.uid], {"cpu": 4}, "Running"),),
+        )
+        for one in preempting.LOW
+    ]
+    await _take(rows, *runs, Found(preempting.HIGH, records["high"]))
+    async with rows.database.begin() as tx:
+        await note_preemptions(tx)
+    await rows.see(job("other", "q", request(cpu=4), priority=5))
+    await rows.match()
+    assert await preempting.vacating(rows) == {"c": "job 4", "b": "job 5"}
+    assert await told(rows, "high") == ("Reserved", "job 3 makes way for it")
+    await preempting.leave(rows, preempting.LOW[2])
+    await rows.match()
+    states = await rows.states()
+    assert (states["high"], states["other"], states["c"]) == ("Allocated", "Reserved", "Pending")
+    await preempting.leave(rows, preempting.LOW[1])
+    await rows.match()
+    assert (await rows.states())["other"] == "Allocated"
+    assert await preempting.owed(rows) == 0
+    await rows.check()
+
+
+async def test_one_whose_preemptor_is_gone_is_requeued_all_the_same(rows: Rows) -> None:
+    """It was asked to leave already, and does; nothing is promised to anybody."""
+    clock = preempting.now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"))
+    await see_queues(rows, queue("q", preemption=preempting.LOWER))
+    low = preempting.LOW[0]
+    await preempting.start(rows, clock, low)
+    await rows.see(preempting.HIGH)
+    await rows.match()
+    records = await _records(rows, "a")
+    await _lose_all(rows)
+    await see_queues(rows, queue("q", preemption=preempting.LOWER))
+    placed = PlacedPod("a-0", "a-0", "n0", {"cpu": 4}, "Running")
+    await _take(rows, Found(preempting.running(low), records["a"], (placed,)))
+    async with rows.database.begin() as tx:
+        await note_preemptions(tx)
+    await rows.match()
+    assert await preempting.owed(rows) == 0
+    await preempting.leave(rows, low)
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated"}
     await rows.check()
