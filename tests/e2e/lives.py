@@ -43,7 +43,7 @@ from tests.e2e.operators import Operators
 from tests.e2e.space import Space, elapsed_s
 from tests.e2e.test_crashes import kill_part, kill_postgres
 from tests.e2e.test_groups import MPI_JOB
-from tests.e2e.test_owners import ASKS, JOB_SET, MAIN, template
+from tests.e2e.test_owners import ASKS, JOB_SET, MAIN, TRAIN_JOB, template
 from tests.e2e.test_sets import a_set
 from tests.support.owners import job_set_spec
 from tests.support.waiting import eventually
@@ -63,7 +63,7 @@ ROOM_CPU = 48
 POD_GROUP = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True)
 """Kubernetes' own."""
 SETS = {"Deployment": DEPLOYMENTS, "ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
-OWNERS = {"JobSet": JOB_SET, "MPIJob": MPI_JOB}
+OWNERS = {"JobSet": JOB_SET, "MPIJob": MPI_JOB, "TrainJob": TRAIN_JOB}
 RESOURCES = {"Job": JOBS, "Pod": PODS, **SETS, **OWNERS}
 GROUPS = ("Group", "NativeGroup")
 KINDS = ("Job", "Job", "Pod", "Group", *SETS, *OWNERS)
@@ -71,6 +71,7 @@ SUSPEND = {
     "Job": lambda value: {"suspend": value},
     "JobSet": lambda value: {"suspend": value},
     "MPIJob": lambda value: {"runPolicy": {"suspend": value}},
+    "TrainJob": lambda value: {"suspend": value},
 }
 FINAL = {"Completed", "Failed", "Cancelled"}
 VERBS = {
@@ -202,6 +203,10 @@ class Lives:
         of = template(cpu=cpu, run=run)
         if life.kind == "JobSet":
             spec = job_set_spec(a=(1, of), b=(life.size, of))
+        elif life.kind == "TrainJob":
+            runtime = f"{name}-{len(self.operators.runtimes)}"
+            self.operators.runtimes[runtime] = job_set_spec(a=(1, of), node=(1, of))
+            spec = {"runtimeRef": {"name": runtime}, "trainer": {"numNodes": life.size}}
         else:
             parts = {"Launcher": (1, of), "Worker": (life.size, template(cpu=cpu, run=_FOR_EVER))}
             replicas = {key: {"replicas": n, "template": of} for key, (n, of) in parts.items()}
@@ -261,7 +266,7 @@ class Lives:
             self._note(f"one more of {life.name}")
             await self._add_member(life)
             return
-        if life.kind in {"Pod", "JobSet"} or (life.kind == "Job" and life.ends):
+        if life.kind in {"Pod", "JobSet", "TrainJob"} or (life.kind == "Job" and life.ends):
             return
         life.size = self.die.randint(1, SIZE_MAX)
         self._note(f"scale {life.kind} {life.name} to {life.size}")

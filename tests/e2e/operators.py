@@ -34,7 +34,7 @@ class Operators:
     """
 
     space: Space
-    runtimes: Mapping[str, Obj] = field(default_factory=dict)
+    runtimes: dict[str, Obj] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None
 

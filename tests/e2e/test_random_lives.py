@@ -35,7 +35,7 @@ def _seeds() -> list[object]:
 
 @pytest.mark.parametrize("seed", _seeds())
 async def test_random_lives(space: Space, seed: int) -> None:
-    """Jobs, Pods, groups, sets, JobSets and MPIJobs."""
+    """Jobs, Pods, groups, sets, JobSets, MPIJobs and TrainJobs."""
     await live(space, seed, KINDS, steps=SHORT_STEPS if seed in SHORT else STEPS)
 
 
