@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -307,11 +308,13 @@ async def _owners_wait_suspended(space: Space) -> None:
 
 async def make_told(space: Space, resource: Resource, made: Obj) -> None:
     """Its operator makes what tells what it asks for."""
+    job_sets = replace(JOB_SET, version=resource.version)
+    await define(space, job_sets)
     labels, by = {"fluxqueue/managed": "true"}, reference(resource, made)
     meta = {"name": made["metadata"]["name"], "labels": labels, "ownerReferences": [by]}
-    head = {"apiVersion": JOB_SET.api_version, "kind": JOB_SET.kind, "metadata": meta}
+    head = {"apiVersion": job_sets.api_version, "kind": job_sets.kind, "metadata": meta}
     spec = job_set_spec(node=(1, template())) | {"suspend": True}
-    await space.client.create(JOB_SET, space.name, head | {"spec": spec})
+    await space.client.create(job_sets, space.name, head | {"spec": spec})
 
 
 async def _nothing_waits_suspended(space: Space) -> None:
