@@ -20,12 +20,12 @@ from fluxqueue.controller import resync
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import hold_decisions
 from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.db.life.present import read_present
 from fluxqueue.db.life.rebuild import (
     NodeResource,
     analyze,
     note_preemptions,
     put_back,
-    read_present,
 )
 from fluxqueue.errors import LostLeadership, Transient
 from fluxqueue.fluxjob.follow import PodFact

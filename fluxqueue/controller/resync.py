@@ -23,15 +23,12 @@ from fluxqueue import metrics
 from fluxqueue.controller.observe import Progress, age, see_progress
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.life.observations import WorkloadSeen, save_workloads
+from fluxqueue.db.life.present import Present, RowSeen, read_present, read_uids
 from fluxqueue.db.life.published import owe_status
 from fluxqueue.db.life.rebuild import (
     Found,
     NodeResource,
-    Present,
-    RowSeen,
     TakenOver,
-    read_present,
-    read_uids,
     take_over,
 )
 from fluxqueue.db.life.settling import settle

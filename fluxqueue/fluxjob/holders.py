@@ -27,14 +27,18 @@ LOST_NODE = "lost-node"
 """``vacate_by`` of a FluxJob whose template names a node that takes no pods any more."""
 
 
+FOR_JOB = "job "
+"""How ``vacate_by`` begins where it names, by its jobid, for whom a FluxJob makes way."""
+
+
 def by_preemptor(jobid: int) -> str:
     """``vacate_by`` of a FluxJob that makes way for another."""
-    return f"job {jobid}"
+    return f"{FOR_JOB}{jobid}"
 
 
 def is_preemptor(by: str | None) -> bool:
     """Whether ``vacate_by`` names a FluxJob for which another makes way; no actor is called so."""
-    return by is not None and by.startswith("job ")
+    return by is not None and by.startswith(FOR_JOB)
 
 
 LOST = "lost: "

@@ -15,8 +15,8 @@ from fluxqueue.db.life.fair_shares import read_shares
 from fluxqueue.db.life.observations import read_known
 from fluxqueue.db.life.outlook import read_promises, read_told
 from fluxqueue.db.life.owed import sweep
+from fluxqueue.db.life.present import read_present, read_uids
 from fluxqueue.db.life.queues import read_figures
-from fluxqueue.db.life.rebuild import read_present, read_uids
 from fluxqueue.db.life.steering import hold
 from fluxqueue.db.reading import accounting
 from fluxqueue.db.reading.fluxjobs import living

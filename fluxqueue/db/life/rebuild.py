@@ -17,9 +17,7 @@ import orjson
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.observations import WorkloadSeen, save_workloads, tell_matcher
-from fluxqueue.db.tables import LIVING
-from fluxqueue.fluxjob.holders import AUTHOR, BY_DEPENDENCY, BY_QUEUE, SUSPENDED
-from fluxqueue.fluxjob.indexes import NO_INDEXES
+from fluxqueue.fluxjob.holders import AUTHOR, BY_DEPENDENCY, BY_QUEUE, FOR_JOB, SUSPENDED
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.jobspec.shape import takes_whole_nodes
 from fluxqueue.jobspec.stored import read_stored
@@ -195,9 +193,10 @@ async def note_preemptions(tx: Transaction) -> None:
         " is_vacated)"
         " SELECT v.uid, a.id, h.uid, h.jobid, extract(epoch FROM now())::bigint, true, true"
         " FROM fluxjobs v JOIN allocations a ON a.uid = v.uid AND a.is_live"
-        " JOIN fluxjobs h ON v.vacate_by = 'job ' || h.jobid"
-        " WHERE v.vacate_by LIKE 'job %' AND v.state IN ('Allocated', 'Running')"
-        " AND h.state IN ('Pending', 'Reserved') ON CONFLICT (victim) DO NOTHING"
+        " JOIN fluxjobs h ON v.vacate_by = :for_job || h.jobid"
+        " WHERE v.vacate_by IS NOT NULL AND v.state IN ('Allocated', 'Running')"
+        " AND h.state IN ('Pending', 'Reserved') ON CONFLICT (victim) DO NOTHING",
+        for_job=FOR_JOB,
     )
 
 
@@ -614,80 +613,6 @@ async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
                 and (case.found.seen.result is not None or case.found.seen.is_deleting)
             )
         ],
-    )
-
-
-# --- the other direction --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RowSeen:
-    """What a row says that the cluster can be compared with."""
-
-    uid: str
-    jobid: int
-    state: str
-    version: int
-    flux_uid: str | None
-    wanted: int
-    result: str | None
-    is_deleting: bool
-    is_gone: bool
-    is_suspended: bool
-    pods: Mapping[str, tuple[str, bool, bool, str | None]]
-    """UID -> (phase, is_gated, is_terminating, node)."""
-    ended_indexes: str = NO_INDEXES
-    missing: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Present:
-    """Rows that are not yet forgotten, and the pods that hold slots of theirs."""
-
-    rows: Mapping[str, RowSeen]
-    holders: frozenset[str]
-
-
-_KEPT = f"(NOT is_gone OR {LIVING})"
-
-
-async def read_uids(tx: Transaction) -> list[str]:
-    """UIDs of all rows that a resync compares with the cluster."""
-    rows = await tx.fetch(f"SELECT uid FROM fluxjobs WHERE {_KEPT}")  # noqa: S608 constant
-    return [row["uid"] for row in rows]
-
-
-async def read_present(tx: Transaction, uids: Sequence[str]) -> Present:
-    """Read what a resync compares with the cluster of some workloads."""
-    rows = await tx.fetch(
-        "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"  # noqa: S608 constant
-        " is_suspended, missing, CAST(ended_indexes AS text) AS ended_indexes FROM fluxjobs"
-        f" WHERE {_KEPT} AND uid = ANY(CAST(:uids AS text[]))",
-        uids=list(uids),
-    )
-    return await _present(tx, rows)
-
-
-async def _present(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> Present:
-    uids = [row["uid"] for row in rows]
-    if not uids:
-        return Present({}, frozenset())
-    pods: dict[str, dict[str, tuple[str, bool, bool, str | None]]] = {}
-    for row in await tx.fetch(
-        "SELECT workload_uid, uid, phase, is_gated, is_terminating, node FROM pods"
-        " WHERE workload_uid = ANY(CAST(:uids AS text[]))",
-        uids=uids,
-    ):
-        fact = (row["phase"], row["is_gated"], row["is_terminating"], row["node"])
-        pods.setdefault(row["workload_uid"], {})[row["uid"]] = fact
-    holders = await tx.fetch(
-        "SELECT s.pod_uid FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id"
-        " WHERE a.uid = ANY(CAST(:uids AS text[])) AND s.pod_uid IS NOT NULL",
-        uids=uids,
-    )
-    return Present(
-        rows={row["uid"]: RowSeen(**row, pods=pods.get(row["uid"], {})) for row in rows},
-        holders=frozenset(row["pod_uid"] for row in holders),
     )
 
 

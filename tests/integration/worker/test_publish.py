@@ -27,18 +27,36 @@ from tests.support.rows import Rows, cpu_node
 from tests.support.workers import QUIET, make_job, rows_of
 
 
-class HangingClient(KubeClient):
-    """Hangs before its first write until it is told to go on, as a stopped process does."""
+class Waiting(KubeClient):
+    """Hangs at some point until it is told to go on, as a stopped process does."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.hangs, self.goes_on = asyncio.Event(), asyncio.Event()
 
-    async def patch(self, *given: Any, **named: Any) -> dict[str, Any]:
-        """Write, when it may."""
+    async def hang(self) -> None:
+        """Wait, and have it known."""
         self.hangs.set()
         await self.goes_on.wait()
+
+
+class HangingClient(Waiting):
+    """Hangs before its first write."""
+
+    async def patch(self, *given: Any, **named: Any) -> dict[str, Any]:
+        """Write, when it may."""
+        await self.hang()
         return await super().patch(*given, **named)
+
+
+class SlowToTell(Waiting):
+    """Hangs before each Event."""
+
+    async def request(self, method: str, path: str, **named: Any) -> dict[str, Any]:
+        """All else is carried out at once."""
+        if path.endswith("/events"):
+            await self.hang()
+        return await super().request(method, path, **named)
 
 
 class RefusingClient(KubeClient):
@@ -181,21 +199,6 @@ async def test_an_event_tells_what_has_changed_in_kind(
         assert (told, reasons) == (["Queued", "OverLimit", "Held"], {"Held"})
         row = await rows.fetch("SELECT kept_back, position FROM fluxjobs")
         assert row == [{"kept_back": None, "position": None}], "what waits no more has neither"
-
-
-class SlowToTell(KubeClient):
-    """Hangs before each Event until it is told to go on."""
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self.hangs, self.goes_on = asyncio.Event(), asyncio.Event()
-
-    async def request(self, method: str, path: str, **named: Any) -> dict[str, Any]:
-        """All else is carried out at once."""
-        if path.endswith("/events"):
-            self.hangs.set()
-            await self.goes_on.wait()
-        return await super().request(method, path, **named)
 
 
 async def test_two_who_tell_one_start_make_one_event(

@@ -16,7 +16,7 @@ from fluxqueue.controller.resync import (
     find,
     publication,
 )
-from fluxqueue.db.life.rebuild import Present, RowSeen
+from fluxqueue.db.life.present import Present, RowSeen
 from fluxqueue.workload.labels import GATE
 from fluxqueue.workload.site import Site
 from tests.support.workloads import bare_pod, batch_job, owner
