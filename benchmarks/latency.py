@@ -1,7 +1,7 @@
 """``make bench-latency``: from submission to released pods on an idle embedded cluster, as a table.
 
-Starts everything as ``fluxqueue up`` does, creates one Job after the other, and measures in this
-process, by one watch, when each stage is to be seen: the FluxJob queued, its status Allocated, the
+Starts everything as ``fluxqueue up`` does, creates one Job after the other, each when the system is
+idle again, and measures in this process, by one watch, when each stage is to be seen: the FluxJob queued, its status Allocated, the
 Job unsuspended, its pods made, its pods ungated, Running, Complete. The goal is a median below
 0.5 s from submission to ungated. ``--kubeconfig`` measures on another cluster.
 """
@@ -39,6 +39,8 @@ STAGES = (
     "Complete",
 )
 NAMESPACE = "default"
+REST_S = 1.0
+"""After each: the system is idle again when the next comes, its predecessor forgotten."""
 Times = dict[str, float]
 
 
@@ -130,6 +132,7 @@ async def measure(client: KubeClient, *, jobs: int, pods: int) -> dict[str, list
             for stage in STAGES if number >= 0 else ():
                 seconds[stage].append(stopwatch.times[name][stage] - started)
             await client.delete(JOBS, NAMESPACE, name, propagation="Background")
+            await asyncio.sleep(REST_S)
     finally:
         for watch in watches:
             watch.cancel()
@@ -168,7 +171,7 @@ async def _run(arguments: argparse.Namespace, folder: Path) -> bool:
         p90 = statistics.quantiles(values, n=10)[-1]
         print(f"{stage:14}{statistics.median(values):8.3f}s{p90:8.3f}s{max(values):8.3f}s")
     each = ", ".join(f"{k} {1000 * v / arguments.jobs:.0f} ms" for k, v in used.items())
-    print(f"processor time for each Job: {each}")
+    print(f"processor time for each Job and the second after it: {each}")
     is_reached = statistics.median(seconds[UNGATED]) < GOAL_S
     print(f"goal: {UNGATED} p50 below {GOAL_S} s: {'reached' if is_reached else 'missed'}")
     return is_reached

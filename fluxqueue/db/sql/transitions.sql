@@ -53,11 +53,11 @@ CREATE TRIGGER fluxjobs_guard BEFORE UPDATE ON fluxjobs
 -- FLUXQUEUE_STATUS_INTERVAL_S (two seconds; whoever connects without our settings means those), of
 -- its end a little sooner; a new one shows Pending by itself (a default of the definition). Rounded
 -- up to a quarter of it, so that many are told by one task.
-CREATE FUNCTION fluxjob_publish_at(told_at timestamptz, is_ended boolean) RETURNS timestamptz
+CREATE FUNCTION fluxjob_publish_at(told_at timestamptz, intervals numeric) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT to_timestamp(ceil(4 / s * extract(epoch FROM greatest(
         now() + make_interval(secs => s / 10),
-        told_at + make_interval(secs => CASE WHEN is_ended THEN s / 2 ELSE s END)))) * s / 4)
+        told_at + make_interval(secs => s * intervals)))) * s / 4)
     FROM (SELECT coalesce(nullif(current_setting('fluxqueue.status_interval_s', true), '')::numeric,
                           2)) AS setting (s)
 $$;
@@ -73,9 +73,11 @@ BEGIN
     IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published
        OR (NEW.state = 'Allocated' AND NEW.release_at IS NOT NULL) THEN
         NEW.publish_at := NULL;
-    ELSIF NEW.publish_at IS NULL THEN
-        NEW.publish_at := fluxjob_publish_at(
-            coalesce(NEW.published_at, NEW.submitted_at), NEW.ended_at IS NOT NULL);
+    ELSIF NEW.publish_at IS NULL OR NEW.version > OLD.version THEN
+        -- What is due stays due; with more to tell it may come sooner.
+        NEW.publish_at := least(NEW.publish_at, fluxjob_publish_at(
+            coalesce(NEW.published_at, NEW.submitted_at),
+            CASE WHEN NEW.ended_at IS NULL THEN 1 ELSE 0.5 END));
     END IF;
     RETURN NEW;
 END

@@ -17,6 +17,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.engine import libpq_url
 from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.life.owed import sweep
+from fluxqueue.db.life.published import CALM, read_owed_status
 from fluxqueue.db.task_queue import TaskName, every, rescue_stalled
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
@@ -93,8 +94,8 @@ async def test_how_often_a_status_is_told_is_a_setting(
     settings = settings_for(database_url, status_interval_s=setting)
     async with Database(settings, role="test") as database, database.begin() as tx:
         (row,) = await tx.fetch(
-            "SELECT extract(epoch FROM fluxjob_publish_at(now(), false) - now()) AS pause,"
-            " extract(epoch FROM fluxjob_publish_at(now(), true) - now()) AS of_its_end"
+            "SELECT extract(epoch FROM fluxjob_publish_at(now(), 1) - now()) AS pause,"
+            " extract(epoch FROM fluxjob_publish_at(now(), 0.5) - now()) AS of_its_end"
         )
     assert seconds <= row["pause"] <= 1.25 * seconds
     assert seconds / 2 <= row["of_its_end"] <= 0.75 * seconds
@@ -104,7 +105,7 @@ async def test_whoever_connects_without_our_settings_means_two_seconds(database_
     """psql, for one."""
     async with await psycopg.AsyncConnection.connect(libpq_url(database_url)) as connection:
         found = await connection.execute(
-            "SELECT extract(epoch FROM fluxjob_publish_at(now(), false) - now())"
+            "SELECT extract(epoch FROM fluxjob_publish_at(now(), 1) - now())"
         )
         (pause,) = await found.fetchone() or (0,)
     assert 2 <= pause <= 2.5
@@ -116,6 +117,55 @@ async def test_an_end_is_told_sooner(rows: Rows) -> None:
     await rows.execute("UPDATE fluxjobs SET published = version, published_at = now()")
     await rows.execute("UPDATE fluxjobs SET state = 'Cancelled', ended_at = now()")
     assert await rows.value("SELECT publish_at < published_at + interval '1.6 s' FROM fluxjobs")
+
+
+_TOLD_TO_HAVE_STARTED = (
+    "UPDATE fluxjobs SET release_at = NULL, published = version,"
+    " published_at = now() - interval '2.5 s', allocated_at = now() - interval '3 s'"
+)
+_COME_TO_RUN = "UPDATE fluxjobs SET state = 'Running', started_at = now(), publish_at = now()"
+_DUE = "SELECT extract(epoch FROM publish_at - published_at) AS due FROM fluxjobs ORDER BY uid"
+
+
+async def _start(rows: Rows, number: int) -> list[str]:
+    """Jobs that were told to have started, and run: when that is owed, it is due."""
+    uids = [f"j{n}" for n in range(number)]
+    await rows.add_nodes(cpu_node("n0", cpu=64))
+    await rows.see(*(workload(uid) for uid in uids))
+    await rows.match()
+    await rows.execute(_TOLD_TO_HAVE_STARTED)
+    await rows.execute(_COME_TO_RUN)
+    await rows.forget_tasks()
+    return uids
+
+
+async def test_that_few_run_is_told_when_it_is_due(rows: Rows) -> None:
+    uids = await _start(rows, CALM)
+    assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
+
+
+async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
+    """Five seconds after they were told to have started; who has ended by then is told of that."""
+    uids = await _start(rows, CALM + 1)
+    assert await read_owed_status(rows.database, uids) == []
+    assert all(5 <= row["due"] <= 5.5 for row in await rows.fetch(_DUE))
+    assert sorted(await rows.asked(TaskName.PUBLISH)) == uids
+
+    await rows.forget_tasks()
+    await rows.execute("UPDATE fluxjobs SET state = 'Completed', ended_at = now() WHERE uid = 'j0'")
+    assert await rows.asked(TaskName.PUBLISH) == ["j0"], "of its end nobody has to wait"
+    assert (await rows.fetch(_DUE))[0]["due"] < 5
+
+    await rows.execute("UPDATE fluxjobs SET published_at = now() - interval '6 s'")
+    await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+    assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
+
+
+async def test_who_has_more_to_tell_is_not_put_off(rows: Rows) -> None:
+    """What runs and has to leave says so."""
+    uids = await _start(rows, CALM + 2)
+    await rows.execute("UPDATE fluxjobs SET reason = 'makes way for job 7' WHERE uid = 'j1'")
+    assert [one.uid for one in await read_owed_status(rows.database, uids)] == ["j1"]
 
 
 async def test_a_fluxjob_that_was_made_again_owes_its_status(rows: Rows) -> None:
