@@ -1,9 +1,10 @@
 """``make bench-latency``: from submission to released pods on an idle embedded cluster, as a table.
 
 Starts everything as ``fluxqueue up`` does, creates one Job after the other, each when the system is
-idle again, and measures in this process, by one watch, when each stage is to be seen: the FluxJob queued, its status Allocated, the
-Job unsuspended, its pods made, its pods ungated, Running, Complete. The goal is a median below
-0.5 s from submission to ungated. ``--kubeconfig`` measures on another cluster.
+idle again, and measures in this process, by one watch, when each stage is to be seen: the FluxJob
+queued, its status Allocated, the Job unsuspended, its pods made, its pods ungated, Running,
+Complete. The goal is a median below 0.5 s from submission to ungated. ``--kubeconfig`` measures on
+another cluster.
 """
 
 from __future__ import annotations

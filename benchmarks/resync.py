@@ -29,7 +29,7 @@ from benchmarks.line import Line
 from benchmarks.processes import memory_mib
 from fluxqueue.cli.main import GC_THRESHOLDS
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.observer import Observer
+from fluxqueue.controller.observing.observer import Observer
 from fluxqueue.controller.term import Term
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.kube.client import KubeClient

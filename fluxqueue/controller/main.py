@@ -19,7 +19,7 @@ from fluxqueue.certs.rotation import Lives
 from fluxqueue.clock import Clock
 from fluxqueue.controller.certificates import CertificateKeeper, CertificateNames
 from fluxqueue.controller.gauges import show_for_ever
-from fluxqueue.controller.observer import Observer
+from fluxqueue.controller.observing.observer import Observer
 from fluxqueue.controller.operator import build_registry, run_operator
 from fluxqueue.controller.reviews import ReviewWatch
 from fluxqueue.controller.steered import SteeringWatch

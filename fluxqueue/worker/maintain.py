@@ -4,7 +4,7 @@
 in no task is deferred. ``maintain`` is coarser: old finished rows, and the drift view, which must
 be empty: what stands in it twice is repaired where that is safe, else reported with the way out.
 Rows and cluster are compared by the controller, which alone sees the cluster
-(``controller.resync``).
+(``controller.observing.resync``).
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def is_managed(workload: Mapping[str, Any]) -> bool:
     """Tell whether a stored object waits for us: our gate is on it (BatchJob: on its template).
 
     For the controller, which wraps exactly these. Labels do not decide: whoever removes one from
-    a gated object would otherwise strand it (``controller.batch_jobs`` puts it back). A Pod whose
-    gate is gone was released before.
+    a gated object would otherwise strand it (``controller.observing.batch_jobs`` puts it back). A
+    Pod whose gate is gone was released before.
     """
     is_going = (workload.get("metadata") or {}).get("deletionTimestamp")
     return not is_going and kind_of(workload).is_held(workload)

@@ -20,7 +20,7 @@ import yaml
 from fluxqueue.certs import ensure
 from fluxqueue.cli.certs import LOOPBACK
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.wrapping import Wrapper
+from fluxqueue.controller.observing.wrapping import Wrapper
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import (

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.observer import Observer
+from fluxqueue.controller.observing.observer import Observer
 from fluxqueue.controller.term import Term
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient

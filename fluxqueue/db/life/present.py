@@ -1,6 +1,6 @@
 """What rows say that a resync compares with the cluster, read a page at a time.
 
-Called by the controller (``controller.resync``, ``controller.mending``). It writes nothing: what
+Called by the controller (``observing.resync``, ``observing.mending``). It writes nothing: what
 differs is put right by ``rebuild``, and by what the observer writes anyway.
 """
 

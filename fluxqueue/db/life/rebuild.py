@@ -1,9 +1,9 @@
 """Rows made from the cluster: a database that is empty, lacks rows, or is older than the cluster.
 
-Called by the controller (``controller.resync``) under its term, page by page, after the nodes and
-pods it goes by, and before the matcher may look. What runs keeps its nodes and its number, what
-waits keeps its place, what has ended stays ended. No effect on the cluster is asked for beyond what
-those rows owe it.
+Called by the controller (``controller.observing.resync``) under its term, page by page, after the
+nodes and pods it goes by, and before the matcher may look. What runs keeps its nodes and its
+number, what waits keeps its place, what has ended stays ended. No effect on the cluster is asked
+for beyond what those rows owe it.
 """
 
 from __future__ import annotations

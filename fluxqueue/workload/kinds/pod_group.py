@@ -1,8 +1,9 @@
 """The entry of groups of pods: made by their pods, wherever those come from, and started as one.
 
-Asked through the table (``workload.kinds``). No object stands for a group: ``controller.groups``
-puts one together (``assemble``) from the pods that admission marked as its members. The oldest pods
-up to the group's least size are its request; those beyond grow it, slot by slot, as room comes.
+Asked through the table (``workload.kinds``). No object stands for a group: the controller
+(``observing.groups``) puts one together (``assemble``) from the pods that admission marked as its
+members. The oldest pods up to the group's least size are its request; those beyond grow it, slot by
+slot, as room comes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class PodGroupKind(Kind):
         return "members" in workload
 
     def claim(self, pod: Object) -> str | None:
-        """Which group it is of is not in the pod: names are used again (``controller.groups``)."""
+        """Which group it is of is not in the pod: names are used again (``observing.groups``)."""
         return None
 
     def pod_spec(self, workload: Object) -> Object:

@@ -72,7 +72,7 @@ class SuspendedOwnerKind(Kind):
         return "reference" in workload
 
     def claim(self, pod: Object) -> str | None:
-        """Whose it is in the end is not in the pod (``controller.groups``)."""
+        """Whose it is in the end is not in the pod (``controller.observing.groups``)."""
         return None
 
     # --- what does it ask for -----------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.controller.batch_jobs import BatchJobs
+from fluxqueue.controller.observing.batch_jobs import BatchJobs
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import JOBS

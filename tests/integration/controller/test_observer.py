@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fluxqueue.controller import term, writing
-from fluxqueue.controller.observer import Observer
+from fluxqueue.controller import term
+from fluxqueue.controller.observing import writing
+from fluxqueue.controller.observing.observer import Observer
 from fluxqueue.db.database import Database
 from fluxqueue.db.life.observations import Known, read_known, save_workloads
 from fluxqueue.kube.client import KubeClient

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.owners import Owner, Owners
+from fluxqueue.controller.observing.owners import Owner, Owners
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import CRDS, DEPLOYMENTS, REPLICASETS, Resource

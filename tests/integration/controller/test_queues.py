@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.controller.queues import QueueWatch, is_selected
+from fluxqueue.controller.observing.queues import QueueWatch, is_selected
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import seize
 from fluxqueue.db.life.observations import save_nodes, save_workloads

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.controller import resync, writing
+from fluxqueue.controller.observing import resync, writing
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import is_observed
 from fluxqueue.db.life import rebuild

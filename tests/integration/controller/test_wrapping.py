@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.clock import ManualClock, SystemClock
-from fluxqueue.controller.wrapping import RETRY_MAX_S, Wrapper
+from fluxqueue.controller.observing.wrapping import RETRY_MAX_S, Wrapper
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig

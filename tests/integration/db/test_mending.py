@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.controller import resync
-from fluxqueue.controller.mending import Mending
+from fluxqueue.controller.observing import resync
+from fluxqueue.controller.observing.mending import Mending
 from fluxqueue.db.life.rebuild import TakenOver, prepare
 from tests.integration.db.test_steering import run
 from tests.support.rows import Rows

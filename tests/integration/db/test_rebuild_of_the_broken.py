@@ -18,9 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.controller import resync
-from fluxqueue.controller.mending import Mending
-from fluxqueue.controller.observe import see_workload
+from fluxqueue.controller.observing import resync
+from fluxqueue.controller.observing.mending import Mending
+from fluxqueue.controller.observing.seen import see_workload
 from fluxqueue.db.database import Database
 from fluxqueue.db.life import rebuild
 from fluxqueue.scheduler.record import NUMBER_MAX

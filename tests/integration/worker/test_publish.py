@@ -9,7 +9,7 @@ from typing import Any
 import pytest_asyncio
 
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller import wrapping
+from fluxqueue.controller.observing import wrapping
 from fluxqueue.db.life.published import read_published
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import ApiError

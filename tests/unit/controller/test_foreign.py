@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from fluxqueue.controller.foreign import ForeignPods
-from fluxqueue.controller.observe import trim_pod
+from fluxqueue.controller.observing.foreign import ForeignPods
+from fluxqueue.controller.observing.seen import trim_pod
 from fluxqueue.workload.nodes import foreign_pod
 from tests.support.workloads import bare_pod, container, owner
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.controller.groups import WINDOWS_MAX, Groups
-from fluxqueue.controller.observe import age
-from fluxqueue.controller.owners import Owner
-from fluxqueue.controller.pod_groups import Declared, read_declared
+from fluxqueue.controller.observing.groups import WINDOWS_MAX, Groups
+from fluxqueue.controller.observing.owners import Owner
+from fluxqueue.controller.observing.pod_groups import Declared, read_declared
+from fluxqueue.controller.observing.seen import age
 from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from tests.support.workloads import bare_pod, batch_job, owner

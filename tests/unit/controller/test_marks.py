@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fluxqueue.clock import ManualClock, SystemClock
-from fluxqueue.controller.marks import GATHER_S, Kind, Marks
+from fluxqueue.controller.observing.marks import GATHER_S, Kind, Marks
 
 
 def test_a_kind_is_taken_when_it_is_due() -> None:

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue.controller.observe import see_workload
-from fluxqueue.controller.resync import (
+from fluxqueue.controller.observing.resync import (
     Differences,
     Published,
     Sight,
@@ -16,6 +15,7 @@ from fluxqueue.controller.resync import (
     find,
     publication,
 )
+from fluxqueue.controller.observing.seen import see_workload
 from fluxqueue.db.life.present import Present, RowSeen
 from fluxqueue.workload.labels import GATE
 from fluxqueue.workload.site import Site

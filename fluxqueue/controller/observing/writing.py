@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fluxqueue import metrics
 from fluxqueue.clock import Clock, Pace
-from fluxqueue.controller.foreign import Change, ForeignPods
-from fluxqueue.controller.marks import GATHER_S, Batch, Kind, Marks
-from fluxqueue.controller.observe import Reader, age, see_facts
+from fluxqueue.controller.observing.foreign import Change, ForeignPods
+from fluxqueue.controller.observing.marks import GATHER_S, Batch, Kind, Marks
+from fluxqueue.controller.observing.seen import Reader, age, see_facts
+from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Watches
+from fluxqueue.controller.observing.workloads import Workloads
+from fluxqueue.controller.observing.wrapping import Wrapper, shown
 from fluxqueue.controller.term import Term
-from fluxqueue.controller.watches import RETRY_MAX_S, RETRY_MIN_S, Watches
-from fluxqueue.controller.workloads import Workloads
-from fluxqueue.controller.wrapping import Wrapper, shown
 from fluxqueue.db.life.observations import (
     WorkloadSeen,
     save_foreign,

@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from fluxqueue import metrics
-from fluxqueue.controller.observe import Progress, age, see_progress
+from fluxqueue.controller.observing.seen import Progress, age, see_progress
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.life.observations import WorkloadSeen, save_workloads
 from fluxqueue.db.life.present import Present, RowSeen, read_present, read_uids

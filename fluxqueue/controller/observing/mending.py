@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from fluxqueue import metrics
-from fluxqueue.controller import resync
+from fluxqueue.controller.observing import resync
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import hold_decisions
 from fluxqueue.db.life.observations import WorkloadSeen

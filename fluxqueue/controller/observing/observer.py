@@ -14,15 +14,15 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.comparing import Comparing
-from fluxqueue.controller.marking import Marking
-from fluxqueue.controller.marks import Marks
-from fluxqueue.controller.observe import Reader
+from fluxqueue.controller.observing.comparing import Comparing
+from fluxqueue.controller.observing.marking import Marking
+from fluxqueue.controller.observing.marks import Marks
+from fluxqueue.controller.observing.seen import Reader
+from fluxqueue.controller.observing.watches import Watches
+from fluxqueue.controller.observing.workloads import Workloads
+from fluxqueue.controller.observing.wrapping import Wrapper
+from fluxqueue.controller.observing.writing import Writing
 from fluxqueue.controller.term import Term
-from fluxqueue.controller.watches import Watches
-from fluxqueue.controller.workloads import Workloads
-from fluxqueue.controller.wrapping import Wrapper
-from fluxqueue.controller.writing import Writing
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.settings import Settings

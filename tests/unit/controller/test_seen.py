@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.controller.observe import see_facts, see_workload, trim_pod
+from fluxqueue.controller.observing.seen import see_facts, see_workload, trim_pod
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.site import Site

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.groups import list_groups
-from fluxqueue.controller.marking import Marking
-from fluxqueue.controller.mending import Mending
-from fluxqueue.controller.resync import (
+from fluxqueue.controller.observing.groups import list_groups
+from fluxqueue.controller.observing.marking import Marking
+from fluxqueue.controller.observing.mending import Mending
+from fluxqueue.controller.observing.resync import (
     Mended,
     Published,
     Sight,
@@ -23,11 +23,11 @@ from fluxqueue.controller.resync import (
     list_fluxjobs,
     read_rows,
 )
+from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Watches, insist
+from fluxqueue.controller.observing.workloads import Workloads
+from fluxqueue.controller.observing.wrapping import Wrapper, report_unwritten
+from fluxqueue.controller.observing.writing import Writing
 from fluxqueue.controller.term import Term
-from fluxqueue.controller.watches import RETRY_MAX_S, RETRY_MIN_S, Watches, insist
-from fluxqueue.controller.workloads import Workloads
-from fluxqueue.controller.wrapping import Wrapper, report_unwritten
-from fluxqueue.controller.writing import Writing
 from fluxqueue.db.life.observations import Known, read_known
 from fluxqueue.db.life.queues import queue_names
 from fluxqueue.db.life.rebuild import prepare

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Callable, Container, Iterable
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.foreign import ForeignPods
-from fluxqueue.controller.groups import Groups
-from fluxqueue.controller.marks import GATHER_S, Kind, Marks
-from fluxqueue.controller.observe import is_news, is_pod_news
-from fluxqueue.controller.owners import Owners
-from fluxqueue.controller.pod_groups import PodGroups
-from fluxqueue.controller.workloads import Workloads
-from fluxqueue.controller.wrapping import Wrapper
+from fluxqueue.controller.observing.foreign import ForeignPods
+from fluxqueue.controller.observing.groups import Groups
+from fluxqueue.controller.observing.marks import GATHER_S, Kind, Marks
+from fluxqueue.controller.observing.owners import Owners
+from fluxqueue.controller.observing.pod_groups import PodGroups
+from fluxqueue.controller.observing.seen import is_news, is_pod_news
+from fluxqueue.controller.observing.workloads import Workloads
+from fluxqueue.controller.observing.wrapping import Wrapper
 from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.objects import Object

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.owners import Owner
-from fluxqueue.controller.pod_groups import Declared
+from fluxqueue.controller.observing.owners import Owner
+from fluxqueue.controller.observing.pod_groups import Declared
 from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS

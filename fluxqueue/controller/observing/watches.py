@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import TypeVar
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.batch_jobs import BatchJobs
-from fluxqueue.controller.marking import Marking
-from fluxqueue.controller.observe import trim_pod
-from fluxqueue.controller.queues import QueueWatch
-from fluxqueue.controller.suspended_owners import SuspendedOwners
-from fluxqueue.controller.zones import ZoneWatch
+from fluxqueue.controller.observing.batch_jobs import BatchJobs
+from fluxqueue.controller.observing.marking import Marking
+from fluxqueue.controller.observing.queues import QueueWatch
+from fluxqueue.controller.observing.seen import trim_pod
+from fluxqueue.controller.observing.suspended_owners import SuspendedOwners
+from fluxqueue.controller.observing.zones import ZoneWatch
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient

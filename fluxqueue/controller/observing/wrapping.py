@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.observe import age
+from fluxqueue.controller.observing.seen import age
 from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
 from fluxqueue.kube.backoff import Backoff
