@@ -228,6 +228,12 @@ async def test_pods(people: People) -> None:
     await admin.patch(PODS, namespace, "queued", relabel)
 
 
+async def test_a_pod_without_the_label_is_queued_all_the_same(people: People) -> None:
+    """Whoever takes it out of a suspended Job's template has such pods: the gate counts."""
+    await people.pod("unlabelled", labels.GATE, labels={})
+    await _refused(people, PODS, "unlabelled", _remove_gate(0))
+
+
 async def test_a_queued_pod_can_be_deleted(people: People) -> None:
     await people.pod("unwanted", labels.GATE)
     await people.admin.delete(PODS, people.namespace, "unwanted", grace_s=0)

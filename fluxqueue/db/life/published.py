@@ -132,9 +132,10 @@ WITH along AS (
     WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid IN (SELECT uid FROM patient)
                     ORDER BY uid FOR NO KEY UPDATE)
       AND f.uid = p.uid AND f.state = 'Running'
+    RETURNING f.uid
 )
 SELECT {_COLUMNS} {_FROM}
-WHERE f.uid IN (SELECT uid FROM due EXCEPT SELECT uid FROM patient)
+WHERE f.uid IN (SELECT uid FROM due EXCEPT SELECT uid FROM put_off)
 """  # noqa: S608 constants
 
 

@@ -161,6 +161,19 @@ async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
     assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
 
 
+async def test_who_ends_while_others_are_put_off_is_told_of(rows: Rows) -> None:
+    """His task is taken along: whoever takes it has to tell, or nobody does for a while."""
+    uids = await _start(rows, CALM + 1)
+    waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%put_off%'"
+    async with rows.database.begin() as tx:
+        await tx.execute(
+            "UPDATE fluxjobs SET state = 'Completed', ended_at = now() WHERE uid = 'j0'"
+        )
+        reading = asyncio.create_task(read_owed_status(rows.database, uids))
+        await eventually(lambda: rows.fetch(waits), "it waits for who ends him")
+    assert [one.uid for one in await reading] == ["j0"]
+
+
 async def test_who_has_more_to_tell_is_not_put_off(rows: Rows) -> None:
     """What runs and has to leave says so."""
     uids = await _start(rows, CALM + 2)
