@@ -15,7 +15,7 @@ from fluxqueue.db.leadership import check_term
 from fluxqueue.db.life import preemption
 from fluxqueue.db.life.preemption import PLANNED, PREEMPTED, SPARED
 from fluxqueue.graph.ledger.placement import Placement
-from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.policy.queue_rules import PreemptionRules, QueueRules
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, MakingWay, Preemptions
 from fluxqueue.worker.context import WorkerContext
@@ -43,6 +43,18 @@ class Preempting:
         """Whether somebody is to be told, to leave or to be spared."""
         return self._is_owed or (self._next_at is not None and self._next_at <= now)
 
+    async def look(self, tx: Transaction, rules: Mapping[str, QueueRules]) -> None:
+        """Read who makes way for whom; ``rules`` are those of the cycle before.
+
+        To be called before the ledger takes in what has changed. Then who leaves in between is one
+        who has still to leave, which is no error: the ledger is asked what there is without him.
+        The other way round he would have left here and still be in the way there, and the claim on
+        what he leaves would be given up as impossible.
+        """
+        if _asking(rules) or self._under_way or not self._is_known:
+            self._under_way = await preemption.read_under_way(tx)
+            self._is_known = True
+
     async def read(
         self,
         tx: Transaction,
@@ -51,11 +63,9 @@ class Preempting:
         promised: Mapping[str, Placement],
     ) -> Preemptions:
         """What a cycle over ``queue`` is to know; ``promised``: reservations of the one before."""
-        asking = {name: one.preemption for name, one in rules.items() if one.preemption is not None}
-        if not asking and self._is_known and not self._under_way:
+        asking = _asking(rules)
+        if not asking and not self._under_way:
             return NO_PREEMPTIONS
-        self._under_way = await preemption.read_under_way(tx)
-        self._is_known = True
         uids = [job.uid for job in queue if job.queue in asking]
         standings = await preemption.read_standings(tx, uids) if uids else {}
         candidates = []
@@ -89,3 +99,8 @@ class Preempting:
         self._is_owed, self._next_at = False, carried.next_at
         for event, outcome in _OUTCOMES.items():
             metrics.PREEMPTIONS.labels(outcome).inc(carried.count(event))
+
+
+def _asking(rules: Mapping[str, QueueRules]) -> dict[str, PreemptionRules]:
+    """What the queues that have others make way ask, by name."""
+    return {name: one.preemption for name, one in rules.items() if one.preemption is not None}

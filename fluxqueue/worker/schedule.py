@@ -196,6 +196,9 @@ class CycleRunner:
     async def _decide(self, tx: Transaction) -> bool:
         """One cycle; tell whether another should follow at once."""
         with _part("changes"):
+            if self._matcher is None:
+                self._preempting.forget()
+            await self._preempting.look(tx, self._rules)
             matcher, changes = await self._bring_up_to_date(tx)
         with _part("queue"):
             queues = await self._queues(tx)
@@ -257,7 +260,6 @@ class CycleRunner:
             matcher = Matcher(ShareLedger(self._levels), self._match_policy)
             changes = await load_graph(tx, matcher.ledger)
             self._rules = await read_rules(tx)
-            self._preempting.forget()
             await self._plans.load(tx, matcher, self._context.clock.now_s())
         else:
             self._plans.look(matcher, self._context.clock.now_s())

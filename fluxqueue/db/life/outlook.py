@@ -21,6 +21,9 @@ from fluxqueue.scheduler.promises import Promise
 PROMISED, EXCUSED = "Promised", "PromiseExcused"
 """Events in ``history``, beside the names of states."""
 
+STILL_WAITING = ("Pending", "Reserved", "Preempting", PROMISED, EXCUSED)
+"""Events after which a FluxJob waits as before: what it was promised still stands."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredReservation:
@@ -118,8 +121,9 @@ async def read_promises(tx: Transaction) -> dict[str, Promise]:
             ORDER BY h.id DESC LIMIT 1) p
         WHERE f.state IN ('Pending', 'Reserved') AND NOT EXISTS (
             SELECT FROM history n WHERE n.uid = f.uid AND n.id > p.id
-            AND n.event NOT IN ('Pending', 'Reserved', :promised, :excused))
+            AND n.event != ALL (CAST(:still_waiting AS text[])))
         """,
+        still_waiting=list(STILL_WAITING),
         promised=PROMISED,
         excused=EXCUSED,
     )

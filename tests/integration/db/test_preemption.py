@@ -9,10 +9,15 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from fluxqueue.clock import ManualClock, SystemClock, to_rfc3339
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.life.decisions import Changes, take_changes
 from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.db.life.steering import cancel
+from fluxqueue.db.reading.snapshot import read_rows
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.worker import schedule
 from tests.integration.db.test_queues import job, queue, see_queues, told
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod
@@ -111,6 +116,38 @@ async def test_the_youngest_makes_way_and_keeps_its_place(rows: Rows) -> None:
     await rows.check()
 
 
+async def test_who_leaves_while_a_cycle_reads_leaves_it_to_whom_he_leaves_it_for(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of them gives his node back between two statements of a cycle: it is not yet free
+    for that cycle, and must not go to somebody else in the next, though he comes before."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    await see_queues(rows, queue("q", preemption=LOWER), queue("other"))
+    await start(rows, clock, *LOW[:2])
+    await rows.see(job("high", "q", request(2, cpu=4), priority=10))
+    await rows.match()
+    assert await vacating(rows) == {"a": "job 3", "b": "job 3"}
+    await rows.see(job("rival", "other", request(cpu=4), priority=1000))
+    await leave(rows, LOW[0])
+    leaving = [LOW[1]]
+
+    async def look(tx: Transaction, ledger: ShareLedger) -> Changes:
+        changes = await take_changes(tx, ledger)
+        while leaving:
+            await leave(rows, leaving.pop())
+        return changes
+
+    monkeypatch.setattr(schedule, "take_changes", look)
+    await rows.match()
+    assert not leaving, "it happened inside a cycle"
+    await rows.match()
+    states = await rows.states()
+    assert (states["high"], states["rival"]) == ("Allocated", "Pending")
+    assert await owed(rows) == 0
+    await rows.check()
+
+
 async def test_nobody_is_asked_for_nothing(rows: Rows) -> None:
     """Not all of it would fit: nobody is touched, and nobody of another queue, of equal priority,
     who started a moment ago, or who cannot be suspended."""
@@ -195,6 +232,30 @@ async def test_grace_is_a_notice(rows: Rows) -> None:
     await leave(rows, LOW[1])
     await rows.match()
     assert (await rows.states())["high"] == "Allocated"
+    await rows.check()
+
+
+async def test_a_promise_outlives_matcher_and_preemption(rows: Rows) -> None:
+    """Promised a start once, and not anew by the matcher that comes; the check compares with it."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"))
+    await see_queues(rows, queue("q", preemption={**LOWER, "grace": "30s"}))
+    await start(rows, clock, LOW[0])
+    await rows.see(HIGH)
+    await rows.match()
+    at = clock.now_s() + 30
+    await rows.begin_term()
+    await rows.match()
+    promised = "SELECT detail FROM history WHERE uid = 'high' AND event = 'Promised'"
+    assert await rows.fetch(promised) == [{"detail": {"starts_at": at}}]
+    clock.advance(100)
+    await rows.match()
+    await leave(rows, LOW[0])
+    await rows.match()
+    (promise,) = (await read_rows(rows.database)).promises
+    assert (promise.uid, promise.starts_at_s) == ("high", at)
+    assert promise.allocated_at_s is not None
+    assert promise.excuse == "overrun of job 1"
     await rows.check()
 
 
