@@ -371,12 +371,13 @@ class KubeClient:
         force: bool = False,
         dry_run: bool = False,
         metadata_only: bool = False,
+        is_repeatable: bool | None = None,
     ) -> dict[str, Any]:
         """PATCH. Raises NotFound, Invalid (also a JSON Patch ``test`` that fails), Conflict.
 
-        JSON patches are not repeated after a broken connection: their second application can
-        differ from the first. ``force`` belongs to APPLY, which needs a ``field_manager``.
-        ``metadata_only``: see ``request``.
+        ``is_repeatable``: whether it may be sent again after a broken connection; by default not a
+        JSON patch, whose second application can differ from the first. ``force`` belongs to APPLY,
+        which needs a ``field_manager``. ``metadata_only``: see ``request``.
         """
         query = _write_query(field_manager, dry_run=dry_run)
         if force:
@@ -387,7 +388,7 @@ class KubeClient:
             query=query,
             body=body,
             content_type=kind,
-            is_repeatable=kind is not PatchKind.JSON,
+            is_repeatable=kind is not PatchKind.JSON if is_repeatable is None else is_repeatable,
             metadata_only=metadata_only,
         )
 

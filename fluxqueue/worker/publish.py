@@ -102,9 +102,10 @@ async def write_status(context: WorkerContext, row: PublishedRow) -> Written:
             row.namespace,
             row.name,
             body,
-            kind=PatchKind.MERGE,
+            kind=PatchKind.JSON,
             subresource="status",
             metadata_only=True,
+            is_repeatable=True,
         )
     except NotFound:
         pass  # one that is made again owes its status anew
@@ -198,8 +199,7 @@ def _operator(row: PublishedRow) -> dict[str, Any]:
         "requeue": row.requeue,
         "cancelBy": None if FluxJobState(row.state).is_final else row.cancel_by,
     }
-    # A merge patch takes out only what it names as null.
-    return said if any(value is not None for value in said.values()) else {}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _epoch(at: datetime | None) -> int | None:

@@ -18,6 +18,7 @@ from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.fluxjob_name import name_for
+from fluxqueue.workload.json_patch import Patch, op
 from fluxqueue.workload.kinds import kind_of
 
 GROUP = "jobs.converged-computing.org"
@@ -32,24 +33,6 @@ FIELD_MANAGER = "fluxqueue"
 """Under which name our controller changes the spec of a FluxJob."""
 
 _MAX_REASON = 1024
-_OPTIONAL_STATUS = (
-    "observedGeneration",
-    "workloadUID",
-    "jobid",
-    "nodes",
-    "startTime",
-    "expectedStart",
-    "position",
-    "start",
-    "endTime",
-    "queue",
-    "acceptedBy",
-    "authorHold",
-    "priority",
-    "priorityParts",
-    "operator",
-    "R",
-)
 
 
 def fluxjob_name(workload: Mapping[str, Any]) -> str:
@@ -216,13 +199,11 @@ def render_status(
     return status
 
 
-def status_patch(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a merge patch that puts ``status`` in place of whatever is there.
-
-    A merge patch leaves alone what it does not name, so what ``status`` lacks is named as null: an
-    expected start must not outlive the real one.
+def status_patch(status: Mapping[str, Any]) -> Patch:
+    """Make a JSON patch that puts ``status`` in place of whatever is there; sent again it does the
+    same. The API server need not look for what a merge would change, which costs it more.
     """
-    return {"status": {**dict.fromkeys(_OPTIONAL_STATUS), **status}}
+    return [op("add", "/status", value=dict(status))]
 
 
 REASONS = {
@@ -319,7 +300,7 @@ def render_conditions(
         one("Reserved", is_reserved, since.reserved if is_reserved else since.unreserved,
             is_reserved),
         one("Allocated", is_allocated, changed_at, is_allocated),
-        # Its status is written first, its pods are let go in the next request.
+        # As soon as this is written its pods are let go, if they have not been.
         one("Released", is_allocated and not is_to_stop, changed_at, False),
         one("Running", is_running, since.running if is_running else ran_until, is_running),
         one("Finished", state.is_final, ended_at_s if state.is_final else None, state.is_final),

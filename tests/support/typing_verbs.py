@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from fluxqueue.cli.main import app
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.config import load_config
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES
@@ -91,7 +91,12 @@ class Typist:
         body = status_patch(render_status(state=state, workload_uid=uid, **status))
         meta = made["metadata"]
         return await self.client.patch(
-            FLUXJOBS, meta["namespace"], meta["name"], body, subresource="status"
+            FLUXJOBS,
+            meta["namespace"],
+            meta["name"],
+            body,
+            kind=PatchKind.JSON,
+            subresource="status",
         )
 
     async def read(self, name: str) -> Obj:
