@@ -2,13 +2,15 @@
 
 The core (fluxjob ... scheduler) takes integer seconds as arguments instead and never sees a clock.
 Time-outs of a single call (``kube.client``, ``localpg``) go by the machine's own clock, and what
-processes agree on (terms, due times) by the database's. ``Pace`` says how often loops work.
+processes agree on (terms, due times) by the database's. ``Pace`` says how often loops work,
+``Lately`` how much has happened just now.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -112,6 +114,23 @@ class Pace:
             ended_s = self._clock.monotonic_s()
             owed_s = max(self._rested_s, began_s) + self.EACH_S + self.FACTOR * (ended_s - began_s)
             self._rested_s = min(owed_s, ended_s + self.CREDIT_S + self.REST_MAX_S)
+
+
+class Lately:
+    """How many of something there were within the last ``span_s`` seconds of ``clock``."""
+
+    def __init__(self, clock: Clock, span_s: float) -> None:
+        self._clock, self._span_s = clock, span_s
+        self._found: deque[tuple[float, int]] = deque()
+
+    def count(self, more: int) -> int:
+        """Note ``more`` that are there now, and tell how many there were, with these."""
+        now_s = self._clock.monotonic_s()
+        while self._found and self._found[0][0] <= now_s - self._span_s:
+            self._found.popleft()
+        if more:
+            self._found.append((now_s, more))
+        return sum(number for _, number in self._found)
 
 
 def to_rfc3339(at_s: int) -> str:

@@ -7,12 +7,16 @@ here ever asks for a pod to be moved, stopped or started again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.jobspec.model import Jobspec
+from fluxqueue.jobspec.shape import slot_needs, takes_whole_nodes
 from fluxqueue.scheduler.record import Record
+from fluxqueue.scheduler.resource_set import GivenSlots
 
 Amounts = Mapping[str, int]
 
@@ -77,6 +81,44 @@ def target_state(
     if was_given and said in {FluxJobState.ALLOCATED, FluxJobState.RUNNING} and not is_deleting:
         return FluxJobState(said)
     return FluxJobState.HELD if is_held else FluxJobState.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedStart:
+    """A start that a pod template tells of: all slots of ``request`` on ``node``, since
+    ``starts_at_s`` (epoch seconds; None: nobody has seen it yet), as ``jobid`` of ``queue``."""
+
+    node: str
+    request: Jobspec
+    queue: str
+    jobid: int | None
+    starts_at_s: int | None
+
+
+def with_start(record: Record, start: PinnedStart) -> Record:
+    """``record`` with a start that was to be told later; itself where it tells of one, or an end.
+
+    What was given is what was asked for: slots of one node are pinned where they are all there can
+    be.
+    """
+    is_told = record.given is not None or (record.state is not None and record.state.is_final)
+    starts_at = start.starts_at_s or record.submitted_at_s
+    if is_told or starts_at is None:
+        return record
+    request = start.request
+    given = GivenSlots(
+        slots=tuple((start.node, dict(needs)) for needs in slot_needs(request)),
+        starts_at=starts_at,
+        until=starts_at + math.ceil(request.duration_s) if request.duration_s else None,
+        held=(start.node,) if takes_whole_nodes(request) else (),
+    )
+    return replace(
+        record,
+        state=FluxJobState.ALLOCATED,
+        jobid=record.jobid or start.jobid,
+        given=given,
+        accepted_by=record.accepted_by or start.queue,
+    )
 
 
 def place(

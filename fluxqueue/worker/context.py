@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fluxqueue.clock import Clock
+from fluxqueue.clock import Clock, Lately
 from fluxqueue.db.database import Database
 from fluxqueue.endpoint import Heartbeats
 from fluxqueue.kube.client import KubeClient
@@ -13,7 +13,8 @@ from fluxqueue.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """The doors to database, cluster and time, and the settings."""
+    """The doors to database, cluster and time, and the settings. ``starts`` are those that this
+    worker has let go, by their pod templates alone, within the time between two statuses."""
 
     database: Database
     client: KubeClient
@@ -21,6 +22,11 @@ class WorkerContext:
     clock: Clock
     identity: str
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
+    starts: Lately = field(init=False)
+
+    def __post_init__(self) -> None:
+        starts = Lately(self.clock, self.settings.status_interval_s)
+        object.__setattr__(self, "starts", starts)
 
     @property
     def patience_s(self) -> float:

@@ -1,7 +1,8 @@
 """The ``release`` task: workload objects are made what their rows say.
 
 R goes into the FluxJob's status first, then the BatchJob is let go; where all its slots lie on one
-node, its pod template takes the node and loses our gate in the same patch. What else can be
+node, its pod template takes the node and loses our gate in the same patch. Where many of these
+start at once, the status is put off: until it comes the template says the same. What else can be
 suspended (``kinds.suspended_owner``) is let go by its own field. A row that wants its object
 suspended, or deleted, gets that. What was done is written down at the end; a
 row that wants something else by then owes another release.
@@ -20,7 +21,7 @@ from fluxqueue.db.life.desired_state import (
     finish,
     read_owed_releases,
 )
-from fluxqueue.db.life.published import PublishedRow, Written, read_published
+from fluxqueue.db.life.published import CALM, PublishedRow, Written, read_published
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.hostlist import compress
@@ -48,7 +49,11 @@ async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None
     owed = await read_owed_releases(context.database, uids)
     starting = [one.uid for one in owed if one.wanted is not None and _lets_go(one.wanted)]
     rows = await read_published(context.database, starting) if starting else {}
-    done, failed = await all_at_once(owed, lambda one: _release(context, one, rows.get(one.uid)))
+    later = _told_later(context, owed, rows)
+    done, failed = await all_at_once(
+        owed,
+        lambda one: _release(context, one, rows.get(one.uid), is_put_off=one.uid in later),
+    )
     await finish(context.database, done)
     await conclude(
         context, TaskName.RELEASE, len(done), {owed[n].uid: error for n, error in failed.items()}
@@ -66,12 +71,35 @@ def _lets_go(wanted: Wanted) -> bool:
     return not wanted.is_suspended and not wanted.is_deleted
 
 
-async def _release(context: WorkerContext, owed: OwedRelease, row: PublishedRow | None) -> Released:
+def _told_later(
+    context: WorkerContext, owed: Sequence[OwedRelease], rows: Mapping[str, PublishedRow]
+) -> frozenset[str]:
+    """Those whose pod template says where they run, while there are many: most will have ended by
+    the time that their start is told, so it need not be told by itself.
+
+    Only of a first start: of another one the status might go on saying where the one before was.
+    """
+    pinned = [
+        one.uid
+        for one in owed
+        if one.wanted is not None
+        and one.wanted.pin is not None
+        and (row := rows.get(one.uid)) is not None
+        and row.is_first
+        and not row.reason
+        and not row.notices
+    ]
+    return frozenset(pinned) if context.starts.count(len(pinned)) > CALM else frozenset()
+
+
+async def _release(
+    context: WorkerContext, owed: OwedRelease, row: PublishedRow | None, *, is_put_off: bool
+) -> Released:
     wanted = owed.wanted
     if wanted is None:
         return Released(owed)
     written = None
-    if row is not None and row.version > row.published:
+    if row is not None and row.version > row.published and not is_put_off:
         written = await write_status(context, row)
     try:
         stored = await _make(context, wanted, row)
@@ -93,6 +121,7 @@ async def _release(context: WorkerContext, owed: OwedRelease, row: PublishedRow 
         is_made=True,
         generation=int(stored["metadata"].get("generation") or 0),
         pinned_to=wanted.pin.node if wanted.pin else None,
+        is_put_off=is_put_off,
         written=Written(row.uid, row.version if written else 0, told),
     )
 

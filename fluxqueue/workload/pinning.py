@@ -14,6 +14,7 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.pods import gate_index, template_spec
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_DIGITS_MAX = 15
 
 
 def has_required_affinity(pod_spec: Mapping[str, Any]) -> bool:
@@ -49,6 +50,13 @@ def pinned_node(job: Mapping[str, Any]) -> str | None:
             if field.get("key") == NAME_KEY and len(field.get("values") or ()) == 1:
                 return str(field["values"][0])
     return None
+
+
+def pinned_as(job: Mapping[str, Any]) -> int | None:
+    """The jobid that was written into the template of a ``job`` together with its node."""
+    meta = (job["spec"].get("template") or {}).get("metadata") or {}
+    text = str((meta.get("annotations") or {}).get(labels.JOBID, ""))
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
 
 
 def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:

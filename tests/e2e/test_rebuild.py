@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.db.life.published import CALM
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from tests.e2e.database import dump, empty, everybody_killed, restore
 from tests.e2e.health import assert_invariants
@@ -144,6 +145,30 @@ async def test_an_empty_database_is_filled_from_the_cluster(space: Space) -> Non
     for name in ("runs", "held"):
         await space.delete(name)
     await space.delete("solo", PODS)
+
+
+async def test_starts_that_nobody_was_told_of_yet(space: Space) -> None:
+    """Many start at once, which their FluxJobs are told a while later: all is lost before. They
+    run on where they are, under their numbers."""
+    names = [f"burst-{number}" for number in range(3 * CALM)]
+    for name in names:
+        await space.create(job(name, cpu="1", pool="main", run=FOR_EVER))
+    for name in names:
+        await space.until_running(name, 1)
+    async with space.recording() as seen:
+        before = _running(seen)
+        assert len(before) == len(names)
+        async with everybody_killed(space.world.stack):
+            rows = await _rows(space)
+            await empty(space.world.stack)
+        again = await _until_rows(space, dict.fromkeys(names, "Running"))
+        assert {name: again[name]["jobid"] for name in names} == {
+            name: rows[name]["jobid"] for name in names
+        }
+        _is_unmoved(seen, before)
+        await assert_invariants(space.world)
+    for name in names:
+        await space.delete(name)
 
 
 async def test_a_workload_whose_fluxjob_and_row_are_both_lost(space: Space) -> None:

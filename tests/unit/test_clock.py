@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fluxqueue.clock import ManualClock, Pace, SystemClock
+from fluxqueue.clock import Lately, ManualClock, Pace, SystemClock
 
 
 async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() -> None:
@@ -57,3 +57,15 @@ async def test_after_much_work_there_is_rest_in_times_of_what_it_took() -> None:
     assert await turn(0.02) == Pace.REST_MAX_S
     clock.advance(2.0)
     assert await turn(0.02) == 0
+
+
+def test_lately_counts_what_has_just_happened() -> None:
+    clock = ManualClock()
+    lately = Lately(clock, 2.0)
+    assert [lately.count(3), lately.count(0), lately.count(1)] == [3, 3, 4]
+    clock.advance(1.5)
+    assert lately.count(1) == 5
+    clock.advance(0.5)
+    assert lately.count(0) == 1
+    clock.advance(9.0)
+    assert lately.count(0) == 0

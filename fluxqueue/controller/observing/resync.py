@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from enum import Flag, auto
 from typing import Any
 
@@ -37,15 +38,17 @@ from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import is_in
 from fluxqueue.fluxjob.request import Operator
 from fluxqueue.fluxjob.states import FINAL
+from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.objects import Object
-from fluxqueue.scheduler.adoption import PlacedPod
+from fluxqueue.scheduler.adoption import PinnedStart, PlacedPod, with_start
 from fluxqueue.scheduler.record import FIELDS, Record, read_record, read_version
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.pinning import pinned_as
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.resources import effective_request
 
@@ -189,8 +192,9 @@ async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:
             continue
         suspects.found[uid] = _held_by(sight, uid)
         fluxjob = _fluxjob_of(sight, uid)
-        if fluxjob is not None and isinstance(fluxjob.jobid, int):
-            suspects.highest_jobid = max(suspects.highest_jobid, fluxjob.jobid)
+        told = fluxjob.jobid if fluxjob is not None else None
+        jobid = told if isinstance(told, int) else _pinned_as(sight, uid)
+        suspects.highest_jobid = max(suspects.highest_jobid, jobid)
     return suspects
 
 
@@ -208,6 +212,13 @@ def _held_by(sight: Sight, uid: str) -> dict[NodeResource, int]:
     except Exception as error:  # noqa: BLE001  of one workload, whatever it is
         _tell_unreadable(uid, error)
         return {}
+
+
+def _pinned_as(sight: Sight, uid: str) -> int:
+    """The jobid of a start that its FluxJob was not told of yet; 0 where there is none."""
+    workload = sight.objects[uid]
+    is_pinned = kind_of(workload).pinned_node(workload) is not None
+    return (pinned_as(workload) or 0) if is_pinned else 0
 
 
 def _tell_unreadable(uid: str, error: Exception) -> None:
@@ -325,6 +336,8 @@ def _note(
             found.changed.append(seen)
             return
         record = _record(fluxjob, is_doubted=is_doubted)
+        if record is not None and not is_doubted:
+            record = _with_pinned_start(record, seen, sight.objects[uid])
         placed = placed_pods(sight, uid)
         found.found.append(Found(seen, record, placed, _last_nodes(sight, uid)))
 
@@ -339,6 +352,21 @@ def _record(fluxjob: Published | None, *, is_doubted: bool) -> Record | None:
         extra = {"action": "resync", "fluxjob": fluxjob.name, "error": trouble}
         logger.warning("FluxJob not believed", extra={**extra, "namespace": fluxjob.namespace})
     return record
+
+
+def _with_pinned_start(record: Record, seen: WorkloadSeen, workload: Object) -> Record:
+    """A start that its FluxJob was to be told of later stands in the pod template."""
+    if seen.pinned_to is None or seen.is_suspended:
+        return record
+    since = (workload.get("status") or {}).get("startTime")
+    start = PinnedStart(
+        node=seen.pinned_to,
+        request=read_stored(seen.request),
+        queue=seen.queue,
+        jobid=pinned_as(workload),
+        starts_at_s=int(datetime.fromisoformat(since).timestamp()) if since else None,
+    )
+    return with_start(record, start)
 
 
 def judge(sight: Sight, present: Present, uid: str) -> Verdict:

@@ -142,7 +142,7 @@ class Released:
 
     ``is_made``: its object is now as was wanted, with ``pinned_to`` in its template.
     ``generation``: the last in which the BatchJob is, or may have been, let go. ``written``: its
-    status, where that was published.
+    status, where that was published. ``is_put_off``: it is to be published where it lasts.
     """
 
     owed: OwedRelease
@@ -150,6 +150,7 @@ class Released:
     generation: int | None = None
     pinned_to: str | None = None
     written: Written | None = None
+    is_put_off: bool = False
 
 
 # Who finds that the row owes nothing any more was overtaken, perhaps by somebody who did the
@@ -163,12 +164,13 @@ UPDATE fluxjobs f SET
     settle_at = CASE WHEN f.vacate_by IS NULL THEN f.settle_at ELSE now() END,
     pinned_to = CASE WHEN w.is_made THEN w.pinned_to ELSE f.pinned_to END,
     published = greatest(f.published, w.version),
-    published_at = CASE WHEN w.version > 0 THEN now() ELSE f.published_at END,
-    publish_at = CASE WHEN w.version > 0 THEN NULL ELSE f.publish_at END,
+    -- What is put off is owed, as that of which something was told just now (a trigger's rule).
+    published_at = CASE WHEN w.version > 0 OR w.is_put_off THEN now() ELSE f.published_at END,
+    publish_at = CASE WHEN w.version > 0 OR w.is_put_off THEN NULL ELSE f.publish_at END,
     last_error = NULL, {KEEP_TOLD}
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
     uid text, release_at timestamptz, is_made bool, generation bigint, pinned_to text,
-    version bigint, told text, told_version bigint)
+    is_put_off bool, version bigint, told text, told_version bigint)
 WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
                 ORDER BY uid FOR NO KEY UPDATE)
   AND f.uid = w.uid
@@ -185,6 +187,7 @@ async def finish(database: Database, done: Sequence[Released]) -> None:
                 "is_made": one.is_made,
                 "generation": one.generation,
                 "pinned_to": one.pinned_to,
+                "is_put_off": one.is_put_off,
             }
             for one in done
         ]

@@ -15,7 +15,10 @@ from fluxqueue.db.leadership import OBSERVED
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """One FluxJob with the slots of its last allocation (empty where it has had none)."""
+    """One FluxJob with the slots of its last allocation (empty where it has had none).
+
+    ``is_first``: it is the only one that it has had.
+    """
 
     uid: str
     jobid: int
@@ -63,6 +66,7 @@ class PublishedRow:
     observed_generation: int = 1
     position: int | None = None
     notices: Sequence[Mapping[str, str]] = ()
+    is_first: bool = False
 
 
 _COLUMNS = """
@@ -74,6 +78,8 @@ f.steered ->> 'requeue' AS requeue, f.queue, f.priority, f.priority_parts, f.own
 f.blocked_by, f.observed_generation, f.position, f.notices,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
 a.starts_at, a.until,
+a.id IS NOT NULL AND NOT EXISTS (
+    SELECT FROM allocations b WHERE b.uid = f.uid AND b.id < a.id) AS is_first,
 since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources, 'kind',
                            -- Of other workloads no pod asks for a kind of slots.
@@ -104,9 +110,9 @@ CROSS JOIN LATERAL (
 _READ = f"SELECT {_COLUMNS} {_FROM} WHERE f.uid = ANY(CAST(:uids AS text[]))"
 
 CALM = 4
-"""More that come to run at once are many: of these it is told only where it lasts."""
+"""More that start, or come to run, at once are many: of these it is told only where it lasts."""
 PATIENCE = 2.5
-"""So many intervals after it was told to have started, one is told to run all the same."""
+"""So many intervals after its start was told, or put off, one is told to run all the same."""
 
 # With it go the tasks for others that are due: many transactions owe a status at the same moment.
 # What comes to nothing is owed further, and swept up.
@@ -117,7 +123,8 @@ WITH along AS (
       AND scheduled_at <= now() AND attempts = 0
     RETURNING args
 ), due AS (
-    SELECT uid, CASE WHEN state = 'Running' AND published_at >= allocated_at AND reason = ''
+    SELECT uid, CASE WHEN state IN ('Allocated', 'Running') AND published_at >= allocated_at
+                          AND reason = ''
                           AND notices = '[]'
                      THEN fluxjob_publish_at(published_at, {PATIENCE}) END AS can_wait_until
     FROM fluxjobs f
@@ -131,7 +138,7 @@ WITH along AS (
     UPDATE fluxjobs f SET publish_at = p.can_wait_until FROM patient p
     WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid IN (SELECT uid FROM patient)
                     ORDER BY uid FOR NO KEY UPDATE)
-      AND f.uid = p.uid AND f.state = 'Running'
+      AND f.uid = p.uid AND f.state IN ('Allocated', 'Running')
     RETURNING f.uid
 )
 SELECT {_COLUMNS} {_FROM}
@@ -142,9 +149,9 @@ WHERE f.uid IN (SELECT uid FROM due EXCEPT SELECT uid FROM put_off)
 async def read_owed_status(database: Database, uids: Collection[str]) -> list[PublishedRow]:
     """FluxJobs whose users have yet to see how they are, as far as it is time to tell them.
 
-    Where many come to run at once it is put off to say that of those that were told to have
-    started: most will have ended by then, and a status costs the API server more than all else that
-    we write there.
+    Where many come to run at once it is put off to say that, of those whose start was told, or was
+    put off when they were let go: most will have ended by then, and a status costs the API server
+    more than all else that we write there.
     """
     rows = await database.fetch(_OWED, uids=list(uids))
     return [PublishedRow(**row) for row in rows]

@@ -69,7 +69,7 @@ BEGIN
         NEW.published := 0;  -- one that was made again has an empty status
         NEW.observed_generation := 1;
     END IF;
-    -- A release writes the status itself, before anything is let go.
+    -- A release writes the status itself, before anything is let go, or puts it off.
     IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published
        OR (NEW.state = 'Allocated' AND NEW.release_at IS NOT NULL) THEN
         NEW.publish_at := NULL;

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from fluxqueue.fluxjob.states import FluxJobState as S
-from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
+from fluxqueue.jobspec.shape import equal_slots
+from fluxqueue.scheduler.adoption import (
+    AdoptedSlot,
+    PinnedStart,
+    PlacedPod,
+    keep,
+    place,
+    target_state,
+    with_start,
+)
 from fluxqueue.scheduler.record import Record
 from fluxqueue.scheduler.resource_set import GivenSlots
 
@@ -44,6 +53,33 @@ def test_a_pod_that_the_record_does_not_know_is_adopted_where_it_is() -> None:
 def test_without_a_record_the_pods_tell() -> None:
     """And one that is not bound waits until it is."""
     assert _holders(place(None, [_pod("x", "n1"), _pod("y", None)])) == {0: ("n1", "x")}
+
+
+def test_a_template_tells_of_a_start_that_its_fluxjob_does_not_yet() -> None:
+    """What was asked for is on its node, since its BatchJob started, or was made at the latest."""
+    request = equal_slots(2, CPU, duration_s=60)
+    start = PinnedStart("n1", request, "q", jobid=7, starts_at_s=100)
+    for waiting in (Record("f", 50), Record("f", 50, S.PENDING, jobid=7, version=2)):
+        found = with_start(waiting, start)
+        assert (found.state, found.jobid, found.accepted_by) == (S.ALLOCATED, 7, "q")
+        assert found.version == waiting.version
+        assert found.given == GivenSlots((("n1", CPU), ("n1", CPU)), 100, 160)
+    early = replace(start, starts_at_s=None)
+    assert with_start(Record("f", 50), early).given == GivenSlots(
+        (("n1", CPU), ("n1", CPU)), 50, 110
+    )
+    whole = replace(start, request=replace(request, is_node_exclusive=True, duration_s=0.0))
+    given = with_start(Record("f", 50), whole).given
+    assert given is not None
+    assert (given.held, given.until) == (("n1",), None)
+
+
+def test_what_a_fluxjob_tells_wins_over_its_template() -> None:
+    start = PinnedStart("n1", equal_slots(1, CPU), "q", jobid=7, starts_at_s=100)
+    for told in (_record("n2"), Record("f", 50, S.COMPLETED), Record("f", 50, S.CANCELLED)):
+        assert with_start(told, start) == told
+    nobody_knows = replace(start, starts_at_s=None)
+    assert with_start(Record("f"), nobody_knows) == Record("f")
 
 
 def test_unequal_pods_hold_slots_of_their_own_kind() -> None:

@@ -1,0 +1,110 @@
+"""Starts that FluxJobs are told of later: what stands in pod templates fills an empty database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluxqueue.db.database import Database
+from fluxqueue.db.life.published import CALM
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from fluxqueue.workload.labels import OWN_NAMESPACE
+from localcluster import LocalCluster, LocalClusterConfig, NodeShape
+from tests.integration.controller.test_resync import job
+from tests.support.clusters import config_of
+from tests.support.observers import observing
+from tests.support.postgres import PostgresServer
+from tests.support.rows import settings_for
+from tests.support.waiting import eventually
+from tests.support.workers import is_released, worker
+
+# Nobody makes pods: between a start and its first pod the template is all that there is.
+STILL = LocalClusterConfig(
+    nodes=[NodeShape(f"n{n}", cpu="4") for n in range(3)],
+    run_controllers=False,
+    run_scheduler=False,
+)
+DURATION_S = 600
+
+
+def _job(name: str) -> dict[str, Any]:
+    """One whose pods all fit one node."""
+    body = job(name)
+    body["metadata"]["annotations"] = {"fluxqueue/duration": f"{DURATION_S}s"}
+    body["spec"] |= {"parallelism": 2, "completions": 2}
+    return body
+
+
+async def _rows(database: Database) -> list[dict[str, Any]]:
+    async with database.begin() as tx:
+        rows = await tx.fetch(
+            "SELECT f.workload_name, f.jobid, f.state, f.queue, f.accepted_by, a.until, s.number,"
+            " s.node, s.resources FROM fluxjobs f JOIN allocations a USING (uid)"
+            " JOIN allocation_slots s ON s.allocation_id = a.id WHERE a.is_live"
+            " ORDER BY f.workload_name, s.number"
+        )
+    return [dict(row) for row in rows]
+
+
+async def _told(client: KubeClient) -> dict[str, Any]:
+    """What FluxJobs say that they were given, by the name of the workload."""
+    items = (await client.list(FLUXJOBS)).items
+    return {one["spec"]["workload"]["name"]: (one.get("status") or {}).get("R") for one in items}
+
+
+async def _run(url: str, cluster: LocalCluster, client: KubeClient, names: list[str]) -> None:
+    """Have Jobs submitted at once, and started; then all of it stops."""
+    settings = settings_for(url, status_interval_s=60)
+    async with (
+        Database(settings, role="test") as database,
+        observing(database, client, settings),
+    ):
+        for name in names:
+            await client.create(JOBS, "default", _job(name))
+
+        async def are_seen() -> bool:
+            async with database.begin() as tx:
+                rows = await tx.fetch("SELECT FROM fluxjobs WHERE flux_uid IS NOT NULL")
+            return len(rows) == len(names)
+
+        await eventually(are_seen, "all FluxJobs")
+        async with worker(url, cluster, status_interval_s=60):
+
+            async def are_released() -> bool:
+                return all([await is_released(client, name) for name in names])
+
+            await eventually(are_released, "all are let go")
+
+
+async def test_of_many_starts_the_template_tells(
+    postgres: PostgresServer, database_url: str
+) -> None:
+    """Number, node, amounts and planned end are as they were, whoever was told of them."""
+    names = [f"j{n}" for n in range(CALM + 2)]
+    other_url = postgres.create()
+    async with LocalCluster(STILL) as cluster, KubeClient(config_of(cluster)) as client:
+        await install_definitions(client, OWN_NAMESPACE)
+        await _run(database_url, cluster, client, names)
+        assert None in (await _told(client)).values(), "not all were told"
+        settings = settings_for(other_url)
+        async with (
+            Database(settings_for(database_url), role="test") as database,
+            Database(settings, role="test") as other,
+        ):
+            before = await _rows(database)
+            assert len(before) == 2 * len(names)
+            async with observing(other, client, settings):
+                after = await _rows(other)
+        for old, new in zip(before, after, strict=True):
+            assert abs(old.pop("until") - new.pop("until")) < DURATION_S / 10
+        assert after == before
+    postgres.drop(other_url)
+
+
+async def test_few_starts_are_told_before_they_are_let_go(database_url: str) -> None:
+    async with LocalCluster(STILL) as cluster, KubeClient(config_of(cluster)) as client:
+        await install_definitions(client, OWN_NAMESPACE)
+        names = [f"j{n}" for n in range(CALM)]
+        await _run(database_url, cluster, client, names)
+        assert None not in (await _told(client)).values()
