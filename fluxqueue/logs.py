@@ -12,6 +12,9 @@ from typing import Any
 
 import orjson
 
+ERROR_MAX = 200
+"""Characters told of what is no request."""
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -47,6 +50,18 @@ class TextFormatter(logging.Formatter):
         return text + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
 
 
+def tell_refusal_shortly(record: logging.LogRecord) -> bool:
+    """A filter of the web servers' log: what a client sent that is no request has been answered
+    (400), and is no failure of ours that a traceback would explain.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    if type(error).__module__ == "aiohttp.http_exceptions":
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+        record.exc_info = record.exc_text = None
+        record.error = " ".join(str(error).split())[:ERROR_MAX]
+    return True
+
+
 def set_up(level: str = "INFO", *, as_json: bool = False) -> None:
     """Send all logs to standard error in one format; quieten chatty libraries."""
     handler = logging.StreamHandler(sys.stderr)
@@ -54,3 +69,4 @@ def set_up(level: str = "INFO", *, as_json: bool = False) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in ("procrastinate", "kopf", "aiohttp.access", "alembic", "kopf.activities"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
+    logging.getLogger("aiohttp.server").addFilter(tell_refusal_shortly)
