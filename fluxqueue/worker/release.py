@@ -21,7 +21,7 @@ from fluxqueue.db.life.desired_state import (
     finish,
     read_owed_releases,
 )
-from fluxqueue.db.life.published import CALM, PublishedRow, Written, read_published
+from fluxqueue.db.life.published import PublishedRow, Written, read_published
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.hostlist import compress
@@ -36,6 +36,10 @@ from fluxqueue.workload.kinds import kind_in_row, kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pods import controller_owner
+
+RUSH = 10
+"""More starts than these within the time between two statuses are many; whoever submits some by
+hand sees each start at once."""
 
 
 async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
@@ -89,7 +93,7 @@ def _told_later(
         and not row.reason
         and not row.notices
     ]
-    return frozenset(pinned) if context.starts.count(len(pinned)) > CALM else frozenset()
+    return frozenset(pinned) if context.starts.count(len(pinned)) > RUSH else frozenset()
 
 
 async def _release(

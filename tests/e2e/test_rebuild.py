@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.life.published import CALM
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
+from fluxqueue.worker.release import RUSH
 from tests.e2e.database import dump, empty, everybody_killed, restore
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, bare_pod, job
@@ -150,7 +150,7 @@ async def test_an_empty_database_is_filled_from_the_cluster(space: Space) -> Non
 async def test_starts_that_nobody_was_told_of_yet(space: Space) -> None:
     """Many start at once, which their FluxJobs are told a while later: all is lost before. They
     run on where they are, under their numbers."""
-    names = [f"burst-{number}" for number in range(3 * CALM)]
+    names = [f"burst-{number}" for number in range(2 * RUSH)]
     for name in names:
         await space.create(job(name, cpu="1", pool="main", run=FOR_EVER))
     for name in names:

@@ -110,7 +110,7 @@ CROSS JOIN LATERAL (
 _READ = f"SELECT {_COLUMNS} {_FROM} WHERE f.uid = ANY(CAST(:uids AS text[]))"
 
 CALM = 4
-"""More that start, or come to run, at once are many: of these it is told only where it lasts."""
+"""More that come to run at once are many: of these it is told only where it lasts."""
 PATIENCE = 2.5
 """So many intervals after its start was told, or put off, one is told to run all the same."""
 

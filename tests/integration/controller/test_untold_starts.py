@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.life.published import CALM
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from fluxqueue.worker.release import RUSH
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster, LocalClusterConfig, NodeShape
 from tests.integration.controller.test_resync import job
@@ -21,7 +21,7 @@ from tests.support.workers import is_released, worker
 
 # Nobody makes pods: between a start and its first pod the template is all that there is.
 STILL = LocalClusterConfig(
-    nodes=[NodeShape(f"n{n}", cpu="4") for n in range(3)],
+    nodes=[NodeShape(f"n{n}", cpu="16") for n in range(3)],
     run_controllers=False,
     run_scheduler=False,
 )
@@ -81,7 +81,7 @@ async def test_of_many_starts_the_template_tells(
     postgres: PostgresServer, database_url: str
 ) -> None:
     """Number, node, amounts and planned end are as they were, whoever was told of them."""
-    names = [f"j{n}" for n in range(CALM + 2)]
+    names = [f"j{n}" for n in range(RUSH + 2)]
     other_url = postgres.create()
     async with LocalCluster(STILL) as cluster, KubeClient(config_of(cluster)) as client:
         await install_definitions(client, OWN_NAMESPACE)
@@ -105,6 +105,6 @@ async def test_of_many_starts_the_template_tells(
 async def test_few_starts_are_told_before_they_are_let_go(database_url: str) -> None:
     async with LocalCluster(STILL) as cluster, KubeClient(config_of(cluster)) as client:
         await install_definitions(client, OWN_NAMESPACE)
-        names = [f"j{n}" for n in range(CALM)]
+        names = [f"j{n}" for n in range(RUSH)]
         await _run(database_url, cluster, client, names)
         assert None not in (await _told(client)).values()
