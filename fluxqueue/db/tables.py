@@ -109,7 +109,7 @@ fluxjobs = Table(
         server_default="1",
         comment="generation of the FluxJob's spec that was heeded last",
     ),
-    Column("published_at", DateTime(timezone=True), comment="when that was written"),
+    Column("published_at", DateTime(timezone=True), comment="when that was written, or put off"),
     Column("told", Text, comment="reason of the last Event"),
     Column(
         "told_version",

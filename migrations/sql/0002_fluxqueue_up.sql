@@ -133,7 +133,7 @@ COMMENT ON COLUMN fluxjobs.published IS 'version that the FluxJob object shows';
 
 COMMENT ON COLUMN fluxjobs.observed_generation IS 'generation of the FluxJob''s spec that was heeded last';
 
-COMMENT ON COLUMN fluxjobs.published_at IS 'when that was written';
+COMMENT ON COLUMN fluxjobs.published_at IS 'when that was written, or put off';
 
 COMMENT ON COLUMN fluxjobs.told IS 'reason of the last Event';
 

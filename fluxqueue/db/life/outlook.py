@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.life.preemption import PREEMPTING
 from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.promises import Promise
@@ -21,7 +22,7 @@ from fluxqueue.scheduler.promises import Promise
 PROMISED, EXCUSED = "Promised", "PromiseExcused"
 """Events in ``history``, beside the names of states."""
 
-STILL_WAITING = ("Pending", "Reserved", "Preempting", PROMISED, EXCUSED)
+STILL_WAITING = ("Pending", "Reserved", PREEMPTING, PROMISED, EXCUSED)
 """Events after which a FluxJob waits as before: what it was promised still stands."""
 
 

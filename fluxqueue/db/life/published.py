@@ -124,8 +124,7 @@ WITH along AS (
     RETURNING args
 ), due AS (
     SELECT uid, CASE WHEN state IN ('Allocated', 'Running') AND published_at >= allocated_at
-                          AND reason = ''
-                          AND notices = '[]'
+                          AND reason = '' AND notices = '[]'
                      THEN fluxjob_publish_at(published_at, {PATIENCE}) END AS can_wait_until
     FROM fluxjobs f
     WHERE uid = ANY(CAST(:uids AS text[]) || ARRAY(

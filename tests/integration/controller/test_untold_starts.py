@@ -47,6 +47,15 @@ async def _rows(database: Database) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
+async def _owing(database: Database) -> list[str]:
+    """Whose status is owed, and will be written at some time though nothing more happens."""
+    async with database.begin() as tx:
+        rows = await tx.fetch(
+            "SELECT workload_name FROM fluxjobs WHERE publish_at IS NOT NULL ORDER BY workload_name"
+        )
+    return [row["workload_name"] for row in rows]
+
+
 async def _told(client: KubeClient) -> dict[str, Any]:
     """What FluxJobs say that they were given, by the name of the workload."""
     items = (await client.list(FLUXJOBS)).items
@@ -60,6 +69,8 @@ async def _run(url: str, cluster: LocalCluster, client: KubeClient, names: list[
         Database(settings, role="test") as database,
         observing(database, client, settings),
     ):
+        async with database.begin() as tx:  # numbers that nobody would be given by chance
+            await tx.execute("SELECT setval(pg_get_serial_sequence('fluxjobs', 'jobid'), 700)")
         for name in names:
             await client.create(JOBS, "default", _job(name))
 
@@ -72,9 +83,11 @@ async def _run(url: str, cluster: LocalCluster, client: KubeClient, names: list[
         async with worker(url, cluster, status_interval_s=60):
 
             async def are_released() -> bool:
-                return all([await is_released(client, name) for name in names])
+                async with database.begin() as tx:
+                    owing = await tx.fetch("SELECT FROM fluxjobs WHERE release_at IS NOT NULL")
+                return not owing and all([await is_released(client, name) for name in names])
 
-            await eventually(are_released, "all are let go")
+            await eventually(are_released, "all are let go, and that is written down")
 
 
 async def test_of_many_starts_the_template_tells(
@@ -86,13 +99,15 @@ async def test_of_many_starts_the_template_tells(
     async with LocalCluster(STILL) as cluster, KubeClient(config_of(cluster)) as client:
         await install_definitions(client, OWN_NAMESPACE)
         await _run(database_url, cluster, client, names)
-        assert None in (await _told(client)).values(), "not all were told"
+        told = dict(sorted((await _told(client)).items()))
+        assert None in told.values(), "not all were told"
         settings = settings_for(other_url)
         async with (
             Database(settings_for(database_url), role="test") as database,
             Database(settings, role="test") as other,
         ):
             before = await _rows(database)
+            assert await _owing(database) == [name for name, r in told.items() if r is None]
             assert len(before) == 2 * len(names)
             async with observing(other, client, settings):
                 after = await _rows(other)

@@ -127,14 +127,17 @@ _COME_TO_RUN = "UPDATE fluxjobs SET state = 'Running', started_at = now(), publi
 _DUE = "SELECT extract(epoch FROM publish_at - published_at) AS due FROM fluxjobs ORDER BY uid"
 
 
-async def _start(rows: Rows, number: int) -> list[str]:
+_START_PUT_OFF = "UPDATE fluxjobs SET published = 0, publish_at = now()"
+
+
+async def _start(rows: Rows, number: int, change: str = _COME_TO_RUN) -> list[str]:
     """Jobs that were told to have started, and run: when that is owed, it is due."""
     uids = [f"j{n}" for n in range(number)]
     await rows.add_nodes(cpu_node("n0", cpu=64))
     await rows.see(*(workload(uid) for uid in uids))
     await rows.match()
     await rows.execute(_TOLD_TO_HAVE_STARTED)
-    await rows.execute(_COME_TO_RUN)
+    await rows.execute(change)
     await rows.forget_tasks()
     return uids
 
@@ -156,6 +159,16 @@ async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
     assert await rows.asked(TaskName.PUBLISH) == ["j0"], "of its end nobody has to wait"
     assert (await rows.fetch(_DUE))[0]["due"] < 5
 
+    await rows.execute("UPDATE fluxjobs SET published_at = now() - interval '6 s'")
+    await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+    assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
+
+
+async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> None:
+    """Also of those whose pods do not come to run."""
+    uids = await _start(rows, CALM + 1, _START_PUT_OFF)
+    assert await read_owed_status(rows.database, uids) == []
+    assert all(5 <= row["due"] <= 5.5 for row in await rows.fetch(_DUE))
     await rows.execute("UPDATE fluxjobs SET published_at = now() - interval '6 s'")
     await rows.execute("UPDATE fluxjobs SET publish_at = now()")
     assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
