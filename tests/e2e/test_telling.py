@@ -12,6 +12,7 @@ import pytest
 
 from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.kube.resources import DEPLOYMENTS, FLUXJOBS, STATEFULSETS
+from fluxqueue.worker.release import RUSH
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.operators import Operators
 from tests.e2e.space import Space
@@ -67,6 +68,15 @@ async def test_the_status_carries_r_and_nodes(space: Space) -> None:
     }
     assert status["startTime"]
     await space.delete("told")
+
+
+async def test_many_that_start_at_once_and_last_are_all_told_to_run(space: Space) -> None:
+    """It is put off for a few seconds, since most of so many have ended by then, and no longer."""
+    names = [f"one-{number:02}" for number in range(2 * RUSH)]
+    for name in names:
+        await space.create(job(name, cpu="100m", pool="main", run=FOR_EVER))
+    for name in names:
+        await space.until_state(name, "Running")
 
 
 async def test_a_start_is_one_event(space: Space) -> None:

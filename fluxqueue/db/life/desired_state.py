@@ -16,7 +16,7 @@ import orjson
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import OBSERVED
-from fluxqueue.db.life.published import KEEP_TOLD, Written
+from fluxqueue.db.life.published import KEEP_TOLD, PATIENCE, Written
 from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.references import Reference, read_reference
@@ -166,7 +166,9 @@ UPDATE fluxjobs f SET
     published = greatest(f.published, w.version),
     -- What is put off is owed, as that of which something was told just now (a trigger's rule).
     published_at = CASE WHEN w.version > 0 OR w.is_put_off THEN now() ELSE f.published_at END,
-    publish_at = CASE WHEN w.version > 0 OR w.is_put_off THEN NULL ELSE f.publish_at END,
+    publish_at = CASE WHEN w.is_put_off AND f.state IN ('Allocated', 'Running')
+                      THEN fluxjob_publish_at(now(), {PATIENCE})
+                      WHEN w.version > 0 OR w.is_put_off THEN NULL ELSE f.publish_at END,
     last_error = NULL, {KEEP_TOLD}
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
     uid text, release_at timestamptz, is_made bool, generation bigint, pinned_to text,

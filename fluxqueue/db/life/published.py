@@ -123,21 +123,24 @@ WITH along AS (
       AND scheduled_at <= now() AND attempts = 0
     RETURNING args
 ), due AS (
-    SELECT uid, CASE WHEN state IN ('Allocated', 'Running') AND published_at >= allocated_at
-                          AND reason = '' AND notices = '[]'
-                     THEN fluxjob_publish_at(published_at, {PATIENCE}) END AS can_wait_until
+    -- Who can wait until later than anything that is due from now on.
+    SELECT uid, state IN ('Allocated', 'Running') AND published_at >= allocated_at
+                AND reason = '' AND notices = '[]'
+                AND fluxjob_publish_at(published_at, {PATIENCE})
+                    > fluxjob_publish_at(published_at, 0) AS can_wait
     FROM fluxjobs f
     WHERE uid = ANY(CAST(:uids AS text[]) || ARRAY(
             SELECT jsonb_array_elements_text(args -> 'uids') FROM along))
       AND publish_at <= now() AND flux_uid IS NOT NULL AND {OBSERVED}
 ), patient AS (
-    SELECT uid, can_wait_until FROM due WHERE can_wait_until > now()
-      AND (SELECT count(*) FROM due WHERE can_wait_until > now()) > {CALM}
+    SELECT uid FROM due WHERE can_wait AND (SELECT count(*) FROM due WHERE can_wait) > {CALM}
 ), put_off AS (
-    UPDATE fluxjobs f SET publish_at = p.can_wait_until FROM patient p
-    WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid IN (SELECT uid FROM patient)
-                    ORDER BY uid FOR NO KEY UPDATE)
-      AND f.uid = p.uid AND f.state IN ('Allocated', 'Running')
+    -- Arrays, or the planner, who expects one, would look through all of them for each.
+    UPDATE fluxjobs f SET publish_at = fluxjob_publish_at(f.published_at, {PATIENCE})
+    WHERE f.uid = ANY(ARRAY(
+            SELECT uid FROM fluxjobs WHERE uid = ANY(ARRAY(SELECT uid FROM patient))
+            ORDER BY uid FOR NO KEY UPDATE))
+      AND f.state IN ('Allocated', 'Running')
     RETURNING f.uid
 )
 SELECT {_COLUMNS} {_FROM}

@@ -73,8 +73,12 @@ BEGIN
     IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published
        OR (NEW.state = 'Allocated' AND NEW.release_at IS NOT NULL) THEN
         NEW.publish_at := NULL;
-    ELSIF NEW.publish_at IS NULL OR NEW.version > OLD.version THEN
-        -- What is due stays due; with more to tell it may come sooner.
+    ELSIF NEW.publish_at IS NULL
+       OR (NEW.version > OLD.version AND NOT (OLD.state = 'Allocated' AND NEW.state = 'Running'
+                                              AND NEW.reason = OLD.reason AND NEW.notices = OLD.notices))
+    THEN
+        -- What is due stays due; with more to tell it may come sooner. That one has come to run is
+        -- told with its start, also where that was put off.
         NEW.publish_at := least(NEW.publish_at, fluxjob_publish_at(
             coalesce(NEW.published_at, NEW.submitted_at),
             CASE WHEN NEW.ended_at IS NULL THEN 1 ELSE 0.5 END));

@@ -15,6 +15,7 @@ from procrastinate.periodic import PeriodicDeferrer
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.engine import libpq_url
+from fluxqueue.db.life.desired_state import Released, finish, read_owed_releases
 from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.life.published import CALM, read_owed_status
@@ -127,6 +128,10 @@ _COME_TO_RUN = "UPDATE fluxjobs SET state = 'Running', started_at = now(), publi
 _DUE = "SELECT extract(epoch FROM publish_at - published_at) AS due FROM fluxjobs ORDER BY uid"
 
 
+_FIVE_SECONDS_LATER = (
+    "UPDATE fluxjobs SET published_at = published_at - interval '5 s',"
+    " allocated_at = allocated_at - interval '5 s'"
+)
 _START_PUT_OFF = "UPDATE fluxjobs SET published = 0, publish_at = now()"
 
 
@@ -159,7 +164,7 @@ async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
     assert await rows.asked(TaskName.PUBLISH) == ["j0"], "of its end nobody has to wait"
     assert (await rows.fetch(_DUE))[0]["due"] < 5
 
-    await rows.execute("UPDATE fluxjobs SET published_at = now() - interval '6 s'")
+    await rows.execute(_FIVE_SECONDS_LATER)
     await rows.execute("UPDATE fluxjobs SET publish_at = now()")
     assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
 
@@ -169,9 +174,25 @@ async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> No
     uids = await _start(rows, CALM + 1, _START_PUT_OFF)
     assert await read_owed_status(rows.database, uids) == []
     assert all(5 <= row["due"] <= 5.5 for row in await rows.fetch(_DUE))
-    await rows.execute("UPDATE fluxjobs SET published_at = now() - interval '6 s'")
+    await rows.execute(_FIVE_SECONDS_LATER)
     await rows.execute("UPDATE fluxjobs SET publish_at = now()")
     assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
+
+
+async def test_coming_to_run_brings_nothing_forward_that_was_put_off(rows: Rows) -> None:
+    """A release that puts off its status says until when; who has more to tell is told sooner."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"))
+    await rows.match()
+    (owed,) = await read_owed_releases(rows.database, ["a"])
+    made = Released(owed, is_made=True, generation=2, pinned_to="n0", is_put_off=True)
+    await finish(rows.database, [made])
+    due = (await rows.fetch(_DUE))[0]["due"]
+    assert 5 <= due <= 5.5
+    await rows.execute("UPDATE fluxjobs SET state = 'Running', started_at = now()")
+    assert (await rows.fetch(_DUE))[0]["due"] == due
+    await rows.execute("UPDATE fluxjobs SET reason = 'makes way for job 7'")
+    assert (await rows.fetch(_DUE))[0]["due"] < 3
 
 
 async def test_who_ends_while_others_are_put_off_is_told_of(rows: Rows) -> None:
