@@ -136,6 +136,8 @@ def create_engine(
         # No ping before use: it would double the cost of short transactions. After a restart of
         # the server the first use fails, empties the pool, and every loop of ours tries again.
         pool_pre_ping=False,
+        # Few connections do most of the work: their plans are made, and their caches filled.
+        pool_use_lifo=True,
     )
     event.listen(engine.sync_engine, "handle_error", _drop_read_only)
     return engine

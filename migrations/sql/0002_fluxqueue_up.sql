@@ -323,7 +323,7 @@ CREATE TABLE allocation_slots (
     CONSTRAINT fk_allocation_slots_allocation_id_allocations FOREIGN KEY(allocation_id) REFERENCES allocations (id) ON DELETE CASCADE
 );
 
-CREATE INDEX ix_allocation_slots_node ON allocation_slots (node) WHERE state <> 'returned';
+CREATE INDEX ix_allocation_slots_live ON allocation_slots (allocation_id, node) WHERE state <> 'returned';
 
 CREATE INDEX ix_allocation_slots_returned_at ON allocation_slots (returned_at) WHERE returned_at IS NOT NULL;
 
@@ -1107,15 +1107,19 @@ ALTER TABLE accounting SET (autovacuum_vacuum_scale_factor = 0.02);
 -- What is owed stands in rows; here it becomes tasks of procrastinate, in the transaction that owes it,
 -- so that no code path can forget to ask. A task names the workloads it is for; it looks at the rows
 -- when it runs, so one that comes twice or too late finds nothing to do.
+-- What every change of a row calls is plpgsql, whose plans are kept; one in SQL is planned at each call.
 CREATE FUNCTION fluxqueue_defer(
     task text, uids text[], at timestamptz DEFAULT NULL
-) RETURNS void LANGUAGE sql SET search_path = public, procrastinate AS $$
-    SELECT procrastinate_defer_jobs_v1(array_agg(
-        ROW(CASE task WHEN 'publish' THEN 'later' ELSE 'effects' END, task, 0, NULL, NULL,
-            jsonb_build_object('uids', batch), at)::procrastinate_job_to_defer_v1))
-    FROM (SELECT jsonb_agg(uid ORDER BY n) AS batch
-          FROM unnest(uids) WITH ORDINALITY AS u (uid, n) GROUP BY (n - 1) / 50) AS batches
-    HAVING count(*) > 0
+) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
+BEGIN
+    IF cardinality(uids) > 0 THEN
+        PERFORM procrastinate_defer_jobs_v1(array_agg(
+            ROW(CASE task WHEN 'publish' THEN 'later' ELSE 'effects' END, task, 0, NULL, NULL,
+                jsonb_build_object('uids', batch), at)::procrastinate_job_to_defer_v1))
+        FROM (SELECT jsonb_agg(uid ORDER BY n) AS batch
+              FROM unnest(uids) WITH ORDINALITY AS u (uid, n) GROUP BY (n - 1) / 50) AS batches;
+    END IF;
+END
 $$;
 
 -- The matcher looks at everything that has changed, whoever asks, and takes all waiting tasks with
@@ -1135,10 +1139,12 @@ END
 $$;
 
 -- Whether anybody would gain by room that was given back; each answer is in an index of its own.
-CREATE FUNCTION fluxqueue_anybody_waits() RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL)
+CREATE FUNCTION fluxqueue_anybody_waits() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL)
         OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
-        OR EXISTS (SELECT FROM fluxjobs WHERE lacking > 0)
+        OR EXISTS (SELECT FROM fluxjobs WHERE lacking > 0);
+END
 $$;
 
 -- The net under everything: what has been owed for a while and is in no task any more. Nothing is

@@ -52,8 +52,11 @@ ORDER BY a.id, s.number
 _SLOTS_OF = f"""
 SELECT w.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources
 FROM (SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))) w
-LEFT JOIN allocations a ON a.uid = w.uid AND a.is_live
-LEFT JOIN allocation_slots s ON s.allocation_id = a.id AND s.state <> 'returned'
+-- OFFSET 0: looked up for each. What lives is mostly younger than all that the planner knows of; it
+-- expects one row, and would rather read all that live for each.
+LEFT JOIN LATERAL (SELECT * FROM allocations WHERE uid = w.uid AND is_live OFFSET 0) a ON true
+LEFT JOIN LATERAL (SELECT * FROM allocation_slots WHERE allocation_id = a.id
+                   AND state <> 'returned' OFFSET 0) s ON true
 {_LEAVING}
 ORDER BY a.id, s.number
 """  # noqa: S608 constants
