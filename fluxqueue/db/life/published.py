@@ -111,7 +111,7 @@ _READ = f"SELECT {_COLUMNS} {_FROM} WHERE f.uid = ANY(CAST(:uids AS text[]))"
 
 CALM = 4
 """More that come to run at once are many: of these it is told only where it lasts."""
-PATIENCE = 2.5
+PATIENCE = 5
 """So many intervals after its start was told, or put off, one is told to run all the same."""
 
 # With it go the tasks for others that are due: many transactions owe a status at the same moment.
