@@ -208,7 +208,7 @@ async def test_released_pods_go_to_the_chosen_node(
         if hostname is None and affinity:
             kind, patch = PatchKind.JSON, narrow_patch(pod, node=chosen, jobid=7, nodes=chosen)
         freed = await client.patch(PODS, namespace, meta["name"], patch, kind=kind)
-        assert freed["metadata"]["annotations"][labels.JOBID] == "7"
+        assert freed["metadata"]["labels"][labels.JOBID] == "7"
         if "schedulingGates" in pod_fields:
             assert freed["spec"]["schedulingGates"] == pod_fields["schedulingGates"]
             continue
@@ -353,7 +353,14 @@ async def test_nothing_is_wrapped_in_a_namespace_that_ends(
         class_values=dict,
         on_made=lambda uid, flux_uid: made.append(uid),
     )
-    assert await wrapper._try(job["metadata"]["uid"], job), "it is not tried again"
+    uid = job["metadata"]["uid"]
+    wrapper.want(uid)
+    await wrapper._start(wrapper._take(1))
+
+    async def is_settled() -> bool:
+        return uid not in wrapper._trying
+
+    await eventually(is_settled, "it is not tried again")
     assert made == []
     patch = {"metadata": {"finalizers": None}}
     await client.patch(CONFIGMAPS, namespace, "kept", patch)
