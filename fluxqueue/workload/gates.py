@@ -26,13 +26,15 @@ Merge = dict[str, Any]
 
 _GATE = {"name": labels.GATE}
 _WITHOUT_GATE = {"$patch": "delete", **_GATE}
+_OF_ITS_PODS = ("spec", "template", "metadata", "labels")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _UNPINNED = {
+    "metadata": {"labels": {labels.JOBID: None}},
     "spec": {
         "schedulingGates": [_GATE],
         "nodeSelector": {labels.HOSTNAME: None},
         "affinity": {"nodeAffinity": {_REQUIRED: None}},
-    }
+    },
 }
 
 
@@ -50,6 +52,7 @@ def hold_pod(
     return [
         *_add_gate(spec, "/spec"),
         *_replace_former_scheduler(spec, "/spec"),
+        *_disown(pod, ("metadata", "labels")),
         *set_in(pod, ("metadata", "labels"), labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
         *_stamp(pod, {labels.USER: user, labels.GROUP: _mark(group)}),
@@ -95,6 +98,7 @@ def _tell_members(
         "annotations": kept | wished | written | {labels.GROUP: group.mark()},
         "labels": (inner.get("labels") or {}) | named | {labels.MANAGED: "true"},
     }
+    told["labels"].pop(labels.JOBID, None)
     return [] if told == inner else [op("add", "/spec/template/metadata", value=told)]
 
 
@@ -155,7 +159,8 @@ def hold_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
         *_add_gate(pod_spec, "/spec/template/spec"),
         *_replace_former_scheduler(pod_spec, "/spec/template/spec"),
         *set_in(job, ("metadata", "labels"), labels.MANAGED, "true"),
-        *set_in(job, ("spec", "template", "metadata", "labels"), labels.MANAGED, "true"),
+        *_disown(job, _OF_ITS_PODS),
+        *set_in(job, _OF_ITS_PODS, labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
     ]
 
@@ -174,6 +179,12 @@ def _mark_author(job: Mapping[str, Any], *, is_gated: bool) -> Patch:
     if is_gated:
         return []
     return set_in(job, ("metadata", "annotations"), labels.AUTHOR_SUSPENDED, "true")
+
+
+def _disown(obj: Mapping[str, Any], place: tuple[str, ...]) -> Patch:
+    """Take the number of a job, which a manifest may have been exported with, out of labels."""
+    is_there = labels.JOBID in (at(obj, place) or {})
+    return [op("remove", pointer(*place, labels.JOBID))] if is_there else []
 
 
 def _add_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
@@ -215,7 +226,7 @@ def pin_patch(uid: str, *, node: str, hostname: str | None, jobid: int, nodes: s
     or to name another node after it was suspended, it does the same.
     """
     template = {
-        "metadata": {"annotations": {labels.JOBID: str(jobid), labels.NODES: nodes}},
+        "metadata": _named(jobid, nodes),
         "spec": {"schedulingGates": [_WITHOUT_GATE], **_pinned(node, hostname)},
     }
     return _of_job(uid, suspend=False, template=template)
@@ -229,6 +240,14 @@ def unpin_patch(uid: str) -> Merge:
 def stop_patch(uid: str) -> Merge:
     """Suspend the BatchJob of this UID: its pods end."""
     return _of_job(uid, suspend=True)
+
+
+def _named(jobid: int | str, nodes: str) -> dict[str, Any]:
+    """What of a released pod's metadata says as what, and where, it runs.
+
+    The label keeps the policy away that guards what is queued (chart/templates/gatepolicy.yaml).
+    """
+    return {"labels": {labels.JOBID: str(jobid)}, "annotations": {labels.NODES: nodes}}
 
 
 def _of_job(uid: str, *, suspend: bool, **spec: Any) -> Merge:
@@ -322,14 +341,11 @@ def ungate_patch(
     hostname : the value of the node's label ``kubernetes.io/hostname``, which may differ from its
         name; None where the node lacks it. A pod with affinity of its own then needs
         ``narrow_patch``.
-    jobid, nodes : written as annotations for people; ``nodes`` is a hostlist.
+    jobid, nodes : written as label and annotation for people; ``nodes`` is a hostlist.
     has_affinity : the pod requires node affinity of its own.
     """
     return {
-        "metadata": {
-            "uid": uid,
-            "annotations": {labels.JOBID: str(jobid), labels.NODES: nodes},
-        },
+        "metadata": {"uid": uid, **_named(jobid, nodes)},
         "spec": {
             "schedulingGates": [_WITHOUT_GATE],
             **_pinned(node, hostname, has_affinity=has_affinity),
@@ -354,7 +370,8 @@ def narrow_patch(
         op("test", f"{gate}/name", value=labels.GATE),
         op("remove", gate),
         *_pin_by_name(pod, node),
-        *_annotate(pod, {labels.JOBID: str(jobid), labels.NODES: nodes}),
+        *set_in(pod, ("metadata", "labels"), labels.JOBID, str(jobid)),
+        *set_in(pod, ("metadata", "annotations"), labels.NODES, nodes),
     ]
 
 
@@ -378,13 +395,3 @@ def _pin_by_name(pod: Mapping[str, Any], node: str) -> Patch:
     if affinity:
         return [op("add", "/spec/affinity/nodeAffinity", value={_REQUIRED: required})]
     return [op("add", "/spec/affinity", value={"nodeAffinity": {_REQUIRED: required}})]
-
-
-def _annotate(obj: Mapping[str, Any], pairs: Mapping[str, str]) -> Patch:
-    if (obj.get("metadata") or {}).get("annotations"):
-        return [
-            operation
-            for key, value in pairs.items()
-            for operation in set_in(obj, ("metadata", "annotations"), key, value)
-        ]
-    return [op("add", "/metadata/annotations", value=dict(pairs))]

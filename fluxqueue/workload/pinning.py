@@ -55,7 +55,7 @@ def pinned_node(job: Mapping[str, Any]) -> str | None:
 def pinned_as(job: Mapping[str, Any]) -> int | None:
     """The jobid that was written into the template of a ``job`` together with its node."""
     meta = (job["spec"].get("template") or {}).get("metadata") or {}
-    text = str((meta.get("annotations") or {}).get(labels.JOBID, ""))
+    text = str((meta.get("labels") or {}).get(labels.JOBID, ""))
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
 
 

@@ -213,6 +213,9 @@ async def test_pods(people: People) -> None:
         assert "create it with" in await _refused(people, PODS, "queued", relabel)
 
     await _refused(people, PODS, "queued", {"metadata": {"annotations": {labels.USER: "boss"}}})
+    # With it nobody would look at what becomes of the gate.
+    numbered = {"metadata": {"labels": {labels.JOBID: "1"}}}
+    assert "to what it lets go" in await _refused(people, PODS, "queued", numbered)
 
     # Another controller's gate, other labels, an annotation, a finalizer: as ever.
     await admin.patch(PODS, namespace, "queued", _remove_gate(0), kind=PatchKind.JSON)
@@ -271,6 +274,9 @@ async def test_jobs(people: People) -> None:
     for key in (labels.USER, labels.AUTHOR_SUSPENDED):
         said = await _refused(people, JOBS, "queued", {"metadata": {"annotations": {key: "true"}}})
         assert key in said
+
+    numbered = {"spec": {"template": {"metadata": {"labels": {labels.JOBID: "1"}}}}}
+    assert "to what it lets go" in await _refused(people, JOBS, "queued", numbered)
 
     # Parallelism, deadline, other annotations: its owner's.
     change = {"spec": {"parallelism": 1}, "metadata": {"annotations": {"a": "b"}}}

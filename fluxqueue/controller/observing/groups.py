@@ -429,7 +429,7 @@ def _is_of_nobody(pod: Object) -> bool:
     return (
         not fact.is_gated
         and not fact.is_terminal
-        and labels.JOBID not in (pod["metadata"].get("annotations") or {})
+        and labels.JOBID not in (pod["metadata"].get("labels") or {})
     )
 
 

@@ -32,10 +32,11 @@ def member(
     notes = {"fluxqueue/group": f"{group} {size}", "fluxqueue/user": user}
     if users:
         notes["fluxqueue/group-users"] = users
-    if not is_gated:
-        notes["fluxqueue/jobid"] = "7"
+    marks = {} if is_gated else {"fluxqueue/jobid": "7"}
     gates = [{"name": "fluxqueue"}] if is_gated else []
-    pod = bare_pod(name, meta={"annotations": notes, **meta}, schedulingGates=gates)
+    pod = bare_pod(
+        name, meta={"annotations": notes, "labels": marks, **meta}, schedulingGates=gates
+    )
     pod["metadata"] |= {"uid": f"uid-{name}", "name": name}
     return pod | {"status": {"phase": phase}}
 

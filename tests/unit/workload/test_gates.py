@@ -98,6 +98,17 @@ def test_our_own_suspension_is_not_taken_for_the_authors() -> None:
     assert kind_of(once).hold_patch(once, read_wishes(once), "") == []
 
 
+def test_what_is_taken_in_bears_no_number_of_a_job_yet() -> None:
+    """An exported manifest does; of what bears one the policy believes that it was let go."""
+    numbered = {"fluxqueue/jobid": "7", "a": "b"}
+    in_group = {"fluxqueue/pod-group": "g", "fluxqueue/group-size": "5"}
+    pod = _admit(bare_pod(meta={"labels": numbered}))
+    whole = _admit(batch_job(template_meta={"labels": numbered}))
+    part = _admit(batch_job(meta={"labels": in_group}, template_meta={"labels": numbered}))
+    for meta in (pod["metadata"], *(one["spec"]["template"]["metadata"] for one in (whole, part))):
+        assert meta["labels"] == {"a": "b", "fluxqueue/managed": "true"}
+
+
 @pytest.mark.parametrize("make", [batch_job, bare_pod])
 def test_the_wished_duration_becomes_the_deadline_only_where_none_is_set(make: Any) -> None:
     wish = {"annotations": {"fluxqueue/duration": "10m"}}
@@ -116,7 +127,10 @@ def test_a_pod_is_gated_and_labelled_and_nothing_else() -> None:
 
 _MAPS = st.one_of(
     st.none(),
-    st.dictionaries(st.sampled_from(["a", "b/c", "d~e", "fluxqueue/managed"]), st.just("true")),
+    st.dictionaries(
+        st.sampled_from(["a", "b/c", "d~e", "fluxqueue/managed", "fluxqueue/jobid"]),
+        st.just("true"),
+    ),
 )
 _GATES = st.lists(st.sampled_from([OURS, OTHER]), max_size=2, unique_by=lambda g: g["name"])
 
@@ -156,6 +170,7 @@ def test_a_release_over_several_nodes_takes_back_the_one_before() -> None:
         "nodeSelector": {HOSTNAME: None},
         "affinity": {"nodeAffinity": {REQUIRED: None}},
     }
+    assert template["metadata"] == {"labels": {"fluxqueue/jobid": None}}
 
 
 def test_a_release_to_one_node_is_in_the_template() -> None:
@@ -164,7 +179,10 @@ def test_a_release_to_one_node_is_in_the_template() -> None:
     assert patch["metadata"]["uid"] == "u"
     assert patch["spec"]["suspend"] is False
     template = patch["spec"]["template"]
-    assert template["metadata"]["annotations"] == {"fluxqueue/jobid": "7", "fluxqueue/nodes": "n1"}
+    assert template["metadata"] == {
+        "labels": {"fluxqueue/jobid": "7"},
+        "annotations": {"fluxqueue/nodes": "n1"},
+    }
     assert template["spec"] == {
         "schedulingGates": [{"$patch": "delete", **OURS}],
         "nodeSelector": {HOSTNAME: "host1"},
@@ -253,7 +271,8 @@ def test_ungating_names_the_gate_and_the_node(hostname: str | None, has_affinity
     assert patch == {
         "metadata": {
             "uid": "u",
-            "annotations": {"fluxqueue/jobid": "7", "fluxqueue/nodes": "n[1-2]"},
+            "labels": {"fluxqueue/jobid": "7"},
+            "annotations": {"fluxqueue/nodes": "n[1-2]"},
         },
         "spec": expected,
     }
