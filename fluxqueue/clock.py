@@ -89,12 +89,16 @@ class Pace:
     Parameters
     ----------
     clock : whose time it is.
+
+    ``is_awaited``: whether somebody waits for the room that a batch finds, and does nothing
+    meanwhile; where all have what they want, batches may be larger (``CALM_S``).
     """
 
-    FACTOR, EACH_S, CREDIT_S, REST_MAX_S = 4, 0.15, 0.75, 0.5
+    FACTOR, EACH_S, CALM_S, CREDIT_S, REST_MAX_S = 4, 0.15, 0.3, 1.5, 0.5
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.is_awaited = True
         self._rested_s = float("-inf")
         """When all rest that is due would be over."""
 
@@ -112,7 +116,8 @@ class Pace:
             yield
         finally:
             ended_s = self._clock.monotonic_s()
-            owed_s = max(self._rested_s, began_s) + self.EACH_S + self.FACTOR * (ended_s - began_s)
+            each_s = self.EACH_S if self.is_awaited else self.CALM_S
+            owed_s = max(self._rested_s, began_s) + each_s + self.FACTOR * (ended_s - began_s)
             self._rested_s = min(owed_s, ended_s + self.CREDIT_S + self.REST_MAX_S)
 
 

@@ -116,6 +116,7 @@ class CycleRunner:
                 async with self._lock:
                     is_more = await self._cycle()
                     await self._let_make_way()
+                    self._pace.is_awaited = self._last is None or self._last.has_waiting
         async with self._lock, self._in_doubt_after_failure():
             if self._matcher is not None:
                 await self._plans.forecast(self._matcher)

@@ -36,10 +36,17 @@ async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() 
     assert rounds == 1
 
 
-async def test_after_much_work_there_is_rest_in_times_of_what_it_took() -> None:
-    """And never longer than a bound; who has little to do waits for nothing."""
+@pytest.mark.parametrize(
+    ("is_awaited", "in_a_row", "pause_s"), [(True, 8, Pace.EACH_S), (False, 5, Pace.CALM_S)]
+)
+async def test_after_much_work_there_is_rest_in_times_of_what_it_took(
+    *, is_awaited: bool, in_a_row: int, pause_s: float
+) -> None:
+    """Never longer than a bound, and longer where nobody waits; who has little to do waits for
+    nothing."""
     clock = ManualClock()
     pace = Pace(clock)
+    pace.is_awaited = is_awaited
 
     async def turn(took_s: float) -> float:
         arrived_s = clock.monotonic_s()
@@ -49,9 +56,9 @@ async def test_after_much_work_there_is_rest_in_times_of_what_it_took() -> None:
             clock.advance(took_s)
         return round(waited_s, 3)
 
-    assert [await turn(0.02) for _ in range(4)] == [0] * 4, "a few in a row"
+    assert [await turn(0.02) for _ in range(in_a_row)] == [0] * in_a_row, "a few in a row"
     await turn(0.02)
-    each_s = round(Pace.EACH_S + 0.06, 3)
+    each_s = round(pause_s + 0.06, 3)
     assert [await turn(0.02) for _ in range(3)] == [each_s] * 3, "four times, itself included"
     await turn(3.0)
     assert await turn(0.02) == Pace.REST_MAX_S

@@ -195,7 +195,8 @@ class Writing:
             if any(queues):
                 await save_queues(tx, *queues)
             if seen or gone:
-                await save_workloads(tx, seen, gone, before=self._written)
+                is_awaited = await save_workloads(tx, seen, gone, before=self._written)
+                self._pace.is_awaited = is_awaited
             if any(nodes):
                 await save_nodes(tx, *nodes)
             if any(foreign):

@@ -274,6 +274,15 @@ WHERE uid = ANY(CAST(:uids AS text[]))
 """
 
 
+_LOCK = """
+SELECT uid,
+       EXISTS (SELECT FROM fluxjobs
+               WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL)
+       OR EXISTS (SELECT FROM fluxjobs WHERE lacking > 0) AS is_awaited
+FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE
+"""
+
+
 async def save_workloads(
     tx: Transaction,
     seen: Sequence[WorkloadSeen],
@@ -281,8 +290,10 @@ async def save_workloads(
     *,
     before: Mapping[str, WorkloadSeen] | None = None,
     jobids: Mapping[str, int] | None = None,
-) -> None:
+) -> bool:
     """Write workloads and their pods; the rows ask for what follows from them.
+
+    Gives whether anybody waits for room, as far as these are known already.
 
     Parameters
     ----------
@@ -293,10 +304,7 @@ async def save_workloads(
     jobids : numbers that new rows get instead of the next ones, by UID.
     """
     gone, jobids = gone or {}, jobids or {}
-    locked = await tx.fetch(
-        "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
-        uids=[*(one.uid for one in seen), *gone],
-    )
+    locked = await tx.fetch(_LOCK, uids=[*(one.uid for one in seen), *gone])
     old = {row["uid"] for row in locked}
     # A row that is not there any more is written whole.
     before = {uid: before[uid] for uid in old if uid in before} if before else {}
@@ -312,6 +320,7 @@ async def save_workloads(
     pods += [(uid, *gone[uid]) for uid in left]
     await _save_pods(tx, pods, before)
     await _mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
+    return any(row["is_awaited"] for row in locked)
 
 
 async def _mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:

@@ -202,3 +202,21 @@ async def test_what_is_seen_and_what_is_gone_is_locked_in_one_order(rows: Rows) 
     await writing
     assert await rows.value("SELECT is_gone FROM fluxjobs WHERE uid = 'a'")
     assert await rows.value("SELECT asked_priority FROM fluxjobs WHERE uid = 'b'") == 3
+
+
+async def test_who_writes_is_told_whether_anybody_waits_for_room(rows: Rows) -> None:
+    """It decides how long the controller rests; who was not looked at yet does not count."""
+
+    async def is_awaited() -> bool:
+        async with rows.database.begin() as tx:
+            return await save_workloads(tx, [workload("a")])
+
+    await rows.add_nodes(cpu_node("n0", cpu=1))
+    await rows.see(workload("a"))
+    await rows.match()
+    assert not await is_awaited()
+    await rows.see(workload("b"))
+    assert not await is_awaited()
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated", "b": "Pending"}
+    assert await is_awaited()
