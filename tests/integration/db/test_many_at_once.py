@@ -74,10 +74,11 @@ async def _have_had(rows: Rows, number: int) -> None:
     await rows.execute("UPDATE allocations SET is_live = false, ended_at = now()")
     await rows.execute(
         "UPDATE fluxjobs SET state = 'Completed', ended_at = now(), started_at = now(),"
-        " is_gone = true, publish_at = NULL, release_at = NULL, settle_at = NULL"
+        " is_gone = true, published = version + 1, release_at = NULL, settle_at = NULL"
     )
     await rows.execute(_LOOK_AGAIN)
     await rows.match()
+    await rows.forget_tasks()
     await rows.execute("ANALYZE")
 
 
