@@ -112,7 +112,6 @@ async def test_pods_of_a_taken_job_are_not_taken_a_second_time(space: Space) -> 
 
 FORGED = {
     "fluxqueue/user": "root",
-    "fluxqueue/jobid": "1",
     "fluxqueue/nodes": "single",
     "fluxqueue/group": "theirs 1-1",
     "fluxqueue/pod-group": "theirs",
@@ -128,7 +127,11 @@ async def test_what_bears_our_marks_and_is_not_ours_is_foreign(
     joins no group of that name, and what it takes is counted as what others take."""
     body = bare_pod("forged", cpu="10", run=FOR_EVER, nodeSelector={"pool": "single"})
     body["metadata"] |= {"annotations": {**body["metadata"]["annotations"], **FORGED}}
-    body["metadata"]["labels"] = {"fluxqueue/managed": "true", "fluxqueue/queue": "default"}
+    body["metadata"]["labels"] = {
+        "fluxqueue/managed": "true",
+        "fluxqueue/queue": "default",
+        "fluxqueue/jobid": "1",
+    }
     made = await unmanaged.create(body)
     assert not made["spec"].get("schedulingGates")
 
