@@ -73,11 +73,6 @@ class Cycle:
     now: int
     preemptions: Preemptions = NO_PREEMPTIONS
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether somebody whom it looked at waits for room."""
-        return len(self.queue) > len(self.decisions.allocated)
-
 
 @dataclass(slots=True)
 class Plans:

@@ -116,7 +116,6 @@ class CycleRunner:
                 async with self._lock:
                     is_more = await self._cycle()
                     await self._let_make_way()
-                    self._pace.is_awaited = self._last is None or self._last.has_waiting
         async with self._lock, self._in_doubt_after_failure():
             if self._matcher is not None:
                 await self._plans.forecast(self._matcher)
@@ -229,6 +228,7 @@ class CycleRunner:
             hold_claims(matcher, preemptions, [job.uid for job in queue], now)
             given = top_up(matcher, lacks, now, queues)
             decisions = run_cycle(matcher, queue, self._policy, now, queues, promised, preemptions)
+        self._pace.is_awaited = bool(lacks) or len(queue) > len(decisions.allocated)
         cycle = Cycle(queue, decisions, queues, self._policy, now, preemptions)
         self._last = cycle
         with _part("store"):

@@ -86,7 +86,7 @@ USER = "fluxqueue/user"
 """Annotation written at admission, whatever stood there: the user who submitted the workload."""
 
 JOBID = "fluxqueue/jobid"
-"""Label written on released pods, for people: the number of the job."""
+"""Label written on released pods: the number of the job. The gate policy leaves them alone."""
 
 NODES = "fluxqueue/nodes"
 """Annotation written on released pods, for people: the nodes of the whole allocation."""

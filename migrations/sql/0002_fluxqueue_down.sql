@@ -31,6 +31,7 @@ DROP FUNCTION fluxjobs_defer_new;
 DROP FUNCTION graph_changes_wake;
 DROP FUNCTION fluxqueue_sweep;
 DROP FUNCTION fluxqueue_anybody_waits;
+DROP FUNCTION fluxqueue_room_is_awaited;
 DROP FUNCTION fluxqueue_wake_matcher;
 DROP FUNCTION fluxqueue_defer;
 DROP FUNCTION fluxjobs_appraise;

@@ -67,7 +67,13 @@ async def test_the_status_carries_r_and_nodes(space: Space) -> None:
         "Finished": "False",
     }
     assert status["startTime"]
+    assert await _numbers_on_pods(space) == {str(status["jobid"])}
     await space.delete("told")
+
+
+async def _numbers_on_pods(space: Space) -> set[str | None]:
+    """What `kubectl get pods -l fluxqueue/jobid=...` goes by."""
+    return {pod["metadata"]["labels"].get("fluxqueue/jobid") for pod in await space.pods("told")}
 
 
 async def test_many_that_start_at_once_and_last_are_all_told_to_run(space: Space) -> None:
@@ -83,7 +89,8 @@ async def test_a_start_is_one_event(space: Space) -> None:
     """How many slots, where, and after how long; of its end its own controller tells."""
     made = await space.create(job("told", pods=2, cpu="8", pool="single"))
     await space.until_job("told")
-    await space.until_state("told", "Completed")
+    status = (await space.until_state("told", "Completed"))["status"]
+    assert await _numbers_on_pods(space) == {str(status["jobid"])}
     uid = made["metadata"]["uid"]
     # Who lets it go tells of its start beside whoever tells of its end.
     await space.until_true(lambda: space.events_on(uid), "an Event")

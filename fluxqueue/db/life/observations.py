@@ -275,11 +275,8 @@ WHERE uid = ANY(CAST(:uids AS text[]))
 
 
 _LOCK = """
-SELECT uid,
-       EXISTS (SELECT FROM fluxjobs
-               WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL)
-       OR EXISTS (SELECT FROM fluxjobs WHERE lacking > 0) AS is_awaited
-FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE
+SELECT uid, (SELECT fluxqueue_room_is_awaited()) AS is_awaited FROM fluxjobs
+WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE
 """
 
 

@@ -32,12 +32,19 @@ BEGIN
 END
 $$;
 
--- Whether anybody would gain by room that was given back; each answer is in an index of its own.
-CREATE FUNCTION fluxqueue_anybody_waits() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+-- Whether anybody waits for room, of those whom a cycle has looked at; each answer is in an index of its own.
+CREATE FUNCTION fluxqueue_room_is_awaited() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL)
-        OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
         OR EXISTS (SELECT FROM fluxjobs WHERE lacking > 0);
+END
+$$;
+
+-- Whether anybody would gain by room that was given back.
+CREATE FUNCTION fluxqueue_anybody_waits() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN fluxqueue_room_is_awaited()
+        OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'));
 END
 $$;
 
