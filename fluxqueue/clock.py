@@ -91,14 +91,18 @@ class Pace:
     clock : whose time it is.
 
     ``is_awaited``: whether somebody waits for the room that a batch finds, and does nothing
-    meanwhile; where all have what they want, batches may be larger (``CALM_S``).
+    meanwhile. Where all have what they want, batches may be larger (``CALM_S``); and where they
+    come faster than one in ``PIECE_S``, the rest grows with the last batch (``size``), up to
+    ``CALM_MAX_S``. Where they come more slowly, a longer rest would only keep them waiting.
     """
 
-    FACTOR, EACH_S, CALM_S, CREDIT_S, REST_MAX_S = 4, 0.15, 0.3, 1.5, 0.5
+    FACTOR, REST_MAX_S, EACH_S, CREDIT_S = 4, 0.35, 0.15, 1.5
+    CALM_S, PIECE_S, CALM_MAX_S = 0.3, 0.05, 0.9
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.is_awaited = True
+        self.size = 0
         self._rested_s = float("-inf")
         """When all rest that is due would be over."""
 
@@ -116,9 +120,14 @@ class Pace:
             yield
         finally:
             ended_s = self._clock.monotonic_s()
-            each_s = self.EACH_S if self.is_awaited else self.CALM_S
+            each_s = self._each_s()
             owed_s = max(self._rested_s, began_s) + each_s + self.FACTOR * (ended_s - began_s)
-            self._rested_s = min(owed_s, ended_s + self.CREDIT_S + self.REST_MAX_S)
+            self._rested_s = min(owed_s, ended_s + self.CREDIT_S + each_s + self.REST_MAX_S)
+
+    def _each_s(self) -> float:
+        if self.is_awaited:
+            return self.EACH_S
+        return min(max(self.CALM_S, self.size * self.PIECE_S), self.CALM_MAX_S)
 
 
 class Lately:

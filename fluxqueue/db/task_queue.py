@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -19,8 +19,8 @@ import psycopg_pool
 from procrastinate import BaseRetryStrategy, RetryDecision
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job as Task
-from procrastinate.jobs import Status
-from procrastinate.manager import JobManager
+from procrastinate.jobs import Notification, Status
+from procrastinate.manager import JobManager, NotificationCallback
 
 from fluxqueue.db.engine import (
     check_writable,
@@ -133,12 +133,64 @@ def app_on(connector: procrastinate.BaseConnector) -> procrastinate.App:
     return app
 
 
+_FETCH = """
+SELECT task.*, EXISTS (
+    SELECT FROM procrastinate_jobs other
+    WHERE (%(queues)s::varchar[] IS NULL OR other.queue_name = ANY(%(queues)s::varchar[]))
+      AND other.status = 'todo' AND other.id <> task.id
+      AND (other.scheduled_at IS NULL OR other.scheduled_at <= now())
+) AS is_more
+FROM procrastinate_fetch_job_v2(%(queues)s::varchar[], %(worker_id)s) task
+"""
+
+
 class PatientManager(JobManager):
-    """Writes down how a task has ended, also if the server goes away at that moment.
+    """Writes down how a task has ended, also if the server goes away at that moment; and asks for
+    a next task only where there may be one.
 
     procrastinate tries once. A task whose end is not written is ``doing`` for ever, and nobody
-    takes it from a worker that lives.
+    takes it from a worker that lives. And it fetches until it is told that there is nothing more:
+    mostly twice a task.
     """
+
+    def __init__(self, connector: procrastinate.BaseConnector) -> None:
+        super().__init__(connector)
+        self._heard = 0
+        """Notifications so far."""
+        self._dry: set[int] = set()
+        """Workers that took the last task there was, and have heard of none since."""
+
+    async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Task | None:
+        """Take a task; None where there is none."""
+        if worker_id in self._dry:
+            self._dry.discard(worker_id)
+            return None
+        while True:
+            heard = self._heard
+            row = await self.connector.execute_query_one_async(
+                query=_FETCH, queues=queues, worker_id=worker_id
+            )
+            # What was told of meanwhile may have come after the statement had looked, and the loop
+            # forgets what it was told of when this returns.
+            is_over = heard == self._heard
+            if row["id"] is not None:
+                if is_over and not row["is_more"]:
+                    self._dry.add(worker_id)
+                return Task.from_row(row)
+            if is_over:
+                return None
+
+    async def listen_for_jobs(
+        self, *, on_notification: NotificationCallback, queues: Iterable[str] | None = None
+    ) -> None:
+        """Tell of each task that is deferred, until cancelled."""
+
+        async def hear(*, channel: str, notification: Notification) -> None:
+            self._heard += 1
+            self._dry.clear()
+            await on_notification(channel=channel, notification=notification)
+
+        await super().listen_for_jobs(on_notification=hear, queues=queues)
 
     async def finish_job(self, *args: Any, **options: Any) -> None:
         """Write down that a task is over."""

@@ -229,6 +229,7 @@ class CycleRunner:
             given = top_up(matcher, lacks, now, queues)
             decisions = run_cycle(matcher, queue, self._policy, now, queues, promised, preemptions)
         self._pace.is_awaited = bool(lacks) or len(queue) > len(decisions.allocated)
+        self._pace.size = len(decisions.allocated)
         cycle = Cycle(queue, decisions, queues, self._policy, now, preemptions)
         self._last = cycle
         with _part("store"):

@@ -37,16 +37,23 @@ async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() 
 
 
 @pytest.mark.parametrize(
-    ("is_awaited", "in_a_row", "pause_s"), [(True, 8, Pace.EACH_S), (False, 5, Pace.CALM_S)]
+    ("is_awaited", "size", "in_a_row", "pause_s"),
+    [
+        (True, 1, 8, Pace.EACH_S),
+        (True, 100, 8, Pace.EACH_S),
+        (False, 1, 5, Pace.CALM_S),
+        (False, 10, 3, 10 * Pace.PIECE_S),
+        (False, 100, 2, Pace.CALM_MAX_S),
+    ],
 )
 async def test_after_much_work_there_is_rest_in_times_of_what_it_took(
-    *, is_awaited: bool, in_a_row: int, pause_s: float
+    *, is_awaited: bool, size: int, in_a_row: int, pause_s: float
 ) -> None:
-    """Never longer than a bound, and longer where nobody waits; who has little to do waits for
-    nothing."""
+    """Never longer than a bound, and longer where nobody waits and many come; who has little to do
+    waits for nothing."""
     clock = ManualClock()
     pace = Pace(clock)
-    pace.is_awaited = is_awaited
+    pace.is_awaited, pace.size = is_awaited, size
 
     async def turn(took_s: float) -> float:
         arrived_s = clock.monotonic_s()
@@ -61,8 +68,8 @@ async def test_after_much_work_there_is_rest_in_times_of_what_it_took(
     each_s = round(pause_s + 0.06, 3)
     assert [await turn(0.02) for _ in range(3)] == [each_s] * 3, "four times, itself included"
     await turn(3.0)
-    assert await turn(0.02) == Pace.REST_MAX_S
-    clock.advance(2.0)
+    assert await turn(0.02) == round(pause_s + Pace.REST_MAX_S, 3)
+    clock.advance(2.5)
     assert await turn(0.02) == 0
 
 

@@ -188,6 +188,7 @@ class Writing:
         queues = self._watches.queues.see(batch.get(Kind.QUEUE, []))
         nodes = self._watches.nodes(batch.get(Kind.NODE, []))
         foreign = self._foreign.changes(batch.get(Kind.FOREIGN, []))
+        self._pace.size = len(seen) + len(gone)
         if not any((seen, gone, *queues, *nodes, *foreign)):
             return
         async with self._term.begin_write() as tx:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import pairwise
 
 import procrastinate
@@ -11,6 +13,7 @@ import procrastinate.testing
 import psycopg
 import pytest
 from procrastinate.jobs import Status
+from procrastinate.manager import NotificationCallback
 from procrastinate.periodic import PeriodicDeferrer
 
 from fluxqueue.db.database import Database
@@ -471,3 +474,88 @@ async def test_periodic_tasks_come_at_even_steps(seconds: float, every_s: int) -
     begin = 1_800_000_000 // 3600 * 3600
     times = list(deferrer.get_timestamps(periodic, begin, begin + 7200))
     assert {b - a for a, b in pairwise([begin, *times])} == {every_s}
+
+
+async def test_who_took_the_last_task_asks_for_no_other(rows: Rows) -> None:
+    """One statement a task, not two: what comes later is told of, or found by looking."""
+    manager = rows.database.app.job_manager
+    worker = await manager.register_worker()
+
+    async def fetch() -> int | None:
+        task = await manager.fetch_job(["effects"], worker)
+        return None if task is None else task.task_kwargs["n"]
+
+    async def defer(n: int) -> None:
+        await rows.database.app.configure_task("noted", queue="effects").defer_async(n=n)
+
+    for n in range(2):
+        await defer(n)
+    assert [await fetch(), await fetch()] == [0, 1], "there was one behind the first"
+    await defer(2)
+    assert [await fetch(), await fetch()] == [None, 2]
+    await fetch()
+
+    heard = asyncio.Event()
+
+    async def hear(**_: object) -> None:
+        heard.set()
+
+    async with listening(rows, hear):
+        for n in range(3, 30):
+            heard.clear()
+            await defer(n)
+            await asyncio.wait_for(heard.wait(), 60)
+            assert await fetch() == n, "told of, so asked for"
+
+
+async def test_no_task_waits_for_somebody_to_look(rows: Rows) -> None:
+    """Whenever it comes: while another is fetched, is run, or has just ended."""
+    seen: list[int] = []
+    app = rows.database.app
+
+    @app.task(name="noted", queue="effects", pass_context=False)
+    async def noted(n: int) -> None:
+        await asyncio.sleep(0.001 * (n % 4))
+        seen.append(n)
+
+    async def are_seen(number: int) -> bool:
+        return len(seen) == number
+
+    worker = asyncio.create_task(
+        app.run_worker_async(
+            queues=["effects"],
+            concurrency=3,
+            fetch_job_polling_interval=600,
+            install_signal_handlers=False,
+        )
+    )
+    try:
+        for n in range(300):
+            await noted.defer_async(n=n)
+            await asyncio.sleep(0.0005 * (n % 7))
+            if n % 30 == 0:
+                await eventually(partial(are_seen, n + 1), "all that was deferred is done")
+        await eventually(partial(are_seen, 300), "all is done")
+    finally:
+        worker.cancel()
+        with suppress(asyncio.CancelledError):
+            await worker
+    assert sorted(seen) == list(range(300))
+
+
+@asynccontextmanager
+async def listening(rows: Rows, hear: NotificationCallback) -> AsyncIterator[None]:
+    """Tell of what is deferred for the queue of effects."""
+    manager = rows.database.app.job_manager
+    task = asyncio.create_task(manager.listen_for_jobs(on_notification=hear, queues=["effects"]))
+
+    async def listens() -> object:
+        return await rows.value("SELECT count(*) FROM pg_stat_activity WHERE query ~* '^listen'")
+
+    try:
+        await eventually(listens, "it listens")
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
