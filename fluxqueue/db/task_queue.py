@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -155,27 +156,27 @@ class PatientManager(JobManager):
 
     def __init__(self, connector: procrastinate.BaseConnector) -> None:
         super().__init__(connector)
-        self._heard = 0
-        """Notifications so far."""
-        self._dry: set[int] = set()
-        """Workers that took the last task there was, and have heard of none since."""
+        self._heard: Counter[tuple[str, ...]] = Counter()
+        """Notifications so far, by the queues that are listened to."""
+        self._dry: dict[int, int] = {}
+        """Workers that took the last task there was, and what they had heard by then."""
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Task | None:
         """Take a task; None where there is none."""
-        if worker_id in self._dry:
-            self._dry.discard(worker_id)
+        names = tuple(queues or ())
+        if self._dry.pop(worker_id, None) == self._heard[names]:
             return None
         while True:
-            heard = self._heard
+            heard = self._heard[names]
             row = await self.connector.execute_query_one_async(
                 query=_FETCH, queues=queues, worker_id=worker_id
             )
             # What was told of meanwhile may have come after the statement had looked, and the loop
             # forgets what it was told of when this returns.
-            is_over = heard == self._heard
+            is_over = heard == self._heard[names]
             if row["id"] is not None:
                 if is_over and not row["is_more"]:
-                    self._dry.add(worker_id)
+                    self._dry[worker_id] = heard
                 return Task.from_row(row)
             if is_over:
                 return None
@@ -186,8 +187,7 @@ class PatientManager(JobManager):
         """Tell of each task that is deferred, until cancelled."""
 
         async def hear(*, channel: str, notification: Notification) -> None:
-            self._heard += 1
-            self._dry.clear()
+            self._heard[tuple(queues or ())] += 1
             await on_notification(channel=channel, notification=notification)
 
         await super().listen_for_jobs(on_notification=hear, queues=queues)
