@@ -82,7 +82,7 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close all connections; no call may follow."""
+        """Close all connections; a call that follows raises ApiUnavailable."""
         ...
 
 
@@ -92,9 +92,13 @@ class HttpTransport:
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
         self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
 
     def _opened(self) -> aiohttp.ClientSession:
         # Made lazily because aiohttp wants a running loop.
+        if self._is_closed:
+            # Of several calls one failed, and who made them left: the others may be trying still.
+            raise ApiUnavailable(f"{self._config.server}: this client is closed")
         if self._session is None:
             context = self._config.ssl_context()
             self._session = aiohttp.ClientSession(
@@ -157,6 +161,7 @@ class HttpTransport:
             raise _as_transport_error(error, self._config.server) from error
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None

@@ -72,6 +72,18 @@ async def test_503_with_retry_after(client: KubeClient, faulty: FaultyApi) -> No
     assert len(faulty.seen) == 3
 
 
+async def test_who_is_late_opens_nothing_any_more(client: KubeClient, faulty: FaultyApi) -> None:
+    """Of two lookups one failed, the command ended, and what the other opened was left open."""
+    faulty.then(json_answer(POD))
+    await client.get(PODS, "n", "p")
+    await client.close()
+    with pytest.raises(ApiUnavailable, match="closed"):
+        await client.get(PODS, "n", "p")
+    with pytest.raises(ApiUnavailable, match="closed"):
+        await _collect(client.watch(PODS, "n", resource_version="1"))
+    assert len(faulty.seen) == 1
+
+
 async def test_reset_of_a_read_is_repeated(client: KubeClient, faulty: FaultyApi) -> None:
     """A broken connection costs a GET nothing."""
     faulty.then(reset(), reset(), json_answer(POD))
