@@ -108,6 +108,10 @@ class _Loading(MutableMapping[str, Any]):
             self._loaded[name] = VERBS[name].load(name)
         return self._loaded[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of any mapping, but a KeyError of what is imported is no word about ``name``."""
+        return self[name] if name in self else default  # noqa: SIM401  which is this function
+
     def __setitem__(self, name: str, command: Any) -> None:
         self._loaded[name] = command
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
-from fluxqueue.cli.main import VERBS, app
+from fluxqueue.cli.main import VERBS, Verb, app
 
 ROOT = Path(__file__).parents[3]
 RUN = """
@@ -82,3 +83,16 @@ def test_every_command_is_there() -> None:
         found = command.commands[name]  # type: ignore[attr-defined]  a group, which mypy cannot know
         assert (found.name, bool(found.help)) == (name, True)
     assert {"upgrade", "list", "hold"} <= set(command.commands["db"].commands)  # type: ignore[attr-defined]
+
+
+def test_a_fault_in_a_command_is_not_taken_for_another_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """click asks a mapping, and a KeyError out of the import was `No such command 'jobs'`."""
+
+    def broken(_: Verb, __: str) -> None:
+        raise KeyError("SOME_VARIABLE")
+
+    monkeypatch.setattr(Verb, "load", broken)
+    assert repr(CliRunner().invoke(app, ["jobs"]).exception) == "KeyError('SOME_VARIABLE')"
+    assert "No such command 'jbos'" in CliRunner().invoke(app, ["jbos"]).output
