@@ -22,7 +22,7 @@ from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.pod_group import assemble
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
-from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.managed import is_taken_in
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import controller_owner, gate_index
 
@@ -169,7 +169,7 @@ class View:
         if uid in self.row_of:
             return True
         workload = self.workloads.get(uid)
-        return workload is not None and is_managed(workload)
+        return workload is not None and is_taken_in(workload)
 
     def live_pods(self, uid: str) -> list[Object]:
         """The pods of a workload that have not ended; one that is being deleted is among them."""

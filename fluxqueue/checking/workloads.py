@@ -13,7 +13,7 @@ from fluxqueue.fluxjob.follow import GONE, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.objects import Object
 from fluxqueue.workload.kinds import kind_of
-from fluxqueue.workload.managed import NEVER_MANAGED, is_managed
+from fluxqueue.workload.managed import NEVER_MANAGED, is_taken_in
 
 RELEASE_S = 30
 """An allocated Job that is still suspended after this long was not released (seconds)."""
@@ -23,7 +23,7 @@ def rows_of_workloads(view: View) -> Iterator[Finding]:
     """Every managed Job and bare Pod has a row once it is older than one resync."""
     for uid, workload in view.workloads.items():
         meta = workload["metadata"]
-        if uid in view.row_of or not is_managed(workload) or meta["namespace"] in NEVER_MANAGED:
+        if uid in view.row_of or not is_taken_in(workload) or meta["namespace"] in NEVER_MANAGED:
             continue
         age_s = view.now_s - from_rfc3339(meta["creationTimestamp"])
         if age_s >= view.unseen_s:

@@ -48,9 +48,20 @@ def why_untouched(
 def is_managed(workload: Mapping[str, Any]) -> bool:
     """Tell whether a stored object waits for us: our gate is on it (BatchJob: on its template).
 
-    For the controller, which wraps exactly these. Labels do not decide: whoever removes one from
-    a gated object would otherwise strand it (``controller.observing.batch_jobs`` puts it back). A
-    Pod whose gate is gone was released before.
+    Labels do not decide: whoever removes one from a gated object would otherwise strand it
+    (``controller.observing.batch_jobs`` puts it back).
     """
-    is_going = (workload.get("metadata") or {}).get("deletionTimestamp")
-    return not is_going and kind_of(workload).is_held(workload)
+    return not _is_going(workload) and kind_of(workload).is_held(workload)
+
+
+def is_taken_in(workload: Mapping[str, Any]) -> bool:
+    """Tell whether a stored object waits for us, or shows that we let it go.
+
+    For the controller, which wraps exactly these. A BatchJob that was released in its template
+    shows it there; of a Pod whose gate is gone its FluxJob alone knows.
+    """
+    return not _is_going(workload) and kind_of(workload).is_taken_in(workload)
+
+
+def _is_going(workload: Mapping[str, Any]) -> bool:
+    return bool((workload.get("metadata") or {}).get("deletionTimestamp"))

@@ -59,6 +59,14 @@ def pinned_as(job: Mapping[str, Any]) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
 
 
+def is_released(job: Mapping[str, Any]) -> bool:
+    """Whether our release stands in the template of ``job``: its node, and as which number.
+
+    Whoever writes both himself has it taken in, as by our gate; admission takes the number out.
+    """
+    return pinned_node(job) is not None and pinned_as(job) is not None
+
+
 def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """``job`` as its author wrote it, where its template names a node; itself otherwise.
 

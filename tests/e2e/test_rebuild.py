@@ -171,13 +171,22 @@ async def test_starts_that_nobody_was_told_of_yet(space: Space) -> None:
         await space.delete(name)
 
 
-async def test_a_workload_whose_fluxjob_and_row_are_both_lost(space: Space) -> None:
-    """Where no record is left the pods tell: they are adopted where they are."""
+@pytest.mark.parametrize(
+    ("wishes", "nodes"), [({"match-policy": "pack"}, 1), ({"spread": "node"}, 3)]
+)
+async def test_a_workload_whose_fluxjob_and_row_are_both_lost(
+    space: Space, wishes: dict[str, str], nodes: int
+) -> None:
+    """Where no record is left the pods tell: they are adopted where they are.
+
+    Also those of a BatchJob that was released in its template, where no gate of ours is left.
+    """
     world = space.world
-    await space.create(job("runs", pods=3, cpu="3", run=FOR_EVER))
+    await space.create(job("runs", pods=3, cpu="3", run=FOR_EVER, wishes=wishes))
     await space.until_state("runs", "Running")
     async with space.recording() as seen:
         before = await _until_run(space, seen, 3)
+        assert len({one.node for one in before}) == nodes
         holders = {(node, pod) for _, _, node, pod in await _holders(space)}
         async with everybody_killed(world.stack):
             await space.client.delete(FLUXJOBS, space.name, "runs-job")

@@ -23,7 +23,7 @@ from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.groups import read_mark
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.managed import is_taken_in
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class BatchJobs:
         template = (job.get("spec") or {}).get("template") or {}
         is_ours = (
             self._is_known(job["metadata"]["uid"])
-            or is_managed(trim_job(job))
+            or is_taken_in(trim_job(job))
             or read_mark(template) is not None
         )
         return trim_job(job) if is_ours else None

@@ -23,7 +23,7 @@ from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.objects import Object
 from fluxqueue.workload.kinds import workload_uid
-from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.managed import is_taken_in
 from fluxqueue.workload.nodes import node_fact
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import pod_fact
@@ -123,7 +123,7 @@ class Marking:
     def on_suspended(self, old: Object | None, new: Object | None) -> None:
         """What makes pods and is held by its suspension was ``old`` and is ``new``."""
         uid = _uid(old, new)
-        is_ours = new is not None and (uid in self._workloads.flux_uids or is_managed(new))
+        is_ours = new is not None and (uid in self._workloads.flux_uids or is_taken_in(new))
         self._groups.hold(uid, new if is_ours else None)
         self._workloads.keep(uid, self._groups.object(uid))
         if old is None or new is None or is_news(old, new):

@@ -47,7 +47,7 @@ from fluxqueue.scheduler.record import FIELDS, Record, read_record, read_version
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.kinds import kind_of
-from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.managed import is_taken_in
 from fluxqueue.workload.pinning import pinned_as
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.resources import effective_request
@@ -192,8 +192,9 @@ async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:
             continue
         suspects.found[uid] = _held_by(sight, uid)
         fluxjob = _fluxjob_of(sight, uid)
-        told = fluxjob.jobid if fluxjob is not None else None
-        jobid = told if isinstance(told, int) else _pinned_as(sight, uid)
+        if fluxjob is None:
+            continue  # it gets another number: nobody vouches for one in a template
+        jobid = fluxjob.jobid if isinstance(fluxjob.jobid, int) else _pinned_as(sight, uid)
         suspects.highest_jobid = max(suspects.highest_jobid, jobid)
     return suspects
 
@@ -427,11 +428,11 @@ def _pods(facts: Iterable[PodFact]) -> dict[str, tuple[str, bool, bool, str | No
 
 
 def _is_ours(sight: Sight, uid: str) -> bool:
-    """Whether an object without a row was taken in: it is gated, or its FluxJob says so.
+    """Whether an object without a row was taken in: it shows it, or its FluxJob says so.
 
     The gate of a Pod is gone once it was released; then its FluxJob alone knows.
     """
-    return is_managed(sight.objects[uid]) or _fluxjob_of(sight, uid) is not None
+    return is_taken_in(sight.objects[uid]) or _fluxjob_of(sight, uid) is not None
 
 
 def _fluxjob_of(sight: Sight, uid: str) -> Published | None:

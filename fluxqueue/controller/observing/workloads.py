@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fluxqueue.objects import Object
-from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.managed import is_taken_in
 
 
 class Workloads:
@@ -66,7 +66,7 @@ class Workloads:
         obj = self._objects.get(uid)
         if obj is None or self._flux_uids.get(uid) is not None:
             return None
-        return obj if uid in self._flux_uids or is_managed(obj) else None
+        return obj if uid in self._flux_uids or is_taken_in(obj) else None
 
     def know(self, flux_uids: Mapping[str, str | None]) -> None:
         """Take in what was known before; news of it are not overwritten."""

@@ -76,6 +76,9 @@ class BatchJobKind(Kind):
         template = (workload.get("spec") or {}).get("template") or {}
         return read_mark(template) is None and super().is_held(workload)
 
+    def is_taken_in(self, workload: Object) -> bool:
+        return self.is_held(workload) or pinning.is_released(workload)
+
     def is_suspended(self, workload: Object) -> bool:
         return bool(workload["spec"].get("suspend", False))
 

@@ -184,6 +184,10 @@ class Kind(ABC):
         """Whether a stored object waits for us: our gate is on its pods."""
         return gate_index(self.pod_spec(workload)) is not None
 
+    def is_taken_in(self, workload: Object) -> bool:
+        """Whether a stored object says by itself that it is in the queue, or came out of it."""
+        return self.is_held(workload)
+
     def is_suspended(self, workload: Object) -> bool:
         """Whether it may not start pods now."""
         return False

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from fluxqueue.workload import managed
+from fluxqueue.workload.gates import pin_patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.labels import HOSTNAME
 from tests.support.workloads import bare_pod, batch_job, owner
 
 GATED = {"schedulingGates": [{"name": "fluxqueue"}]}
@@ -84,6 +86,27 @@ def test_a_stored_object_is_managed_by_its_gate(workload: dict[str, Any], expect
     assert managed.is_managed(workload) is expected
     unnamed = {key: value for key, value in workload.items() if key != "kind"}
     assert managed.is_managed(unnamed) is expected
+
+
+def _released(**more: Any) -> dict[str, Any]:
+    """As the API server has it after the release in its template."""
+    patch = pin_patch("u", node="n1", hostname="n1", jobid=7, nodes="n1")
+    template = patch["spec"]["template"]
+    spec = {name: value for name, value in template["spec"].items() if name != "schedulingGates"}
+    return batch_job(pod=spec, template_meta=template["metadata"], **more)
+
+
+def test_what_was_released_in_its_template_shows_it() -> None:
+    """Our gate is not there any more: with FluxJob and row lost it was a stranger's."""
+    assert not managed.is_managed(_released())
+    assert managed.is_taken_in(_released())
+    assert managed.is_taken_in(_released(meta={"labels": {}}))
+    assert not managed.is_taken_in(_released(meta=GOING))
+    assert managed.is_taken_in(batch_job(pod=GATED))
+    assert not managed.is_taken_in(batch_job(pod={"nodeSelector": {HOSTNAME: "n1"}}))
+    without_number = _released()
+    del without_number["spec"]["template"]["metadata"]["labels"]
+    assert not managed.is_taken_in(without_number)
 
 
 def test_removing_our_label_does_not_strand_a_gated_object() -> None:
