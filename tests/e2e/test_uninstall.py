@@ -7,14 +7,15 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import NotFound
-from fluxqueue.kube.install import put
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, MUTATING_WEBHOOKS, PODS
+from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, put, tell_view
+from fluxqueue.kube.resources import CONFIGMAPS, FLUXJOBS, JOBS, MUTATING_WEBHOOKS, PODS
 from fluxqueue.workload.labels import AUTHOR_SUSPENDED
 from fluxqueue.workload.pods import gate_index
 from tests.e2e.objects import FOR_EVER, bare_pod, job
@@ -30,11 +31,17 @@ MANY = 30
 
 @pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def _installed_again(world: World) -> AsyncIterator[None]:
-    """Put the webhook configuration back for the tests that come after."""
-    found = await world.client.get(MUTATING_WEBHOOKS, None, NAME)
+    """Put back the webhook configuration, and the word of a view server that runs, for the tests
+    that come after."""
+    client, view = world.client, None
+    found = await client.get(MUTATING_WEBHOOKS, None, NAME)
+    with suppress(NotFound):
+        view = await client.get(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME)
     yield
     meta = {key: found["metadata"][key] for key in ("name", "labels")}
-    await put(world.client, MUTATING_WEBHOOKS, {**found, "metadata": meta})
+    await put(client, MUTATING_WEBHOOKS, {**found, "metadata": meta})
+    if view is not None:
+        await tell_view(client, view["data"]["url"], view["data"]["ca.crt"])
     await eventually(lambda: _gates_again(world), "the webhook is asked again")
 
 
