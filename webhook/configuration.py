@@ -172,10 +172,13 @@ def _asked_of_owners(
 def _asked_of_workloads(
     namespaces: Expressions, jobs_policy: FailurePolicy, pods_policy: FailurePolicy
 ) -> list[_Asked]:
+    jobs, pods = [_on("CREATE", "batch", "jobs")], [_on("CREATE", "", "pods")]
     objects = [_not_opted_out()]
+    # The conditions leave these out, too; but for those a pod is taken to pieces first.
+    bare = [*objects, {"key": labels.OF_A_BATCH_JOB, "operator": "DoesNotExist"}]
     return [
-        _Asked("jobs", [_on("CREATE", "batch", "jobs")], jobs_policy, namespaces, objects),
-        _Asked("pods", [_on("CREATE", "", "pods")], pods_policy, namespaces, objects, _bare_pods()),
+        _Asked("jobs", jobs, jobs_policy, namespaces, objects),
+        _Asked("pods", pods, pods_policy, namespaces, bare, _bare_pods()),
     ]
 
 

@@ -128,6 +128,7 @@ def group_keys() -> tuple[str, ...]:
 DEFAULT_SCHEDULER = "default-scheduler"
 HOSTNAME = "kubernetes.io/hostname"
 MIRROR = "kubernetes.io/config.mirror"
+OF_A_BATCH_JOB = "batch.kubernetes.io/controller-uid"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 PREFIX = "fluxqueue/"

@@ -77,6 +77,14 @@ def test_objects_opt_out_by_label() -> None:
         assert not _selects(webhook["objectSelector"], {"fluxqueue/managed": "false"})
 
 
+def test_pods_of_jobs_are_left_out_before_anything_of_them_is_read() -> None:
+    """A condition has the API server take the whole pod to pieces; a selector reads labels."""
+    of_a_job = {"batch.kubernetes.io/controller-uid": "3c1e", "fluxqueue/pod-group": "mpi"}
+    jobs, pods = _build()
+    assert not _selects(pods["objectSelector"], of_a_job)
+    assert _selects(jobs["objectSelector"], of_a_job)
+
+
 GROUP, MARKED = {"fluxqueue/pod-group": "mpi"}, {"fluxqueue/managed": "true"}
 
 
