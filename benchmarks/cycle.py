@@ -21,6 +21,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle
+from fluxqueue.settings import MATCH_POLICY
 
 GI = 2**30
 CORES = 64_000
@@ -38,7 +39,7 @@ def node(number: int) -> NodeFact:
     return NodeFact(f"node-{number:05}", f"uid-{number}", capacity, labels)
 
 
-def cluster(size: int, policy: str = "lonode") -> Matcher:
+def cluster(size: int, policy: str = MATCH_POLICY) -> Matcher:
     """A matcher of so many nodes."""
     matcher = Matcher(ShareLedger(), policy)
     facts = [node(number) for number in range(size)]
@@ -214,7 +215,7 @@ def large(clock: Clock) -> None:
     holder: list[Matcher] = []
 
     def load() -> None:
-        matcher = Matcher(ShareLedger(), "lonode")
+        matcher = Matcher(ShareLedger(), MATCH_POLICY)
         facts = [node(number) for number in range(50_000)]
         matcher.ledger.add_rows([fact.name for fact in facts])
         for fact in facts:

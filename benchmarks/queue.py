@@ -36,7 +36,7 @@ from fluxqueue.localpg import LocalPostgres
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle
 from fluxqueue.scheduler.forecast import forecast
-from fluxqueue.settings import Settings
+from fluxqueue.settings import MATCH_POLICY, Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, CycleRunner
 
@@ -196,7 +196,7 @@ async def idle_cycle(matcher: CycleRunner) -> float:
 
 def reservations(nodes: int, running: int, reserved: int) -> Line:
     """One conservative cycle in memory: ``running`` jobs with ends, ``reserved`` promises."""
-    pools = Matcher(ShareLedger(), "lonode")
+    pools = Matcher(ShareLedger(), MATCH_POLICY)
     pools.ledger.add_rows([node(n).name for n in range(nodes)])
     for number in range(nodes):
         pools.set_node(node(number), {})
@@ -220,7 +220,7 @@ def reservations(nodes: int, running: int, reserved: int) -> Line:
 
 def forecasts(nodes: int, running: int, waiting: int, depth: int) -> list[Line]:
     """One forecast in memory: ``waiting`` in the queue, of which ``depth`` are estimated."""
-    pools = Matcher(ShareLedger(), "lonode")
+    pools = Matcher(ShareLedger(), MATCH_POLICY)
     pools.ledger.add_rows([node(n).name for n in range(nodes)])
     for number in range(nodes):
         pools.set_node(node(number), {})

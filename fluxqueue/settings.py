@@ -15,6 +15,9 @@ from typing import Any, Self
 
 from fluxqueue.errors import InvalidSettings
 
+MATCH_POLICY = "pack"
+"""Where neither a workload nor the administrator says one; the simulator's, too."""
+
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
@@ -248,7 +251,7 @@ class Settings:
         choices=("fcfs", "easy", "hybrid", "conservative"),
     )
     match_policy: str = _setting(
-        "lonode",
+        MATCH_POLICY,
         "FLUXQUEUE_MATCH_POLICY",
         "in which order nodes are filled",
         choices=(

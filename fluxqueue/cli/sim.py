@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.settings import MATCH_POLICY
 
 if TYPE_CHECKING:
     from fluxqueue.policy.queue_rules import PreemptionRules
@@ -30,6 +31,9 @@ def sim(
     policy: Annotated[
         str, typer.Option(help="fcfs, easy, hybrid, conservative, several with commas, or all")
     ] = ALL,
+    match_policy: Annotated[
+        str, typer.Option(help="in which order nodes are filled: pack, lonode, spread, ...")
+    ] = MATCH_POLICY,
     swf: Annotated[
         Path | None, typer.Option(help="take the jobs from this file (SWF, also .gz)")
     ] = None,
@@ -58,6 +62,7 @@ def sim(
     ] = "0",
 ) -> None:
     """Simulate the queue; exit 1 if a promise is broken or a job is left behind."""
+    from fluxqueue.graph.match.policy import parse_policy
     from fluxqueue.policy.queue_policy import queue_policy
     from fluxqueue.simulation.engine import simulate
     from fluxqueue.simulation.gantt import Panel, check_format, draw
@@ -71,6 +76,7 @@ def sim(
     )
 
     rules = _preemption(min_runtime, grace) if preemption else None
+    parse_policy(match_policy)  # a name that is none is refused before the work is drawn
     policies = [queue_policy(name, queue_depth=depth) for name in _policy_names(policy)]
     if out is not None:
         check_format(out)
@@ -89,7 +95,9 @@ def sim(
     typer.echo(f"{len(work)} jobs ({what}) on {nodes} nodes of {cores} cores")
     panels: list[Panel] = []
     for one in policies:
-        records = simulate(cluster, work, one, faults=lost, preemption=rules)
+        records = simulate(
+            cluster, work, one, faults=lost, preemption=rules, match_policy=match_policy
+        )
         panels.append(Panel(figures(one.name, records, cluster), records, cluster, lost))
     typer.echo(render_table([panel.figures for panel in panels]))
     if rules is not None:

@@ -38,6 +38,7 @@ from fluxqueue.scheduler.preemption import (
 )
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
 from fluxqueue.scheduler.top_up import Lack, top_up
+from fluxqueue.settings import MATCH_POLICY
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
 
 END, NODE, SUBMIT, LEAVE = range(4)
@@ -107,6 +108,7 @@ class Engine:
         faults: Iterable[NodeEvent] = (),
         preemption: PreemptionRules | None = None,
         leaves_s: int = 0,
+        match_policy: str = MATCH_POLICY,
     ) -> None:
         self.policy = policy
         self.rules = QueueRules(DEFAULT_QUEUE, preemption=preemption)
@@ -116,7 +118,7 @@ class Engine:
         self.leaving: dict[str, int] = {}
         """When who was requeued is gone, by UID."""
         self.facts = {fact.name: fact for fact in nodes}
-        self.matcher = Matcher(ShareLedger(), "lonode")
+        self.matcher = Matcher(ShareLedger(), match_policy)
         self.matcher.ledger.add_rows([fact.name for fact in nodes])
         for fact in nodes:
             self.matcher.set_node(fact, {})
@@ -384,9 +386,12 @@ def simulate(
     *,
     faults: Iterable[NodeEvent] = (),
     preemption: PreemptionRules | None = None,
+    match_policy: str = MATCH_POLICY,
 ) -> list[Record]:
     """Run until nothing happens any more; one record per job, in the order given."""
-    engine = Engine(nodes, jobs, policy, faults=faults, preemption=preemption)
+    engine = Engine(
+        nodes, jobs, policy, faults=faults, preemption=preemption, match_policy=match_policy
+    )
     while engine.step():
         pass
     return engine.records

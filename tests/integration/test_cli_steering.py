@@ -75,7 +75,7 @@ def test_what_runs_is_listed_with_where(url: str) -> None:
     async def match() -> None:
         async with Database(settings_for(url), role="test") as database:
             rows = Rows(database)
-            await rows.see(workload("wide", request(8, cpu=1)))
+            await rows.see(workload("wide", request(10, cpu=1)))
             await rows.add_nodes(*(cpu_node(f"n{n}", 4) for n in (1, 2, 3)))
             await rows.match()
 

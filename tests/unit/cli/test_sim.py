@@ -73,6 +73,8 @@ def test_bad_files_and_policies_name_the_fault(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["sim", "--swf", str(broken)])
     assert isinstance(result.exception, InvalidInput)
     assert "x.swf, line 1" in str(result.exception)
+    result = CliRunner().invoke(app, ["sim", "--match-policy", "fastest"])
+    assert "match-policy: 'fastest' is no match policy" in str(result.exception)
     result = CliRunner().invoke(app, ["sim", "--policy", "magic"])
     assert isinstance(result.exception, InvalidInput)
     assert "fcfs, easy, hybrid, conservative" in str(result.exception)
@@ -99,3 +101,13 @@ def test_a_duration_that_cannot_be_read_is_refused_by_its_option() -> None:
     result = CliRunner().invoke(app, ["sim", "--preemption", "--grace", "soon"])
     assert isinstance(result.exception, InvalidInput)
     assert result.exception.where == "--grace"
+
+
+def test_a_match_policy_says_how_nodes_are_filled() -> None:
+    """Shares of nodes that are spread leave no whole node to who wants whole nodes."""
+    work = ("--swf", str(SAMPLE), "--nodes", "4", "--cores", "8")
+    told = {
+        name: run(*work, "--policy", "easy", "--match-policy", name) for name in ("pack", "spread")
+    }
+    assert told["pack"] == run(*work, "--policy", "easy")
+    assert told["pack"] != told["spread"]
