@@ -25,11 +25,12 @@ def _build(endpoint: Endpoint = URL, **options: Any) -> tuple[dict[str, Any], di
 
 def _selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     """Label selectors as the API server reads them: NotIn holds for an absent key."""
-    results = []
     for expression in selector["matchExpressions"]:
-        is_in = labels.get(expression["key"]) in expression["values"]
-        results.append(is_in if expression["operator"] == "In" else not is_in)
-    return all(results)
+        value, operator = labels.get(expression["key"]), expression["operator"]
+        is_in = value is not None if operator == "DoesNotExist" else value in expression["values"]
+        if is_in is not (operator == "In"):
+            return False
+    return True
 
 
 def _namespace(name: str, **labels: str) -> dict[str, str]:
