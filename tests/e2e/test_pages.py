@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fluxqueue.kube.resources import NODES
+from fluxqueue.kube.resources import NODES, PODS
 from fluxqueue.localpg.binaries import find_binaries
 from tests.e2e.space import Space
 from tests.e2e.test_groups import define
 from tests.e2e.test_owners import JOB_SET
 from tests.e2e.test_up import READY, running_up
 from tests.support.console import BLOCK, Command, Console, commands
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -130,6 +131,13 @@ async def test_the_other_pages_do_too(name: str, space: Space, tmp_path: Path) -
     await _play(name, space, tmp_path)
 
 
+async def _is_quiet(space: Space) -> bool:
+    """Whether no pod holds anything, and no row says so."""
+    pods = (await space.client.list(PODS)).items
+    alive = [one for one in pods if one["status"].get("phase") not in {"Succeeded", "Failed"}]
+    return not alive and not await space.world.rows("SELECT FROM allocations WHERE is_live")
+
+
 async def _play(name: str, space: Space, folder: Path) -> None:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on PATH")
@@ -141,6 +149,8 @@ async def _play(name: str, space: Space, folder: Path) -> None:
     if name in NEEDS_JOBSETS:
         await define(space, JOB_SET)
     console = Console(folder, environ, space.name, _skipping(space.world.kind))
+    # Where something lies depends on what is still ending there.
+    await eventually(lambda: _is_quiet(space), "nothing of others holds a node")
     try:
         await console.play(DOCS / f"{name}.md")
     finally:

@@ -2,10 +2,9 @@
 
 A block has commands after ``$ `` (continued by a backslash at the end of a line, or up to the end
 of a here-document), each followed by what it prints. Times, spans of time, random endings of names,
-addresses and jobids are not compared, nor on which nodes something is, which depends on what is
-ending there just then, nor how much blank stands between words; a line ``...`` is any lines.
-What only reads is read again until it answers as the page says: a state is told a moment later.
-What ends with a line ``^C`` is interrupted when it has printed the lines before it.
+addresses and jobids are not compared, nor how much blank stands between words; a line ``...`` is
+any lines. What only reads is read again until it answers as the page says: a state is told a
+moment later. What ends with a line ``^C`` is interrupted when it has printed the lines before it.
 Variables that are set stay set. ``FLUXQUEUE_WRITE_PAGES=1`` writes into the page what was printed.
 """
 
@@ -36,10 +35,7 @@ STATE = ".environment"
 """Where a command leaves its variables for the next one, in the shell's folder."""
 
 _HEREDOC = re.compile(r"<<'?(\w+)'?")
-_NODES = r"(node-|gpu-)(\d+|\[[\d,-]+\])|single"
 _VARIABLE = [
-    (re.compile(rf"\b({_NODES})(,({_NODES}))*(?!\w)"), "<nodes>"),
-    (re.compile(r" \(job \d+\):"), ":"),  # who is quick is told no jobid yet
     (re.compile(r"~?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)?"), "<time>"),
     (re.compile(r"\b\d\d:\d\d UTC"), "<clock>"),
     (re.compile(r"\b\d+(\.\d+)? s\b"), "<span>"),

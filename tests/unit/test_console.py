@@ -47,13 +47,9 @@ def test_commands_go_on_over_lines() -> None:
         ("17 train 2026-11-22T17:05:20Z\n", "3 train 2031-01-01T00:00:00Z\n", True),
         ("waits for job 3 until 19:07 UTC\n", "waits for job 14 until 03:59 UTC\n", True),
         ("4 slots\n", "4 slots\n", True),
-        ("4 node-[1-3,5],gpu-1  0\n", "4   single   0\n", True),
-        ("4 node-1  0\n", "4    0\n", False),
-        ("pi (job 8): is held\n", "pi: is held\n", True),
+        ("on node-1\n", "on node-2\n", False),
         ("size 4\n", "size 5\n", False),
     ],
 )
-def test_what_differs_from_run_to_run_is_not_compared(
-    shown: str, printed: str, is_same: bool
-) -> None:
+def test_times_and_random_names_are_not_compared(shown: str, printed: str, is_same: bool) -> None:
     assert agree(shown, printed) is is_same
