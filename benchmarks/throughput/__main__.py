@@ -1,4 +1,8 @@
-"""The arguments, and the order of the measurements."""
+"""The arguments, and the order of the measurements.
+
+Machines grow slower and faster within minutes, so each turn with fluxqueue stands between two of
+Kubernetes alone, and is held against these.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ GANG_SHARE = 0.75
 
 
 class Benchmark:
-    """One run over one cluster: Kubernetes alone, with fluxqueue, and alone again."""
+    """One run over one cluster: Kubernetes alone, and with fluxqueue, in turn."""
 
     def __init__(self, ground: Ground, folder: Path, arguments: argparse.Namespace) -> None:
         self._ground, self._folder, self._arguments = ground, folder, arguments
@@ -46,17 +50,19 @@ class Benchmark:
 
     async def run(self) -> None:
         """Everything that was asked for, into ``measured``."""
+        turns = self._arguments.repeat if self._loads else 1
         await self._alone(gangs=True)
-        await self._ground.add_rights(self._folder)
-        async with self._system() as stack:
-            await self._with(stack)
-        await self._ground.remove_rights()
-        await self._alone(gangs=False)
+        for turn in range(turns):
+            await self._ground.add_rights(self._folder)
+            async with self._system(turn) as stack:
+                await self._with(stack, is_last=turn == turns - 1)
+            await self._ground.remove_rights()
+            await self._alone(gangs=False)
 
     @asynccontextmanager
-    async def _system(self) -> AsyncIterator[Stack]:
+    async def _system(self, turn: int) -> AsyncIterator[Stack]:
         options = StackOptions(
-            data_dir=self._folder / "system",
+            data_dir=self._folder / f"system-{turn}",
             kubeconfig=self._ground.kubeconfig,
             workers=self._arguments.workers,
             kubeconfigs=self._ground.kubeconfigs,
@@ -71,13 +77,16 @@ class Benchmark:
         if gangs:
             await self._gangs(PLAIN, meter)
 
-    async def _with(self, stack: Stack) -> None:
+    async def _with(self, stack: Stack, *, is_last: bool) -> None:
         meter = self._meter(_pids_of(stack))
         await meter.begin()
         await meter.end()  # what a start asks for belongs to no Job
-        for _ in range(self._arguments.repeat if self._loads else 0):
-            for mode in (BYSTANDER, MANAGED):
-                await self._rates(mode, meter)
+        for mode in (BYSTANDER, MANAGED) if self._loads else ():
+            await self._rates(mode, meter)
+        if is_last:
+            await self._one_by_one(stack, meter)
+
+    async def _one_by_one(self, stack: Stack, meter: Meter) -> None:
         if "rates" in self._only:
             self.measured.idle = await scenes.idle_cpu(meter)
         if "latency" in self._only:
@@ -188,7 +197,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--sql-jobs", type=int, default=100, help="busy Jobs whose SQL is counted")
     parser.add_argument("--latency-jobs", type=int, default=30, help="Jobs one by one")
     parser.add_argument("--resync", type=int, default=1000, help="Jobs that are brought back")
-    parser.add_argument("--repeat", type=int, default=2, help="runs of bystander and managed each")
+    parser.add_argument("--repeat", type=int, default=3, help="turns of bystander and managed each")
     parser.add_argument("--workers", type=int, default=1, help="worker processes")
     parser.add_argument(
         "--only",

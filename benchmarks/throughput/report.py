@@ -57,30 +57,43 @@ class Measured:
         """The runs of a load in a mode."""
         return [run for run in self.runs if run.load == load and run.mode == mode]
 
+    def ratios(self, load: Load, mode: str) -> list[float]:
+        """Of each run of ``mode``: its rate over that of Kubernetes alone just before and after."""
+        found, waiting = list[float](), list[Run]()
+        before: Run | None = None
+        for run in self.runs:
+            if run.load == load and run.mode == mode:
+                waiting.append(run)
+            elif run.load == load and run.mode == PLAIN:
+                beside = statistics.mean(one.rate for one in (before, run) if one is not None)
+                found += [one.rate / beside for one in waiting]
+                before, waiting = run, []
+        # One that was interrupted has nothing after it.
+        return found + [one.rate / before.rate for one in waiting if before is not None]
+
     def ratio(self, load: Load, mode: str) -> float | None:
-        """Median rate of ``mode`` over that of Kubernetes alone."""
-        plain = [run.rate for run in self.of(load, PLAIN)]
-        own = [run.rate for run in self.of(load, mode)]
-        return statistics.median(own) / statistics.median(plain) if plain and own else None
+        """The median of ``ratios``."""
+        found = self.ratios(load, mode)
+        return statistics.median(found) if found else None
 
 
 # --- the tables ----------------------------------------------------------------------------------
 
 
 def rates(measured: Measured) -> list[str]:
-    """Rates by mode, and their ratio to Kubernetes alone."""
+    """Rates by mode, and their ratios to Kubernetes alone before and after."""
     text = []
     for load in measured.loads():
         text.append(f"{load.jobs} Jobs of {load.pods}: pods a second, first submission to last end")
         for mode in MODES:
             found = [run.rate for run in measured.of(load, mode)]
             if found:
-                ratio = measured.ratio(load, mode)
                 each = " ".join(f"{rate:.1f}" for rate in found)
-                shown = f"{ratio:6.2f}" if ratio is not None else "     –"
-                text.append(
-                    f"  {mode:<10} {statistics.median(found):7.1f}  ratio {shown}  ({each})"
-                )
+                line = f"  {mode:<10} {statistics.median(found):7.1f}  ({each})"
+                if ratios := measured.ratios(load, mode) if mode != PLAIN else []:
+                    of_each = " ".join(f"{one:.2f}" for one in ratios)
+                    line += f"  ratio {statistics.median(ratios):.2f}  ({of_each})"
+                text.append(line)
         text.append("")
     return text
 

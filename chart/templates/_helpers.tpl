@@ -262,6 +262,18 @@ would wait for a Postgres that comes after it, and a hook after everything for p
 {{ include "fluxqueue.fullname" . }}-webhook-certificate
 {{- end -}}
 
+{{/* The namespaces that are managed, as expressions of a selector: where the webhook is asked of workloads. */}}
+{{- define "fluxqueue.managedNamespaces" -}}
+- key: kubernetes.io/metadata.name
+  operator: NotIn
+  values: {{ list "kube-node-lease" "kube-public" "kube-system" .Release.Namespace | uniq | sortAlpha | toJson }}
+{{- if eq .Values.webhook.namespaces "optIn" }}
+- {key: fluxqueue/managed, operator: In, values: ["true"]}
+{{- else }}
+- {key: fluxqueue/managed, operator: NotIn, values: ["false"]}
+{{- end }}
+{{- end -}}
+
 {{/* Who may let queued work go, as user names for expressions. */}}
 {{- define "fluxqueue.ownUsers" -}}
 {{- $root := . -}}

@@ -1,15 +1,15 @@
 """The admission policy, enforced by an API server: who may let queued work go, and who is not
 hindered.
 
-The chart's own accounts and rights are used; the Job controller is the cluster's. The namespace has
-opted out of the webhook, which is not running: work is gated by hand, as the webhook would.
+The chart's own accounts and rights are used; the Job controller is the cluster's. The webhook is
+not running: work is gated by hand, as the webhook would.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -114,10 +114,9 @@ async def people(plane: Plane) -> AsyncIterator[People]:
         or one["metadata"]["name"] == f"{RELEASE}-fluxqueue-worker"
     ]
     wanted = [one for one in documents if one["kind"] in _KINDS]
-    opted_out = {labels.MANAGED: "false"}
     async with KubeClient(plane.config) as admin:
-        own = await _namespace(admin, {"name": OURS, "labels": opted_out})
-        made = await _namespace(admin, {"generateName": "test-", "labels": opted_out})
+        own = await _namespace(admin, {"name": OURS})
+        made = await _namespace(admin, {"generateName": "test-"})
         for one in wanted:
             await admin.create(_KINDS[one["kind"]], one["metadata"].get("namespace"), one)
         config = await _worker_config(admin, plane)
@@ -254,6 +253,21 @@ async def test_what_is_not_ours_is_not_looked_at(people: People) -> None:
     }
     await people.admin.create(JOBS, people.namespace, body)
     await people.admin.patch(JOBS, people.namespace, "foreign", {"spec": {"suspend": False}})
+
+
+async def test_what_is_not_managed_is_not_looked_at(people: People) -> None:
+    """A gate set by hand in a namespace that has opted out is its author's."""
+    out = await _namespace(
+        people.admin, {"generateName": "test-", "labels": {labels.MANAGED: "false"}}
+    )
+    there = replace(people, namespace=out)
+    try:
+        await there.pod("by-hand", labels.GATE)
+        await there.admin.patch(PODS, out, "by-hand", _remove_gate(0), kind=PatchKind.JSON)
+        await there.job("by-hand")
+        await there.admin.patch(JOBS, out, "by-hand", {"spec": {"suspend": False}})
+    finally:
+        await there.admin.delete(NAMESPACES, None, out)
 
 
 async def test_jobs(people: People) -> None:

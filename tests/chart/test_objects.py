@@ -160,6 +160,17 @@ def test_policy_lets_exactly_our_accounts_pass() -> None:
     assert "alice" in others
 
 
+@pytest.mark.parametrize("namespaces", ["optOut", "optIn"])
+def test_policies_look_where_the_webhook_is_asked(namespaces: str) -> None:
+    values = {"webhook": {"namespaces": namespaces}}
+    webhooks = find("MutatingWebhookConfiguration", "fluxqueue", values)["webhooks"]
+    jobs = next(one for one in webhooks if one["name"].startswith("jobs."))
+    queued = [one for one in _policies(values) if "-queued-" in one["metadata"]["name"]]
+    assert [one["spec"]["matchConstraints"]["namespaceSelector"] for one in queued] == [
+        jobs["namespaceSelector"]
+    ] * 2
+
+
 def _policies(values: dict[str, Any]) -> list[Document]:
     return [one for one in render(values) if one["kind"] == "ValidatingAdmissionPolicy"]
 
