@@ -119,6 +119,7 @@ class Benchmark:
                 await load.run(client, namespace, WARM_UP)
         for one in self._loads:
             async with self._namespace(mode) as namespace:
+                await meter.rest()
                 await meter.begin()
                 took_s = await load.run(client, namespace, one)
                 run = Run(mode, one, took_s, await meter.end())

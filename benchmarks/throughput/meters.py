@@ -25,6 +25,9 @@ DRIVER = "this benchmark"
 QUIET_PER_S = 4
 """Requests a second at and below which nobody works any more: node statuses, tokens, probes."""
 QUIET_MAX_S = 60.0
+IDLE_CORES = 0.3
+"""Of all parts together, at and below which nothing is left of what was done before: an API server
+lays out a new definition for many seconds in which it is asked for nothing."""
 SQL_REST_S = 1.5
 """Longer than one period of every sweep: what follows a Job belongs to it."""
 
@@ -94,6 +97,16 @@ class Meter:
         self._began_s = 0.0
         self._cpu: dict[str, float] = {}
         self._requests: Counter[str] | None = None
+
+    async def rest(self) -> None:
+        """Wait until no part works any more, by the processor time of all together."""
+        deadline_s = time.monotonic() + QUIET_MAX_S
+        used_s = IDLE_CORES + 1.0
+        while used_s > IDLE_CORES and time.monotonic() < deadline_s:
+            before = cpu_by_part(self._pids)
+            await asyncio.sleep(1.0)
+            after = cpu_by_part(self._pids)
+            used_s = sum(after[name] - before.get(name, 0.0) for name in after if name != DRIVER)
 
     async def begin(self) -> None:
         """Note where everything stands."""
