@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -78,11 +78,21 @@ class ManualClock:
         await asyncio.sleep(0)
 
 
+class Rest(NamedTuple):
+    """How long a batch is rested from: ``each_s``, and ``times`` what it took but for ``most_s`` at
+    most.
+    """
+
+    each_s: float
+    times: float
+    most_s: float
+
+
 class Pace:
     """Rest after work, in times of what the work took: under load fewer, larger batches.
 
     Who works in batches that cost about the same however large they are does less in all when he
-    lets some more come together; each also costs what he does not see (``EACH_S``): tasks, and
+    lets some more come together; each also costs what he does not see (``Rest.each_s``): tasks, and
     statements of others. A few in a row go without rest (the generic cell rate algorithm, ITU-T
     I.371), so who has little to do keeps nobody waiting.
 
@@ -90,14 +100,17 @@ class Pace:
     ----------
     clock : whose time it is.
 
-    ``is_awaited``: whether somebody waits for the room that a batch finds, and does nothing
-    meanwhile. Where all have what they want, batches may be larger (``CALM_S``); and where they
-    come faster than one in ``PIECE_S``, the rest grows with the last batch (``size``), up to
-    ``CALM_MAX_S``. Where they come more slowly, a longer rest would only keep them waiting.
+    ``is_awaited``: whether somebody waits for the room that a batch finds. Nodes are idle
+    meanwhile, which costs more than our own time, and the rest is short (``AWAITED``). Where all
+    have what they want, batches may be larger (``CALM``); and where they come faster than one in
+    ``PIECE_S``, the rest grows with the last batch (``size``), up to ``CALM_MAX_S``. Where they
+    come more slowly, a longer rest would only keep them waiting.
     """
 
-    FACTOR, REST_MAX_S, EACH_S, CREDIT_S = 4, 0.35, 0.15, 1.5
-    CALM_S, PIECE_S, CALM_MAX_S = 0.3, 0.05, 0.9
+    CREDIT_S = 1.5
+    AWAITED = Rest(each_s=0.05, times=2, most_s=0.2)
+    CALM = Rest(each_s=0.3, times=4, most_s=0.35)
+    PIECE_S, CALM_MAX_S = 0.05, 0.9
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -120,14 +133,15 @@ class Pace:
             yield
         finally:
             ended_s = self._clock.monotonic_s()
-            each_s = self._each_s()
-            owed_s = max(self._rested_s, began_s) + each_s + self.FACTOR * (ended_s - began_s)
-            self._rested_s = min(owed_s, ended_s + self.CREDIT_S + each_s + self.REST_MAX_S)
+            rest = self._due()
+            owed_s = max(self._rested_s, began_s) + rest.each_s + rest.times * (ended_s - began_s)
+            self._rested_s = min(owed_s, ended_s + self.CREDIT_S + rest.each_s + rest.most_s)
 
-    def _each_s(self) -> float:
+    def _due(self) -> Rest:
         if self.is_awaited:
-            return self.EACH_S
-        return min(max(self.CALM_S, self.size * self.PIECE_S), self.CALM_MAX_S)
+            return self.AWAITED
+        each_s = max(self.CALM.each_s, self.size * self.PIECE_S)
+        return self.CALM._replace(each_s=min(each_s, self.CALM_MAX_S))
 
 
 class Lately:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fluxqueue.clock import Lately, ManualClock, Pace, SystemClock
+from fluxqueue.clock import Lately, ManualClock, Pace, Rest, SystemClock
 
 
 async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() -> None:
@@ -37,20 +37,20 @@ async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() 
 
 
 @pytest.mark.parametrize(
-    ("is_awaited", "size", "in_a_row", "pause_s"),
+    ("is_awaited", "size", "in_a_row", "rest"),
     [
-        (True, 1, 8, Pace.EACH_S),
-        (True, 100, 8, Pace.EACH_S),
-        (False, 1, 5, Pace.CALM_S),
-        (False, 10, 3, 10 * Pace.PIECE_S),
-        (False, 100, 2, Pace.CALM_MAX_S),
+        (True, 1, 22, Pace.AWAITED),
+        (True, 100, 22, Pace.AWAITED),
+        (False, 1, 5, Pace.CALM),
+        (False, 10, 3, Pace.CALM._replace(each_s=10 * Pace.PIECE_S)),
+        (False, 100, 2, Pace.CALM._replace(each_s=Pace.CALM_MAX_S)),
     ],
 )
 async def test_after_much_work_there_is_rest_in_times_of_what_it_took(
-    *, is_awaited: bool, size: int, in_a_row: int, pause_s: float
+    *, is_awaited: bool, size: int, in_a_row: int, rest: Rest
 ) -> None:
-    """Never longer than a bound, and longer where nobody waits and many come; who has little to do
-    waits for nothing."""
+    """Never longer than a bound, longer where nobody waits, and longest where many come as well;
+    who has little to do waits for nothing."""
     clock = ManualClock()
     pace = Pace(clock)
     pace.is_awaited, pace.size = is_awaited, size
@@ -65,10 +65,10 @@ async def test_after_much_work_there_is_rest_in_times_of_what_it_took(
 
     assert [await turn(0.02) for _ in range(in_a_row)] == [0] * in_a_row, "a few in a row"
     await turn(0.02)
-    each_s = round(pause_s + 0.06, 3)
-    assert [await turn(0.02) for _ in range(3)] == [each_s] * 3, "four times, itself included"
+    each_s = round(rest.each_s + (rest.times - 1) * 0.02, 3)
+    assert [await turn(0.02) for _ in range(3)] == [each_s] * 3, "so many times, itself included"
     await turn(3.0)
-    assert await turn(0.02) == round(pause_s + Pace.REST_MAX_S, 3)
+    assert await turn(0.02) == round(rest.each_s + rest.most_s, 3)
     clock.advance(2.5)
     assert await turn(0.02) == 0
 
