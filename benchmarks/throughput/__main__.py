@@ -209,6 +209,8 @@ def _parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if unknown := set(arguments.only) - set(SECTIONS):
         parser.error(f"--only: no such section: {', '.join(sorted(unknown))}")
+    if arguments.repeat < 1:
+        parser.error(f"--repeat: at least 1, not {arguments.repeat}")
     return arguments
 
 
