@@ -96,6 +96,9 @@ fluxjobs = Table(
     Column("workload_name", Text, nullable=False),
     Column("flux_uid", Text, comment="UID of the FluxJob object"),
     Column(
+        "flux_version", Text, comment="resourceVersion that it had when we wrote it last, if known"
+    ),
+    Column(
         "published",
         BigInteger,
         nullable=False,

@@ -351,11 +351,16 @@ class KubeClient:
         subresource: str | None = None,
         field_manager: str | None = None,
         dry_run: bool = False,
+        metadata_only: bool = False,
     ) -> dict[str, Any]:
         """PUT. With a resourceVersion in the body a stale one raises Conflict."""
         query = _write_query(field_manager, dry_run=dry_run)
         return await self.request(
-            "PUT", resource.path(namespace, name, subresource), query=query, body=body
+            "PUT",
+            resource.path(namespace, name, subresource),
+            query=query,
+            body=body,
+            metadata_only=metadata_only,
         )
 
     async def patch(

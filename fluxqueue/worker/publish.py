@@ -9,7 +9,8 @@ names the FluxJob beside it. Its reason is that of the conditions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +38,7 @@ from fluxqueue.workload.fluxjob_object import (
     render_conditions,
     render_status,
     status_patch,
+    with_status,
 )
 from fluxqueue.workload.kinds import kind_named
 from fluxqueue.workload.references import read_reference
@@ -87,7 +89,7 @@ async def _publish(context: WorkerContext, row: PublishedRow) -> Written:
         )
         await tell_event(context.client, event)
     told = await tell(context, row)
-    return Written(row.uid, written.version, told, [one["key"] for one in row.notices])
+    return replace(written, told=told, noticed=[one["key"] for one in row.notices])
 
 
 async def write_status(context: WorkerContext, row: PublishedRow) -> Written:
@@ -95,24 +97,40 @@ async def write_status(context: WorkerContext, row: PublishedRow) -> Written:
 
     The API server refuses both (rules of the definition): of a status it heeds no UID but that.
     """
-    body = status_patch(_render(row))
+    written = Written(row.uid, row.version)
     try:
-        await context.client.patch(
-            FLUXJOBS,
-            row.namespace,
-            row.name,
-            body,
-            kind=PatchKind.JSON,
-            subresource="status",
-            metadata_only=True,
-            is_repeatable=True,
-        )
+        stored = await _put(context, row, _render(row))
     except NotFound:
         pass  # one that is made again owes its status anew
     except (Conflict, Invalid):
         if await _is_owed(context, row):
             raise
-    return Written(row.uid, row.version)
+    else:
+        written = replace(written, flux_version=stored["metadata"]["resourceVersion"])
+    return written
+
+
+async def _put(
+    context: WorkerContext, row: PublishedRow, status: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Replace the status of the version that we wrote last, which costs the API server a quarter
+    less than a patch; patch it where somebody else has changed the object since.
+    """
+    client, at = context.client, (FLUXJOBS, row.namespace, row.name)
+    if row.flux_uid is not None and row.flux_version is not None:
+        body = with_status(row.namespace, row.name, row.flux_uid, row.flux_version, status)
+        try:
+            return await client.replace(*at, body, subresource="status", metadata_only=True)
+        except Conflict:
+            pass
+    return await client.patch(
+        *at,
+        status_patch(status),
+        kind=PatchKind.JSON,
+        subresource="status",
+        metadata_only=True,
+        is_repeatable=True,
+    )
 
 
 async def _is_owed(context: WorkerContext, row: PublishedRow) -> bool:

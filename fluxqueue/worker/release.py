@@ -11,6 +11,7 @@ row that wants something else by then owes another release.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fluxqueue import metrics
@@ -120,13 +121,14 @@ async def _release(
     if wanted.pin is not None and owed.waited_s is not None:
         metrics.UNGATED_S.observe(owed.waited_s)  # its pods come without a gate
     told = await tell(context, row)
+    written = replace(written or Written(row.uid, 0), told=told)
     return Released(
         owed,
         is_made=True,
         generation=int(stored["metadata"].get("generation") or 0),
         pinned_to=wanted.pin.node if wanted.pin else None,
         is_put_off=is_put_off,
-        written=Written(row.uid, row.version if written else 0, told),
+        written=written,
     )
 
 

@@ -199,6 +199,16 @@ def render_status(
     return status
 
 
+def with_status(
+    namespace: str, name: str, uid: str, version: str, status: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A FluxJob as it is put to its ``/status``, which heeds nothing else of it; refused unless the
+    object has that UID and resourceVersion.
+    """
+    named = {"namespace": namespace, "name": name, "uid": uid, "resourceVersion": version}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": named, "status": dict(status)}
+
+
 def status_patch(status: Mapping[str, Any]) -> Patch:
     """Make a JSON patch that puts ``status`` in place of whatever is there; sent again it does the
     same. The API server need not look for what a merge would change, which costs it more.

@@ -8,6 +8,7 @@ CREATE TABLE fluxjobs (
     workload_kind TEXT NOT NULL,
     workload_name TEXT NOT NULL,
     flux_uid TEXT,
+    flux_version TEXT,
     published BIGINT DEFAULT '0' NOT NULL,
     observed_generation BIGINT DEFAULT '1' NOT NULL,
     published_at TIMESTAMP WITH TIME ZONE,
@@ -128,6 +129,8 @@ COMMENT ON COLUMN fluxjobs.workload_kind IS 'Job, Pod, PodGroup, or what makes p
 COMMENT ON COLUMN fluxjobs.workload_name IS 'name of the workload';
 
 COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
+
+COMMENT ON COLUMN fluxjobs.flux_version IS 'resourceVersion that it had when we wrote it last, if known';
 
 COMMENT ON COLUMN fluxjobs.published IS 'version that the FluxJob object shows';
 

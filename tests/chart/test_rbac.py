@@ -112,7 +112,7 @@ WORKER: set[Rule] = {
     ("", "pods", (), ("delete", "get", "patch")),
     (FLUX, "fluxjobs", (), ("get",)),
     (FLUX, "fluxqueues", (), ("get",)),
-    (FLUX, "fluxjobs/status", (), ("patch",)),
+    (FLUX, "fluxjobs/status", (), ("patch", "update")),
     (FLUX, "fluxqueues/status", (), ("patch",)),
     ("scheduling.k8s.io", "priorityclasses", (), ("get",)),
     (FLUX, "placementreviews", (), ("get",)),

@@ -351,7 +351,7 @@ async def test_nothing_is_wrapped_in_a_namespace_that_ends(
         find=lambda uid: job,
         stands=lambda uid: True,
         class_values=dict,
-        on_made=lambda uid, flux_uid: made.append(uid),
+        on_made=lambda uid, *_: made.append(uid),
     )
     uid = job["metadata"]["uid"]
     wrapper.want(uid)

@@ -94,9 +94,9 @@ class Marking:
         elif uid in flux_uids:
             self._marks.mark(Kind.WORKLOAD, uid, within_s=within_s)  # it is gone
 
-    def on_fluxjob_made(self, uid: str, flux_uid: str) -> None:
-        """A workload has its FluxJob now."""
-        self._workloads.wrap(uid, flux_uid)
+    def on_fluxjob_made(self, uid: str, flux_uid: str, flux_version: str) -> None:
+        """A workload has its FluxJob now, of that UID and resourceVersion."""
+        self._workloads.wrap(uid, flux_uid, flux_version)
         # Nobody comes with it: it need not wait for others.
         self._marks.mark(Kind.WORKLOAD, uid, within_s=GATHER_S if self._wrapper.has_more else 0.0)
         if uid in self._workloads.pods:

@@ -105,8 +105,8 @@ class Observer:
     def _class_values(self) -> Mapping[str, int]:
         return self.watches.class_values()
 
-    def _on_made(self, uid: str, flux_uid: str) -> None:
-        self.marking.on_fluxjob_made(uid, flux_uid)
+    def _on_made(self, uid: str, flux_uid: str, flux_version: str) -> None:
+        self.marking.on_fluxjob_made(uid, flux_uid, flux_version)
 
     async def run(self) -> None:
         """Observe until cancelled or until the term is lost.

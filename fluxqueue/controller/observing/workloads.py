@@ -28,6 +28,7 @@ class Workloads:
         self._pods: dict[str, Object] = {}
         self._pods_of: dict[str, dict[str, Object]] = {}
         self._flux_uids: dict[str, str | None] = {}
+        self._flux_versions: dict[str, str] = {}
         self._news_of_fluxjobs: set[str] = set()
         self.objects: Mapping[str, Object] = self._objects
         self.pods: Mapping[str, Object] = self._pods
@@ -73,14 +74,19 @@ class Workloads:
         for uid, flux_uid in flux_uids.items():
             self._flux_uids.setdefault(uid, flux_uid)
 
-    def wrap(self, uid: str, flux_uid: str) -> None:
-        """A workload has its FluxJob now."""
-        self._flux_uids[uid] = flux_uid
+    def wrap(self, uid: str, flux_uid: str, flux_version: str) -> None:
+        """A workload has its FluxJob now, of that UID and resourceVersion."""
+        self._flux_uids[uid], self._flux_versions[uid] = flux_uid, flux_version
         self._news_of_fluxjobs.add(uid)
+
+    def take_version(self, uid: str) -> str | None:
+        """With which resourceVersion the FluxJob of a workload was made, once; else None."""
+        return self._flux_versions.pop(uid, None)
 
     def unwrap(self, uid: str) -> bool:
         """The FluxJob of a workload is gone; tell whether it had one."""
         self._news_of_fluxjobs.add(uid)
+        self._flux_versions.pop(uid, None)
         if self._flux_uids.get(uid) is None:
             return False
         self._flux_uids[uid] = None
@@ -88,6 +94,7 @@ class Workloads:
 
     def forget(self, uid: str) -> None:
         """A workload is written off; as long as pods of it are left they are still ours."""
+        self._flux_versions.pop(uid, None)
         if not self._pods_of.get(uid):
             self._flux_uids.pop(uid, None)
 

@@ -50,7 +50,8 @@ class Wrapper:
     stands : tells whether a workload that no object stands for is still there.
     find : gives a workload by its UID as long as it lacks its FluxJob, else None.
     class_values : the values of PriorityClasses by name, as they are now.
-    on_made : told the UID of a workload and that of the FluxJob that it has now.
+    on_made : told the UID of a workload, and the UID and resourceVersion of the FluxJob that it
+        has now.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Wrapper:
         find: Callable[[str], Object | None],
         stands: Callable[[str], bool],
         class_values: Callable[[], Mapping[str, int]],
-        on_made: Callable[[str, str], None],
+        on_made: Callable[[str, str, str], None],
     ) -> None:
         self._client, self._clock, self._site = client, clock, site
         self._find, self._class_values, self._on_made = find, class_values, on_made
@@ -218,7 +219,7 @@ class Wrapper:
         """Try once; tell whether it is settled, for the object as it is now."""
         try:
             body = _build(workload, self._class_values(), self._site)
-            flux_uid = await self._create(workload, body)
+            made = await self._create(workload, body)
         except InvalidInput as error:
             await self._refuse(uid, workload, error)
             return True
@@ -231,21 +232,24 @@ class Wrapper:
         except Exception:
             logger.exception("FluxJob not created; tried again", extra={"uid": uid})
             return False
-        if flux_uid is None:
+        if made is None:
             return False
+        flux_uid, flux_version = made["uid"], made["resourceVersion"]
         await turn.wait()
         self._told.pop(uid, None)
         if not kind_of(workload).has_object:
             self._made[uid] = workload["metadata"]["namespace"], fluxjob_name(workload), flux_uid
-        self._on_made(uid, flux_uid)
+        self._on_made(uid, flux_uid, flux_version)
         return True
 
-    async def _create(self, workload: Object, body: dict[str, Any]) -> str | None:
-        """Create, or find the one that is there; its UID, None where another's is in the way."""
+    async def _create(self, workload: Object, body: dict[str, Any]) -> dict[str, str] | None:
+        """Create, or find the one that is there; its metadata, None where another's is in the
+        way.
+        """
         client, namespace = self._client, workload["metadata"]["namespace"]
         try:
             made = await client.create(FLUXJOBS, namespace, body, metadata_only=True)
-            return str(made["metadata"]["uid"])
+            return dict(made["metadata"])
         except Conflict:
             pass
         try:
@@ -257,7 +261,7 @@ class Wrapper:
             if not meta.get("ownerReferences") and not self._stands(its):
                 await client.delete(FLUXJOBS, namespace, meta["name"], uid=meta["uid"])
             return None
-        return str(meta["uid"])
+        return dict(meta)
 
     async def _refuse(self, uid: str, workload: Object, error: InvalidInput) -> None:
         """Tell on the workload, once for each fault, why it is not queued."""

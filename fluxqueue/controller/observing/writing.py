@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from fluxqueue import metrics
 from fluxqueue.clock import Clock, Pace
@@ -269,7 +270,8 @@ class Writing:
                     continue
                 one = see_facts(self._written[uid], objects[uid], pods)
             if self._written.get(uid) != one:
-                seen.append(one)
+                version = self._workloads.take_version(uid)
+                seen.append(one if version is None else replace(one, flux_version=version))
         return seen
 
     def _orphans(self, uid: str) -> tuple[str, list[PodFact]]:

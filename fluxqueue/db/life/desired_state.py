@@ -16,7 +16,7 @@ import orjson
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import OBSERVED
-from fluxqueue.db.life.published import KEEP_TOLD, PATIENCE, Written
+from fluxqueue.db.life.published import KEEP_WRITTEN, PATIENCE, Written
 from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.references import Reference, read_reference
@@ -163,16 +163,15 @@ UPDATE fluxjobs f SET
                      THEN greatest(f.let_go_at, w.generation) ELSE f.let_go_at END,
     settle_at = CASE WHEN f.vacate_by IS NULL THEN f.settle_at ELSE now() END,
     pinned_to = CASE WHEN w.is_made THEN w.pinned_to ELSE f.pinned_to END,
-    published = greatest(f.published, w.version),
     -- What is put off is owed, as that of which something was told just now (a trigger's rule).
     published_at = CASE WHEN w.version > 0 OR w.is_put_off THEN now() ELSE f.published_at END,
     publish_at = CASE WHEN w.is_put_off AND f.state IN ('Allocated', 'Running')
                       THEN fluxjob_publish_at(now(), {PATIENCE})
                       WHEN w.version > 0 OR w.is_put_off THEN NULL ELSE f.publish_at END,
-    last_error = NULL, {KEEP_TOLD}
+    last_error = NULL, {KEEP_WRITTEN}
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
     uid text, release_at timestamptz, is_made bool, generation bigint, pinned_to text,
-    is_put_off bool, version bigint, told text, told_version bigint)
+    is_put_off bool, version bigint, told text, told_version bigint, flux_version text)
 WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
                 ORDER BY uid FOR NO KEY UPDATE)
   AND f.uid = w.uid

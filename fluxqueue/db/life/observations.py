@@ -42,6 +42,7 @@ class WorkloadSeen:
     node, all of them start anew.
     ``is_pinnable``: its pod template may name the node of all its slots;
     ``pinned_to``: the node that it names, since our gate is not in it.
+    ``flux_version``: the resourceVersion with which its FluxJob was made, where that was just now.
     """
 
     uid: str
@@ -85,6 +86,7 @@ class WorkloadSeen:
     owner: Mapping[str, str] | None = None
     wanted_of: Mapping[str, int] | None = None
     restarts_on_loss: bool = False
+    flux_version: str | None = field(default=None, compare=False)
 
 
 _SEEN = """
@@ -99,20 +101,20 @@ WITH seen AS (
         has_affinity bool, is_suspendable bool, replaces_pods bool, is_pinnable bool,
         pinned_to text, needs_look bool, is_gathered bool, missing int, gather_reason text,
         gather_s int, further jsonb, made_by text, owner jsonb, wanted_of jsonb,
-        restarts_on_loss bool)
+        restarts_on_loss bool, flux_version text)
 )
 """
 
 # Two statements and no upsert: an upsert would draw a jobid for every row it only updates.
 _INSERT = """
 INSERT INTO fluxjobs (
-    uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
+    uid, namespace, name, workload_kind, workload_name, flux_uid, flux_version, user_name, queue,
     asked_priority, held_by, author_hold, request, size, duration_s, begin_at, depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended, idle_in, ended_indexes, has_affinity,
     is_suspendable, replaces_pods, is_pinnable, pinned_to, is_gathered, missing, gather_reason,
     gather_s, further, made_by, owner, wanted_of, restarts_on_loss, state, reason, settle_at,
     release_at)
-SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, user_name, queue,
+SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, flux_version, user_name, queue,
     priority, held_by, CASE WHEN has_hold THEN 'annotation' ELSE held_by END, request, size,
     duration_s, to_timestamp(begin_at_s), depends_on, ignored,
     wanted, result, is_deleting, is_gone, is_suspended, CASE WHEN is_idle THEN generation END,
@@ -157,6 +159,7 @@ _UPDATE = """
 )
 UPDATE fluxjobs f SET
     flux_uid = coalesce(seen.flux_uid, f.flux_uid),
+    flux_version = coalesce(seen.flux_version, f.flux_version),
     wanted = seen.wanted, result = seen.result,
     is_deleting = seen.is_deleting OR f.cancel_by IS NOT NULL, is_gone = seen.is_gone,
     is_suspended = seen.is_suspended, ended_indexes = seen.ended_indexes,

@@ -27,6 +27,7 @@ class PublishedRow:
     workload_kind: str
     workload_name: str
     flux_uid: str | None
+    flux_version: str | None
     state: str
     reason: str
     size: int
@@ -70,8 +71,9 @@ class PublishedRow:
 
 
 _COLUMNS = """
-f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_uid, f.state,
-f.reason, f.size, f.version, f.published, f.told, f.told_version, f.ignored, f.submitted_at,
+f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_uid,
+f.flux_version, f.state, f.reason, f.size, f.version, f.published, f.told, f.told_version,
+f.ignored, f.submitted_at,
 f.allocated_at, f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold,
 f.vacate_by, f.cancel_by, f.accepted_by, f.set_priority, f.set_queue,
 f.steered ->> 'requeue' AS requeue, f.queue, f.priority, f.priority_parts, f.owner, f.kept_back,
@@ -175,16 +177,17 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What users see now: the version of the status, the last Event, and the keys of what else was
-    told."""
+    """What users see now: the version of the status, the last Event, the keys of what else was
+    told, and the resourceVersion of the FluxJob, where it was written."""
 
     uid: str
     version: int
     told: Told | None = None
     noticed: Sequence[str] = ()
+    flux_version: str | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """One row of what ``KEEP_TOLD`` and its statement read."""
+        """One row of what ``KEEP_WRITTEN`` and its statement read."""
         told = (self.told.word, self.told.version) if self.told else (None, None)
         return {
             "uid": self.uid,
@@ -192,16 +195,20 @@ class Written:
             "told": told[0],
             "told_version": told[1],
             "noticed": self.noticed,
+            "flux_version": self.flux_version,
         }
 
 
-KEEP_TOLD = """
+KEEP_WRITTEN = """
+flux_version = CASE WHEN w.version >= f.published THEN coalesce(w.flux_version, f.flux_version)
+                    ELSE f.flux_version END,
+published = greatest(f.published, w.version),
 told = CASE WHEN w.told IS DISTINCT FROM f.told AND w.told_version >= f.told_version
             THEN w.told ELSE f.told END,
 told_version = CASE WHEN w.told IS DISTINCT FROM f.told AND w.told_version >= f.told_version
                     THEN w.told_version ELSE f.told_version END
 """
-"""Sets what ``w`` has told, unless somebody who read the row later has told something since."""
+"""Sets what ``w`` has written and told, unless somebody who read the row later has since."""
 
 
 async def remember_written(database: Database, written: Sequence[Written]) -> None:
@@ -210,14 +217,15 @@ async def remember_written(database: Database, written: Sequence[Written]) -> No
         return
     await database.execute(
         f"""
-        UPDATE fluxjobs f SET published = greatest(f.published, w.version), published_at = now(),
-                              publish_at = NULL, last_error = NULL, {KEEP_TOLD},
+        UPDATE fluxjobs f SET {KEEP_WRITTEN}, published_at = now(),
+                              publish_at = NULL, last_error = NULL,
                               notices = CASE WHEN w.noticed = '[]' THEN f.notices ELSE (
                                   SELECT coalesce(jsonb_agg(n ORDER BY i), '[]')
                                   FROM jsonb_array_elements(f.notices) WITH ORDINALITY t (n, i)
                                   WHERE NOT w.noticed ? (n ->> 'key')) END
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
-            uid text, version bigint, told text, told_version bigint, noticed jsonb)
+            uid text, version bigint, told text, told_version bigint, noticed jsonb,
+            flux_version text)
         WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
                         ORDER BY uid FOR NO KEY UPDATE)
           AND f.uid = w.uid

@@ -17,10 +17,11 @@ from fluxqueue.db.life.observations import Known, read_known, save_workloads
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.install import install_definitions
-from fluxqueue.kube.resources import FLUXJOBS, PODS, Resource
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
 from localcluster import LocalCluster
+from tests.integration.controller.test_resync import job as gated_job
 from tests.support.clusters import InProcessTransport, config_of
-from tests.support.observers import make_observer
+from tests.support.observers import make_observer, observing
 from tests.support.rows import settings_for
 from tests.support.waiting import WAIT_S, eventually
 from tests.support.workers import QUIET
@@ -145,6 +146,34 @@ async def test_a_loop_beside_that_fails_ends_all(
             monkeypatch.setattr(term, "confirm", confirm_wrongly)
             with pytest.raises(ZeroDivisionError):
                 await asyncio.wait_for(running, WAIT_S)
+
+
+async def test_the_row_knows_the_version_of_the_fluxjob_that_was_made(
+    database_url: str, database: Database
+) -> None:
+    """Also of one that is made again, so that its first status is put without a look at it."""
+    settings = settings_for(database_url)
+    async with LocalCluster(QUIET) as cluster:
+        transport = InProcessTransport(cluster)
+        async with KubeClient(config_of(cluster), transport=transport) as client:
+            await install_definitions(client, "fluxqueue-system")
+            await client.create(JOBS, "default", gated_job("work"))
+            async with observing(database, client, settings) as observer:
+
+                async def known() -> str | None:
+                    """UID of the FluxJob, once the row has its UID and version."""
+                    rows = await database.fetch("SELECT flux_uid, flux_version FROM fluxjobs")
+                    for one in (await client.list(FLUXJOBS)).items:
+                        uid, version = (one["metadata"][k] for k in ("uid", "resourceVersion"))
+                        if rows == [{"flux_uid": uid, "flux_version": version}]:
+                            return str(uid)
+                    return None
+
+                first = await eventually(known, "the row knows it")
+                await client.delete(FLUXJOBS, "default", "work-job")
+                (workload,) = observer.workloads.flux_uids
+                observer.marking.on_fluxjob_deleted(workload)
+                assert await eventually(known, "the row knows the next") != first
 
 
 class SlowClient(KubeClient):

@@ -59,7 +59,7 @@ class Wanted:
         self.missing = {one["metadata"]["uid"]: one for one in objects}
         self.made: list[str] = []
 
-    def take(self, uid: str, _flux_uid: str) -> None:
+    def take(self, uid: str, _flux_uid: str, _flux_version: str) -> None:
         """One is made."""
         del self.missing[uid]
         self.made.append(uid)

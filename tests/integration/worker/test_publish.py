@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from fluxqueue.clock import SystemClock
@@ -43,10 +44,25 @@ class Waiting(KubeClient):
 class HangingClient(Waiting):
     """Hangs before its first write."""
 
-    async def patch(self, *given: Any, **named: Any) -> dict[str, Any]:
+    async def request(self, method: str, path: str, **named: Any) -> dict[str, Any]:
         """Write, when it may."""
-        await self.hang()
-        return await super().patch(*given, **named)
+        if method != "GET":
+            await self.hang()
+        return await super().request(method, path, **named)
+
+
+class CountingClient(KubeClient):
+    """Knows by what a status was written."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.asked: list[str] = []
+
+    async def request(self, method: str, path: str, **named: Any) -> dict[str, Any]:
+        """All is carried out."""
+        if path.endswith("/status"):
+            self.asked.append(method)
+        return await super().request(method, path, **named)
 
 
 class SlowToTell(Waiting):
@@ -88,17 +104,24 @@ def _context(rows: Rows, client: KubeClient) -> WorkerContext:
     return WorkerContext(rows.database, client, rows.settings, SystemClock(), "w1")
 
 
-async def _submit(rows: Rows, client: KubeClient, name: str) -> str:
+async def _submit(
+    rows: Rows, client: KubeClient, name: str, *, is_version_known: bool = True
+) -> str:
     """A BatchJob with its FluxJob, as the controller leaves them; give its UID."""
     seen = await make_job(client, name)
     job = await client.get(JOBS, "default", name)
     made = await client.create(FLUXJOBS, "default", wrapping._build(job, {}, DEFAULT_SITE))
-    await rows.see(replace(seen, flux_uid=made["metadata"]["uid"]))
+    uid, version = (made["metadata"][key] for key in ("uid", "resourceVersion"))
+    await rows.see(replace(seen, flux_uid=uid, flux_version=version if is_version_known else None))
     return seen.uid
 
 
+BOTH = pytest.mark.parametrize("is_version_known", [True, False])
+
+
+@BOTH
 async def test_a_first_status_that_comes_late_overwrites_nothing(
-    database_url: str, cluster: LocalCluster
+    database_url: str, cluster: LocalCluster, is_version_known: bool
 ) -> None:
     """A worker hangs before the first write of all; meanwhile another tells what has come of it."""
     async with (
@@ -106,7 +129,7 @@ async def test_a_first_status_that_comes_late_overwrites_nothing(
         _client(cluster, KubeClient) as client,
         _client(cluster, HangingClient) as hanging,
     ):
-        uid = await _submit(rows, client, "a")
+        uid = await _submit(rows, client, "a", is_version_known=is_version_known)
         before = (await read_published(rows.database, [uid]))[uid]
         late = asyncio.create_task(write_status(_context(rows, hanging), before))
         await hanging.hangs.wait()
@@ -118,6 +141,34 @@ async def test_a_first_status_that_comes_late_overwrites_nothing(
         await late
         status = (await client.get(FLUXJOBS, "default", "a-job"))["status"]
         assert (status["state"], status["nodes"]) == ("Allocated", "n0")
+
+
+async def test_a_status_is_put_in_the_place_of_the_last(
+    database_url: str, cluster: LocalCluster
+) -> None:
+    """And patched where somebody has changed the object meanwhile: nothing of his is lost, and what
+    comes after that is put again."""
+    async with rows_of(database_url) as rows, _client(cluster, CountingClient) as client:
+        uid = await _submit(rows, client, "a")
+        made = await client.get(FLUXJOBS, "default", "a-job")
+
+        async def publish(reason: str) -> list[str]:
+            await rows.execute("UPDATE fluxjobs SET reason = :reason", reason=reason)
+            await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+            client.asked.clear()
+            await publish_statuses(_context(rows, client), [uid])
+            now = await client.get(FLUXJOBS, "default", "a-job")
+            assert now["status"]["reason"] == reason
+            assert now["metadata"]["ownerReferences"] == made["metadata"]["ownerReferences"]
+            assert {**made["spec"], "priority": now["spec"]["priority"]} == now["spec"]
+            return client.asked
+
+        assert await publish("waits for n1") == ["PUT"]
+        assert await publish("waits for n2") == ["PUT"]
+        await client.patch(FLUXJOBS, "default", "a-job", {"spec": {"priority": 7}})
+        assert await publish("waits for n3") == ["PUT", "PATCH"]
+        assert await publish("waits for n4") == ["PUT"]
+        assert (await client.get(FLUXJOBS, "default", "a-job"))["spec"]["priority"] == 7
 
 
 async def test_conditions_have_the_times_of_the_audit_trail(
@@ -270,14 +321,15 @@ async def test_a_task_takes_along_the_others_that_are_due(
         assert await rows.asked(TaskName.PUBLISH) == [uids[2]], "it is not due"
 
 
+@BOTH
 async def test_a_status_never_reaches_the_next_workload_of_the_same_name(
-    database_url: str, cluster: LocalCluster
+    database_url: str, cluster: LocalCluster, is_version_known: bool
 ) -> None:
     """Told late, when the Job was deleted and made again; what the new one tells is taken."""
     async with rows_of(database_url) as rows, _client(cluster, KubeClient) as client:
         context = _context(rows, client)
         await rows.add_nodes(cpu_node("n0"))
-        old = await _submit(rows, client, "a")
+        old = await _submit(rows, client, "a", is_version_known=is_version_known)
         await rows.match()
         late = (await read_published(rows.database, [old]))[old]
         await client.delete(JOBS, "default", "a", propagation="Background")
