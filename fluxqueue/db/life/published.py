@@ -113,8 +113,11 @@ _READ = f"SELECT {_COLUMNS} {_FROM} WHERE f.uid = ANY(CAST(:uids AS text[]))"
 
 CALM = 4
 """More that come to run at once are many: of these it is told only where it lasts."""
-PATIENCE = 5
-"""So many intervals after its start was told, or put off, one is told to run all the same."""
+PATIENCE, PATIENCE_UNSEEN = 5, 15
+"""So many intervals after its start was told, or put off, one is told to run all the same; so many
+after it one of which no pod was seen to run is told to have its nodes."""
+
+_PATIENCE = f"CASE f.state WHEN 'Allocated' THEN {PATIENCE_UNSEEN} ELSE {PATIENCE} END"
 
 # With it go the tasks for others that are due: many transactions owe a status at the same moment.
 # What comes to nothing is owed further, and swept up.
@@ -128,7 +131,7 @@ WITH along AS (
     -- Who can wait until later than anything that is due from now on.
     SELECT uid, state IN ('Allocated', 'Running') AND published_at >= allocated_at
                 AND reason = '' AND notices = '[]'
-                AND fluxjob_publish_at(published_at, {PATIENCE})
+                AND fluxjob_publish_at(published_at, {_PATIENCE})
                     > fluxjob_publish_at(published_at, 0) AS can_wait
     FROM fluxjobs f
     WHERE uid = ANY(CAST(:uids AS text[]) || ARRAY(
@@ -138,7 +141,9 @@ WITH along AS (
     SELECT uid FROM due WHERE can_wait AND (SELECT count(*) FROM due WHERE can_wait) > {CALM}
 ), put_off AS (
     -- Arrays, or the planner, who expects one, would look through all of them for each.
-    UPDATE fluxjobs f SET publish_at = fluxjob_publish_at(f.published_at, {PATIENCE})
+    UPDATE fluxjobs f SET publish_at = least(
+        fluxjob_publish_at(f.published_at, {_PATIENCE}),
+        fluxjob_publish_at(now(), {PATIENCE}))
     WHERE f.uid = ANY(ARRAY(
             SELECT uid FROM fluxjobs WHERE uid = ANY(ARRAY(SELECT uid FROM patient))
             ORDER BY uid FOR NO KEY UPDATE))
@@ -155,7 +160,8 @@ async def read_owed_status(database: Database, uids: Collection[str]) -> list[Pu
 
     Where many come to run at once it is put off to say that, of those whose start was told, or was
     put off when they were let go: most will have ended by then, and a status costs the API server
-    more than all else that we write there.
+    more than all else that we write there. Where their pods do not even come to run, the cluster is
+    busy with others, and has still less time for it.
     """
     rows = await database.fetch(_OWED, uids=list(uids))
     return [PublishedRow(**row) for row in rows]

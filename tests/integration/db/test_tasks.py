@@ -173,12 +173,20 @@ async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
 
 
 async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> None:
-    """Also of those whose pods do not come to run."""
+    """Of those whose pods do not come to run later, looked at every ten seconds."""
     uids = await _start(rows, CALM + 1, _START_PUT_OFF)
-    assert await read_owed_status(rows.database, uids) == []
-    assert all(10 <= row["due"] <= 10.5 for row in await rows.fetch(_DUE))
+    for due in (12.5, 22.5, 30):
+        assert await read_owed_status(rows.database, uids) == []
+        assert all(due <= row["due"] <= due + 1 for row in await rows.fetch(_DUE))
+        await rows.execute(_TEN_SECONDS_LATER)
+        await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+    assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
+
+
+async def test_a_start_that_was_put_off_is_told_with_the_next_look_once_it_runs(rows: Rows) -> None:
+    uids = await _start(rows, CALM + 1, _START_PUT_OFF)
     await rows.execute(_TEN_SECONDS_LATER)
-    await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+    await rows.execute(_COME_TO_RUN)
     assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
 
 
