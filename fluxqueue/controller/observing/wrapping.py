@@ -242,7 +242,7 @@ class Wrapper:
         self._on_made(uid, flux_uid, flux_version)
         return True
 
-    async def _create(self, workload: Object, body: dict[str, Any]) -> dict[str, str] | None:
+    async def _create(self, workload: Object, body: dict[str, Any]) -> dict[str, Any] | None:
         """Create, or find the one that is there; its metadata, None where another's is in the
         way.
         """
