@@ -113,7 +113,7 @@ async def write_status(context: WorkerContext, row: PublishedRow) -> Written:
 async def _put(
     context: WorkerContext, row: PublishedRow, status: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Replace the status of the version that we wrote last, which costs the API server a quarter
+    """Replace the status of the version that we wrote last, which costs the API server a fifth
     less than a patch; patch it where somebody else has changed the object since.
     """
     client, at = context.client, (FLUXJOBS, row.namespace, row.name)

@@ -77,7 +77,7 @@ async def _numbers_on_pods(space: Space) -> set[str | None]:
 
 
 async def test_many_that_start_at_once_and_last_are_all_told_to_run(space: Space) -> None:
-    """It is put off for ten seconds, since most of so many have ended by then, and no longer."""
+    """It is put off for ten seconds at a time, since most of so many have ended by then."""
     names = [f"one-{number:02}" for number in range(2 * RUSH)]
     for name in names:
         await space.create(job(name, cpu="100m", pool="main", run=FOR_EVER))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from itertools import pairwise
 
@@ -175,9 +176,15 @@ async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
 async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> None:
     """Of those whose pods do not come to run later, looked at every ten seconds."""
     uids = await _start(rows, CALM + 1, _START_PUT_OFF)
-    for due in (12.5, 22.5, 30):
+    for is_last in (False, False, True):
+        before = await rows.value("SELECT now()")
         assert await read_owed_status(rows.database, uids) == []
-        assert all(due <= row["due"] <= due + 1 for row in await rows.fetch(_DUE))
+        after = await rows.value("SELECT now()")
+        for row in await rows.fetch("SELECT publish_at, published_at FROM fluxjobs"):
+            first, last = (row["published_at"],) * 2 if is_last else (before, after)
+            wait_s = 30 if is_last else 10
+            assert first + timedelta(seconds=wait_s) <= row["publish_at"]
+            assert row["publish_at"] <= last + timedelta(seconds=wait_s + 0.5)
         await rows.execute(_TEN_SECONDS_LATER)
         await rows.execute("UPDATE fluxjobs SET publish_at = now()")
     assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from fluxqueue.clock import SystemClock
 from fluxqueue.controller.observing import wrapping
-from fluxqueue.db.life.published import read_published
+from fluxqueue.db.life.published import Written, read_published, remember_written
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient
@@ -169,6 +169,13 @@ async def test_a_status_is_put_in_the_place_of_the_last(
         assert await publish("waits for n3") == ["PUT", "PATCH"]
         assert await publish("waits for n4") == ["PUT"]
         assert (await client.get(FLUXJOBS, "default", "a-job"))["spec"]["priority"] == 7
+        await rows.add_nodes(cpu_node("n0"))
+        await rows.match()
+        client.asked.clear()
+        await release_workloads(_context(rows, client), [uid])
+        assert client.asked == ["PUT"], "with the release"
+        await remember_written(rows.database, [Written(uid, 1, flux_version="1")])
+        assert await publish("makes way for job 7") == ["PUT"], "who is late is not believed"
 
 
 async def test_conditions_have_the_times_of_the_audit_trail(
