@@ -19,7 +19,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 from benchmarks.line import Line
 from fluxqueue.clock import SystemClock
@@ -32,6 +31,7 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.jobspec.shape import equal_slots
+from fluxqueue.kube.client import KubeClient
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle
@@ -39,6 +39,7 @@ from fluxqueue.scheduler.forecast import forecast
 from fluxqueue.settings import MATCH_POLICY, Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, CycleRunner
+from tests.support.rows import NOWHERE
 
 NODES = 1000
 CORES = 64_000
@@ -112,7 +113,7 @@ class Bench:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self.database = database
-        self.context = WorkerContext(database, cast("Any", None), settings, Restless(), "bench")
+        self.context = WorkerContext(database, KubeClient(NOWHERE), settings, Restless(), "bench")
         self.submitted = 0
 
     async def prepare(self) -> CycleRunner:

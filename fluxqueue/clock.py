@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
@@ -99,6 +99,9 @@ class Pace:
     Parameters
     ----------
     clock : whose time it is.
+    delay_s : how much longer than at its quickest the API server takes to answer at present
+        (seconds). While it answers at once, larger batches would spare nobody anything, and a rest
+        of more than ``DELAYS`` such delays would only keep those waiting who come one by one.
 
     ``is_awaited``: whether somebody waits for the room that a batch finds. Nodes are idle
     meanwhile, which costs more than our own time, and the rest is short (``AWAITED``). Where all
@@ -111,9 +114,10 @@ class Pace:
     AWAITED = Rest(each_s=0.05, times=2, most_s=0.2)
     CALM = Rest(each_s=0.3, times=4, most_s=0.35)
     PIECE_S, CALM_MAX_S = 0.05, 0.9
+    DELAYS = 20
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, delay_s: Callable[[], float]) -> None:
+        self._clock, self._delay_s = clock, delay_s
         self.is_awaited = True
         self.size = 0
         self._rested_s = float("-inf")
@@ -141,7 +145,8 @@ class Pace:
         if self.is_awaited:
             return self.AWAITED
         each_s = max(self.CALM.each_s, self.size * self.PIECE_S)
-        return self.CALM._replace(each_s=min(each_s, self.CALM_MAX_S))
+        most_s = min(self.CALM_MAX_S, self.DELAYS * self._delay_s())
+        return self.CALM._replace(each_s=min(each_s, most_s))
 
 
 class Lately:

@@ -25,6 +25,7 @@ import orjson
 
 from fluxqueue import __version__, metrics
 from fluxqueue.errors import ApiUnavailable, Gone
+from fluxqueue.kube.answer_times import AnswerTimes
 from fluxqueue.kube.answers import RETRY_AFTER_MAX_S, as_error, decode, retry_after_s, status_error
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.config import ClusterConfig
@@ -77,6 +78,8 @@ class KubeClient:
 
     Parameters: ``concurrency`` bounds requests in flight (watches do not count), ``timeout_s``
     bounds one send. ``transport`` replaces HTTP (the embedded cluster talks to itself in-process).
+
+    ``answer_times``: how long the API server takes to answer at present.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class KubeClient:
         self._authorization_until = float("-inf")
         self._reserved: KubeClient | None = None
         self._headers_added: dict[str, str] = {}
+        self.answer_times = AnswerTimes()
 
     async def __aenter__(self) -> Self:
         return self
@@ -514,6 +518,7 @@ class KubeClient:
         for attempt in range(1, self._attempts_max + 1):
             is_last = attempt == self._attempts_max
             headers = self._headers(content_type if data is not None else None, accept)
+            sent_s = time.monotonic()
             try:
                 reply = await self._transport.send(method, target, headers, data, timeout_s)
             except TransportError as error:
@@ -523,6 +528,7 @@ class KubeClient:
                 metrics.API_RETRIES.labels(method).inc()
                 await asyncio.sleep(backoff.next_delay_s())
                 continue
+            self.answer_times.note(time.monotonic() - sent_s)
             metrics.API_REQUESTS.labels(method, str(reply.status)).inc()
             wait_s = self._wait_before_retry(reply, is_repeatable)
             if wait_s is None or is_last:

@@ -89,7 +89,7 @@ class CycleRunner:
         self._decided: dict[str, int] = {}
         self._plans = Plans(context, ROLE, term)
         self._preempting = Preempting(context, ROLE, term)
-        self._pace = Pace(context.clock)
+        self._pace = Pace(context.clock, lambda: context.client.answer_times.delay_s)
         self._last: Cycle | None = None
         # Whoever has it has the matcher for himself: a cycle, a forecast, a review.
         self._lock = asyncio.Lock()

@@ -74,7 +74,9 @@ def read_mark(obj: Mapping[str, Any]) -> Membership | None:
     An API server whose gate is closed drops what stood in the spec, but only after admission.
     """
     text = ((obj.get("metadata") or {}).get("annotations") or {}).get(labels.GROUP)
-    name, _, rest = str(text or "").partition(" ")
+    if not text:
+        return None
+    name, _, rest = str(text).partition(" ")
     size, _, of = rest.partition(" ")
     least, dash, most = size.partition("-")
     is_native = of == _NATIVE

@@ -21,12 +21,17 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec import Jobspec, render
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.settings import Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, CycleRunner
 from tests.support.pool_model import request
 
 Row = dict[str, Any]
+
+NOWHERE = ClusterConfig("http://127.0.0.1:9")
+"""No API server answers there: of whoever is not to ask one."""
 
 
 def settings_for(url: str, **more: Any) -> Settings:
@@ -96,7 +101,9 @@ class Rows:
 
     def context(self, identity: str = "test") -> WorkerContext:
         """A worker's context without a cluster: nothing here may call the API server."""
-        return WorkerContext(self.database, cast("Any", None), self.settings, self.clock, identity)
+        return WorkerContext(
+            self.database, KubeClient(NOWHERE), self.settings, self.clock, identity
+        )
 
     async def fetch(self, sql: str, **values: Any) -> list[Row]:
         """Run one statement in a transaction of its own."""

@@ -37,22 +37,25 @@ async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() 
 
 
 @pytest.mark.parametrize(
-    ("is_awaited", "size", "in_a_row", "rest"),
+    ("is_awaited", "size", "delay_s", "in_a_row", "rest"),
     [
-        (True, 1, 22, Pace.AWAITED),
-        (True, 100, 22, Pace.AWAITED),
-        (False, 1, 5, Pace.CALM),
-        (False, 10, 3, Pace.CALM._replace(each_s=10 * Pace.PIECE_S)),
-        (False, 100, 2, Pace.CALM._replace(each_s=Pace.CALM_MAX_S)),
+        (True, 1, 0.001, 22, Pace.AWAITED),
+        (True, 100, 1.0, 22, Pace.AWAITED),
+        (False, 1, 1.0, 5, Pace.CALM),
+        (False, 10, 1.0, 3, Pace.CALM._replace(each_s=10 * Pace.PIECE_S)),
+        (False, 100, 1.0, 2, Pace.CALM._replace(each_s=Pace.CALM_MAX_S)),
+        (False, 1, 0.005, 10, Pace.CALM._replace(each_s=Pace.DELAYS * 0.005)),
+        (False, 100, 0.03, 3, Pace.CALM._replace(each_s=Pace.DELAYS * 0.03)),
     ],
 )
 async def test_after_much_work_there_is_rest_in_times_of_what_it_took(
-    *, is_awaited: bool, size: int, in_a_row: int, rest: Rest
+    *, is_awaited: bool, size: int, delay_s: float, in_a_row: int, rest: Rest
 ) -> None:
-    """Never longer than a bound, longer where nobody waits, and longest where many come as well;
-    who has little to do waits for nothing."""
+    """Never longer than a bound, longer where nobody waits, and longest where many come as well,
+    but for as long only as the API server is slow to answer; who has little to do waits for
+    nothing."""
     clock = ManualClock()
-    pace = Pace(clock)
+    pace = Pace(clock, lambda: delay_s)
     pace.is_awaited, pace.size = is_awaited, size
 
     async def turn(took_s: float) -> float:

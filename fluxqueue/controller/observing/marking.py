@@ -137,7 +137,7 @@ class Marking:
         assert pod is not None, "an informer tells of an object, old or new"
         uid, workload = pod["metadata"]["uid"], self._workload_uid(pod)
         flux_uids = self._workloads.flux_uids
-        before = workload if old is None else self._workload_uid(old)
+        before = workload if old is None or _is_as_owned(old, pod) else self._workload_uid(old)
         if new is None or before != workload:
             self._workloads.forget_pod(uid, before)
         if new is not None:
@@ -269,6 +269,12 @@ def _uid(old: Object | None, new: Object | None) -> str:
     told = new or old
     assert told is not None, "an informer tells of an object, old or new"
     return str(told["metadata"]["uid"])
+
+
+def _is_as_owned(old: Object, new: Object) -> bool:
+    """Whether a pod says of its owners and its group what it said before."""
+    before, now = old["metadata"], new["metadata"]
+    return all(before.get(key) == now.get(key) for key in ("ownerReferences", "annotations"))
 
 
 def _is_workload(pod: Object, ours: Container[str]) -> bool:

@@ -71,6 +71,7 @@ class Observer:
             watches=self.watches,
             foreign=self.marking.foreign,
             wrapper=self.wrapper,
+            delay_s=lambda: client.answer_times.delay_s,
         )
         self.comparing = Comparing(
             term,

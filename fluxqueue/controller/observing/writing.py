@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fluxqueue import metrics
@@ -67,13 +67,14 @@ class Writing:
         watches: Watches,
         foreign: ForeignPods,
         wrapper: Wrapper,
+        delay_s: Callable[[], float],
     ) -> None:
         self._term, self._clock = term, clock
         self._reader, self._marks = reader, marks
         self._workloads, self._watches = workloads, watches
         self._foreign, self._wrapper = foreign, wrapper
         self._written: dict[str, WorkloadSeen] = {}
-        self._pace = Pace(clock)
+        self._pace = Pace(clock, delay_s)
         self._lost: BaseException | None = None
         self.lock = asyncio.Lock()
 

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from fluxqueue.errors import ApiUnavailable, Conflict, Gone, Invalid, NotFound
+from fluxqueue.kube.answer_times import LAST
 from fluxqueue.kube.client import KubeClient, PatchKind, WatchEvent
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import PODS
@@ -269,3 +270,23 @@ async def test_lines_come_as_they_are_written(client: KubeClient, faulty: Faulty
     assert faulty.seen[0].query == query
     with pytest.raises(NotFound):
         _ = [line async for line in client.lines("/x", query)]
+
+
+async def test_how_late_answers_come_is_known(client: KubeClient, faulty: FaultyApi) -> None:
+    """Also of an answer that is a refusal; a connection that breaks has answered nothing."""
+    answer = json_answer(POD)
+
+    async def late(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.1)
+        return await answer(request)
+
+    faulty.then(answer, answer, status(409), reset(), answer)
+    await client.get(PODS, "n", "p")
+    await client.get(PODS, "n", "p")
+    with pytest.raises(Conflict):
+        await client.create(PODS, "n", POD)
+    await client.get(PODS, "n", "p")
+    before_s = client.answer_times.delay_s
+    faulty.then(late)
+    await client.get(PODS, "n", "p")
+    assert client.answer_times.delay_s - before_s >= 0.1 / (2 * LAST)
