@@ -165,10 +165,21 @@ def test_policies_look_where_the_webhook_is_asked(namespaces: str) -> None:
     values = {"webhook": {"namespaces": namespaces}}
     webhooks = find("MutatingWebhookConfiguration", "fluxqueue", values)["webhooks"]
     jobs = next(one for one in webhooks if one["name"].startswith("jobs."))
-    queued = [one for one in _policies(values) if "-queued-" in one["metadata"]["name"]]
-    assert [one["spec"]["matchConstraints"]["namespaceSelector"] for one in queued] == [
+    bindings = [one for one in render(values) if one["kind"] == "ValidatingAdmissionPolicyBinding"]
+    queued = [one["spec"] for one in bindings if "-queued-" in one["metadata"]["name"]]
+    assert [one["matchResources"]["namespaceSelector"] for one in queued] == [
         jobs["namespaceSelector"]
     ] * 2
+
+
+def test_what_no_policy_is_about_costs_no_selector() -> None:
+    """An API server parses a policy's selectors for each request, before it looks at its rules; a
+    binding's only where the rules hold."""
+    policies = _policies({})
+    assert len(policies) == 3
+    for one in policies:
+        constraints = one["spec"]["matchConstraints"]
+        assert not {"namespaceSelector", "objectSelector"} & set(constraints), one["metadata"]
 
 
 def _policies(values: dict[str, Any]) -> list[Document]:
