@@ -34,6 +34,12 @@ READER = "fluxqueue_reader"
 """The role that may look and change nothing; the migration makes it (``sql/zz_reader.sql``)."""
 
 _LOOKS_ONLY = f" -c role={READER} -c default_transaction_read_only=on"
+
+_PLANS_ONCE = " -c plan_cache_mode=force_generic_plan"
+"""Statements are few and come again and again. By itself the server plans many of them anew each
+time, since it thinks of our arrays as of ten elements: a quarter of its processor time for a gang
+of ten. Analyzing a table has them planned anew, and vacuuming, which hot tables ask for soon."""
+
 _SCHEMES = ("postgresql+psycopg://", "postgresql://", "postgres://")
 _KEEPALIVES = {
     # A peer that vanished without a word is noticed within half a minute, not after two hours.
@@ -114,7 +120,7 @@ def connect_args(settings: Settings, *, role: str, is_reader: bool = False) -> d
         f" -c fluxqueue.status_interval_s={settings.status_interval_s:g}"
         f" -c search_path={SEARCH_PATH} -c statement_timeout={timeout_ms}"
         f" -c idle_in_transaction_session_timeout={idle_ms}"
-        f"{_LOOKS_ONLY if is_reader else ''}",
+        f"{_LOOKS_ONLY if is_reader else _PLANS_ONCE}",
     }
 
 

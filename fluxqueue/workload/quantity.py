@@ -82,7 +82,11 @@ def to_base_units(resource: str, value: object, *, where: str) -> int:
     InvalidInput
         As ``parse_quantity``.
     """
-    amount = parse_quantity(value, where=where)
-    if resource == CPU:
-        amount *= 1000
+    return _as_units(parse_quantity(value, where=where), 1000 if resource == CPU else 1)
+
+
+@lru_cache(maxsize=4096)
+def _as_units(amount: Fraction, units: int) -> int:
+    """Round up to whole base units. Cached as ``_parse`` is: each event of a running pod asks."""
+    amount *= units
     return min(MAX_UNITS, -(-amount.numerator // amount.denominator))

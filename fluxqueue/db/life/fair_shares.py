@@ -62,6 +62,8 @@ async def read_shares(tx: Transaction, queues: Collection[str]) -> SharesRead:
     for row in rows:
         computed[row["queue"]] = max(row["at_s"], computed.get(row["queue"], 0.0))
     since = min((computed.get(queue, 0.0) for queue in queues), default=0.0)
+    # A moment ago is another plan than long ago (engine._PLANS_ONCE).
+    await tx.execute("SET LOCAL plan_cache_mode = force_custom_plan")
     held = await tx.fetch(
         """
         SELECT f.queue, f.user_name AS "user",

@@ -292,8 +292,12 @@ def _note_effects(row: Mapping[str, Any], decision: FollowDecision, settled: Set
     return is_owed
 
 
+_DOWN = 11
+"""Where a slot's row says whether its node is down."""
+
+
 def _slot(row: Sequence[Any]) -> Slot:
-    number, node, state, pod_uid, is_lost, is_gone, is_refused, index, is_spent, kind, *rest = row
+    number, node, state, pod_uid, is_lost, is_gone, is_refused, index, is_spent, kind, *_ = row
     return Slot(
         number,
         node,
@@ -305,7 +309,7 @@ def _slot(row: Sequence[Any]) -> Slot:
         index=index,
         is_spent=is_spent,
         kind=kind,
-        is_down=rest[1],
+        is_down=row[_DOWN],
     )
 
 
@@ -390,8 +394,10 @@ def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
 
 def _loss_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     """Which nodes under its pods are down or gone, and what becomes of these."""
+    under = [_slot(slot) for slot in row["slots"] if slot[_DOWN] and slot[3]]
+    if not under:
+        return ""
     pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
-    under = [slot for slot in map(_slot, row["slots"]) if slot.is_down and slot.pod_uid]
     if decision.is_ended and under and decision.state is not FluxJobState.COMPLETED:
         return f"lost with {compress(sorted({slot.node for slot in under}))}"
     held = [slot for slot in under if slot.pod_uid in pods]
