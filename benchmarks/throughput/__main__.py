@@ -198,7 +198,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--sql-jobs", type=int, default=100, help="busy Jobs whose SQL is counted")
     parser.add_argument("--latency-jobs", type=int, default=30, help="Jobs one by one")
     parser.add_argument("--resync", type=int, default=1000, help="Jobs that are brought back")
-    parser.add_argument("--repeat", type=int, default=3, help="turns of bystander and managed each")
+    parser.add_argument("--repeat", type=int, default=5, help="turns of bystander and managed each")
     parser.add_argument("--workers", type=int, default=1, help="worker processes")
     parser.add_argument(
         "--only",

@@ -2,16 +2,18 @@
 
 fluxqueue grants shares of a node (millicores, bytes), which RV1 has no word for. So R lists the
 nodes and, for tools that read only R_lite, as many core ids as the share rounds up to; the exact
-grant of each slot stands under ``attributes.fluxqueue.slots``, from which rows can be rebuilt.
+grant of each slot stands under ``attributes.fluxqueue.slots``, from which rows can be rebuilt:
+those that follow one another and are equal as one, with their ``count``. (A thousand of them as a
+thousand would be 60 KB in each version of a FluxJob, and etcd takes 1.5 MB.)
 Nodes of a rack that is held whole are listed with all their cores, as Fluxion lists what is below
 an exclusive vertex, whether or not a slot lies on them; ``attributes.fluxqueue.held`` names them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -66,14 +68,20 @@ def to_resource_set(
         },
         "attributes": {
             "fluxqueue": {
-                "slots": [
+                "slots": _runs(
                     {"node": node, "resources": dict(resources), **({"kind": kind} if kind else {})}
                     for (node, resources), kind in zip_longest(slots, kinds[: len(slots)])
-                ],
+                ),
                 **({"held": [compress(node for node, _ in held)]} if held else {}),
             }
         },
     }
+
+
+def _runs(slots: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Equal ones that follow one another as one; ``count`` says how many, where it is not one."""
+    runs = [(slot, sum(1 for _ in equal)) for slot, equal in groupby(slots)]
+    return [{**slot, "count": count} if count > 1 else slot for slot, count in runs]
 
 
 def _children(cores: int, gpus: int) -> dict[str, str]:
@@ -118,13 +126,27 @@ def read_resource_set(resource_set: object) -> GivenSlots:
     if until and until < starts_at:
         raise _refused("R.execution.expiration", until, "must not be before starttime")
     ours = _mapping(_mapping(top.get("attributes"), "R.attributes").get("fluxqueue"), "R...")
-    slots = ours.get("slots")
-    where = "R.attributes.fluxqueue.slots"
-    if not isinstance(slots, list) or not 0 < len(slots) <= SLOTS_MAX:
-        raise _refused(where, type(slots).__name__, f"must be a list of 1 to {SLOTS_MAX} slots")
-    read = tuple(_slot(slot, f"{where}[{number}]") for number, slot in enumerate(slots))
-    kinds = tuple(_kind(slot, f"{where}[{number}]") for number, slot in enumerate(slots))
-    return GivenSlots(read, starts_at, until or None, _held(ours.get("held", [])), kinds)
+    slots, kinds = _expanded(ours.get("slots"), "R.attributes.fluxqueue.slots")
+    return GivenSlots(slots, starts_at, until or None, _held(ours.get("held", [])), kinds)
+
+
+def _expanded(
+    runs: object, where: str
+) -> tuple[tuple[tuple[str, Mapping[str, int]], ...], tuple[str, ...]]:
+    """Each slot, and the kind of each."""
+    if not isinstance(runs, list) or not 0 < len(runs) <= SLOTS_MAX:
+        raise _refused(where, type(runs).__name__, f"must be a list of 1 to {SLOTS_MAX} slots")
+    slots: list[tuple[str, Mapping[str, int]]] = []
+    kinds: list[str] = []
+    for number, run in enumerate(runs):
+        at = f"{where}[{number}]"
+        slot, kind = _slot(run, at), _kind(run, at)
+        count = _whole(run.get("count", 1), f"{at}.count", SLOTS_MAX - len(slots))
+        if not count:
+            raise _refused(f"{at}.count", count, "must be 1 or more")
+        slots += [slot] * count
+        kinds += [kind] * count
+    return tuple(slots), tuple(kinds)
 
 
 def _held(lists: object) -> tuple[str, ...]:

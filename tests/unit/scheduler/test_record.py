@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.scheduler.record import read_record
-from fluxqueue.scheduler.resource_set import read_resource_set, to_resource_set
+from fluxqueue.scheduler.resource_set import SLOTS_MAX, read_resource_set, to_resource_set
 from fluxqueue.workload.fluxjob_object import render_status
 
 SLOTS = [("n1", {"cpu": 2000, "pods": 1}), ("n2", {"cpu": 2000, "pods": 1})]
@@ -47,6 +47,32 @@ def test_r_lists_what_is_held_whole() -> None:
     ]
     given = read_resource_set(resource_set)
     assert (given.slots, given.held) == (tuple(SLOTS), ("n1", "n2", "n3"))
+
+
+def test_equal_slots_that_follow_one_another_stand_there_once() -> None:
+    """A thousand on twenty nodes are twenty entries; what an older version wrote is read, too."""
+    slots = [(f"n{number // 50}", {"cpu": 1000, "pods": 1}) for number in range(1000)]
+    resource_set = to_resource_set(slots, starts_at=1, until=None)
+    written = resource_set["attributes"]["fluxqueue"]["slots"]
+    assert len(written) == 20
+    assert written[0] == {"node": "n0", "resources": {"cpu": 1000, "pods": 1}, "count": 50}
+    assert read_resource_set(resource_set).slots == tuple(slots)
+    older = _with_slots(*[{"node": node, "resources": has} for node, has in slots])
+    assert read_resource_set(older).slots == tuple(slots)
+
+
+_GRANTED = st.tuples(
+    st.sampled_from(["n1", "n2"]), st.sampled_from([{"cpu": 1000}, {"cpu": 500, "pods": 1}])
+)
+
+
+@given(st.lists(st.tuples(_GRANTED, st.sampled_from(["", "ps"])), min_size=1, max_size=20))
+def test_every_order_of_slots_is_read_back(granted: list[tuple[Any, str]]) -> None:
+    """A slot's place in the list is its number."""
+    slots, kinds = [slot for slot, _ in granted], [kind for _, kind in granted]
+    given_ = read_resource_set(to_resource_set(slots, starts_at=1, until=None, kinds=kinds))
+    assert given_.slots == tuple(slots)
+    assert given_.kinds == tuple(kinds)
 
 
 @pytest.mark.parametrize("held", ["n1", [1], ["n[1-999999]"], ["n["], [["n1"]]])
@@ -98,6 +124,10 @@ def test_which_queue_took_it_in(status: dict[str, Any], expected: str | None) ->
         {"R": _with_slots({"node": "", "resources": {}})},
         {"R": _with_slots({"node": "n", "resources": {"cpu": -1}})},
         {"R": _with_slots({"node": "n", "resources": {"cpu": 2**63}})},
+        {"R": _with_slots({"node": "n", "resources": {"cpu": 1}, "count": 0})},
+        {"R": _with_slots({"node": "n", "resources": {"cpu": 1}, "count": "2"})},
+        {"R": _with_slots({"node": "n", "resources": {"cpu": 1}, "count": SLOTS_MAX + 1})},
+        {"R": _with_slots(*[{"node": "n", "resources": {"cpu": 1}, "count": SLOTS_MAX}] * 2)},
         {"R": {**R, "execution": {**R["execution"], "starttime": "now"}}},
         {"R": {**R, "execution": {**R["execution"], "expiration": 5}}},
         {"jobid": 2**63},
