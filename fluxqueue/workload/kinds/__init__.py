@@ -100,7 +100,8 @@ def kind_of(workload: Mapping[str, Any]) -> Kind:
 
 def workload_uid(pod: Mapping[str, Any]) -> str:
     """UID of the workload that a pod belongs to: of whoever makes it, else its own."""
-    for kind in KINDS[:-1]:  # a loop: each event of each pod of the cluster passes here
+    # All but the bare Pod's; and a loop, for each event of each pod of the cluster passes here.
+    for kind in KINDS[:-1]:
         uid = kind.claim(pod)
         if uid is not None:
             return uid
