@@ -12,6 +12,7 @@ from fluxqueue.db.life import steering
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import CRDS, FLUXJOBS, JOBS, PODS, ROLE_BINDINGS, Resource
+from fluxqueue.scheduler.resource_set import read_resource_set
 from tests.e2e.conftest import make_space, remove_space
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Space
@@ -69,8 +70,8 @@ async def test_a_group_gathers_and_starts_as_one(space: Space) -> None:
     assert set((await phases(space)).values()) == {"Pending"}
     await space.create(member("worker-1", "mpi", 3, cpu="8"))
     done = await space.until_state("mpi", "Completed")
-    slots = done["status"]["R"]["attributes"]["fluxqueue"]["slots"]
-    assert sorted(slot["resources"]["cpu"] for slot in slots) == [2000, 8000, 8000]
+    slots = read_resource_set(done["status"]["R"]).slots
+    assert sorted(has["cpu"] for _, has in slots) == [2000, 8000, 8000]
     assert [one["count"] for one in done["spec"]["jobspec"]["resources"]] == [1, 2]
     assert set((await phases(space)).values()) == {"Succeeded"}
 

@@ -14,6 +14,7 @@ from fluxqueue.db.life import steering
 from fluxqueue.errors import Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
+from fluxqueue.scheduler.resource_set import read_resource_set
 from tests.e2e.objects import FOR_EVER, bare_pod
 from tests.e2e.space import WAITING, Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
@@ -145,8 +146,8 @@ async def test_a_jobset_waits_suspended_and_starts_whole(space: Space) -> None:
     await space.until_job(workers)
     await say(space, JOB_SET, "train", "Completed")
     done = await until(space, "train-jobset", "Completed")
-    slots = done["status"]["R"]["attributes"]["fluxqueue"]["slots"]
-    assert sorted(slot["resources"]["cpu"] for slot in slots) == [1000, 8000, 8000, 8000]
+    slots = read_resource_set(done["status"]["R"]).slots
+    assert sorted(has["cpu"] for _, has in slots) == [1000, 8000, 8000, 8000]
     assert len((await space.client.list(FLUXJOBS, space.name)).items) == 1
     sql = "SELECT count(*) AS runs FROM allocations WHERE uid = :uid"
     assert await space.world.rows(sql, uid=made["metadata"]["uid"]) == [{"runs": 1}]

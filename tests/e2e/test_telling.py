@@ -12,6 +12,7 @@ import pytest
 
 from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.kube.resources import DEPLOYMENTS, FLUXJOBS, STATEFULSETS
+from fluxqueue.scheduler.resource_set import read_resource_set
 from fluxqueue.worker.release import RUSH
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.operators import Operators
@@ -54,9 +55,9 @@ async def test_the_status_carries_r_and_nodes(space: Space) -> None:
     status = (await space.until_state("told", "Running"))["status"]
     granted = status["R"]
     assert granted["execution"]["nodelist"] == [status["nodes"]]
-    slots = granted["attributes"]["fluxqueue"]["slots"]
-    assert [slot["resources"]["cpu"] for slot in slots] == [12_000, 12_000]
-    assert sorted(slot["node"] for slot in slots) == sorted(expand(status["nodes"]))
+    slots = read_resource_set(granted).slots
+    assert [has["cpu"] for _, has in slots] == [12_000, 12_000]
+    assert sorted(node for node, _ in slots) == sorted(expand(status["nodes"]))
     conditions = {one["type"]: one["status"] for one in status["conditions"]}
     assert conditions == {
         "Queued": "False",

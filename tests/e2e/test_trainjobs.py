@@ -11,6 +11,7 @@ from typing import Any
 from fluxqueue.db.life import steering
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.scheduler.resource_set import read_resource_set
 from tests.e2e.objects import FOR_EVER
 from tests.e2e.operators import Operators
 from tests.e2e.space import Space
@@ -61,8 +62,8 @@ async def test_a_trainjob_waits_suspended_and_starts_whole(space: Space) -> None
         await all_are(space, "Running", 4)  # those that fill the pool, and no other
         await make_room(space)
         done = await until(space, "tune-trainjob", "Completed")
-    slots = done["status"]["R"]["attributes"]["fluxqueue"]["slots"]
-    assert sorted(slot["resources"]["cpu"] for slot in slots) == [1000, 8000, 8000, 8000]
+    slots = read_resource_set(done["status"]["R"]).slots
+    assert sorted(has["cpu"] for _, has in slots) == [1000, 8000, 8000, 8000]
     assert len((await space.client.list(FLUXJOBS, space.name)).items) == 1
     assert operators.refused == []
 
