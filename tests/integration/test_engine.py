@@ -30,9 +30,11 @@ INSERT = text("INSERT INTO leadership VALUES (:role, 1, 'me', now())")
 
 
 @asynccontextmanager
-async def engine_of(url: str, settings: Settings = SETTINGS) -> AsyncIterator[AsyncEngine]:
+async def engine_of(
+    url: str, settings: Settings = SETTINGS, *, is_reader: bool = False
+) -> AsyncIterator[AsyncEngine]:
     """An engine that is disposed of."""
-    engine = create_engine(url, settings, role="test")
+    engine = create_engine(url, settings, role="test", is_reader=is_reader)
     try:
         yield engine
     finally:
@@ -55,6 +57,16 @@ async def test_our_views_and_procrastinates_tables_need_no_schema_name(database_
             assert await connection.scalar(text(f"SELECT count(*) FROM {table}")) == 0
         name = await connection.scalar(text("SELECT current_setting('application_name')"))
         assert name == f"fluxqueue-test/{head()}"
+
+
+@pytest.mark.parametrize(("is_reader", "mode"), [(False, "force_generic_plan"), (True, "auto")])
+async def test_statements_are_planned_once_but_for_readers(
+    database_url: str, *, is_reader: bool, mode: str
+) -> None:
+    """What readers look for differs from one time to the next."""
+    async with engine_of(database_url, is_reader=is_reader) as engine, engine.connect() as one:
+        found = await one.scalar(text("SELECT current_setting('plan_cache_mode')"))
+    assert found == mode
 
 
 async def test_socket_urls_work_too(own_postgres: LocalPostgres) -> None:
