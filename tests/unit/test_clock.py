@@ -40,7 +40,9 @@ async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() 
     ("is_awaited", "size", "delay_s", "in_a_row", "rest"),
     [
         (True, 1, 0.001, 22, Pace.AWAITED),
-        (True, 100, 1.0, 22, Pace.AWAITED),
+        (True, 100, 0.005, 22, Pace.AWAITED),
+        (True, 1, 0.03, 5, Pace.AWAITED._replace(each_s=Pace.AWAITED_DELAYS * 0.03)),
+        (True, 100, 1.0, 3, Pace.AWAITED._replace(each_s=Pace.AWAITED_MAX_S)),
         (False, 1, 1.0, 5, Pace.CALM),
         (False, 10, 1.0, 3, Pace.CALM._replace(each_s=10 * Pace.PIECE_S)),
         (False, 100, 1.0, 2, Pace.CALM._replace(each_s=Pace.CALM_MAX_S)),
