@@ -106,15 +106,15 @@ class Pace:
     ``is_awaited``: whether somebody waits for the room that a batch finds. Nodes are idle
     meanwhile, which costs more than our own time, and the rest is short (``AWAITED``); but where
     the API server is what all wait for, room that is found sooner is not used sooner, and the rest
-    grows with the delay (``AWAITED_DELAYS``), up to ``AWAITED_MAX_S``. Where all have what they
-    want, batches may be larger (``CALM``); and where they come faster than one in ``PIECE_S``, the
-    rest grows with the last batch (``size``), up to ``CALM_MAX_S``. Where they come more slowly, a
+    grows with the delay (``AWAITED_DELAYS``), up to that of others. Where all have what they want,
+    batches may be larger (``CALM``); and where they come faster than one in ``PIECE_S``, the rest
+    grows with the last batch (``size``), up to ``CALM_MAX_S``. Where they come more slowly, a
     longer rest would only keep them waiting.
     """
 
     CREDIT_S = 1.5
     AWAITED = Rest(each_s=0.05, times=2, most_s=0.2)
-    AWAITED_DELAYS, AWAITED_MAX_S = 10, 0.5
+    AWAITED_DELAYS = 10
     CALM = Rest(each_s=0.3, times=4, most_s=0.35)
     PIECE_S, CALM_MAX_S = 0.05, 0.9
     DELAYS = 20
@@ -146,7 +146,7 @@ class Pace:
 
     def _due(self) -> Rest:
         if self.is_awaited:
-            each_s = min(self.AWAITED_MAX_S, self.AWAITED_DELAYS * self._delay_s())
+            each_s = min(self.CALM.each_s, self.AWAITED_DELAYS * self._delay_s())
             return self.AWAITED._replace(each_s=max(self.AWAITED.each_s, each_s))
         each_s = max(self.CALM.each_s, self.size * self.PIECE_S)
         most_s = min(self.CALM_MAX_S, self.DELAYS * self._delay_s())

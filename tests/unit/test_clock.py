@@ -41,8 +41,8 @@ async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() 
     [
         (True, 1, 0.001, 22, Pace.AWAITED),
         (True, 100, 0.005, 22, Pace.AWAITED),
-        (True, 1, 0.03, 5, Pace.AWAITED._replace(each_s=Pace.AWAITED_DELAYS * 0.03)),
-        (True, 100, 1.0, 3, Pace.AWAITED._replace(each_s=Pace.AWAITED_MAX_S)),
+        (True, 1, 0.02, 7, Pace.AWAITED._replace(each_s=Pace.AWAITED_DELAYS * 0.02)),
+        (True, 100, 1.0, 5, Pace.AWAITED._replace(each_s=Pace.CALM.each_s)),
         (False, 1, 1.0, 5, Pace.CALM),
         (False, 10, 1.0, 3, Pace.CALM._replace(each_s=10 * Pace.PIECE_S)),
         (False, 100, 1.0, 2, Pace.CALM._replace(each_s=Pace.CALM_MAX_S)),
@@ -76,6 +76,26 @@ async def test_after_much_work_there_is_rest_in_times_of_what_it_took(
     assert await turn(0.02) == round(rest.each_s + rest.most_s, 3)
     clock.advance(2.5)
     assert await turn(0.02) == 0
+
+
+@pytest.mark.parametrize("delay_s", [0.005, 0.02, 0.05, 1.0])
+@pytest.mark.parametrize("size", [1, 10, 100])
+async def test_who_waits_for_room_never_waits_longer_than_where_nobody_does(
+    size: int, delay_s: float
+) -> None:
+    """However late the API server answers."""
+
+    async def thousand(*, is_awaited: bool) -> float:
+        clock = ManualClock()
+        pace = Pace(clock, lambda: delay_s)
+        pace.is_awaited, pace.size = is_awaited, size
+        for _ in range(1000):
+            await pace.rest()
+            with pace.work():
+                clock.advance(0.02)
+        return clock.monotonic_s() - ManualClock().monotonic_s()
+
+    assert await thousand(is_awaited=True) < await thousand(is_awaited=False)
 
 
 def test_lately_counts_what_has_just_happened() -> None:
