@@ -143,6 +143,7 @@ class Replay:
         await self._resolve(request, is_stale=step["response"]["code"] == 409)
         if self.by_object and request["path"].endswith("/status"):
             await self._await_binding(request["path"].removesuffix("/status"))
+        await self._await_status(index, request)
         patience = WAIT_TIMEOUT_S if self._wait_note else READ_TIMEOUT_S * self.by_object
         deadline = time.monotonic() + patience
         if index in self.skip_steps:
@@ -180,6 +181,22 @@ class Replay:
         while "/pods/" in path and time.monotonic() < deadline:
             _, pod = await self.get(self.bindings.fill(path, {}))
             if (pod.get("spec") or {}).get("nodeName"):
+                return
+            await asyncio.sleep(0.02)
+
+    async def _await_status(self, index: int, request: Any) -> None:
+        """Whoever changed an object on record did so when controllers had dealt with it as far as
+        its webhook was told then.
+        """
+        following = self.scenario["steps"][index + 1 : index + 2]
+        review = following[0].get("webhook", {}).get("review") if following else None
+        old = ((review or {}).get("request") or {}).get("oldObject") or {}
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        while old.get("status") and time.monotonic() < deadline:
+            _, found = await self.get(self.bindings.fill(request["path"], {}))
+            comparison = Comparison(Bindings(dict(self.bindings.values)))
+            comparison.compare(old["status"], (found or {}).get("status"), "status")
+            if not comparison.differences:
                 return
             await asyncio.sleep(0.02)
 
