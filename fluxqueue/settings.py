@@ -157,7 +157,7 @@ class Settings:
     worker_polling_s: float = _setting(
         0.5,
         "FLUXQUEUE_WORKER_POLLING_S",
-        "look for tasks at least this often (notifications come first)",
+        "look this often for what is due by now; of new tasks a worker is told",
         low=0.05,
         high=60,
     )

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 import procrastinate
+import psycopg
 import psycopg_pool
 from procrastinate import BaseRetryStrategy, RetryDecision
 from procrastinate.exceptions import ConnectorException
@@ -23,6 +24,7 @@ from procrastinate.jobs import Job as Task
 from procrastinate.jobs import Notification, Status
 from procrastinate.manager import JobManager, NotificationCallback
 
+from fluxqueue.db.doorbell import Doorbell
 from fluxqueue.db.engine import (
     check_writable,
     connect_args,
@@ -47,6 +49,9 @@ is over; then its loop is started again."""
 FINISH_PAUSE_S, FINISH_WITHIN_S = 0.2, 30.0
 """How the end of a task is written down while the server is away. A loop that finds it away for
 longer ends, and with it its worker, whose tasks are then given to others."""
+
+WAIT_S = 60.0
+"""A connection on which nothing comes is looked at so often."""
 
 RETRY_MIN_S, RETRY_MAX_S = 1, 30
 
@@ -127,10 +132,12 @@ def make_app(settings: Settings, *, role: str) -> procrastinate.App:
     return app_on(connector)
 
 
-def app_on(connector: procrastinate.BaseConnector) -> procrastinate.App:
-    """Build an application on a connector that is there already."""
+def app_on(
+    connector: procrastinate.BaseConnector, doorbell: Doorbell | None = None
+) -> procrastinate.App:
+    """Build an application on a connector that is there already; ``doorbell`` wakes its loops."""
     app = procrastinate.App(connector=connector)
-    app.job_manager = PatientManager(connector)
+    app.job_manager = PatientManager(connector, doorbell)
     return app
 
 
@@ -154,8 +161,11 @@ class PatientManager(JobManager):
     mostly twice a task.
     """
 
-    def __init__(self, connector: procrastinate.BaseConnector) -> None:
+    def __init__(
+        self, connector: procrastinate.BaseConnector, doorbell: Doorbell | None = None
+    ) -> None:
         super().__init__(connector)
+        self._doorbell = doorbell
         self._heard: Counter[tuple[str, ...]] = Counter()
         """Notifications so far, by the queues that are listened to."""
         self._dry: dict[int, int] = {}
@@ -190,7 +200,11 @@ class PatientManager(JobManager):
             self._heard[tuple(queues or ())] += 1
             await on_notification(channel=channel, notification=notification)
 
-        await super().listen_for_jobs(on_notification=hear, queues=queues)
+        if self._doorbell is None:
+            await super().listen_for_jobs(on_notification=hear, queues=queues)
+            return
+        with self._doorbell.rings(queues or (), hear):
+            await asyncio.Event().wait()
 
     async def finish_job(self, *args: Any, **options: Any) -> None:
         """Write down that a task is over."""
@@ -221,8 +235,21 @@ async def _autocommit(connection: Any) -> None:
     await connection.set_autocommit(True)
 
 
+class _PatientConnection(psycopg.AsyncConnection[Any]):
+    """Wakes when something comes. psycopg's own wakes ten times a second beside, so that a signal
+    ends a wait where no loop looks after signals: whoever listens all day is never at rest.
+    """
+
+    async def wait(self, *args: Any, **options: Any) -> Any:
+        return await super().wait(*args, **{"interval": WAIT_S, **options})
+
+
 def _writable_pool(**options: Any) -> psycopg_pool.AsyncConnectionPool[Any]:
-    ours = {"check": check_writable, "reconnect_timeout": RECONNECT_S}
+    ours = {
+        "check": check_writable,
+        "reconnect_timeout": RECONNECT_S,
+        "connection_class": _PatientConnection,
+    }
     return psycopg_pool.AsyncConnectionPool(**{**options, **ours})
 
 

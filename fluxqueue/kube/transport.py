@@ -31,6 +31,9 @@ READS_EVERY_S, READS_CREDIT_S = 0.05, 0.3
 """A stream that much comes over is read so often and no more, after a few times at once. Servers
 send each event by itself, and taking a record out of TLS costs more than understanding it; those
 that have come together cost less than half."""
+READ_BYTES, READS_RARER = 1 << 16, 4
+"""Where a read has brought more than so many bytes, some ten pods, the next waits as many times
+longer, up to four: who is behind by fifty pods gains nothing by the first of them."""
 
 
 class TransportError(ApiUnavailable):
@@ -175,8 +178,7 @@ class _HttpStream:
         self.headers: Mapping[str, str] = response.headers
         self._response = response
         self._server = server
-        self._due_s = float("-inf")
-        """When the reads until now would have come to their end, at their usual distance."""
+        self._pace = ReadPace()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
@@ -189,15 +191,28 @@ class _HttpStream:
             if not chunk:
                 return
             yield chunk
-            await self._gather()
+            await self._gather(len(chunk))
 
-    async def _gather(self) -> None:
-        """Leave what comes where it is for a moment, if much does (generic cell rate algorithm)."""
-        now_s = asyncio.get_running_loop().time()
-        self._due_s = max(self._due_s, now_s) + READS_EVERY_S
-        if self._due_s - now_s > READS_CREDIT_S:
+    async def _gather(self, size: int) -> None:
+        """Leave what comes where it is for a moment, if much does."""
+        pause_s = self._pace.pause_s(asyncio.get_running_loop().time(), size)
+        if pause_s > 0:
             with _undisturbed(self._response.connection):
-                await asyncio.sleep(READS_EVERY_S)
+                await asyncio.sleep(pause_s)
+
+
+class ReadPace:
+    """How long a stream is left alone after a read (generic cell rate algorithm, ITU-T I.371)."""
+
+    def __init__(self) -> None:
+        self._due_s = float("-inf")
+        """When the reads until now would have come to their end, at their usual distance."""
+
+    def pause_s(self, now_s: float, size: int) -> float:
+        """Seconds to wait at ``now_s`` (monotonic), after ``size`` bytes; 0 where little comes."""
+        distance_s = READS_EVERY_S * min(max(size / READ_BYTES, 1), READS_RARER)
+        self._due_s = max(self._due_s, now_s) + distance_s
+        return distance_s if self._due_s - now_s > READS_CREDIT_S else 0.0
 
 
 @contextmanager

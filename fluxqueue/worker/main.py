@@ -16,6 +16,7 @@ import procrastinate
 
 from fluxqueue import metrics
 from fluxqueue.db import leadership
+from fluxqueue.db.doorbell import Doorbell
 from fluxqueue.db.task_queue import (
     EFFECTS,
     HEARTBEAT_S,
@@ -40,12 +41,8 @@ logger = logging.getLogger(__name__)
 
 RESTART_MIN_S, RESTART_MAX_S = 0.2, 5.0
 
-LATER_POLLING_S = 0.5
-"""A status is due a moment after its row has changed, in steps of so much (sql/transitions.sql)."""
-
-
-REVIEW_POLLING_S = 0.5
-"""Who asks waits half of this in the mean before anybody looks."""
+NET_S = 60.0
+"""How often a loop tries to take a task that the doorbell (``db/doorbell.py``) has not rung for."""
 
 
 class Worker:
@@ -55,9 +52,15 @@ class Worker:
         self._context = context
         self._matcher: CycleRunner | None = None
         self._reviewer: Reviewer | None = None
-        self._app = context.database.app
+        connector = context.database.app.connector
+        # What is in ``later`` is gathered for a moment; who asks for a review waits until what he
+        # changed just before has been observed. Both are found by looking.
+        told = (EFFECTS, TaskName.SCHEDULE.queue)
+        every_s = context.settings.worker_polling_s
+        self._doorbell = Doorbell(connector, told=told, every_s=every_s)
+        self._app = app_on(connector, self._doorbell)
         # Each loop of an application defers all its periodic tasks: these have their own.
-        self._later = app_on(self._app.connector)
+        self._later = app_on(connector, self._doorbell)
         self._register_tasks()
         self._register_later(Maintenance(context))
 
@@ -113,6 +116,8 @@ class Worker:
     async def run(self) -> None:
         """Run all loops until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_running("listen", self._doorbell.listen))
+            group.create_task(self._keep_running("look", self._doorbell.look))
             group.create_task(self._keep_running(EFFECTS, self._run_effects))
             group.create_task(self._keep_running(LATER, self._run_later))
             group.create_task(self._keep_running("matcher", self._lead_while_possible))
@@ -137,36 +142,23 @@ class Worker:
         await self._run_queue(EFFECTS, self._context.settings.worker_concurrency)
 
     async def _run_later(self) -> None:
-        """What is scheduled for a moment later is found by looking: no insert wakes this loop."""
-        await self._run_queue(
-            LATER,
-            self._context.settings.worker_concurrency,
-            app=self._later,
-            polling_s=min(LATER_POLLING_S, self._context.settings.worker_polling_s),
-            listens=False,
-        )
+        concurrency = self._context.settings.worker_concurrency
+        await self._run_queue(LATER, concurrency, app=self._later)
 
     async def _run_reviews(self) -> None:
-        await self._run_queue(TaskName.REVIEW.queue, 1, polling_s=REVIEW_POLLING_S, listens=False)
+        await self._run_queue(TaskName.REVIEW.queue, 1)
 
     async def _run_queue(
-        self,
-        queue: str,
-        concurrency: int,
-        *,
-        app: procrastinate.App | None = None,
-        polling_s: float | None = None,
-        listens: bool = True,
+        self, queue: str, concurrency: int, *, app: procrastinate.App | None = None
     ) -> None:
         settings = self._context.settings
         await (app or self._app).run_worker_async(
             queues=[queue],
             name=f"{self._context.identity}-{queue}",
             concurrency=concurrency,
-            fetch_job_polling_interval=polling_s or settings.worker_polling_s,
+            fetch_job_polling_interval=NET_S,
             shutdown_graceful_timeout=settings.worker_shutdown_s,
             install_signal_handlers=False,
-            listen_notify=listens,
             update_heartbeat_interval=HEARTBEAT_S,
             stalled_worker_timeout=STALLED_S,
             delete_jobs="successful",
@@ -204,7 +196,6 @@ class Worker:
     async def _match_and_renew(self, term: int, duration_s: float) -> None:
         context = self._context
         matching = asyncio.create_task(self._run_queue(TaskName.SCHEDULE.queue, 1))
-        # Found by looking, as what waits for later: a listener would hold one connection more.
         reviewing = asyncio.create_task(
             self._keep_running(TaskName.REVIEW.queue, self._run_reviews)
         )

@@ -34,7 +34,7 @@ WHERE datname = current_database() GROUP BY 1, 2
 _ROLLBACK_S = 5.0
 """Between a statement that fails and the ROLLBACK after it, on a busy machine."""
 _SESSIONS_MAX = 15
-"""Of one process: its engine's pool with overflow, procrastinate's pool, its listeners."""
+"""Of one process: its engine's pool with overflow, procrastinate's pool, its listener."""
 
 
 async def until_all_have_ended(space: Space, load: Load, *, patience_s: float) -> None:

@@ -29,7 +29,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 async def ask(space: Space, client: KubeClient | None = None, **spec: Any) -> Obj:
-    """Make a review and wait for its status."""
+    """Make a review and wait for its status; who is told to ask again later does."""
     client = client or space.client
     body = {
         "apiVersion": PLACEMENT_REVIEWS.api_version,
@@ -47,6 +47,9 @@ async def ask(space: Space, client: KubeClient | None = None, **spec: Any) -> Ob
     found = await eventually(look, f"an answer to {spec}")
     assert found is not None
     await client.delete(*at)
+    if "retryAfterSeconds" in found["status"]:
+        await asyncio.sleep(found["status"]["retryAfterSeconds"])
+        return await ask(space, client, **spec)
     return found
 
 

@@ -130,11 +130,11 @@ def test_objects_that_commands_name_are_rendered() -> None:
 
 
 def test_the_connections_are_counted_as_the_code_opens_them() -> None:
-    """Engine's pool, its overflow, and the task queue's own pool."""
+    """Engine's pool, its overflow, the task queue's own pool, and its listener."""
     from fluxqueue.db.task_queue import POOL_MAX
 
     defaults = Settings()
-    total = defaults.db_pool_size + defaults.db_pool_overflow + POOL_MAX
+    total = defaults.db_pool_size + defaults.db_pool_overflow + POOL_MAX + 1
     text = text_of("docs/admin/operations.md")
-    assert f"+ {POOL_MAX} of the task queue = {total}" in text
+    assert f"+ {POOL_MAX} of the task queue + 1 that listens = {total}" in text
     assert f"Two controllers and three workers are {5 * total};" in text

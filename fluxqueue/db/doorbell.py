@@ -1,0 +1,96 @@
+"""Tells the loops of a process that there are tasks: one listener, and one look, for all queues.
+
+By itself each procrastinate loop holds a connection to listen, and tries to take a task several
+times a second in case it was not told of one: an idle process is busy with that. ``worker.main``
+runs one doorbell, and ``task_queue.PatientManager`` has the loops wait for it. It takes no task
+and decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import procrastinate
+from procrastinate.jobs import JobInserted, Notification
+from procrastinate.manager import JobManager, NotificationCallback
+
+from fluxqueue.db.engine import translated_errors
+
+_DUE = """
+SELECT queue FROM unnest(%(queues)s::varchar[]) AS queue
+WHERE EXISTS (
+    SELECT FROM procrastinate_jobs
+    WHERE queue_name = queue AND status = 'todo'
+      AND (scheduled_at IS NULL OR scheduled_at <= now())
+)
+"""
+
+
+class Doorbell:
+    """Who waits for tasks of which queue, and what tells them of some.
+
+    Parameters
+    ----------
+    connector : the application's; listening takes a connection beside its pool.
+    told : queues of which each new task is told at once. What is put into others, is due later,
+        or was not heard of, is found by looking.
+    every_s : between two looks (seconds).
+    """
+
+    def __init__(
+        self, connector: procrastinate.BaseConnector, *, told: Iterable[str], every_s: float
+    ) -> None:
+        self._connector = connector
+        self._told, self._every_s = tuple(told), every_s
+        self._waiting: dict[str, list[NotificationCallback]] = {}
+
+    @contextmanager
+    def rings(self, queues: Iterable[str], on_notification: NotificationCallback) -> Iterator[None]:
+        """Have ``on_notification`` called for tasks of ``queues`` while the block lasts."""
+        names = tuple(queues)
+        for name in names:
+            self._waiting.setdefault(name, []).append(on_notification)
+        try:
+            yield
+        finally:
+            for name in names:
+                self._waiting[name].remove(on_notification)
+
+    async def listen(self) -> None:
+        """Pass on what the database tells, until cancelled.
+
+        Raises
+        ------
+        DatabaseUnavailable
+            Nothing is heard any more; what was told meanwhile is found by ``look``.
+        """
+        with translated_errors():
+            await JobManager(self._connector).listen_for_jobs(
+                on_notification=self._on_notification, queues=self._told
+            )
+
+    async def look(self) -> None:
+        """Ring for the queues in which a task is due, again and again, until cancelled.
+
+        Raises
+        ------
+        DatabaseUnavailable
+            It could not look.
+        """
+        while True:
+            with translated_errors():
+                rows = await self._connector.execute_query_all_async(
+                    query=_DUE, queues=[name for name, loops in self._waiting.items() if loops]
+                )
+            for row in rows:
+                await self._ring(row["queue"], JobInserted(type="job_inserted", job_id=0))
+            await asyncio.sleep(self._every_s)
+
+    async def _on_notification(self, *, channel: str, notification: Notification) -> None:
+        await self._ring(channel.partition("#")[2], notification)
+
+    async def _ring(self, queue: str, notification: Notification) -> None:
+        for on_notification in tuple(self._waiting.get(queue, ())):
+            await on_notification(channel=queue, notification=notification)
