@@ -8,7 +8,6 @@ and decides nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +15,7 @@ import procrastinate
 from procrastinate.jobs import JobInserted, Notification
 from procrastinate.manager import JobManager, NotificationCallback
 
+from fluxqueue.clock import Clock
 from fluxqueue.db.engine import translated_errors
 
 _DUE = """
@@ -36,13 +36,18 @@ class Doorbell:
     connector : the application's; listening takes a connection beside its pool.
     told : queues of which each new task is told at once. What is put into others, is due later,
         or was not heard of, is found by looking.
-    every_s : between two looks (seconds).
+    every_s : between two looks (seconds of ``clock``).
     """
 
     def __init__(
-        self, connector: procrastinate.BaseConnector, *, told: Iterable[str], every_s: float
+        self,
+        connector: procrastinate.BaseConnector,
+        clock: Clock,
+        *,
+        told: Iterable[str],
+        every_s: float,
     ) -> None:
-        self._connector = connector
+        self._connector, self._clock = connector, clock
         self._told, self._every_s = tuple(told), every_s
         self._waiting: dict[str, list[NotificationCallback]] = {}
 
@@ -86,7 +91,7 @@ class Doorbell:
                 )
             for row in rows:
                 await self._ring(row["queue"], JobInserted(type="job_inserted", job_id=0))
-            await asyncio.sleep(self._every_s)
+            await self._clock.sleep(self._every_s)
 
     async def _on_notification(self, *, channel: str, notification: Notification) -> None:
         await self._ring(channel.partition("#")[2], notification)

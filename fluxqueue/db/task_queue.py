@@ -135,7 +135,10 @@ def make_app(settings: Settings, *, role: str) -> procrastinate.App:
 def app_on(
     connector: procrastinate.BaseConnector, doorbell: Doorbell | None = None
 ) -> procrastinate.App:
-    """Build an application on a connector that is there already; ``doorbell`` wakes its loops."""
+    """Build an application on a connector that is there already.
+
+    ``doorbell`` wakes its loops; an application that only defers needs none.
+    """
     app = procrastinate.App(connector=connector)
     app.job_manager = PatientManager(connector, doorbell)
     return app
@@ -200,9 +203,7 @@ class PatientManager(JobManager):
             self._heard[tuple(queues or ())] += 1
             await on_notification(channel=channel, notification=notification)
 
-        if self._doorbell is None:
-            await super().listen_for_jobs(on_notification=hear, queues=queues)
-            return
+        assert self._doorbell is not None, "an application that is run has one"
         with self._doorbell.rings(queues or (), hear):
             await asyncio.Event().wait()
 

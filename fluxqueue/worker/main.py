@@ -57,7 +57,7 @@ class Worker:
         # changed just before has been observed. Both are found by looking.
         told = (EFFECTS, TaskName.SCHEDULE.queue)
         every_s = context.settings.worker_polling_s
-        self._doorbell = Doorbell(connector, told=told, every_s=every_s)
+        self._doorbell = Doorbell(connector, context.clock, told=told, every_s=every_s)
         self._app = app_on(connector, self._doorbell)
         # Each loop of an application defers all its periodic tasks: these have their own.
         self._later = app_on(connector, self._doorbell)

@@ -165,11 +165,9 @@ async def test_who_waits_may_ask_whether_others_would_make_way(
     assert found is not None
     assert found["status"]["reason"] == ""
     await queues.change("high", preemption=None)
-
-    async def is_left_alone() -> bool:
-        return "makes way" not in (await ask(space, manifest=wanted))["status"]["message"]
-
-    await eventually(is_left_alone, "nobody makes way any more")
+    await queues.until_observed("high")
+    asked = (await ask(space, manifest=wanted))["status"]
+    assert "makes way" not in asked["message"]
 
 
 async def _tells(space: Space, name: str, words: str) -> bool:

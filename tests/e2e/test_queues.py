@@ -63,6 +63,16 @@ class Queues:
         found = await self.space.client.get(FLUXQUEUES, None, self.name(short))
         return dict(found.get("status") or {})
 
+    async def until_observed(self, short: str) -> None:
+        """Wait until its status is of its latest change."""
+
+        async def is_so() -> bool:
+            found = await self.space.client.get(FLUXQUEUES, None, self.name(short))
+            observed = (found.get("status") or {}).get("observedGeneration")
+            return bool(observed == found["metadata"]["generation"])
+
+        await eventually(is_so, f"what changed of {short} is observed")
+
     async def until_status(self, short: str, **counts: int) -> None:
         """Wait until the queue shows these counts."""
 

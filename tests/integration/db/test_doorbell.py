@@ -10,6 +10,7 @@ from typing import Any
 import procrastinate
 import pytest
 
+from fluxqueue.clock import SystemClock
 from fluxqueue.db.doorbell import Doorbell
 from fluxqueue.db.task_queue import app_on
 from tests.support.rows import Rows
@@ -84,7 +85,8 @@ async def running(body: Any) -> AsyncIterator[None]:
 async def house(rows: Rows, *told: str, every_s: float) -> AsyncIterator[House]:
     """A house whose doorbell is there, but rung by nobody yet."""
     connector = rows.database.app.connector
-    async with House(Doorbell(connector, told=told, every_s=every_s), connector) as built:
+    doorbell = Doorbell(connector, SystemClock(), told=told, every_s=every_s)
+    async with House(doorbell, connector) as built:
         yield built
 
 

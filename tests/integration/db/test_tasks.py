@@ -14,16 +14,17 @@ import procrastinate.testing
 import psycopg
 import pytest
 from procrastinate.jobs import Status
-from procrastinate.manager import NotificationCallback
 from procrastinate.periodic import PeriodicDeferrer
 
+from fluxqueue.clock import SystemClock
 from fluxqueue.db.database import Database
+from fluxqueue.db.doorbell import Doorbell
 from fluxqueue.db.engine import libpq_url
 from fluxqueue.db.life.desired_state import Released, finish, read_owed_releases
 from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.life.owed import sweep
 from fluxqueue.db.life.published import CALM, read_owed_status
-from fluxqueue.db.task_queue import TaskName, every, rescue_stalled
+from fluxqueue.db.task_queue import TaskName, app_on, every, rescue_stalled
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
@@ -493,7 +494,8 @@ async def test_periodic_tasks_come_at_even_steps(seconds: float, every_s: int) -
 
 async def test_who_took_the_last_task_asks_for_no_other(rows: Rows) -> None:
     """One statement a task, not two: what comes later is told of, or found by looking."""
-    manager = rows.database.app.job_manager
+    doorbell = never_looks(rows)
+    manager = app_on(rows.database.app.connector, doorbell).job_manager
     worker = await manager.register_worker()
 
     async def fetch() -> int | None:
@@ -515,18 +517,22 @@ async def test_who_took_the_last_task_asks_for_no_other(rows: Rows) -> None:
     async def hear(**_: object) -> None:
         heard.set()
 
-    async with listening(rows, hear):
+    async with listening(rows, doorbell):
+        telling = manager.listen_for_jobs(on_notification=hear, queues=["effects"])
+        told = asyncio.create_task(telling)
         for n in range(3, 30):
             heard.clear()
             await defer(n)
             await asyncio.wait_for(heard.wait(), 60)
             assert await fetch() == n, "told of, so asked for"
+        told.cancel()
 
 
 async def test_no_task_waits_for_somebody_to_look(rows: Rows) -> None:
     """Whenever it comes: while another is fetched, is run, or has just ended."""
     seen: list[int] = []
-    app = rows.database.app
+    doorbell = never_looks(rows)
+    app = app_on(rows.database.app.connector, doorbell)
 
     @app.task(name="noted", queue="effects", pass_context=False)
     async def noted(n: int) -> None:
@@ -545,12 +551,13 @@ async def test_no_task_waits_for_somebody_to_look(rows: Rows) -> None:
         )
     )
     try:
-        for n in range(300):
-            await noted.defer_async(n=n)
-            await asyncio.sleep(0.0005 * (n % 7))
-            if n % 30 == 0:
-                await eventually(partial(are_seen, n + 1), "all that was deferred is done")
-        await eventually(partial(are_seen, 300), "all is done")
+        async with listening(rows, doorbell):
+            for n in range(300):
+                await noted.defer_async(n=n)
+                await asyncio.sleep(0.0005 * (n % 7))
+                if n % 30 == 0:
+                    await eventually(partial(are_seen, n + 1), "all that was deferred is done")
+            await eventually(partial(are_seen, 300), "all is done")
     finally:
         worker.cancel()
         with suppress(asyncio.CancelledError):
@@ -558,11 +565,15 @@ async def test_no_task_waits_for_somebody_to_look(rows: Rows) -> None:
     assert sorted(seen) == list(range(300))
 
 
+def never_looks(rows: Rows) -> Doorbell:
+    """A doorbell that rings for what it is told of, and for nothing else."""
+    return Doorbell(rows.database.app.connector, SystemClock(), told=["effects"], every_s=600)
+
+
 @asynccontextmanager
-async def listening(rows: Rows, hear: NotificationCallback) -> AsyncIterator[None]:
-    """Tell of what is deferred for the queue of effects."""
-    manager = rows.database.app.job_manager
-    task = asyncio.create_task(manager.listen_for_jobs(on_notification=hear, queues=["effects"]))
+async def listening(rows: Rows, doorbell: Doorbell) -> AsyncIterator[None]:
+    """Have the doorbell rung for what is deferred for the queue of effects."""
+    task = asyncio.create_task(doorbell.listen())
 
     async def listens() -> object:
         return await rows.value("SELECT count(*) FROM pg_stat_activity WHERE query ~* '^listen'")

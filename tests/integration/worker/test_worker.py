@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -95,6 +96,18 @@ async def test_who_has_resumed_meanwhile_is_not_suspended_unseen(
             await eventually(is_done, "the release that was owed")
         assert await is_released(admin, "a")
         assert await rows.states() == {uid: "Held"}, "until the controller sees it"
+
+
+async def test_a_worker_is_told_of_what_is_new(
+    database_url: str, cluster: LocalCluster, admin: KubeClient
+) -> None:
+    """From the rows to the API server without a look: the cycle, and the release that it owes."""
+    async with rows_of(database_url) as rows:
+        await rows.add_nodes(cpu_node("n0", cpu=8))
+        async with worker(database_url, cluster, worker_polling_s=60):
+            for name in ("first", "second", "third"):
+                await submit(rows, admin, name)
+                await eventually(partial(is_released, admin, name), "it is let go", timeout_s=30)
 
 
 async def nothing_waits(rows: Rows) -> bool:
