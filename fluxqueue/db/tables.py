@@ -35,6 +35,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     DateTime,
     Double,
     Float,
@@ -52,6 +53,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, INT4MULTIRANGE, JSONB
 from fluxqueue.db import words
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
+from fluxqueue.workload import labels
 
 metadata = MetaData(
     naming_convention={
@@ -460,7 +462,14 @@ nodes = Table(
     Column("name", Text, primary_key=True),
     Column("fact", JSONB, nullable=False),
     Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
+    Column(
+        "hostname",
+        Text,
+        Computed(f"fact -> 'labels' ->> '{labels.HOSTNAME}'", persisted=True),
+        comment="value of the label by which pods choose it; need not be its name",
+    ),
 )
+Index("ix_nodes_hostname", nodes.c.hostname)
 
 foreign_usage = Table(
     "foreign_usage",

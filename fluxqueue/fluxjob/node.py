@@ -21,6 +21,20 @@ TOPOLOGY_PREFIX = "topology.kubernetes.io/"
 
 
 @dataclass(frozen=True, slots=True)
+class Destination:
+    """The node that a pod is let go to, and what tells it from all others.
+
+    ``hostname``: the value of its label ``kubernetes.io/hostname``, which may differ from its name;
+    None where it has none. ``is_told_by_label``: the value is its name, no other node bears it, and
+    nodes are so few that kube-scheduler may look at each.
+    """
+
+    name: str
+    hostname: str | None
+    is_told_by_label: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFact:
     """One node: what it can hold, how it is labelled, and whether it takes pods.
 

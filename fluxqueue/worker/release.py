@@ -126,7 +126,7 @@ async def _release(
         owed,
         is_made=True,
         generation=int(stored["metadata"].get("generation") or 0),
-        pinned_to=wanted.pin.node if wanted.pin else None,
+        pinned_to=wanted.pin.name if wanted.pin else None,
         is_put_off=is_put_off,
         written=written,
     )
@@ -151,10 +151,10 @@ async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None
         nodes = compress(sorted({slot["node"] for slot in row.slots}))
         patch = pin_patch(
             wanted.uid,
-            node=wanted.pin.node,
-            hostname=wanted.pin.hostname,
+            to=wanted.pin,
             jobid=row.jobid,
             nodes=nodes,
+            is_pinned=wanted.is_pinned,
         )
     else:
         patch = entry.release_patch(wanted.uid, wanted.owner, is_pinned=wanted.is_pinned)

@@ -51,13 +51,12 @@ def _of(
 async def _ungate(context: WorkerContext, ungate: Ungate) -> str | None:
     """Let one pod go; give its UID, or None where that pod is not there any more."""
     try:
-        if ungate.hostname is None and ungate.has_affinity:
+        if ungate.to.hostname is None and ungate.has_affinity:
             await _narrow(context, ungate)
         else:
             patch = ungate_patch(
                 ungate.pod_uid,
-                node=ungate.node,
-                hostname=ungate.hostname,
+                to=ungate.to,
                 has_affinity=ungate.has_affinity,
                 jobid=ungate.jobid,
                 nodes=ungate.nodes,
@@ -95,7 +94,7 @@ async def _narrow(context: WorkerContext, ungate: Ungate) -> None:
     pod = await context.client.get(PODS, ungate.namespace, ungate.name)
     if pod["metadata"]["uid"] != ungate.pod_uid:
         return
-    patch = narrow_patch(pod, node=ungate.node, jobid=ungate.jobid, nodes=ungate.nodes)
+    patch = narrow_patch(pod, node=ungate.to.name, jobid=ungate.jobid, nodes=ungate.nodes)
     if patch is not None:
         await context.client.patch(PODS, ungate.namespace, ungate.name, patch, kind=PatchKind.JSON)
 

@@ -13,7 +13,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from fluxqueue.fluxjob.node import NAME_KEY
+from fluxqueue.fluxjob.node import NAME_KEY, Destination
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.groups import Membership
@@ -219,16 +219,20 @@ def release_patch(uid: str, *, is_pinned: bool = False) -> Merge:
     return _of_job(uid, suspend=False)
 
 
-def pin_patch(uid: str, *, node: str, hostname: str | None, jobid: int, nodes: str) -> Merge:
-    """Unsuspend a suspended BatchJob all of whose slots lie on ``node``: its pods come pinned.
+def pin_patch(
+    uid: str, *, to: Destination, jobid: int, nodes: str, is_pinned: bool = False
+) -> Merge:
+    """Unsuspend a suspended BatchJob all of whose slots lie on one node: its pods come pinned.
 
     Its template loses our gate and gains the node, so no pod needs a patch of its own. Sent again,
     or to name another node after it was suspended, it does the same.
+
+    ``is_pinned``: its template may name the node of an earlier release.
     """
-    template = {
-        "metadata": _named(jobid, nodes),
-        "spec": {"schedulingGates": [_WITHOUT_GATE], **_pinned(node, hostname)},
-    }
+    spec: dict[str, Any] = {"schedulingGates": [_WITHOUT_GATE], **_pinned(to)}
+    if is_pinned and "affinity" not in spec:
+        spec["affinity"] = {"nodeAffinity": {_REQUIRED: None}}
+    template = {"metadata": _named(jobid, nodes), "spec": spec}
     return _of_job(uid, suspend=False, template=template)
 
 
@@ -255,17 +259,18 @@ def _of_job(uid: str, *, suspend: bool, **spec: Any) -> Merge:
     return {"metadata": {"uid": uid, "annotations": whose}, "spec": {"suspend": suspend, **spec}}
 
 
-def _pinned(node: str, hostname: str | None, *, has_affinity: bool = False) -> dict[str, Any]:
+def _pinned(to: Destination, *, has_affinity: bool = False) -> dict[str, Any]:
     """What of a pod's spec names its node.
 
-    By label, and by name: kube-scheduler then looks at one node in place of all. The terms of a
-    required affinity are one value, so those of a pod that has its own are left alone.
+    By label, and unless that is enough, by name: kube-scheduler then looks at one node in place of
+    all. The terms of a required affinity are one value, so those of a pod that has its own are left
+    alone.
     """
     fields: dict[str, Any] = {}
-    if hostname is not None:
-        fields["nodeSelector"] = {labels.HOSTNAME: hostname}
-    if not has_affinity:
-        term = {"matchFields": [{"key": NAME_KEY, "operator": "In", "values": [node]}]}
+    if to.hostname is not None:
+        fields["nodeSelector"] = {labels.HOSTNAME: to.hostname}
+    if not (has_affinity or to.is_told_by_label):
+        term = {"matchFields": [{"key": NAME_KEY, "operator": "In", "values": [to.name]}]}
         fields["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [term]}}}
     return fields
 
@@ -324,22 +329,19 @@ def _test_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
 def ungate_patch(
     uid: str,
     *,
-    node: str,
-    hostname: str | None,
+    to: Destination,
     jobid: int | str,
     nodes: str,
     has_affinity: bool = False,
 ) -> Merge:
-    """Let the pod of this UID go to ``node``, whatever else is in it: nothing is read before.
+    """Let the pod of this UID go to a node, whatever else is in it: nothing is read before.
 
     A strategic merge patch: our gate goes by its name. Sent again it changes nothing, and to
     another pod of that name it is refused (422).
 
     Parameters
     ----------
-    node : the chosen node's name.
-    hostname : the value of the node's label ``kubernetes.io/hostname``, which may differ from its
-        name; None where the node lacks it. A pod with affinity of its own then needs
+    to : the chosen node. Where it has no hostname, a pod with affinity of its own needs
         ``narrow_patch``.
     jobid, nodes : written as label and annotation for people; ``nodes`` is a hostlist.
     has_affinity : the pod requires node affinity of its own.
@@ -348,7 +350,7 @@ def ungate_patch(
         "metadata": {"uid": uid, **_named(jobid, nodes)},
         "spec": {
             "schedulingGates": [_WITHOUT_GATE],
-            **_pinned(node, hostname, has_affinity=has_affinity),
+            **_pinned(to, has_affinity=has_affinity),
         },
     }
 

@@ -41,7 +41,10 @@ def is_pinnable(job: Mapping[str, Any]) -> bool:
 
 
 def pinned_node(job: Mapping[str, Any]) -> str | None:
-    """The node that the template of a managed ``job`` names in place of our gate; None mostly."""
+    """The node that the template of a managed ``job`` names in place of our gate; None mostly.
+
+    Where we name it by its label alone, that is its name (``gates``).
+    """
     pod_spec = template_spec(job["spec"])
     if gate_index(pod_spec) is not None:
         return None
@@ -49,7 +52,8 @@ def pinned_node(job: Mapping[str, Any]) -> str | None:
         for field in term.get("matchFields") or ():
             if field.get("key") == NAME_KEY and len(field.get("values") or ()) == 1:
                 return str(field["values"][0])
-    return None
+    hostname = (pod_spec.get("nodeSelector") or {}).get(labels.HOSTNAME)
+    return None if hostname is None or pinned_as(job) is None else str(hostname)
 
 
 def pinned_as(job: Mapping[str, Any]) -> int | None:

@@ -468,8 +468,11 @@ CREATE TABLE nodes (
     name TEXT NOT NULL,
     fact JSONB NOT NULL,
     seen_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    hostname TEXT GENERATED ALWAYS AS (fact -> 'labels' ->> 'kubernetes.io/hostname') STORED,
     CONSTRAINT pk_nodes PRIMARY KEY (name)
 );
+
+CREATE INDEX ix_nodes_hostname ON nodes (hostname);
 
 COMMENT ON TABLE nodes IS 'Nodes as last seen';
 
@@ -478,6 +481,8 @@ COMMENT ON COLUMN nodes.name IS 'name of the node';
 COMMENT ON COLUMN nodes.fact IS 'capacity (base units), labels, taints, whether it is up and schedulable';
 
 COMMENT ON COLUMN nodes.seen_at IS 'when that was written';
+
+COMMENT ON COLUMN nodes.hostname IS 'value of the label by which pods choose it; need not be its name';
 
 CREATE TABLE foreign_usage (
     pod_uid TEXT NOT NULL,

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import ApiError, NotFound
+from fluxqueue.fluxjob.node import Destination
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import (
@@ -223,7 +224,7 @@ async def test_pods(people: People) -> None:
     pod = await admin.patch(PODS, namespace, "queued", {"metadata": {"finalizers": None}})
 
     # The worker, with the patch it really sends.
-    patch = ungate_patch(pod["metadata"]["uid"], node="n", hostname="n", jobid=1, nodes="n")
+    patch = ungate_patch(pod["metadata"]["uid"], to=Destination("n", "n"), jobid=1, nodes="n")
     freed = await people.worker.patch(PODS, namespace, "queued", patch, kind=PatchKind.STRATEGIC)
     assert not freed["spec"].get("schedulingGates")
     relabel = {"metadata": {"labels": {labels.MANAGED: None}}}
@@ -354,7 +355,8 @@ async def _run_to_its_end(people: People, node: str) -> None:
 
     for pod in await eventually(pods, "the Job's pods"):
         await _refused(people, PODS, pod["metadata"]["name"], _remove_gate(0))
-        patch = ungate_patch(pod["metadata"]["uid"], node=node, hostname=node, jobid=1, nodes=node)
+        to = Destination(node, node, is_told_by_label=True)
+        patch = ungate_patch(pod["metadata"]["uid"], to=to, jobid=1, nodes=node)
         name = pod["metadata"]["name"]
         await people.worker.patch(PODS, namespace, name, patch, kind=PatchKind.STRATEGIC)
 

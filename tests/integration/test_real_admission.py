@@ -22,6 +22,7 @@ from fluxqueue.cli.certs import LOOPBACK
 from fluxqueue.clock import SystemClock
 from fluxqueue.controller.observing.wrapping import Wrapper
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
+from fluxqueue.fluxjob.node import Destination
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import (
     CONFIGMAPS,
@@ -58,7 +59,8 @@ pytestmark = pytest.mark.real_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CRD_FILE = REPOSITORY / "chart" / "crds" / "fluxjobs.yaml"
-NODE_NAMES = ("real-a", "real-b")
+HOSTS = {"real-a": "host-of-real-a", "real-b": "host-of-real-b", "real-c": "real-c"}
+NODE_NAMES = tuple(HOSTS)
 
 
 @pytest_asyncio.fixture
@@ -89,12 +91,12 @@ async def namespace(client: KubeClient) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture
 async def nodes(client: KubeClient) -> AsyncIterator[tuple[str, ...]]:
-    """Two nodes that call themselves ready; their host names differ from their names."""
+    """Nodes that call themselves ready; but for the last, their host names are not their names."""
     room = {"cpu": "8", "memory": "16Gi", "pods": "20"}
     ready = {"type": "Ready", "status": "True", "reason": "Test", "message": ""}
     status = {"capacity": room, "allocatable": room, "conditions": [ready]}
     for name in NODE_NAMES:
-        meta = {"name": name, "labels": {labels.HOSTNAME: f"host-of-{name}"}}
+        meta = {"name": name, "labels": {labels.HOSTNAME: HOSTS[name]}}
         await client.create(NODES, None, {"metadata": meta})
         await client.patch(NODES, None, name, {"status": status}, subresource="status")
     yield NODE_NAMES
@@ -194,12 +196,11 @@ async def test_released_pods_go_to_the_chosen_node(
     for pod in await _pods(client, namespace, 2):
         assert {"name": labels.GATE} in pod["spec"]["schedulingGates"]
         assert pod["metadata"]["labels"][labels.MANAGED] == "true"
-        hostname = None if is_by_name else f"host-of-{chosen}"
+        hostname = None if is_by_name else HOSTS[chosen]
         meta, affinity = pod["metadata"], has_required_affinity(pod["spec"])
         patch: Any = ungate_patch(
             meta["uid"],
-            node=chosen,
-            hostname=hostname,
+            to=Destination(chosen, hostname),
             jobid=7,
             nodes=chosen,
             has_affinity=affinity,
@@ -223,10 +224,10 @@ async def test_a_bare_pod_waits_behind_the_gate(
     pod = await client.create(PODS, namespace, {"metadata": {"name": "p"}, "spec": _pod_spec()})
     assert pod["spec"]["schedulingGates"] == [{"name": labels.GATE}]
     uid = pod["metadata"]["uid"]
-    patch = ungate_patch(uid, node=nodes[0], hostname=None, jobid=1, nodes=nodes[0])
+    patch = ungate_patch(uid, to=Destination(nodes[0], None), jobid=1, nodes=nodes[0])
     for _ in range(2):  # sent again it changes nothing
         await client.patch(PODS, namespace, "p", patch, kind=PatchKind.STRATEGIC)
-    other = ungate_patch("1" * 36, node=nodes[0], hostname=None, jobid=1, nodes=nodes[0])
+    other = ungate_patch("1" * 36, to=Destination(nodes[0], None), jobid=1, nodes=nodes[0])
     with pytest.raises(Invalid):
         await client.patch(PODS, namespace, "p", other, kind=PatchKind.STRATEGIC)
     await eventually(lambda: _is_bound_to(client, pod, nodes[0]), "the pod bound")
@@ -276,9 +277,9 @@ async def test_released_in_its_template_and_again_elsewhere(
             return bool(changed["metadata"]["uid"] == uid)
         return False
 
-    for node in nodes[:2]:
-        hostname = f"host-of-{node}"
-        pin = pin_patch(uid, node=node, hostname=hostname, jobid=7, nodes=node)
+    for node in nodes:
+        to = Destination(node, HOSTS[node], is_told_by_label=HOSTS[node] == node)
+        pin = pin_patch(uid, to=to, jobid=7, nodes=node, is_pinned=True)
         await eventually(lambda pin=pin: patched(pin), f"released to {node}")
         assert await patched(pin), "again: nothing changes"
         for pod in await _pods(client, namespace, 2):

@@ -433,7 +433,7 @@ class World:
             if job.is_suspended and job.pinned_to is not None:
                 job.pinned_to, job.generation = None, job.generation + 1
         elif job.is_suspended:
-            job.pinned_to = wanted.pin.node if wanted.pin else None
+            job.pinned_to = wanted.pin.name if wanted.pin else None
         self._set_suspend(job, wanted.is_suspended)
         return job if job.pinned_to is None or not wanted.is_suspended else None
 
@@ -455,7 +455,7 @@ class World:
         pod = job.pods.get(one.pod_uid) if job else None
         if job is None or pod is None or pod.is_terminating or not pod.is_gated:
             return
-        self.target[one.pod_uid] = one.node
+        self.target[one.pod_uid] = one.to.name
         job.pods[pod.uid] = replace(pod, is_gated=False)
 
     # --- what is seen of it ------------------------------------------------------------------

@@ -16,18 +16,12 @@ import orjson
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import OBSERVED
+from fluxqueue.db.life.destinations import DESTINATION, as_destination
 from fluxqueue.db.life.published import KEEP_WRITTEN, PATIENCE, Written
 from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
+from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.references import Reference, read_reference
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A node that a pod template is to name; ``hostname`` is its label, if it has one."""
-
-    node: str
-    hostname: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,7 @@ class Wanted:
     name: str
     is_suspended: bool = False
     is_deleted: bool = False
-    pin: Pin | None = None
+    pin: Destination | None = None
     is_pinned: bool = False
     is_authors: bool = False
     members: tuple[tuple[str, str], ...] = ()
@@ -68,7 +62,7 @@ class OwedRelease:
     waited_s: float | None = None
 
 
-_READ = """
+_READ = f"""
 SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
        f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspendable, f.is_suspended,
        f.pinned_to, f.owner,
@@ -80,14 +74,14 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
        -- Of a BatchJob that is not suspended nobody may change the template any more.
        CASE WHEN f.is_pinnable AND (f.is_suspended OR f.pinned_to IS NOT NULL)
                  AND f.state IN ('Allocated', 'Running') THEN (
-           SELECT CASE WHEN count(DISTINCT s.node) = 1 THEN
-                      jsonb_build_array(min(s.node),
-                                        min(n.fact -> 'labels' ->> 'kubernetes.io/hostname')) END
-           FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
-           LEFT JOIN nodes n ON n.name = s.node
-           WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned') END AS pin
+           SELECT {DESTINATION} FROM (
+               SELECT min(s.node) AS node
+               FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
+               WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned'
+               HAVING count(DISTINCT s.node) = 1) s
+           LEFT JOIN nodes n ON n.name = s.node) END AS pin
 FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
-"""
+"""  # noqa: S608 constant
 
 
 async def read_owed_releases(database: Database, uids: Collection[str]) -> list[OwedRelease]:
@@ -127,7 +121,7 @@ def _wanted(row: Mapping[str, Any]) -> Wanted | None:
             return None  # what its author has suspended is left alone until its author resumes it
         if row["vacate_by"] is not None:
             return Wanted(*name, is_suspended=True, is_pinned=is_pinned)
-        pin = Pin(*row["pin"]) if row["pin"] else None
+        pin = as_destination(row["pin"]) if row["pin"] else None
         return Wanted(*name, pin=pin, is_pinned=is_pinned and row["is_suspended"])
     is_authors = row["author_hold"] in {AUTHOR, SUSPENDED}
     is_waiting = FluxJobState(row["state"]).is_waiting

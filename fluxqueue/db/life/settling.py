@@ -16,6 +16,7 @@ from typing import Any
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.life.dependencies import LOCK_WITH_TARGETS, look_at
+from fluxqueue.db.life.destinations import DESTINATION, as_destination
 from fluxqueue.db.life.settled import Changes, RowChange
 from fluxqueue.fluxjob.follow import (
     FollowDecision,
@@ -28,13 +29,14 @@ from fluxqueue.fluxjob.follow import (
 )
 from fluxqueue.fluxjob.holders import AUTHOR, LOST, LOST_NODE, is_preemptor
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState
 
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """One pod to be released to the node of its slot.
+    """One pod to be released ``to`` the node of its slot.
 
     ``has_affinity``: it requires node affinity of its own. ``waited_s``: seconds since its FluxJob
     was submitted; None where that has run before.
@@ -44,8 +46,7 @@ class Ungate:
     pod_uid: str
     namespace: str
     name: str
-    node: str
-    hostname: str | None
+    to: Destination
     jobid: int
     nodes: str
     has_affinity: bool = False
@@ -103,7 +104,7 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
                                    AND (n.fact ->> 'schedulable')::boolean, false),
                       n.name IS NULL, s.refused_at IS NOT NULL, s.completion_index,
                       coalesce(s.completion_index <@ f.ended_indexes, false), s.kind,
-                      n.fact -> 'labels' ->> 'kubernetes.io/hostname',
+                      {DESTINATION},
                       NOT coalesce((n.fact ->> 'up')::boolean, false),
                       s.resources) ORDER BY s.number), '[]')
            FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
@@ -429,8 +430,7 @@ def _ungates(
     gated = [uid for uid in holders if uid in pods and pods[uid].is_gated and uid not in under_way]
     if not gated:
         return []
-    # The label may differ from the node's name.
-    hostnames = {slot[1]: slot[10] for slot in row["slots"]}
+    destinations = {slot[1]: as_destination(slot[10]) for slot in row["slots"]}
     nodes = compress(sorted({slot.node for slot in slots}))
     return [
         Ungate(
@@ -438,8 +438,7 @@ def _ungates(
             pod_uid=uid,
             namespace=namespaces[uid],
             name=pods[uid].name,
-            node=holders[uid],
-            hostname=hostnames.get(holders[uid]),
+            to=destinations[holders[uid]],
             jobid=row["jobid"],
             nodes=nodes,
             has_affinity=row["has_affinity"],

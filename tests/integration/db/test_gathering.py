@@ -97,7 +97,7 @@ async def test_each_pod_gets_a_slot_of_its_own_kind(rows: Rows) -> None:
     pods = [pod(0, LARGE), pod(1, SMALL), pod(2, SMALL)]
     await rows.see(group(3, *pods))
     await rows.match()
-    ungates = {one.pod_uid: one.node for one in await rows.settle("g")}
+    ungates = {one.pod_uid: one.to.name for one in await rows.settle("g")}
     assert ungates == {"p0": "n0", "p1": "n1", "p2": "n1"}
     assert sorted(await given(rows)) == [(LARGE, "p0"), (SMALL, "p1"), (SMALL, "p2")]
 
@@ -160,7 +160,7 @@ async def test_it_grows_by_the_kinds_of_the_pods_that_wait(rows: Rows) -> None:
     assert await rows.value("SELECT lacking FROM fluxjobs") == 1
     await rows.add_nodes(cpu_node("n1", 4))
     await rows.match()
-    ungates = {one.pod_uid: one.node for one in await rows.settle("g")}
+    ungates = {one.pod_uid: one.to.name for one in await rows.settle("g")}
     assert ungates == {"p1": "n1"}
     assert await given(rows) == [(SMALL, "p0"), (LARGE, "p1")]
 

@@ -86,7 +86,7 @@ class Indexed:
         ungates = await self.rows.settle("a")
         for one in ungates:
             started = replace(self.pods[one.pod_uid], phase="Running", is_gated=False)
-            self.pods[one.pod_uid] = replace(started, node=one.node)
+            self.pods[one.pod_uid] = replace(started, node=one.to.name)
         await self.see()
         await self.rows.settle("a")
         await self.rows.check()

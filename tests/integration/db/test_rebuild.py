@@ -73,7 +73,7 @@ async def test_a_release_half_done_goes_on(rows: Rows) -> None:
     await _take(rows, gated, _found("b", _record(S.ALLOCATED, 2, "n0")))
     assert await rows.states() == {"a": "Allocated", "b": "Allocated"}
     assert set(await rows.asked(TaskName.RELEASE)) == {"a", "b"}
-    assert {u.pod_uid: u.node for u in await rows.settle("a")} == {"a-0": "n1", "a-1": "n0"}
+    assert {u.pod_uid: u.to.name for u in await rows.settle("a")} == {"a-0": "n1", "a-1": "n0"}
     assert [slot[1] for slot in await rows.slots("b")] == ["n0"]
     await rows.match()
     await rows.check()

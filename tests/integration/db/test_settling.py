@@ -9,6 +9,7 @@ import pytest
 from fluxqueue.db.life.desired_state import read_wanted
 from fluxqueue.db.life.settling import finish, settle
 from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
 from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload
@@ -43,8 +44,8 @@ async def test_ungates_name_node_hostname_and_all_nodes(rows: Rows) -> None:
     await rows.see(workload("a", request(2, cpu=2), pods=(pod("p", index=1), pod("q", index=0))))
     await rows.match()
     ungates = {one.pod_uid: one for one in await rows.settle("a")}
-    assert (ungates["q"].node, ungates["q"].hostname) == ("n0", "host-0")
-    assert (ungates["p"].node, ungates["p"].hostname) == ("n1", "n1")
+    assert ungates["q"].to == Destination("n0", "host-0")
+    assert ungates["p"].to == Destination("n1", "n1", is_told_by_label=True)
     assert ungates["p"].nodes == "n[0-1]"
     assert ungates["p"].jobid == 1
     again = {one.pod_uid for one in await rows.settle("a")}
@@ -176,7 +177,7 @@ async def test_running_pods_on_a_lost_node_are_left_alone_and_replaced_elsewhere
     await rows.match()
     assert await rows.asked(TaskName.SETTLE) != []
     ungates = await rows.settle("a")
-    assert [(one.pod_uid, one.node) for one in ungates] == [("b1", "n1")]
+    assert [(one.pod_uid, one.to.name) for one in ungates] == [("b1", "n1")]
     # The other pod is still there, on the node that is gone.
     assert (await rows.value("SELECT reason FROM fluxjobs")).startswith("lost: n0 is gone")
     assert await rows.value("SELECT lacking FROM fluxjobs") == 0
@@ -205,7 +206,7 @@ async def test_scaling_up_a_running_job_adds_slots_as_there_is_room(rows: Rows) 
     await rows.match()
     await rows.add_nodes(cpu_node("n1", cpu=2))
     await rows.match()
-    assert {one.node for one in await rows.settle("a") if one.pod_uid == "m2"} == {"n1"}
+    assert {one.to.name for one in await rows.settle("a") if one.pod_uid == "m2"} == {"n1"}
     await rows.check()
 
 
@@ -318,15 +319,15 @@ async def test_a_bare_pod_on_a_node_that_is_gone_says_so(rows: Rows) -> None:
     let_go = pod("a", is_gated=False)
     await rows.see(workload("a", request(cpu=2), pods=(let_go,), **bare))  # type: ignore[arg-type]
     await rows.asked(TaskName.SETTLE)
-    await rows.add_nodes(gone=(ungate.node,))
+    await rows.add_nodes(gone=(ungate.to.name,))
     assert "a" in await rows.asked(TaskName.SETTLE)
     await rows.settle("a")
     reason = await rows.value("SELECT reason FROM fluxjobs")
     assert reason == (
-        f"lost: {ungate.node} is gone; its pod was sent there and cannot be sent elsewhere:"
+        f"lost: {ungate.to.name} is gone; its pod was sent there and cannot be sent elsewhere:"
         " delete it and make it again"
     )
-    await rows.add_nodes(cpu_node(ungate.node, cpu=2))
+    await rows.add_nodes(cpu_node(ungate.to.name, cpu=2))
     assert "a" in await rows.asked(TaskName.SETTLE)
     await rows.settle("a")
     assert await rows.value("SELECT reason FROM fluxjobs") == ""
@@ -387,12 +388,12 @@ async def test_a_pod_that_has_its_gate_yet_is_sent_elsewhere(rows: Rows, fate: s
     await rows.match()
     (ungate,) = await rows.settle("a")
     if fate == "gone":
-        await rows.add_nodes(gone=(ungate.node,))
+        await rows.add_nodes(gone=(ungate.to.name,))
     else:
-        await rows.add_nodes(cpu_node(ungate.node, cpu=2, is_up=False))
+        await rows.add_nodes(cpu_node(ungate.to.name, cpu=2, is_up=False))
     await rows.take_senders_for_dead()
-    assert [one.node for one in await rows.settle("a")] != [ungate.node]
+    assert [one.to.name for one in await rows.settle("a")] != [ungate.to.name]
     await rows.match()
     (again,) = await rows.settle("a")
-    assert again.node != ungate.node
+    assert again.to.name != ungate.to.name
     await rows.check()

@@ -378,7 +378,7 @@ async def test_a_refused_pod_gives_its_slot_back(rows: Rows) -> None:
     await rows.settle("a")
     await rows.match()
     (ungate,) = await rows.settle("a")
-    assert (ungate.pod_uid, ungate.node) == ("a-1", "n1")
+    assert (ungate.pod_uid, ungate.to.name) == ("a-1", "n1")
     await rows.check()
 
 

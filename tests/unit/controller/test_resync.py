@@ -17,6 +17,7 @@ from fluxqueue.controller.observing.resync import (
 )
 from fluxqueue.controller.observing.seen import see_workload
 from fluxqueue.db.life.present import Present, RowSeen
+from fluxqueue.fluxjob.node import Destination
 from fluxqueue.workload.gates import pin_patch
 from fluxqueue.workload.labels import GATE
 from fluxqueue.workload.site import Site
@@ -231,7 +232,7 @@ async def test_what_pods_hold_of_nodes_while_others_are_taken_over() -> None:
 
 async def test_a_number_in_a_template_counts_only_beside_its_fluxjob() -> None:
     """Whoever is not asked by admission could write any, and ours would go on from there."""
-    patch = pin_patch(UID, node="n1", hostname="n1", jobid=900, nodes="n1")["spec"]["template"]
+    patch = pin_patch(UID, to=Destination("n1", "n1"), jobid=900, nodes="n1")["spec"]["template"]
     spec = {name: value for name, value in patch["spec"].items() if name != "schedulingGates"}
     released = batch_job("work", meta={"uid": UID}, pod=spec, template_meta=patch["metadata"])
     lost = await _find(_sight(objects={UID: released}, fluxjobs={}), None)

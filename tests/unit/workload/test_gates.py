@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.node import Destination
 from fluxqueue.workload import gates
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.kinds import kind_of
@@ -29,6 +30,9 @@ BY_NAME = {
         }
     }
 }
+
+
+_UNPINNED: dict[str, Any] = {"nodeAffinity": {REQUIRED: None}}
 
 
 def _admit(workload: dict[str, Any]) -> dict[str, Any]:
@@ -168,14 +172,14 @@ def test_a_release_over_several_nodes_takes_back_the_one_before() -> None:
     assert template["spec"] == {
         "schedulingGates": [OURS],
         "nodeSelector": {HOSTNAME: None},
-        "affinity": {"nodeAffinity": {REQUIRED: None}},
+        "affinity": _UNPINNED,
     }
     assert template["metadata"] == {"labels": {"fluxqueue/jobid": None}}
 
 
 def test_a_release_to_one_node_is_in_the_template() -> None:
     """No gate, and the node by label and by name: its pods need no patch."""
-    patch = gates.pin_patch("u", node="n1", hostname="host1", jobid=7, nodes="n1")
+    patch = gates.pin_patch("u", to=Destination("n1", "host1"), jobid=7, nodes="n1")
     assert patch["metadata"]["uid"] == "u"
     assert patch["spec"]["suspend"] is False
     template = patch["spec"]["template"]
@@ -190,6 +194,18 @@ def test_a_release_to_one_node_is_in_the_template() -> None:
     }
 
 
+def test_where_a_label_is_enough_no_affinity_is_written() -> None:
+    """And none is left of the release before, which may have named another node."""
+    to = Destination("n1", "n1", is_told_by_label=True)
+    for is_pinned, left in ((False, {}), (True, {"affinity": _UNPINNED})):
+        patch = gates.pin_patch("u", to=to, jobid=7, nodes="n1", is_pinned=is_pinned)
+        assert patch["spec"]["template"]["spec"] == {
+            "schedulingGates": [{"$patch": "delete", **OURS}],
+            "nodeSelector": {HOSTNAME: "n1"},
+            **left,
+        }
+
+
 def test_resuspension_forgets_the_authors() -> None:
     notes = {"fluxqueue/author-suspended": "true", "a": "b"}
     job = batch_job(meta={"annotations": notes}, pod={"schedulingGates": [OURS]})
@@ -202,7 +218,7 @@ def test_resuspension_forgets_the_authors() -> None:
 def test_every_suspension_of_ours_says_so(patch: dict[str, Any]) -> None:
     """And every release takes it back, so that the next one is told from it."""
     assert patch["metadata"]["annotations"] == {"fluxqueue/author-suspended": "false"}
-    pin = gates.pin_patch("u", node="n1", hostname=None, jobid=7, nodes="n1")
+    pin = gates.pin_patch("u", to=Destination("n1", None), jobid=7, nodes="n1")
     for release in (gates.release_patch("u"), gates.release_patch("u", is_pinned=True), pin):
         assert release["metadata"]["annotations"] == {"fluxqueue/author-suspended": None}
 
@@ -257,16 +273,23 @@ def test_freeing_a_pod_takes_our_gate_alone() -> None:
 
 
 @pytest.mark.parametrize("has_affinity", [False, True])
-@pytest.mark.parametrize("hostname", ["host1", None])
-def test_ungating_names_the_gate_and_the_node(hostname: str | None, has_affinity: bool) -> None:
-    """By label and by name; terms of its own are one value that a merge would replace."""
-    patch = gates.ungate_patch(
-        "u", node="n1", hostname=hostname, jobid=7, nodes="n[1-2]", has_affinity=has_affinity
-    )
+@pytest.mark.parametrize(
+    "to",
+    [
+        Destination("n1", "host1"),
+        Destination("n1", None),
+        Destination("n1", "n1", is_told_by_label=True),
+    ],
+)
+def test_ungating_names_the_gate_and_the_node(to: Destination, has_affinity: bool) -> None:
+    """By label, and by name where that is not enough; terms of its own are one value that a merge
+    would replace.
+    """
+    patch = gates.ungate_patch("u", to=to, jobid=7, nodes="n[1-2]", has_affinity=has_affinity)
     expected: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", **OURS}]}
-    if hostname is not None:
-        expected["nodeSelector"] = {HOSTNAME: hostname}
-    if not has_affinity:
+    if to.hostname is not None:
+        expected["nodeSelector"] = {HOSTNAME: to.hostname}
+    if not (has_affinity or to.is_told_by_label):
         expected["affinity"] = BY_NAME
     assert patch == {
         "metadata": {

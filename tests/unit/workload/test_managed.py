@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.fluxjob.node import Destination
 from fluxqueue.workload import managed
 from fluxqueue.workload.gates import pin_patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -88,12 +89,23 @@ def test_a_stored_object_is_managed_by_its_gate(workload: dict[str, Any], expect
     assert managed.is_managed(unnamed) is expected
 
 
-def _released(**more: Any) -> dict[str, Any]:
+BY_LABEL = Destination("n1", "n1", is_told_by_label=True)
+
+
+def _released(to: Destination = BY_LABEL, **more: Any) -> dict[str, Any]:
     """As the API server has it after the release in its template."""
-    patch = pin_patch("u", node="n1", hostname="n1", jobid=7, nodes="n1")
+    patch = pin_patch("u", to=to, jobid=7, nodes="n1")
     template = patch["spec"]["template"]
     spec = {name: value for name, value in template["spec"].items() if name != "schedulingGates"}
     return batch_job(pod=spec, template_meta=template["metadata"], **more)
+
+
+def test_the_node_of_a_release_stands_in_the_template() -> None:
+    for to in (BY_LABEL, Destination("n1", "host-1"), Destination("n1", None)):
+        assert BATCH_JOB.pinned_node(_released(to)) == "n1"
+        as_written = BATCH_JOB.as_written(_released(to))["spec"]["template"]["spec"]
+        assert (as_written["nodeSelector"], as_written["affinity"]) == ({}, {"nodeAffinity": {}})
+    assert BATCH_JOB.pinned_node(batch_job(pod={"nodeSelector": {HOSTNAME: "n1"}})) is None
 
 
 def test_what_was_released_in_its_template_shows_it() -> None:

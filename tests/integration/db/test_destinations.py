@@ -1,0 +1,61 @@
+"""Which node a pod is let go to, and whether the node's label alone tells it from all others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fluxqueue.db.life.desired_state import read_wanted
+from fluxqueue.db.life.destinations import FEW_NODES
+from fluxqueue.fluxjob.node import Destination, NodeFact
+from fluxqueue.fluxjob.request import CPU
+from tests.support.rows import Rows, cpu_node, pod, workload
+
+HERE = cpu_node("n0")
+
+
+def _named(hostname: str | None) -> NodeFact:
+    return replace(HERE, labels={} if hostname is None else {"kubernetes.io/hostname": hostname})
+
+
+def _others(number: int) -> list[NodeFact]:
+    """Nodes that hold nothing."""
+    return [replace(cpu_node(f"x{n}"), capacity={CPU: 0}) for n in range(number)]
+
+
+ALIKE = replace(_others(1)[0], labels={"kubernetes.io/hostname": "n0"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ([HERE, *_others(FEW_NODES - 1)], Destination("n0", "n0", is_told_by_label=True)),
+        ([HERE, *_others(FEW_NODES)], Destination("n0", "n0")),
+        ([HERE, ALIKE], Destination("n0", "n0")),
+        ([_named("host-0"), *_others(1)], Destination("n0", "host-0")),
+        ([_named(None), *_others(1)], Destination("n0", None)),
+    ],
+    ids=["its label is enough", "many nodes", "two of one label", "another name", "no label"],
+)
+async def test_a_node_is_told_by_its_label_where_that_is_enough(
+    rows: Rows, nodes: list[NodeFact], expected: Destination
+) -> None:
+    """For the pod template and for a pod by itself alike; elsewhere its name is written, too."""
+    await rows.add_nodes(*nodes)
+    await rows.see(workload("job", is_pinnable=True), workload("pod", pods=(pod("p"),)))
+    await rows.match()
+    wanted = await read_wanted(rows.database, "job")
+    assert wanted is not None
+    assert wanted.pin == expected
+    assert [one.to for one in await rows.settle("pod")] == [expected]
+
+
+async def test_a_node_that_is_gone_is_told_by_name(rows: Rows) -> None:
+    await rows.add_nodes(HERE)
+    await rows.see(workload("job", is_pinnable=True))
+    await rows.match()
+    await rows.add_nodes(gone=("n0",))
+    wanted = await read_wanted(rows.database, "job")
+    assert wanted is not None
+    assert wanted.pin == Destination("n0", None)
