@@ -227,7 +227,7 @@ def pin_patch(
     Its template loses our gate and gains the node, so no pod needs a patch of its own. Sent again,
     or to name another node after it was suspended, it does the same.
 
-    ``is_pinned``: its template may name the node of an earlier release.
+    ``is_pinned``: its template may name another node, of an earlier release.
     """
     spec: dict[str, Any] = {"schedulingGates": [_WITHOUT_GATE], **_pinned(to)}
     if is_pinned and "affinity" not in spec:

@@ -30,7 +30,8 @@ class Wanted:
 
     ``pin``: the one node of all its slots, which its pod template is to name, without our gate.
     ``members``: UIDs and names of its pods, where these are to be deleted, as it has no object.
-    ``is_pinned``: its template may name a node and lack our gate, since it was released before.
+    ``is_pinned``: its template may name a node, another one than ``pin``, and lack our gate, since
+    it was released before.
     ``is_authors``: its author has suspended it; if it is not, he has resumed it meanwhile, and that
     is to be seen before anybody suspends it again. ``owner``: where it is, of a kind that is no
     entry of ``workload.kinds``.
@@ -122,7 +123,10 @@ def _wanted(row: Mapping[str, Any]) -> Wanted | None:
         if row["vacate_by"] is not None:
             return Wanted(*name, is_suspended=True, is_pinned=is_pinned)
         pin = as_destination(row["pin"]) if row["pin"] else None
-        return Wanted(*name, pin=pin, is_pinned=is_pinned and row["is_suspended"])
+        if pin is not None:
+            # Sent again it must change nothing: the BatchJob may run, and its template be fixed.
+            return Wanted(*name, pin=pin, is_pinned=is_pinned and row["pinned_to"] != pin.name)
+        return Wanted(*name, is_pinned=is_pinned and row["is_suspended"])
     is_authors = row["author_hold"] in {AUTHOR, SUSPENDED}
     is_waiting = FluxJobState(row["state"]).is_waiting
     if not is_waiting or (is_authors and not is_pinned):

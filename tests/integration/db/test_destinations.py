@@ -59,3 +59,26 @@ async def test_a_node_that_is_gone_is_told_by_name(rows: Rows) -> None:
     wanted = await read_wanted(rows.database, "job")
     assert wanted is not None
     assert wanted.pin == Destination("n0", None)
+
+
+@pytest.mark.parametrize(("before", "is_pinned"), [(None, False), ("n0", False), ("n9", True)])
+@pytest.mark.parametrize("is_suspended", [False, True])
+async def test_only_another_node_is_taken_out_of_the_template(
+    rows: Rows, before: str | None, is_pinned: bool, is_suspended: bool
+) -> None:
+    """Whatever was seen last of its suspension: an affinity to the node before would keep its pods
+    from this one for ever, and a release that is sent again may change nothing of what runs.
+    """
+    await rows.add_nodes(HERE)
+    await rows.see(workload("job", is_pinnable=True))
+    await rows.match()
+    await rows.execute(
+        "UPDATE fluxjobs SET pinned_to = :before, is_suspended = :is_suspended",
+        before=before,
+        is_suspended=is_suspended,
+    )
+    wanted = await read_wanted(rows.database, "job")
+    assert wanted is not None
+    is_fixed = before is None and not is_suspended
+    assert wanted.pin == (None if is_fixed else Destination("n0", "n0", is_told_by_label=True))
+    assert wanted.is_pinned is is_pinned
