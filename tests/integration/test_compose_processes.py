@@ -9,7 +9,6 @@ is the embedded one.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import tempfile
@@ -38,6 +37,7 @@ pytestmark = [
 ]
 
 URL_IN_FILE = "postgresql://fluxqueue:fluxqueue@postgres:5432/fluxqueue"
+VOLUMES = ("certs", "cluster", "kube")
 READY_S = 150.0
 END_S = 60.0
 
@@ -60,16 +60,21 @@ class Processes:
 
     def translate(self, service: str, text: str) -> str:
         """Put our paths, names and ports in place of the container's; no word is left out."""
-        program = self.installation.folder / "bin"
-        text = text.replace("/opt/fluxqueue/bin", str(program))
-        text = str(program / "python") if text == "python" else text
-        text = text.replace(URL_IN_FILE, self.database_url)
-        text = re.sub(r"/(certs|cluster|kube)\b", str(self.folder) + r"/\1", text)
-        text = re.sub(r"(//|=)kubernetes\b", r"\g<1>127.0.0.1", text)
-        text = text.replace("//webhook:", "//localhost:")
-        for port, whose in (("6443", "cluster"), ("8443", "webhook"), ("8444", "view")):
-            text = text.replace(port, self.port(whose))
-        return text.replace("8081", self.port(f"http of {service}"))
+        if text == "python":
+            return str(self.installation.python)
+        stand_ins = {
+            URL_IN_FILE: self.database_url,
+            "/opt/fluxqueue/bin": str(self.installation.folder / "bin"),
+            **{f"/{name}": str(self.folder / name) for name in VOLUMES},
+            "//kubernetes": "//127.0.0.1",
+            "=kubernetes": "=127.0.0.1",
+            "//webhook": "//localhost",
+            "6443": self.port("cluster"),
+            "8443": self.port("webhook"),
+            "8444": self.port("view"),
+            "8081": self.port(f"http of {service}"),
+        }
+        return compose.translated(text, stand_ins)
 
     def command(self, name: str, words: list[str]) -> list[str]:
         """A command line of a service, translated."""
@@ -91,10 +96,19 @@ class Processes:
                 stderr=subprocess.STDOUT,
             )
         if service["restart"] == "no":
-            code = self.running.pop(name).wait(READY_S)
+            code = self.wait_ended(name)
             assert code == 0, f"{name} ended with {code}\n{self.log(name).read_text()}"
         else:
             self.wait_healthy(name, service)
+
+    def wait_ended(self, name: str) -> int:
+        """Wait for the end of a service that runs once; its exit code."""
+        try:
+            code = self.running[name].wait(READY_S)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{name} does not end\n{self.log(name).read_text()}")
+        del self.running[name]
+        return code
 
     def wait_healthy(self, name: str, service: compose.Service) -> None:
         """Ask the health check of the file until it is content."""
@@ -143,7 +157,7 @@ def processes(installation: Installation, empty_database_url: str) -> Iterator[P
     """All services of ours up and healthy; Postgres and the folders are there already."""
     with ExitStack() as exits:
         folder = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="fluxqueue-compose-")))
-        for name in ("certs", "cluster", "kube"):
+        for name in VOLUMES:
             (folder / name).mkdir()
         found = Processes(installation, folder, empty_database_url)
         exits.callback(found.stop)

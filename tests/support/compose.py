@@ -67,3 +67,12 @@ def _entry_points() -> dict[str, list[str]]:
             elif step["instruction"] == "ENTRYPOINT":
                 found[stage] = json.loads(step["value"])
     return found
+
+
+def translated(text: str, stand_ins: Mapping[str, str]) -> str:
+    """Put something else in place of the container's words, where they end with a word.
+
+    All in one go: what is put in may look like what is looked for, as a database's port 46443 does.
+    """
+    theirs = "|".join(map(re.escape, stand_ins))
+    return re.sub(rf"(?:{theirs})\b", lambda found: stand_ins[found[0]], text)

@@ -228,3 +228,11 @@ def test_named_volumes_are_declared() -> None:
         volume.partition(":")[0] for one in SERVICES.values() for volume in one.get("volumes", [])
     }
     assert used == compose.load()["volumes"].keys()
+
+
+def test_what_stands_in_for_a_word_is_not_read_again() -> None:
+    """A database on port 46443 was looked for on another one as soon as 6443 had a stand-in."""
+    stand_ins = {"//db": "//h:46443", "/kube": "/tmp/8443/kube", "6443": "8443", "8443": "1"}
+    text = "sql://db/kube//kubernetes:6443 /kube/a 8443"
+    found = compose.translated(text, stand_ins)
+    assert found == "sql://h:46443/tmp/8443/kube//kubernetes:8443 /tmp/8443/kube/a 1"
