@@ -41,6 +41,7 @@ time, since it thinks of our arrays as of ten elements: a quarter of its process
 of ten. Analyzing a table has them planned anew, and vacuuming, which hot tables ask for soon."""
 
 _SCHEMES = ("postgresql+psycopg://", "postgresql://", "postgres://")
+_PORT_MAX = 65535
 _KEEPALIVES = {
     # A peer that vanished without a word is noticed within half a minute, not after two hours.
     "keepalives": 1,
@@ -79,10 +80,19 @@ def libpq_url(url: str) -> str:
     else:
         raise _invalid_url(url, "the URL does not start with postgresql://")
     try:
-        conninfo_to_dict(plain)
+        options = conninfo_to_dict(plain)
     except psycopg.ProgrammingError as error:
         raise _invalid_url(url, str(error).strip()) from error
+    _check_ports(url, str(options.get("port", "")))
     return plain
+
+
+def _check_ports(url: str, ports: str) -> None:
+    # Libpq looks at them only when it connects, and says it as it says that nobody answers there,
+    # for which one waits.
+    for port in ports.split(","):
+        if port and not (port.isascii() and port.isdecimal() and 1 <= int(port) <= _PORT_MAX):
+            raise _invalid_url(url, f"{port!r} is no port, which is a number from 1 to {_PORT_MAX}")
 
 
 def sqlalchemy_url(url: str) -> str:

@@ -21,7 +21,7 @@ from fluxqueue.db.engine import (
     translated_errors,
 )
 from fluxqueue.db.revisions import head
-from fluxqueue.errors import DatabaseUnavailable
+from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.settings import Settings
 
@@ -48,6 +48,19 @@ def test_every_spelling_of_the_scheme_is_understood(scheme: str) -> None:
         "postgresql://u:p@h:1/d?sslmode=require"
     )
     assert sqlalchemy_url(f"{scheme}://u@h/d") == "postgresql+psycopg://u@h/d"
+
+
+@pytest.mark.parametrize("port", ["46443,g:5433", ""])
+def test_several_ports_and_none_are_ports(port: str) -> None:
+    """One for each host, and libpq's own default."""
+    assert libpq_url(f"postgresql://u@h:{port}/d") == f"postgresql://u@h:{port}/d"
+
+
+@pytest.mark.parametrize("port", ["434567", "0", "5432x", "5432,g:-1"])
+def test_what_is_no_port_is_said_at_once(port: str) -> None:
+    """Libpq says so when it connects, and whoever waits for the database would wait for ever."""
+    with pytest.raises(InvalidSettings, match=r"is no port, which is a number from 1 to 65535"):
+        libpq_url(f"postgresql://u:p@h:{port}/d")
 
 
 async def test_our_views_and_procrastinates_tables_need_no_schema_name(database_url: str) -> None:
