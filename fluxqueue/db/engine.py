@@ -42,6 +42,7 @@ of ten. Analyzing a table has them planned anew, and vacuuming, which hot tables
 
 _SCHEMES = ("postgresql+psycopg://", "postgresql://", "postgres://")
 _PORT_MAX = 65535
+_PREPARE_OFTEN_ASKED = 5
 _KEEPALIVES = {
     # A peer that vanished without a word is noticed within half a minute, not after two hours.
     "keepalives": 1,
@@ -122,6 +123,9 @@ def connect_args(settings: Settings, *, role: str, is_reader: bool = False) -> d
     return {
         **_KEEPALIVES,
         "connect_timeout": _CONNECT_TIMEOUT_S,
+        # All that we ask is asked again: the driver prepares it at once, not at the sixth time on
+        # the same connection.
+        "prepare_threshold": _PREPARE_OFTEN_ASKED if is_reader else 0,
         # Of several hosts the one that takes writes; a standby or a read-only server is none.
         "target_session_attrs": "any" if is_reader else "read-write",
         "application_name": f"{APPLICATION}{role}/{head()}",

@@ -82,6 +82,18 @@ async def test_statements_are_planned_once_but_for_readers(
     assert found == mode
 
 
+@pytest.mark.parametrize(("is_reader", "number"), [(False, 1), (True, 0)])
+async def test_statements_are_prepared_at_once_but_for_readers(
+    database_url: str, *, is_reader: bool, number: int
+) -> None:
+    """Few connections ask the same few things all day; readers ask for this and that."""
+    asked = text("SELECT count(*) FROM queue")
+    prepared = text("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%queue'")
+    async with engine_of(database_url, is_reader=is_reader) as engine, engine.connect() as one:
+        await one.scalar(asked)
+        assert await one.scalar(prepared) == number
+
+
 async def test_socket_urls_work_too(own_postgres: LocalPostgres) -> None:
     """SQLAlchemy and libpq read the host parameter alike."""
     async with engine_of(own_postgres.socket_url) as engine, engine.connect() as connection:
