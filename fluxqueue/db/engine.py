@@ -40,9 +40,11 @@ _PLANS_ONCE = " -c plan_cache_mode=force_generic_plan"
 time, since it thinks of our arrays as of ten elements: a quarter of its processor time for a gang
 of ten. Analyzing a table has them planned anew, and vacuuming, which hot tables ask for soon."""
 
+_PREPARES_AT_ONCE = {"prepare_threshold": 0}
+"""As few and as often asked: by itself the driver prepares them the sixth time on a connection."""
+
 _SCHEMES = ("postgresql+psycopg://", "postgresql://", "postgres://")
 _PORT_MAX = 65535
-_PREPARE_OFTEN_ASKED = 5
 _KEEPALIVES = {
     # A peer that vanished without a word is noticed within half a minute, not after two hours.
     "keepalives": 1,
@@ -123,9 +125,7 @@ def connect_args(settings: Settings, *, role: str, is_reader: bool = False) -> d
     return {
         **_KEEPALIVES,
         "connect_timeout": _CONNECT_TIMEOUT_S,
-        # All that we ask is asked again: the driver prepares it at once, not at the sixth time on
-        # the same connection.
-        "prepare_threshold": _PREPARE_OFTEN_ASKED if is_reader else 0,
+        **({} if is_reader else _PREPARES_AT_ONCE),
         # Of several hosts the one that takes writes; a standby or a read-only server is none.
         "target_session_attrs": "any" if is_reader else "read-write",
         "application_name": f"{APPLICATION}{role}/{head()}",

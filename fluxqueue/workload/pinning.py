@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fluxqueue.fluxjob.node import NAME_KEY
+from fluxqueue.fluxjob.request import Operator
 from fluxqueue.workload import labels
 from fluxqueue.workload.pods import gate_index, template_spec
 
@@ -20,6 +21,12 @@ _DIGITS_MAX = 15
 def has_required_affinity(pod_spec: Mapping[str, Any]) -> bool:
     """Whether a pod requires node affinity."""
     return bool(_terms(pod_spec))
+
+
+def named_node(pod_spec: Mapping[str, Any]) -> str | None:
+    """The one node whose name a pod's required affinity demands; None where it has none."""
+    names = [_name_in(term) for term in _terms(pod_spec)]
+    return names[0] if len(set(names)) == 1 else None
 
 
 def is_pinnable(job: Mapping[str, Any]) -> bool:
@@ -48,10 +55,9 @@ def pinned_node(job: Mapping[str, Any]) -> str | None:
     pod_spec = template_spec(job["spec"])
     if gate_index(pod_spec) is not None:
         return None
-    for term in _terms(pod_spec):
-        for field in term.get("matchFields") or ():
-            if field.get("key") == NAME_KEY and len(field.get("values") or ()) == 1:
-                return str(field["values"][0])
+    name = named_node(pod_spec)
+    if name is not None:
+        return name
     hostname = (pod_spec.get("nodeSelector") or {}).get(labels.HOSTNAME)
     return None if hostname is None or pinned_as(job) is None else str(hostname)
 
@@ -90,6 +96,15 @@ def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:
     template = {**spec["template"], "spec": pod_spec}
     whole = {"parallelism": spec.get("completions", spec.get("parallelism", 1))}
     return {**job, "spec": {**spec, **whole, "template": template}}
+
+
+def _name_in(term: Mapping[str, Any]) -> str | None:
+    for field in term.get("matchFields") or ():
+        is_name = field.get("key") == NAME_KEY and field.get("operator") == Operator.IN
+        values = list(field.get("values") or ())
+        if is_name and len(values) == 1:
+            return str(values[0])
+    return None
 
 
 def _terms(pod_spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:

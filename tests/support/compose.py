@@ -1,8 +1,8 @@
 """docker-compose.yml as data: variables put in, services in the order in which they may start.
 
 Used by the tests that hold the file against the code, and by the one that runs its commands as
-processes. Only what the file uses of the Compose specification is known here; `docker compose
-config`, where it is installed, judges the rest.
+processes, with words of its own in place of the containers'. Only what the file uses of the Compose
+specification is known here; `docker compose config`, where it is installed, judges the rest.
 """
 
 from __future__ import annotations
@@ -56,6 +56,15 @@ def command_line(service: Service) -> list[str]:
     return [*own, *service.get("command", [])]
 
 
+def translated(text: str, stand_ins: Mapping[str, str]) -> str:
+    """Put something else in place of the words of a container, which end where a word ends.
+
+    All in one go: what is put in may look like what is looked for, as a database's port 46443 does.
+    """
+    theirs = "|".join(map(re.escape, stand_ins))
+    return re.sub(rf"(?:{theirs})\b", lambda found: stand_ins[found[0]], text)
+
+
 def _entry_points() -> dict[str, list[str]]:
     """ENTRYPOINT of each target of the Dockerfiles."""
     found: dict[str, list[str]] = {}
@@ -67,12 +76,3 @@ def _entry_points() -> dict[str, list[str]]:
             elif step["instruction"] == "ENTRYPOINT":
                 found[stage] = json.loads(step["value"])
     return found
-
-
-def translated(text: str, stand_ins: Mapping[str, str]) -> str:
-    """Put something else in place of the container's words, where they end with a word.
-
-    All in one go: what is put in may look like what is looked for, as a database's port 46443 does.
-    """
-    theirs = "|".join(map(re.escape, stand_ins))
-    return re.sub(rf"(?:{theirs})\b", lambda found: stand_ins[found[0]], text)

@@ -36,7 +36,6 @@ from fluxqueue.db.life.settling import settle
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import is_in
-from fluxqueue.fluxjob.request import Operator
 from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.kube.client import KubeClient
@@ -48,7 +47,7 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.managed import is_taken_in
-from fluxqueue.workload.pinning import pinned_as
+from fluxqueue.workload.pinning import named_node, pinned_as
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.resources import effective_request
 
@@ -61,7 +60,6 @@ WRITE_PAGE = 100
 """Workloads written at once: whoever wants one of their rows waits for that long."""
 YIELD_EVERY = 50
 _NO_ROWS = Present({}, frozenset())
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,15 +488,11 @@ def _last_nodes(sight: Sight, uid: str) -> dict[int, str]:
 
 def _destination(spec: Object, hosts: Mapping[str, str]) -> str | None:
     """Where a pod that is not bound yet was let go to (``workload.gates.ungate_patch``)."""
+    name = named_node(spec)
+    if name is not None:
+        return name  # several nodes may bear one label
     host = (spec.get("nodeSelector") or {}).get(labels.HOSTNAME)
-    if host is not None:
-        return hosts.get(host, str(host))
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    for term in (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ():
-        for field_ in term.get("matchFields") or ():
-            if field_.get("operator") == Operator.IN and len(field_.get("values") or ()) == 1:
-                return str(field_["values"][0])
-    return None
+    return None if host is None else hosts.get(host, str(host))
 
 
 async def write(

@@ -211,12 +211,15 @@ async def test_a_fluxjob_of_another_is_none() -> None:
 
 
 async def test_where_a_pod_goes_that_is_not_bound_yet() -> None:
-    """By the label that pins it, or by the node's name."""
-    selected = _pod(nodeName="", nodeSelector={"kubernetes.io/hostname": "host-1"})
+    """By the label that pins it, or by the node's name, which no other node has."""
+    selector = {"kubernetes.io/hostname": "host-1"}
+    selected = _pod(nodeName="", nodeSelector=selector)
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    named = _pod(nodeName="", affinity={"nodeAffinity": required})
-    for pod, node in ((selected, "n1"), (named, "n7")):
+    affinity = {"nodeAffinity": required}
+    named = _pod(nodeName="", affinity=affinity)
+    both = _pod(nodeName="", nodeSelector=selector, affinity=affinity)
+    for pod, node in ((selected, "n1"), (named, "n7"), (both, "n7")):
         (one,) = (await _compare(_sight(pod=pod), None)).found
         assert [placed.node for placed in one.pods] == [node]
 
