@@ -20,6 +20,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
        --requirement requirements/build.lock
 COPY LICENSE README.md pyproject.toml ./
 COPY chart/crds chart/crds
+COPY chart/files/policies.yaml chart/files/policies.yaml
 COPY migrations migrations
 COPY webhook webhook
 COPY fluxqueue fluxqueue
@@ -57,7 +58,7 @@ LABEL org.opencontainers.image.title="fluxqueue-webhook" \
       org.opencontainers.image.description="The admission webhook of fluxqueue"
 COPY --from=webhook-files /opt/fluxqueue /opt/fluxqueue
 EXPOSE 8443
-ENTRYPOINT ["/opt/fluxqueue/bin/python", "-m", "webhook"]
+ENTRYPOINT ["/opt/fluxqueue/bin/python", "-P", "-m", "webhook"]
 
 # The last target is what a build without --target makes.
 FROM base AS fluxqueue

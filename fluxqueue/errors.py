@@ -5,8 +5,10 @@
     FluxQueueError
     ├── InvalidInput            the user must change something; never retried
     │   ├── InvalidJobspec      a jobspec or a Kubernetes object that cannot become one
+    │   │   └── TooComplex      a request that costs more work than one request may
     │   ├── InvalidGraph        JGF, GRUG or node data that is no containment graph
     │   └── InvalidSettings     configuration: environment, flags, kubeconfig
+    │       └── WrongCluster    the database belongs to another cluster
     ├── MatchError              outcomes of a match; two of them, never confused
     │   ├── InsufficientResources   busy now, try later        (Fluxion: EBUSY)
     │   └── Unsatisfiable           can never fit as it is     (Fluxion: ENODEV)
@@ -31,12 +33,20 @@ from typing import Any
 
 SHOWN_MAX = 60
 """Longest value shown in a refusal."""
+QUOTED_MAX = 250
+"""Longest value that a sentence quotes whole: a path of a setting is to be read to its end."""
+MESSAGE_MAX = 1000
+"""Longest message, and longest place, of a refusal: both may quote what a user wrote."""
 
 
 class FluxQueueError(Exception):
     """Root of all errors raised on purpose; ``is_retryable``: whether time alone can mend it."""
 
     is_retryable = False
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 class InvalidInput(FluxQueueError):
@@ -49,7 +59,10 @@ class InvalidInput(FluxQueueError):
     def __init__(
         self, message: str, *, where: str = "", value: object = None, hint: str = ""
     ) -> None:
-        self.message, self.where, self.value, self.hint = message, where, value, hint
+        if isinstance(value, str) and len(value) > QUOTED_MAX:
+            message = message.replace(repr(value), _cut(repr(value), SHOWN_MAX))
+        self.message, self.where = _cut(message, MESSAGE_MAX), _cut(where, MESSAGE_MAX)
+        self.value, self.hint = value, _cut(hint, MESSAGE_MAX)
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -64,16 +77,25 @@ class InvalidInput(FluxQueueError):
         value = self.value
         if not isinstance(value, (str, int, float)):
             return ""
+        if isinstance(value, str) and len(value) > QUOTED_MAX:
+            # Looking for a long value in the sentence takes its length squared.
+            shown = _cut(repr(value[: 2 * SHOWN_MAX]), SHOWN_MAX)
+            return "" if shown in self.message else shown
+        if isinstance(value, int) and value.bit_length() > 64:
+            return ""  # Python refuses to write very large numbers
         # A number in the field's name (``resources[0]``) is not the value.
         said = f"{self.message} {self.where}" if isinstance(value, str) else self.message
         if re.search(rf"(?<![\w.-]){re.escape(str(value))}(?![\w.])", said):
             return ""
-        text = repr(value)
-        return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+        return _cut(repr(value), SHOWN_MAX)
 
 
 class InvalidJobspec(InvalidInput):
     """A jobspec, or a Kubernetes object that cannot become one."""
+
+
+class TooComplex(InvalidJobspec):
+    """A request that is larger than one may be, or costs more work than one may cost."""
 
 
 class InvalidGraph(InvalidInput):
@@ -85,6 +107,10 @@ class InvalidSettings(InvalidInput):
 
     def _shown_value(self) -> str:
         return ""
+
+
+class WrongCluster(InvalidSettings):
+    """The database belongs to another cluster."""
 
 
 class MatchError(FluxQueueError):

@@ -111,6 +111,10 @@ DECISIONS = _counter(
     "Decisions that were committed: allocated, reserved, waiting, unsatisfiable.",
     "outcome",
 )
+SET_ASIDE = _counter(
+    "fluxqueue_set_aside_total",
+    "FluxJobs that could not be read or decided, and were set aside (view quarantine).",
+)
 PREEMPTIONS = _counter(
     "fluxqueue_preemptions_total",
     "FluxJobs that made way for others: planned, requeued, or spared before they had to.",

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from fluxqueue.errors import InvalidInput
+from fluxqueue.errors import InvalidInput, TooComplex
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
@@ -29,6 +29,7 @@ from fluxqueue.workload.kinds import find_kind, kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.managed import NEVER_MANAGED, why_untouched
+from fluxqueue.workload.object_shape import METADATA_ONLY, REQUEST, SHAPES, check_owner, check_shape
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds, is_suspended, labels_paths
 from fluxqueue.workload.placement_review import ASKER, read_asker, read_review
 from fluxqueue.workload.placement_review import GROUP as REVIEW_GROUP
@@ -82,8 +83,14 @@ def admit(
     """
     request = _read_request(review)
     uid, workload = request["uid"], request.get("object")
-    kind = str((request.get("kind") or {}).get("kind", ""))
+    kind = _group_kind(request)[1]
     settings = settings or AdmitSettings()
+    try:
+        _check_objects(request, settings)
+    except InvalidInput as error:
+        named = request.get("name") or ""
+        described = {"group": _group_kind(request)[0], "kind": kind, "name": named}
+        return Answer(_refuse(uid, described, error), "refused", kind, str(error))
     if _group_kind(request) == (FLUXJOB_GROUP, FLUXJOB_KIND):
         return _steer(request, settings)
     if _group_kind(request) == (REVIEW_GROUP, REVIEW_KIND):
@@ -108,6 +115,30 @@ def admit(
         return Answer(review, "untouched", kind, why)
     assert isinstance(workload, dict)
     return _hold({**workload, "kind": kind}, request, settings, asked)
+
+
+def _check_objects(request: Mapping[str, Any], settings: AdmitSettings) -> None:
+    """Check the types of all that is read below; a custom resource comes here unchecked.
+
+    Raises
+    ------
+    InvalidInput
+        A field has a value of another type; names field, value and what it must be.
+    """
+    group_kind = _group_kind(request)
+    entry = settings.owner_kinds.find(*group_kind)
+    shape = SHAPES.get(group_kind) or (METADATA_ONLY if entry is not None else None)
+    if shape is None:
+        return
+    for name, where in (("object", ""), ("oldObject", "oldObject")):
+        obj = request.get(name)
+        check_shape(obj, shape, where)
+        if obj is not None and obj.get("metadata") is None:
+            at = f"{where}.metadata" if where else "metadata"
+            raise InvalidInput("must be an object", where=at, hint="name the object there")
+        asks = (((obj or {}).get("metadata") or {}).get("labels") or {}).get(labels.MANAGED)
+        if entry is not None and obj is not None and asks == "true":
+            check_owner(entry, obj, where)
 
 
 def _take_owner(
@@ -236,7 +267,11 @@ def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
     try:
         changed = changes_by_hand(old, new)
     except InvalidInput as error:
-        described = {"group": FLUXJOB_GROUP, "kind": FLUXJOB_KIND, "name": new["metadata"]["name"]}
+        described = {
+            "group": FLUXJOB_GROUP,
+            "kind": FLUXJOB_KIND,
+            "name": request.get("name") or "",
+        }
         return Answer(_refuse(uid, described, error), "refused", FLUXJOB_KIND, str(error))
     review = _respond(uid, allowed=True)
     said = (old.get("spec") or {}).get(STEERED_BY) or {}
@@ -282,6 +317,21 @@ def _user(request: Mapping[str, Any]) -> str:
     return str((request.get("userInfo") or {}).get("username") or "")
 
 
+def refuse_unread(review: Any, why: str) -> Answer:
+    """Refuse a request that could not be judged, and say why.
+
+    Raises
+    ------
+    InvalidInput
+        Not even its envelope can be read.
+    """
+    request = _read_request(review)
+    group, kind = _group_kind(request)
+    described = {"group": group, "kind": kind, "name": str(request.get("name") or "")}
+    error = InvalidInput(why, where="object", hint="see docs/admin/security.md")
+    return Answer(_refuse(request["uid"], described, error), "refused", kind, why)
+
+
 def _read_request(review: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(review, Mapping) or review.get("kind") != "AdmissionReview":
         raise InvalidInput("the body is no AdmissionReview", where="kind")
@@ -294,7 +344,8 @@ def _read_request(review: Mapping[str, Any]) -> Mapping[str, Any]:
     request = review.get("request")
     if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str):
         raise InvalidInput("the AdmissionReview has no request with a uid", where="request")
-    return request
+    check_shape(request, REQUEST, "request")
+    return {**request, "kind": request.get("kind") or {}}
 
 
 def _why_not_asked(request: Mapping[str, Any], workload: object) -> str | None:
@@ -322,6 +373,20 @@ def _hold(
     )
 
 
+def _check_request(workload: Mapping[str, Any], wishes: Wishes, site: Site) -> None:
+    """Refuse what can only be seen of the whole: wishes and pods that do not go together, and a
+    request that could not be stored or decided. What is wrong with the pods alone is left to the
+    API server, whose message is the better one.
+    """
+    try:
+        kind_of(workload).to_request(workload, site=site)
+    except TooComplex:
+        raise
+    except InvalidInput:
+        if wishes.has_shape:
+            raise
+
+
 def _take_in(
     workload: Mapping[str, Any],
     request: Mapping[str, Any],
@@ -333,9 +398,7 @@ def _take_in(
     try:
         wishes = kind.wishes(workload)
         check_levels(wishes, settings.levels)
-        if wishes.has_shape:
-            # Whether wishes and pods go together can only be said of the whole.
-            kind.to_request(workload, site=Site(levels=settings.levels))
+        _check_request(workload, wishes, Site(levels=settings.levels))
         patch = patch_for(wishes)
     except InvalidInput as error:
         described = _describe(workload)
@@ -355,8 +418,8 @@ def _add_patch(review: dict[str, Any], patch: Patch) -> None:
 
 
 def _group_kind(request: Mapping[str, Any]) -> tuple[str, str]:
-    kind = request.get("kind") or {}
-    return str(kind.get("group", "")), str(kind.get("kind", ""))
+    kind = request["kind"]
+    return str(kind.get("group") or ""), str(kind.get("kind") or "")
 
 
 def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:

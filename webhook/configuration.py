@@ -85,7 +85,7 @@ def build_configuration(
     own_users : accounts of our parts, whose changes of FluxJobs are not asked about.
     owner_kinds : what makes pods beside Jobs.
     """
-    namespaces = _namespaces(own_namespace, is_opt_in=is_opt_in)
+    namespaces = selected_namespaces(own_namespace, is_opt_in=is_opt_in)
     asked = [
         *_asked_of_owners(owner_kinds or OwnerKinds(), namespaces, pods_failure_policy),
         *_asked_of_workloads(namespaces, jobs_failure_policy, pods_failure_policy),
@@ -217,10 +217,16 @@ def _on(operation: str, group: str, resource: str, version: str = "v1") -> dict[
     }
 
 
-def _namespaces(own_namespace: str, *, is_opt_in: bool) -> list[dict[str, Any]]:
-    names = sorted(labels.SYSTEM_NAMESPACES | {own_namespace})
+def selected_namespaces(own_namespace: str, *, is_opt_in: bool) -> list[dict[str, Any]]:
+    """Choose the namespaces whose workloads are queued."""
     wanted = _in(labels.MANAGED, "true") if is_opt_in else _not_opted_out()
-    return [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": names}, wanted]
+    return [*tenants(own_namespace), wanted]
+
+
+def tenants(own_namespace: str) -> list[dict[str, Any]]:
+    """Choose all namespaces but those of the system and our own."""
+    names = sorted(labels.SYSTEM_NAMESPACES | {own_namespace})
+    return [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": names}]
 
 
 def _in(key: str, value: str) -> dict[str, Any]:

@@ -11,13 +11,15 @@ import logging
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 from aiohttp import web
 
 from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.errors import InvalidInput
-from webhook.admit import AdmitSettings, admit
+from webhook.admit import AdmitSettings, Answer, admit, refuse_unread
+from webhook.bounded import CPU_MAX_S, BoundedThreads, TooLong
 from webhook.configuration import PATH, PATH_ALL_ASK
 from webhook.metrics import AdmissionMetrics
 
@@ -53,6 +55,7 @@ class WebhookServer:
         self._certificate = ServingCertificate(config.cert_dir)
         self._listener = Listener(self._certificate, reload_interval_s=config.reload_interval_s)
         self._metrics = AdmissionMetrics()
+        self._threads = BoundedThreads()
         self._is_open = self._is_stopping = False
         self.port = config.port
 
@@ -84,6 +87,7 @@ class WebhookServer:
         if self._config.drain_s and self._is_open:
             await asyncio.sleep(self._config.drain_s)
         await self._listener.close()
+        self._threads.close()
         if self._is_open:
             self._is_open = False
             logger.info("webhook stopped", extra={"action": "stop"})
@@ -107,10 +111,11 @@ class WebhookServer:
     async def _mutate(self, request: web.Request) -> web.Response:
         body = await request.read()
         started_s = time.perf_counter()
+        all_ask = request.path == PATH_ALL_ASK
         try:
-            review = orjson.loads(body)
-            all_ask = request.path == PATH_ALL_ASK
-            answer = admit(review, self._config.admit, all_ask=all_ask)
+            review, answer = await self._threads.run(lambda: self._admit(body, all_ask=all_ask))
+        except TooLong:
+            review, answer = too_long(body)
         except (orjson.JSONDecodeError, InvalidInput) as error:
             self._metrics.count("", "malformed", time.perf_counter() - started_s)
             logger.warning("malformed review", extra={"action": "admit", "error": str(error)[:200]})
@@ -132,6 +137,23 @@ class WebhookServer:
         )
         return web.Response(body=orjson.dumps(answer.review), content_type="application/json")
 
+    def _admit(self, body: bytes, *, all_ask: bool) -> tuple[Any, Answer]:
+        """In a thread: read and answer; a defect of ours refuses this one request, in words.
+
+        Raises
+        ------
+        InvalidInput, orjson.JSONDecodeError
+            Not even its envelope can be read.
+        """
+        review = orjson.loads(body)
+        try:
+            return review, admit(review, self._config.admit, all_ask=all_ask)
+        except InvalidInput as error:
+            return review, refuse_unread(review, str(error))
+        except Exception:
+            logger.exception("an admission broke", extra={"action": "admit"})
+            return review, refuse_unread(review, "admission cannot read it; the log says more")
+
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
@@ -144,3 +166,10 @@ class WebhookServer:
 
     async def _render_metrics(self, _: web.Request) -> web.Response:
         return web.Response(text=self._metrics.render())
+
+
+def too_long(body: bytes) -> tuple[Any, Answer]:
+    """Refuse a request whose admission took too long; only its envelope is looked at."""
+    review = orjson.loads(body)
+    why = f"admission takes more than {CPU_MAX_S} s of processor time; make it smaller"
+    return review, refuse_unread(review, why)

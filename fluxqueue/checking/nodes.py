@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from fluxqueue.checking.findings import Finding, Severity
-from fluxqueue.checking.view import View, node_of
+from fluxqueue.checking.view import View, node_of, uid_of
 from fluxqueue.fluxjob.follow import SlotState
+from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.objects import Object
 from fluxqueue.workload.nodes import foreign_pod, node_fact
 from fluxqueue.workload.resources import raw_request
 
@@ -79,11 +81,26 @@ def _capacity(view: View) -> Amounts:
 def _foreign(view: View) -> Amounts:
     used: Counter[tuple[str, str]] = Counter()
     for pod in view.bound_pods():
-        found = None if view.is_ours(pod) else foreign_pod(pod)
-        if found is not None:
-            for name, amount in found.resources.items():
-                used[found.node, name] += amount
+        found = foreign_pod(pod)
+        if found is None:
+            continue
+        amounts = _uncovered(view, pod, found) if view.is_ours(pod) else found.resources
+        for name, amount in amounts.items():
+            used[found.node, name] += amount
     return dict(used)
+
+
+def _uncovered(view: View, pod: Object, asked: ForeignPod) -> Mapping[str, int]:
+    """What a bound pod that is counted with a workload of ours takes beside its slot."""
+    slot = view.slot_of_pod.get(uid_of(pod))
+    if slot is not None and slot.node == asked.node:
+        over = {name: n - slot.resources.get(name, 0) for name, n in asked.resources.items()}
+        return {name: amount for name, amount in over.items() if amount > 0}
+    is_to_come = any(
+        one.state == SlotState.FREE and one.node == asked.node
+        for one in view.slots_of.get(view.workload_of(pod), ())
+    )
+    return {} if is_to_come else asked.resources
 
 
 def _allocated(view: View) -> Amounts:

@@ -120,7 +120,12 @@ class View:
     def workload_of(self, pod: Object) -> str:
         """UID of the workload that a pod belongs to; of a group only its rows know that."""
         row = self.group_of.get(uid_of(pod))
-        return workload_uid(pod) if row is None else row.uid
+        if row is not None:
+            return row.uid
+        uid, its = workload_uid(pod), pod["metadata"].get("namespace")
+        found, job = self.row_of.get(uid), self.workloads.get(uid)
+        where = found.namespace if found else job["metadata"].get("namespace") if job else its
+        return uid if where == its else uid_of(pod)
 
     def _groups(self) -> dict[str, Object]:
         """What stands for each group of which pods are there."""

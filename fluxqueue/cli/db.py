@@ -116,6 +116,40 @@ def check(database_url: UrlOption = "") -> None:
     _tell_left_out(migrate.current(url))
 
 
+@app.command("adopt-cluster")
+def adopt_cluster(
+    former: Annotated[
+        str, typer.Option("--from", help="UID of the cluster to which the database belongs now")
+    ],
+    database_url: UrlOption = "",
+) -> None:
+    """Move the database to the cluster of KUBECONFIG; refused while parts are connected."""
+    import asyncio
+
+    url = _url(database_url)
+    uid, server = asyncio.run(_adopt(url, former))
+    typer.echo(f"the database belongs to the cluster {uid} ({server})")
+
+
+async def _adopt(url: str, former: str) -> tuple[str, str]:
+    import asyncio
+    import dataclasses
+
+    from fluxqueue.db import cluster_identity
+    from fluxqueue.db.database import Database
+    from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.cluster import read_cluster_uid
+    from fluxqueue.kube.config import load_config
+
+    settings = dataclasses.replace(Settings.from_env(os.environ), database_url=url)
+    config = load_config(settings.kubeconfig or None)
+    async with KubeClient(config, timeout_s=settings.kube_timeout_s) as client:
+        uid = await read_cluster_uid(client, asyncio.sleep)
+    async with Database(settings, role="admin") as database:
+        await cluster_identity.adopt(database, former=former, uid=uid, server=config.server)
+    return uid, config.server
+
+
 @app.command()
 def wait(
     database_url: UrlOption = "",

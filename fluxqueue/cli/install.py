@@ -31,6 +31,13 @@ def install(
     view_ca: Annotated[
         Path | None, typer.Option(help="certificate of the CA that signed the view server's")
     ] = None,
+    own_user: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="account of controller and worker, which alone let queued work go; repeat for more"
+            " than one (default: the user of this KUBECONFIG)"
+        ),
+    ] = None,
     definitions_only: Annotated[
         bool,
         typer.Option(
@@ -46,10 +53,15 @@ def install(
         return
     configuration = _configuration(webhook_url, webhook_ca, settings)
     view = _view(view_url, view_ca)
-    asyncio.run(_install(settings, configuration, view))
+    has_policies = asyncio.run(_install(settings, configuration, view, own_user or []))
     typer.echo("installed the FluxJob definition")
     if configuration is not None:
         typer.echo(f"installed the webhook configuration {configuration['metadata']['name']}")
+        typer.echo(
+            "installed the admission policies that guard queued work"
+            if has_policies
+            else "no admission policies: this cluster does not serve them (Kubernetes 1.30 does)"
+        )
     if view is not None:
         typer.echo(f"told command lines of the view server at {view_url}")
 
@@ -117,17 +129,33 @@ async def _put_definitions(settings: Settings) -> None:
 
 
 async def _install(
-    settings: Settings, configuration: Mapping[str, Any] | None, view: tuple[str, str] | None
-) -> None:
+    settings: Settings,
+    configuration: Mapping[str, Any] | None,
+    view: tuple[str, str] | None,
+    own_users: list[str],
+) -> bool:
+    """Install; tell whether the policies are in force."""
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
-    from fluxqueue.kube.install import install_definitions, install_webhook, tell_view
+    from fluxqueue.kube.install import (
+        install_definitions,
+        install_policies,
+        install_webhook,
+        read_user,
+        tell_view,
+    )
+    from webhook.policies import build_policies
 
+    has_policies = False
     async with KubeClient(
         load_config(settings.kubeconfig or None), timeout_s=settings.kube_timeout_s
     ) as client:
         await install_definitions(client, settings.own_namespace)
         if configuration is not None:
             await install_webhook(client, configuration)
+            users = own_users or [await read_user(client)]
+            policies = build_policies(users, own_namespace=settings.own_namespace)
+            has_policies = await install_policies(client, policies)
         if view is not None:
             await tell_view(client, *view)
+    return has_policies

@@ -95,6 +95,7 @@ def _own_name(part: str) -> str:
 
 async def _run_controller(settings: Settings, identity: str) -> None:
     from fluxqueue.controller.main import Controller
+    from fluxqueue.db.cluster_identity import bind
     from fluxqueue.db.database import Database
     from fluxqueue.endpoint import Endpoint, Heartbeats
     from fluxqueue.kube.config import load_config
@@ -107,6 +108,7 @@ async def _run_controller(settings: Settings, identity: str) -> None:
             Database(settings, role="controller") as database,
             _client(config, settings) as client,
         ):
+            await bind(database, await _cluster_uid(client, endpoint), config.server)
 
             def take_signals() -> None:
                 _on_signals(stop.set)
@@ -132,6 +134,7 @@ async def _run_controller(settings: Settings, identity: str) -> None:
 
 
 async def _run_worker(settings: Settings, identity: str) -> None:
+    from fluxqueue.db.cluster_identity import bind
     from fluxqueue.db.database import Database
     from fluxqueue.endpoint import Endpoint
     from fluxqueue.kube.config import load_config
@@ -145,6 +148,7 @@ async def _run_worker(settings: Settings, identity: str) -> None:
             Database(settings, role="worker") as database,
             _client(config, settings) as client,
         ):
+            await bind(database, await _cluster_uid(client, endpoint), config.server)
             context = WorkerContext(database, client, settings, SystemClock(), identity)
             endpoint.live_checks["loops"] = context.heartbeats.problem
             _watch_doors(endpoint, database, client)
@@ -155,6 +159,7 @@ async def _run_worker(settings: Settings, identity: str) -> None:
 
 
 async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) -> None:
+    from fluxqueue.db.cluster_identity import check_reader
     from fluxqueue.db.reader import Reader
     from fluxqueue.endpoint import Endpoint
     from fluxqueue.kube.config import load_config
@@ -170,6 +175,7 @@ async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) ->
             ViewServer(config, reader, client, SystemClock()) as server,
         ):
             await reader.check()
+            await check_reader(reader, await _cluster_uid(client, endpoint))
             _watch_doors(endpoint, reader, client)
             _on_signals(stop.set)
             print(f"ready port {server.port}", flush=True)
@@ -226,6 +232,14 @@ def _on_signals(stop: object) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)  # type: ignore[arg-type]
+
+
+async def _cluster_uid(client: KubeClient, endpoint: Endpoint) -> str:
+    """Which cluster this process runs in; says what it waits for."""
+    from fluxqueue.kube.cluster import read_cluster_uid
+
+    endpoint.waits_for("the API server")
+    return await read_cluster_uid(client, asyncio.sleep)
 
 
 async def _wait_for_schema(settings: Settings, endpoint: Endpoint) -> None:

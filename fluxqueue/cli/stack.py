@@ -33,7 +33,9 @@ from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.install import (
     forget_view,
     install_definitions,
+    install_policies,
     install_webhook,
+    read_user,
     remove_webhook,
     tell_view,
 )
@@ -196,6 +198,7 @@ class Stack:
         from fluxqueue.certs import ensure
         from fluxqueue.workload.owner_kinds import parse_owner_kinds
         from webhook.configuration import Endpoint, build_configuration
+        from webhook.policies import build_policies
 
         host = self.options.webhook_host
         folder = self.options.data_dir / "certs"
@@ -221,6 +224,8 @@ class Stack:
         )
         async with self._client() as client:
             await install_webhook(client, configuration)
+            # All parts have the user's own account: the policies keep every other one off.
+            await install_policies(client, build_policies([await read_user(client)]))
 
     async def _start_queue(self) -> None:
         environ = self._environ()

@@ -147,8 +147,12 @@ class Part:
 
 
 def python(*arguments: str) -> list[str]:
-    """The command line of one of our own modules under this interpreter."""
-    return [sys.executable, "-m", *arguments]
+    """The command line of one of our own modules under this interpreter.
+
+    ``-P`` keeps the working directory off the module path: a user's ``random.py`` there would be
+    imported in place of the standard library's.
+    """
+    return [sys.executable, "-P", "-m", *arguments]
 
 
 def _die_with_parent() -> None:

@@ -54,10 +54,13 @@ class Database(Reader):
     ----------
     settings : where the database is, pool sizes and time-outs.
     role : the part of fluxqueue this process is; stands in ``history`` for its changes.
+
+    ``cluster_uid`` is set by ``cluster_identity.bind``: a role is only taken in its cluster.
     """
 
     def __init__(self, settings: Settings, *, role: str) -> None:
         self.role = role
+        self.cluster_uid: str | None = None
         self.engine = create_engine(settings.database_url, settings, role=role)
         self.app = make_app(settings, role=role)
 

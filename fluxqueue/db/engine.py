@@ -20,6 +20,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from fluxqueue import metrics
+from fluxqueue.db import session
 from fluxqueue.db.revisions import head
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.settings import Settings
@@ -33,9 +34,9 @@ SEARCH_PATH = "public,procrastinate"
 READER = "fluxqueue_reader"
 """The role that may look and change nothing; the migration makes it (``sql/zz_reader.sql``)."""
 
-_LOOKS_ONLY = f" -c role={READER} -c default_transaction_read_only=on"
+_LOOKS_ONLY = {"role": READER, "default_transaction_read_only": "on"}
 
-_PLANS_ONCE = " -c plan_cache_mode=force_generic_plan"
+_PLANS_ONCE = {"plan_cache_mode": "force_generic_plan"}
 """Statements are few and come again and again. By itself the server plans many of them anew each
 time, since it thinks of our arrays as of ten elements: a quarter of its processor time for a gang
 of ten. Analyzing a table has them planned anew, and vacuuming, which hot tables ask for soon."""
@@ -129,12 +130,18 @@ def connect_args(settings: Settings, *, role: str, is_reader: bool = False) -> d
         # Of several hosts the one that takes writes; a standby or a read-only server is none.
         "target_session_attrs": "any" if is_reader else "read-write",
         "application_name": f"{APPLICATION}{role}/{head()}",
-        # Read by the rows' triggers (sql/transitions.sql): the actor stands in ``history``.
-        "options": f"-c fluxqueue.actor={role}"
-        f" -c fluxqueue.status_interval_s={settings.status_interval_s:g}"
-        f" -c search_path={SEARCH_PATH} -c statement_timeout={timeout_ms}"
-        f" -c idle_in_transaction_session_timeout={idle_ms}"
-        f"{_LOOKS_ONLY if is_reader else _PLANS_ONCE}",
+        "client_encoding": session.ENCODING,
+        "options": session.options(
+            **{
+                # Read by the rows' triggers (sql/transitions.sql): the actor stands in ``history``.
+                "fluxqueue.actor": role,
+                "fluxqueue.status_interval_s": f"{settings.status_interval_s:g}",
+                "search_path": SEARCH_PATH,
+                "statement_timeout": str(timeout_ms),
+                "idle_in_transaction_session_timeout": str(idle_ms),
+                **(_LOOKS_ONLY if is_reader else _PLANS_ONCE),
+            }
+        ),
     }
 
 

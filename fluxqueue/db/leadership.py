@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fluxqueue.db import cluster_identity
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.errors import LostLeadership
 
@@ -23,8 +24,14 @@ async def try_acquire(
     Each success is a new term, also for a ``holder`` that has the role already: a process that was
     restarted under the same name must not share a term with what its old life left in flight.
     Time is the database's, so no two clocks are compared.
+
+    Raises
+    ------
+    WrongCluster
+        The database belongs to another cluster by now.
     """
     async with database.begin() as tx:
+        await cluster_identity.check(tx, database.cluster_uid)
         row = await tx.fetch_one(
             """
             INSERT INTO leadership AS l (role, term, holder, expires_at)
@@ -67,8 +74,14 @@ async def seize(database: Database, role: str, holder: str) -> int:
 
     For a role whose holder is chosen elsewhere (the controller's by a Lease). Its time is that of
     its predecessor, or over: the new holder has yet to look (``confirm``).
+
+    Raises
+    ------
+    WrongCluster
+        The database belongs to another cluster by now.
     """
     async with database.begin() as tx:
+        await cluster_identity.check(tx, database.cluster_uid)
         row = await tx.fetch_one(
             """
             INSERT INTO leadership AS l (role, term, holder, expires_at)

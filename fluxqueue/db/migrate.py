@@ -26,6 +26,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, NullPool, create_engine, text
 
 from fluxqueue.db import revisions as files
+from fluxqueue.db import session
 from fluxqueue.db.engine import APPLICATION, libpq_url, sqlalchemy_url
 from fluxqueue.db.revisions import head, startable
 from fluxqueue.db.tables import metadata
@@ -65,6 +66,7 @@ def upgrade(url: str, revision: str = HEAD) -> None:
     a database too new for this code, or an unsuitable procrastinate.
     """
     check_procrastinate()
+    session.check_server(libpq_url(url))
     with _migrating(url) as connection:
         found = MigrationContext.configure(connection).get_current_revision()
         is_named = revision not in (HEAD, PRE)
@@ -204,10 +206,12 @@ def wait_for_head(url: str, *, timeout_s: float | None = None) -> None:
     """Wait for the database, then for somebody (a migration Job, another starter) to upgrade it.
 
     As far as this code needs: *post* revisions may be left out.
-    Raises: ``DatabaseUnavailable`` when the time is over.
+    Raises: ``DatabaseUnavailable`` when the time is over; ``InvalidSettings`` for a server that
+    fluxqueue cannot work on (``session.check_server``).
     """
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     wait_for_database(url, timeout_s=timeout_s)
+    session.check_server(libpq_url(url))
     while not is_usable(url):
         found = current(url)
         if deadline_s is not None and time.monotonic() > deadline_s:
@@ -345,7 +349,12 @@ def _connection(url: str) -> Iterator[Connection]:
         connect_args={
             "connect_timeout": _CONNECT_TIMEOUT_S,
             "application_name": "fluxqueue-migrate",
-            "options": f"-c search_path=public -c lock_timeout={_STATEMENT_LOCK_TIMEOUT}",
+            "client_encoding": session.ENCODING,
+            "options": session.options(
+                search_path="public",
+                lock_timeout=_STATEMENT_LOCK_TIMEOUT,
+                statement_timeout="0",
+            ),
         },
     )
     try:

@@ -20,6 +20,7 @@ foreign_usage      pods of others that are bound to a node
 graph_changes      what no cycle has taken in yet; consumed by the next one
 leadership         who may match, and who may observe, under which term
 history            who did what to which FluxJob, and when
+cluster            the cluster that all rows are about
 schema_floor       the oldest code that still works on this schema
 dependencies       edges of depends_on, each with the workload its name stands for
 accounting         one row per run: when, where to, how much, and how it ended
@@ -158,6 +159,7 @@ fluxjobs = Table(
     Column("kept_back", Text, comment="kind of what keeps it from its turn; null: only room"),
     Column("position", Integer, comment="place in its queue, roughly, as far as it was planned"),
     Column("held_by", Text, comment="author, or the user who held it"),
+    Column("set_aside_by", Text, comment="version of the software that could not decide it"),
     Column("request", JSONB, nullable=False),
     Column("size", Integer, nullable=False),
     Column("duration_s", Integer),
@@ -188,6 +190,7 @@ fluxjobs = Table(
     ),
     Column("gather_until", DateTime(timezone=True), comment="when they are overdue"),
     Column("further", JSONB, comment="kinds of slots that further pods may need; null: as request"),
+    Column("asked", JSONB, comment="what it came to ask for since it was given its nodes"),
     Column("author_hold", Text, comment="how its author holds it, whoever else does"),
     Column("vacate_by", Text, comment="who wants its pods gone and it back in the queue"),
     Column("cancel_by", Text, comment="who wants its workload deleted"),
@@ -450,10 +453,12 @@ pods = Table(
     Column(
         "slot_kind", Text, nullable=False, server_default="", comment="kind of slot that it needs"
     ),
-    Column("uses", JSONB, comment="what it asks of its node, while it runs"),
-    Column("used_first", JSONB, comment="the same when it was seen to run first"),
+    Column("uses", JSONB, comment="what it asks for by its own words"),
+    Column("used_first", JSONB, comment="the same when it was seen first"),
+    Column("unmanaged", JSONB, comment="what of it no slot covers, once bound"),
 )
 Index("ix_pods_workload_uid", pods.c.workload_uid)
+Index("ix_pods_unmanaged", pods.c.node, postgresql_where=text("unmanaged IS NOT NULL"))
 Index("ix_pods_sent_at", pods.c.sent_at, postgresql_where=text("is_gated AND sent_at IS NOT NULL"))
 
 nodes = Table(
@@ -615,6 +620,16 @@ schema_floor = Table(
     metadata,
     Column("is_only", Boolean, primary_key=True, server_default=text("true")),
     Column("oldest_head", Text, nullable=False, comment="newest revision that such code knows"),
+    CheckConstraint("is_only", name="one_row"),
+)
+
+cluster = Table(
+    "cluster",
+    metadata,
+    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
+    Column("uid", Text, nullable=False),
+    Column("server", Text, nullable=False),
+    Column("bound_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
     CheckConstraint("is_only", name="one_row"),
 )
 

@@ -19,6 +19,7 @@ TABLES: Mapping[str, str] = {
     "foreign_usage": "Pods of others that are bound to a node",
     "graph_changes": "What no cycle has taken in yet",
     "leadership": "Who may match, and who may observe, under which term",
+    "cluster": "The cluster that all rows are about",
     "history": "Who did what to which FluxJob, and when",
     "fluxqueues": "One row per named queue",
     "fair_shares": "Decayed use by queue and user, and the points it is worth",
@@ -106,6 +107,12 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "graph_changes": {
         "id": "in the order of writing",
         "key": "which one has changed",
+    },
+    "cluster": {
+        "is_only": "there is one row",
+        "uid": "UID of its namespace kube-system",
+        "server": "address of its API server, as it was reached then",
+        "bound_at": "since when",
     },
     "leadership": {
         "role": "matcher or controller",

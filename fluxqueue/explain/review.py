@@ -22,6 +22,8 @@ from fluxqueue.explain.answer import (
     Blocker,
     Certainty,
     Change,
+    Counted,
+    LevelCount,
     Outcome,
     Place,
     Reason,
@@ -36,6 +38,8 @@ from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import in_the_way, why_no_plan
 from fluxqueue.graph.tell.words import units
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.bounds import REVIEW_STEPS, Work
 from fluxqueue.jobspec.shape import describe
 from fluxqueue.policy.limits import why_refused
 from fluxqueue.policy.queue_policy import QueuePolicy
@@ -125,11 +129,25 @@ class Question:
     priorities: Mapping[str, int] = field(default_factory=dict)
 
 
-def answer(scene: Scene, question: Question) -> Answer:
-    """Say when and where the request starts, what stands in its way, and what would help."""
+def answer(scene: Scene, question: Question, work: Work | None = None) -> Answer:
+    """Say when and where the request starts, what stands in its way, and what would help.
+
+    Variants that ``work`` does not suffice for are left out.
+
+    Raises
+    ------
+    TooComplex
+        ``work`` does not suffice for the request itself.
+    """
+    with scene.matcher.working(work or Work(REVIEW_STEPS, "this question")):
+        return _answer(scene, question)
+
+
+def _answer(scene: Scene, question: Question) -> Answer:
     from fluxqueue.explain.variants import find_variants
 
-    table, request = scene.matcher.by_shares, question.job.request
+    request = question.job.request
+    kinds, levels = _counts(scene, request)
     outcome = decide(scene, question)
     variants: tuple[Variant, ...] = ()
     if question.keeper is not None and outcome.verdict is not Verdict.NEVER:
@@ -144,12 +162,17 @@ def answer(scene: Scene, question: Question) -> Answer:
         place=None
         if outcome.verdict is Verdict.NEVER
         else question.place or place(scene, question),
-        kinds=count_kinds(table, request, scene.now),
-        levels=count_levels(table, request),
+        kinds=kinds,
+        levels=levels,
         variants=variants,
         nodes_total=int(masks.present().sum()),
         nodes_usable=int(masks.usable().sum()),
     )
+
+
+def _counts(scene: Scene, request: Jobspec) -> tuple[tuple[Counted, ...], tuple[LevelCount, ...]]:
+    table = scene.matcher.by_shares
+    return count_kinds(table, request, scene.now), count_levels(table, request)
 
 
 def _kept_back(keeper: Keeper, without: Outcome) -> Outcome:

@@ -8,12 +8,13 @@ starts at once here starts at once in the next cycle, too. Pure; leaves everythi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
 
-from fluxqueue.errors import InsufficientResources
+from fluxqueue.errors import InsufficientResources, TooComplex
 from fluxqueue.explain.answer import Certainty, Change, Outcome, Reason, Variant, Verdict
 from fluxqueue.explain.review import (
     Ahead,
@@ -31,6 +32,7 @@ from fluxqueue.jobspec.change import (
     demands,
     describe_demand,
     sharing_nodes,
+    smaller_sizes,
     with_amount,
     with_duration,
     with_size,
@@ -68,8 +70,11 @@ class _Candidate:
 def find_variants(scene: Scene, question: Question, own: Outcome) -> tuple[Variant, ...]:
     """The nearest changes of ``question`` that start earlier than ``own``, the earliest first."""
     search = _Search(scene, question, own)
-    with as_last_planned(scene, question.job.uid):
-        found = [one for one in search.variants() if _is_earlier(one.outcome, own)]
+    found: list[Variant] = []
+    # Those found so far are worth telling, where there is no work left for the others.
+    with as_last_planned(scene, question.job.uid), suppress(TooComplex):
+        # Not gathered before it is taken in: what was found stays when the work is at its end.
+        found.extend(one for one in search.variants() if _is_earlier(one.outcome, own))
     found.sort(key=_order)
     return tuple(found[:VARIANTS_MAX])
 
@@ -179,10 +184,7 @@ class _Search:
     def _sizes(self) -> Iterator[_Candidate]:
         """Fewer pods."""
         request = self.question.job.request
-        smallest = next(
-            (n for n in range(1, request.size) if with_size(request, n) is not None), request.size
-        )
-        options = range(smallest, request.size, smallest)
+        options = smaller_sizes(request)
         found = self._largest(options, lambda n: with_size(request, n))
         if found is None:
             return

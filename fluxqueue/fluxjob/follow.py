@@ -85,8 +85,10 @@ class PodFact:
     """One pod of ours as last seen. ``index`` is the completion index of an Indexed BatchJob;
 
     ``is_refused``: it has failed because its node would not take it; ``kind``: label of the kind
-    of slots that it needs, empty where all its workload's are equal. ``uses``: while it runs, what
-    it asks of its node, resource and base units. ``is_sent``: somebody is letting it go.
+    of slots that it needs, empty where all its workload's are equal. ``uses``: what it asks for by
+    its own words, resource and base units. ``is_sent``: somebody is letting it go.
+    ``is_killed``: its deletion was asked for before its containers ended, so how they ended says
+    nothing about the work.
     """
 
     uid: str
@@ -100,6 +102,7 @@ class PodFact:
     kind: str = ""
     uses: tuple[tuple[str, int], ...] = ()
     is_sent: bool = False
+    is_killed: bool = False
 
     @property
     def is_terminal(self) -> bool:

@@ -20,12 +20,28 @@ BY_QUEUE = "queue"
 BY_DEPENDENCY = "dependency"
 """``held_by`` and ``blocked_by`` of what waits for others, or could never run because of them."""
 
+BY_COMPLEXITY = "too-complex"
+"""``held_by`` of a FluxJob whose request costs more work than one request may."""
+
+BY_QUARANTINE = "quarantine"
+"""``held_by`` of a FluxJob that could not be read or decided: a defect, or a damaged row."""
+
+SET_ASIDE = frozenset({BY_COMPLEXITY, BY_QUARANTINE})
+"""``held_by`` of what the cycle has set aside, so that all others go on."""
+
 BY_BEGIN_TIME = "begin-time"
 """``blocked_by`` of what is not to start yet."""
 
 LOST_NODE = "lost-node"
 """``vacate_by`` of a FluxJob whose template names a node that takes no pods any more."""
 
+
+CHANGED = "changed"
+"""``vacate_by`` of a FluxJob whose workload came to ask for something else after it had been given
+its nodes: suspended, edited and resumed by its author."""
+
+CHANGED_REASON = "what its pods ask for was changed; it is placed anew"
+"""Reason of such a FluxJob."""
 
 FOR_JOB = "job "
 """How ``vacate_by`` begins where it names, by its jobid, for whom a FluxJob makes way."""
@@ -43,3 +59,7 @@ def is_preemptor(by: str | None) -> bool:
 
 LOST = "lost: "
 """How the reason of a FluxJob begins that runs, and a node of which is down or gone."""
+
+UNSEEN = "deleted while nothing watched it: whether its work was done is not known"
+"""Reason of a FluxJob whose workload vanished between two looks, and left nothing that tells how it
+ended."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from fluxqueue.errors import InvalidInput
 
 MAX_HOSTS = 200_000
 """More names than this in one hostlist are refused: a typing error, or an attack on memory."""
+
+MAX_BRACKETS = 16
+"""More brackets than this in one word are refused: each one is read below the one before."""
 
 MAX_DIGITS = 18
 """A longer number at the end of a name counts as a name that ends with so many digits."""
@@ -32,10 +35,7 @@ def compress(hosts: Iterable[str]) -> str:
         A name is empty or has a bracket, comma or space.
     """
     names = list(hosts)
-    # One look at all of them: this is part of every R that is written.
-    if not all(names) or _FORBIDDEN.search("".join(names)):
-        host = next(name for name in names if not name or _FORBIDDEN.search(name))
-        raise InvalidInput(f"{host!r} cannot stand in a hostlist", where="host", value=host)
+    check_names(names)
     words: list[str] = []
     prefix: str | None = None
     numbers: list[str] = []
@@ -57,6 +57,14 @@ def compress(hosts: Iterable[str]) -> str:
     return ",".join(words)
 
 
+def check_names(names: Collection[str]) -> None:
+    """Refuse names that no hostlist can be written of; raises ``InvalidInput``."""
+    # One look at all of them: this is part of every R that is written.
+    if not all(names) or _FORBIDDEN.search("".join(names)):
+        host = next(name for name in names if not name or _FORBIDDEN.search(name))
+        raise InvalidInput(f"{host!r} cannot stand in a hostlist", where="host", value=host)
+
+
 def _write_word(prefix: str, numbers: Sequence[str]) -> str:
     if len(numbers) == 1:
         return prefix + numbers[0]
@@ -75,20 +83,20 @@ def _next(run: Sequence[str]) -> str:
     return str(int(run[-1]) + 1).zfill(len(run[0]))
 
 
-def expand(text: str) -> list[str]:
+def expand(text: str, *, most: int = MAX_HOSTS) -> list[str]:
     """Read a hostlist; ``""`` is the empty list. Brackets may stand anywhere in a word.
 
     Raises
     ------
     InvalidInput
-        A bracket does not close, a range is no range, or there are more than ``MAX_HOSTS`` names.
+        A bracket does not close, a range is no range, or there are more than ``most`` names.
     """
     hosts: list[str] = []
     for word in _split(text):
         for host in _expand_word(word):
             hosts.append(host)
-            if len(hosts) > MAX_HOSTS:
-                raise _refuse(text[:80], f"has more than {MAX_HOSTS} names")
+            if len(hosts) > most:
+                raise _refuse(text[:80], f"has more than {most} names")
     return hosts
 
 
@@ -107,6 +115,8 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _expand_word(word: str) -> Iterator[str]:
+    if word.count("[") > MAX_BRACKETS:
+        raise _refuse(word[:80], f"has more than {MAX_BRACKETS} brackets in one word")
     before, bracket, rest = word.partition("[")
     if not bracket:
         yield word

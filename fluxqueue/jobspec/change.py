@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import prod
 
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS, Constraint, all_of
@@ -29,18 +30,29 @@ def with_size(jobspec: Jobspec, size: int) -> Jobspec | None:
         return jobspec
     if moldable_counts(jobspec):
         return of_size(jobspec, size)
+    at, step = _step(jobspec)
+    if not step or size % step:
+        return None
+    return replace(jobspec, resources=_with_count(jobspec.resources, at, size // step))
+
+
+def smaller_sizes(jobspec: Jobspec) -> range:
+    """The sizes below its own that ``with_size`` can give it."""
+    if moldable_counts(jobspec):
+        return range(0)  # its own is the least already
+    _, step = _step(jobspec)
+    return range(step, jobspec.size, step) if step else range(0)
+
+
+def _step(jobspec: Jobspec) -> tuple[int, int]:
+    """Which count of the chain is changed, and by how many slots; by 0 where none can be."""
     counts = _chain(jobspec.resources)
     if counts is None:
-        return None
+        return 0, 0
     at = next((i for i, count in enumerate(counts) if count > 1), len(counts) - 1)
     if at == len(counts) - 1 and len(counts) > 1 and jobspec.size == 1 and _is_spread(jobspec):
-        return None  # one pod on one node: on the same, or on a node each?
-    below = 1
-    for count in counts[at + 1 :]:
-        below *= count
-    if not below or size % below:
-        return None
-    return replace(jobspec, resources=_with_count(jobspec.resources, at, size // below))
+        return 0, 0  # one pod on one node: on the same, or on a node each?
+    return at, prod(counts[at + 1 :])
 
 
 def _chain(resources: Sequence[Resource]) -> list[int] | None:

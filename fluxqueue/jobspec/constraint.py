@@ -8,7 +8,7 @@ Called by the jobspec parser; evaluated by the matcher on vertices of type ``nod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.errors import InvalidInput, InvalidJobspec
@@ -16,12 +16,12 @@ from fluxqueue.fluxjob import hostlist
 from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.fluxjob.request import NodeRequirement, Operator
 from fluxqueue.jobspec import idset
+from fluxqueue.jobspec.bounds import WRITTEN, Left
 from fluxqueue.jobspec.document import PlainScalar
 
 MATCH_EXPRESSIONS = "fluxqueue/matchExpressions"
 """Our operator: requirements on node labels (``metadata.name``: the node's name)."""
 
-MAX_DEPTH = 32
 _NOT_IN_PROPERTY = frozenset("!&'\"^`|()")
 
 
@@ -40,6 +40,23 @@ class Constraint:
     hosts: frozenset[str] = frozenset()
     operands: tuple[Constraint, ...] = ()
     requirements: tuple[NodeRequirement, ...] = ()
+    parts: int = field(default=0, init=False, repr=False, compare=False)
+    """What has to be looked at for each node: operators, names and values, operands included."""
+    depth: int = field(default=0, init=False, repr=False, compare=False)
+    """Constraints below this one."""
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        own = len(self.names) + sum(1 + len(one.values) for one in self.requirements)
+        parts = 1 + own + sum(one.parts for one in self.operands)
+        depth = 1 + max((one.depth for one in self.operands), default=-1)
+        of = self.operator, self.names, self.ranks, self.hosts, self.operands, self.requirements
+        for name, value in (("parts", parts), ("depth", depth), ("_hash", hash(of))):
+            object.__setattr__(self, name, value)
+
+    def __hash__(self) -> int:
+        """Reckoned once: nodes are remembered by it, and it may be large."""
+        return self._hash
 
     def matches(self, name: str, rank: int, properties: Mapping[str, str]) -> bool:
         """Whether a node called ``name``, of broker rank ``rank`` (-1: none), satisfies this.
@@ -75,17 +92,23 @@ def all_of(parts: Sequence[Constraint]) -> Constraint | None:
     return Constraint("and", operands=tuple(parts))
 
 
-def parse_constraint(value: Any, where: str = "constraints", depth: int = 0) -> Constraint:
+def parse_constraint(
+    value: Any, where: str = "constraints", left: Left | None = None
+) -> Constraint:
     """Build a constraint from parsed YAML or JSON.
 
     Raises
     ------
     InvalidJobspec
         Not a map of at most one known operator, operands that are no list, an unquoted or
-        forbidden property name, a hostlist or idset that cannot be read, nesting over 32.
+        forbidden property name, a hostlist or idset that cannot be read, or more than is ``left``.
     """
-    if depth > MAX_DEPTH:
-        raise InvalidJobspec(f"nested deeper than {MAX_DEPTH}", where=where)
+    return _constraint(value, where, Left(WRITTEN) if left is None else left, 0)
+
+
+def _constraint(value: Any, where: str, left: Left, depth: int) -> Constraint:
+    left.check_depth(depth, where)
+    left.take_parts(1, where)
     if not isinstance(value, dict):
         raise InvalidJobspec("a constraint is a mapping", where=where, value=value)
     if len(value) > 1:
@@ -100,18 +123,20 @@ def parse_constraint(value: Any, where: str = "constraints", depth: int = 0) -> 
         raise InvalidJobspec("an operator takes a list", where=here, value=operands)
     if operator in ("and", "or", "not"):
         parts = tuple(
-            parse_constraint(part, f"{here}[{i}]", depth + 1) for i, part in enumerate(operands)
+            _constraint(part, f"{here}[{i}]", left, depth + 1) for i, part in enumerate(operands)
         )
         return Constraint(str(operator), operands=parts)
+    left.take_parts(len(operands), here)
     if operator == "properties":
         names = tuple(_property(name, f"{here}[{i}]") for i, name in enumerate(operands))
         return Constraint("properties", names=names)
     if operator == "hostlist":
-        return Constraint("hostlist", hosts=frozenset(_hosts(operands, here)))
+        return Constraint("hostlist", hosts=frozenset(_hosts(operands, here, left)))
     if operator == "ranks":
-        return Constraint("ranks", ranks=frozenset(_ranks(operands, here)))
+        return Constraint("ranks", ranks=frozenset(_ranks(operands, here, left)))
     if operator == MATCH_EXPRESSIONS:
-        expressions = (_requirement(item, f"{here}[{i}]") for i, item in enumerate(operands))
+        expressions = [_requirement(item, f"{here}[{i}]") for i, item in enumerate(operands)]
+        left.take_parts(sum(len(one.values) for one in expressions), here)
         return Constraint(MATCH_EXPRESSIONS, requirements=tuple(expressions))
     raise InvalidJobspec(
         f"unknown operator {operator!r}",
@@ -146,21 +171,28 @@ def _property(name: Any, where: str) -> str:
     return name
 
 
-def _hosts(operands: list[Any], where: str) -> list[str]:
-    hosts: list[str] = []
+def _hosts(operands: list[Any], where: str, left: Left) -> set[str]:
+    hosts: set[str] = set()
     for i, text in enumerate(operands):
+        at = f"{where}[{i}]"
         try:
-            hosts += hostlist.expand(str(text))
+            found = hostlist.expand(str(text), most=left.bounds.hosts)
+            hostlist.check_names(found)
         except InvalidInput as refusal:
-            raise InvalidJobspec(refusal.message, where=f"{where}[{i}]", value=text) from refusal
+            raise InvalidJobspec(refusal.message, where=at, value=text) from refusal
+        left.take_hosts(len(found), at)
+        hosts.update(found)
     return hosts
 
 
-def _ranks(operands: list[Any], where: str) -> list[int]:
-    ranks: list[int] = []
+def _ranks(operands: list[Any], where: str, left: Left) -> set[int]:
+    ranks: set[int] = set()
     for i, text in enumerate(operands):
+        at = f"{where}[{i}]"
         try:
-            ranks += idset.decode(str(text))
+            found = idset.decode(str(text), most=left.bounds.hosts)
         except InvalidInput as refusal:
-            raise InvalidJobspec(refusal.message, where=f"{where}[{i}]", value=text) from refusal
+            raise InvalidJobspec(refusal.message, where=at, value=text) from refusal
+        left.take_hosts(len(found), at)
+        ranks.update(found)
     return ranks

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from fluxqueue.errors import InvalidJobspec
 from fluxqueue.fluxjob.request import MatchPolicy, Toleration
+from fluxqueue.jobspec.bounds import Left
 from fluxqueue.jobspec.constraint import Constraint, all_of, parse_constraint
 from fluxqueue.jobspec.demand import Bundle, NodeDemand
 
@@ -45,7 +46,7 @@ class Extension:
     prefer_within: str = ""
 
 
-def parse_extension(value: Any, where: str, constraint: Constraint | None) -> Extension:
+def parse_extension(value: Any, where: str, constraint: Constraint | None, left: Left) -> Extension:
     """Read the section; ``constraint`` is the jobspec's own.
 
     Raises
@@ -70,7 +71,7 @@ def parse_extension(value: Any, where: str, constraint: Constraint | None) -> Ex
     return Extension(
         where=common,
         slot_where=tuple(
-            (str(label), _slot_demand(part, f"{where}.slots.{label}", common))
+            (str(label), _slot_demand(part, f"{where}.slots.{label}", common, left))
             for label, part in slots.items()
         ),
         match_policy=None if policy is None else MatchPolicy(policy),
@@ -79,10 +80,10 @@ def parse_extension(value: Any, where: str, constraint: Constraint | None) -> Ex
     )
 
 
-def _slot_demand(value: Any, where: str, common: NodeDemand) -> NodeDemand:
+def _slot_demand(value: Any, where: str, common: NodeDemand, left: Left) -> NodeDemand:
     part = _mapping(value, where, _SLOT_KEYS)
     if "constraints" in part:
-        own = parse_constraint(part["constraints"], f"{where}.constraints")
+        own = parse_constraint(part["constraints"], f"{where}.constraints", left)
         both = [one for one in (common.constraint, own) if one is not None]
         common = replace(common, constraint=all_of(both))
     return _demand(part, where, common)

@@ -35,13 +35,13 @@ def encode(ids: Iterable[int]) -> str:
     return ",".join(parts)
 
 
-def decode(text: str) -> list[int]:
+def decode(text: str, *, most: int = MAX_IDS) -> list[int]:
     """Read an idset, brackets around the whole of it allowed; ascending, without repetitions.
 
     Raises
     ------
     InvalidInput
-        ``text`` is no idset, has a backward range or more than ``MAX_IDS`` members.
+        ``text`` is no idset, has a backward range or more than ``most`` members.
     """
     body = text.strip()
     if body.startswith("[") and body.endswith("]"):
@@ -52,7 +52,7 @@ def decode(text: str) -> list[int]:
     for part in body.split(","):
         match = _PART.fullmatch(part)
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if high < low or high > MAX_ID or high - low + len(found) > MAX_IDS:
+        if high < low or high > MAX_ID or high - low + len(found) > most:
             raise InvalidInput(
                 f"{text[:80]!r} is no idset", where="idset", value=text[:80], hint="such as 0-3,7"
             )

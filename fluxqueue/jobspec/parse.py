@@ -15,12 +15,11 @@ from typing import Any, NoReturn
 
 from fluxqueue.errors import InvalidJobspec
 from fluxqueue.jobspec import document
+from fluxqueue.jobspec.bounds import STORED, WRITTEN, Left
 from fluxqueue.jobspec.constraint import parse_constraint
 from fluxqueue.jobspec.extension import KEY, Extension, parse_extension
 from fluxqueue.jobspec.model import AMOUNT_MAX, SLOT, UNLIMITED, Count, Jobspec, Resource, Task
 
-MAX_RESOURCES = 1000
-MAX_DEPTH = 32
 _TOP_KEYS = {"version", "resources", "tasks", "attributes"}
 _RESOURCE_KEYS = {"type", "count", "unit", "exclusive", "with", "label", "id"}
 _OWN_SYSTEM_KEYS = {"duration", "queue", "constraints", KEY}
@@ -40,10 +39,11 @@ def parse_jobspec(text: str | bytes) -> Jobspec:
     return parse_document(document.load(text, InvalidJobspec))
 
 
-def parse_document(top: Any, *, may_be_empty: bool = False) -> Jobspec:
+def parse_document(top: Any, *, is_stored: bool = False) -> Jobspec:
     """Read a jobspec from parsed YAML or JSON; raises ``InvalidJobspec`` as ``parse_jobspec``.
 
-    ``may_be_empty``: a workload of no pods asks for no resources at all.
+    ``is_stored``: it was built and bounded by us (``bounds.check_stored``). The bounds on what
+    users write do not apply to it, and it may ask for no resources at all: a workload of no pods.
     """
     if top is None:
         _refuse("is empty", "jobspec", None, f"needs {', '.join(sorted(_TOP_KEYS))}")
@@ -56,18 +56,22 @@ def parse_document(top: Any, *, may_be_empty: bool = False) -> Jobspec:
     version = _unsigned(top["version"], "version")
     if not 1 <= version <= 9999:
         _refuse("must be from 1 to 9999", "version", version)
-    budget = [MAX_RESOURCES]
-    resources = _resources(top["resources"], "resources", budget, 0)
-    if not resources and not may_be_empty:
+    left = Left(STORED if is_stored else WRITTEN)
+    resources = _resources(top["resources"], "resources", left, 0)
+    if not resources and not is_stored:
         _refuse("asks for nothing", "resources", top["resources"])
     if not isinstance(top["tasks"], list):
         _refuse("must be a list", "tasks", top["tasks"])
     tasks = tuple(_task(task, f"tasks[{i}]") for i, task in enumerate(top["tasks"]))
-    return _with_attributes(top["attributes"], version, resources, tasks)
+    return _with_attributes(top["attributes"], version, resources, tasks, left)
 
 
 def _with_attributes(
-    attributes: Any, version: int, resources: tuple[Resource, ...], tasks: tuple[Task, ...]
+    attributes: Any,
+    version: int,
+    resources: tuple[Resource, ...],
+    tasks: tuple[Task, ...],
+    left: Left,
 ) -> Jobspec:
     attributes = {} if attributes is None else attributes
     if not isinstance(attributes, dict):
@@ -81,8 +85,8 @@ def _with_attributes(
     where = "attributes.system"
     constraint = None
     if "constraints" in system:
-        constraint = parse_constraint(system["constraints"], f"{where}.constraints")
-    ours = parse_extension(system.get(KEY, {}), f"{where}.{KEY}", constraint)
+        constraint = parse_constraint(system["constraints"], f"{where}.constraints", left)
+    ours = parse_extension(system.get(KEY, {}), f"{where}.{KEY}", constraint, left)
     _refuse_unknown_slots(ours, resources, f"{where}.{KEY}.slots")
     return Jobspec(
         version=version,
@@ -116,27 +120,24 @@ def _slot_labels(resources: tuple[Resource, ...]) -> list[str]:
     return found
 
 
-def _resources(value: Any, where: str, budget: list[int], depth: int) -> tuple[Resource, ...]:
+def _resources(value: Any, where: str, left: Left, depth: int) -> tuple[Resource, ...]:
     if not isinstance(value, list):
         _refuse("must be a list", where, value)
-    if depth > MAX_DEPTH:
-        _refuse(f"nested deeper than {MAX_DEPTH}", where, None)
-    return tuple(_resource(item, f"{where}[{i}]", budget, depth) for i, item in enumerate(value))
+    left.check_depth(depth, where)
+    return tuple(_resource(item, f"{where}[{i}]", left, depth) for i, item in enumerate(value))
 
 
-def _resource(value: Any, where: str, budget: list[int], depth: int) -> Resource:
+def _resource(value: Any, where: str, left: Left, depth: int) -> Resource:
     if not isinstance(value, dict):
         _refuse("a resource is a mapping", where, value)
-    budget[0] -= 1
-    if budget[0] < 0:
-        _refuse(f"more than {MAX_RESOURCES} resources", where, None)
+    left.take_resource(where)
     for key in ("type", "count"):
         if key not in value:
             _refuse(f"the key {key!r} is missing", where, None)
     for key in sorted(str(k) for k in value.keys() - _RESOURCE_KEYS):
         _refuse("unknown key", f"{where}.{key}", None, ", ".join(sorted(_RESOURCE_KEYS)))
     kind = _text(value["type"], f"{where}.type")
-    children = _resources(value.get("with", []), f"{where}.with", budget, depth + 1)
+    children = _resources(value.get("with", []), f"{where}.with", left, depth + 1)
     if kind == SLOT and "label" not in value:
         _refuse("a slot needs a label", where, None, "label: default")
     if kind == SLOT and not children:

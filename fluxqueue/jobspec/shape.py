@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice, product
 
+from fluxqueue.errors import TooComplex
 from fluxqueue.fluxjob.request import describe as describe_needs
 from fluxqueue.fluxjob.request import unit_of
+from fluxqueue.jobspec.bounds import OPEN_MAX, SLOTS_MAX
 from fluxqueue.jobspec.demand import Bundle, NodeDemand
 from fluxqueue.jobspec.model import NODE, RFC14, SLOT, Count, Jobspec, Resource
+from fluxqueue.jobspec.sizes import Sizes
 
-SLOTS_MAX = 1_000_000
-"""No request has more slots."""
-OPEN_MAX = 10_000
-"""Slots that take shares of pools become no more where their number is not fixed: a node has room
-for billions of slots of one byte."""
 LABEL = "task"
 """Label of slots that nobody has named."""
 
@@ -173,32 +170,24 @@ def _with_counts(resources: Sequence[Resource], counts: Iterator[int]) -> tuple[
     return tuple(found)
 
 
-TRIES_MAX = 100_000
-"""So many combinations of counts are tried for one size."""
-
-
 def of_size(jobspec: Jobspec, size: int) -> Jobspec | None:
     """The same with exactly ``size`` slots, each count the largest for which that can be, from the
-    top down; None where no counts give that."""
-    counts = moldable_counts(jobspec)
-    if not counts:
+    top down; None where no counts give that.
+
+    Raises
+    ------
+    TooComplex
+        Finding the counts takes more work than one request may.
+    """
+    if not moldable_counts(jobspec):
         return jobspec if jobspec.size == size else None
-    choices = product(*(members(count, size)[::-1] for count in counts))
-    for numbers in islice(choices, TRIES_MAX):
-        found = with_counts(jobspec, numbers)
-        if found.size == size:
-            return found
-    return None
-
-
-def members(count: Count, most: int) -> list[int]:
-    """What a count may be, up to ``most``, the largest last."""
-    found: list[int] = []
-    number = count.largest_within(most)
-    while number:
-        found.append(number)
-        number = count.largest_within(number - 1)
-    return found[::-1]
+    if size < jobspec.size:
+        return None
+    if size > SLOTS_MAX:
+        message = f"has counts that are not fixed, for more than {SLOTS_MAX:,} slots"
+        raise TooComplex(message, where="resources", value=size, hint="fix the counts")
+    counts = Sizes(size).counts_for(jobspec.resources)
+    return None if counts is None else with_counts(jobspec, counts)
 
 
 def levels_named(jobspec: Jobspec) -> tuple[str, ...]:

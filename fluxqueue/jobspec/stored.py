@@ -19,6 +19,7 @@ from fluxqueue.fluxjob.request import (
     Toleration,
     unit_of,
 )
+from fluxqueue.jobspec.bounds import BUILT, Left
 from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS, Constraint, all_of
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import NODE, RFC14, SLOT, Count, Jobspec, Resource
@@ -34,13 +35,42 @@ def read_stored(data: Mapping[str, Any]) -> Jobspec:
         It is neither form.
     """
     if "resources" in data:
-        return parse_document(data, may_be_empty=True)
+        return parse_document(data, is_stored=True)
     try:
         return _read_former(data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidJobspec(
             f"is neither a jobspec nor the form before: {error!r}", where="jobspec"
         ) from error
+
+
+def check_storable(jobspec: Jobspec) -> Jobspec:
+    """Give a request back that may be stored: it is within ``bounds.BUILT``.
+
+    Asked when a request is built, at admission and again by the controller. What passes is read
+    back by ``read_stored``, whatever its size.
+
+    Raises
+    ------
+    InvalidJobspec
+        It has too many kinds of slots, levels or constraints.
+    """
+    left = Left(BUILT)
+    for resource in jobspec.resources:
+        _check(resource, left, 0)
+    for demand in {jobspec.where, *(where for _, where in jobspec.slot_where)}:
+        left.take_parts(len(demand.tolerations) + len(demand.numa), "spec.tolerations")
+        if demand.constraint is not None:
+            left.check_depth(demand.constraint.depth, "constraints")
+            left.take_parts(demand.constraint.parts, "constraints")
+    return jobspec
+
+
+def _check(resource: Resource, left: Left, depth: int) -> None:
+    left.check_depth(depth, "resources")
+    left.take_resource("resources")
+    for below in resource.with_:
+        _check(below, left, depth + 1)
 
 
 def _read_former(data: Mapping[str, Any]) -> Jobspec:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.kube.kubernetes_package import import_without_validator
+from fluxqueue.kube.proxy import proxy_for
 
 IN_CLUSTER_HOST_ENV = "KUBERNETES_SERVICE_HOST"
 IN_CLUSTER_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -124,6 +125,7 @@ def _parse_kubeconfig(source: str, context: str | None) -> ClusterConfig:
 
     kube_config: Any = untyped  # the package has no annotations
     loaded = Configuration()
+    loaded.proxy = None  # the package's own reading of the environment leaves NO_PROXY out
     kube_config.load_kube_config(
         source, context=context, client_configuration=loaded, persist_config=False
     )
@@ -144,7 +146,7 @@ def _parse_kubeconfig(source: str, context: str | None) -> ClusterConfig:
         authorization=authorization if authorization() else None,
         is_insecure=not loaded.verify_ssl,
         tls_server_name=loaded.tls_server_name or None,
-        proxy_url=loaded.proxy or None,
+        proxy_url=proxy_for(str(loaded.host), loaded.proxy, os.environ),
         namespace=chosen["context"].get("namespace") or "default",
     )
 
@@ -170,6 +172,7 @@ def load_in_cluster() -> ClusterConfig:
         namespace = "default"  # the file is a convenience: some mounts leave it out
     return ClusterConfig(
         server=str(loaded.host),
+        proxy_url=proxy_for(str(loaded.host), None, os.environ),
         ca_file=_optional_path(loaded.ssl_ca_cert),
         token_file=Path(incluster_config.SERVICE_TOKEN_FILENAME),
         namespace=namespace,

@@ -4,6 +4,8 @@ Used by the controller and the embedded cluster's controllers for everything on 
 costs twenty times as much per event and says nothing of objects that vanished during a relist).
 A relist REPLACES the store: what is gone is reported as removed. Handlers are plain functions that
 must not block; they see every change in order, but may see several changes of an object as one.
+The last state of an object that is deleted comes with the news of its end, and handlers see it
+first. After a relist only what was seen before the gap is known: such a removal bears ``UNSEEN``.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ Transform = Callable[[Object], Object]
 RETRY_BASE_S = 0.2
 RETRY_CAP_S = 30.0
 TOMBSTONES_MAX = 4096
+UNSEEN = "fluxqueueUnseen"
+"""Set in an object that is told of as removed, where its end was not watched: it may have changed
+between what is shown and its end."""
 YIELD_EVERY = 200
 """Objects compared at a time: others have pods to let go meanwhile."""
 
@@ -50,6 +55,16 @@ def _is_same(one: Object, other: Object) -> bool:
     return bool(
         a.get("uid") == b.get("uid") and a.get("resourceVersion") == b.get("resourceVersion")
     )
+
+
+def _content(obj: Object) -> Object:
+    """An object without its version, and without its type, which items of a list do not bear.
+
+    The removal of an object has a version of its own.
+    """
+    meta = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+    rest = {key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}}
+    return {**rest, "metadata": meta}
 
 
 class Informer:
@@ -191,7 +206,7 @@ class Informer:
         for number, key in enumerate([key for key in self._store if key not in fresh]):
             if self._is_untouched(key) and key in self._store:
                 self._bury(self._store[key]["metadata"].get("uid"), listed_at)
-                self._remove(key)
+                self._remove(key, is_seen=False)
             if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         for number, (key, item) in enumerate(fresh.items()):
@@ -293,7 +308,7 @@ class Informer:
             self._ahead.clear()
         self._ahead = {key: at for key, at in self._ahead.items() if at > listed_at}
         for key in [key for key in self._store if key not in fresh and key not in self._ahead]:
-            self._remove(key)
+            self._remove(key, is_seen=False)
         for key, item in fresh.items():
             if key not in self._ahead:
                 self._upsert(key, item)
@@ -315,6 +330,10 @@ class Informer:
             return
         if event.type == "DELETED":
             self._bury(metadata["uid"], _version(self._resource_version))
+            last, stored = self._reduce(obj), self._store.get(key)
+            if stored is not None and _content(stored) != _content(last):
+                # How it ended may be told by this alone.
+                self._upsert(key, last)
             self._remove(key)
         else:
             self._upsert(key, self._reduce(obj))
@@ -334,15 +353,15 @@ class Informer:
             if _is_same(old, new):
                 return
             if old["metadata"].get("uid") != new["metadata"].get("uid"):
-                self._remove(key)
+                self._remove(key, is_seen=False)
                 old = None
         self._store[key] = new
         self._notify(old, new)
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: Key, *, is_seen: bool = True) -> None:
         old = self._store.pop(key, None)
         if old is not None:
-            self._notify(old, None)
+            self._notify(old if is_seen else {**old, UNSEEN: True}, None)
 
     def _notify(self, old: Object | None, new: Object | None) -> None:
         for handler in self._handlers:

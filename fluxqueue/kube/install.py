@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.resources
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ import yaml
 from fluxqueue.errors import Conflict, InvalidSettings, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
     CONFIGMAPS,
     CRDS,
     FLUXJOBS,
@@ -94,6 +96,28 @@ async def put_definitions(client: KubeClient) -> None:
 async def install_webhook(client: KubeClient, configuration: Mapping[str, Any]) -> None:
     """Create or correct our MutatingWebhookConfiguration."""
     await put(client, MUTATING_WEBHOOKS, configuration)
+
+
+async def install_policies(client: KubeClient, documents: Iterable[Mapping[str, Any]]) -> bool:
+    """Create or correct our admission policies and their bindings; tell whether they are served.
+
+    Kubernetes has them since 1.30. Without them the controller's own rules hold, and no others.
+    """
+    kinds = {one.kind: one for one in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)}
+    try:
+        for one in documents:
+            await put(client, kinds[one["kind"]], one)
+    except NotFound:
+        return False
+    return True
+
+
+async def read_user(client: KubeClient) -> str:
+    """The name under which the API server knows whoever calls it with this client."""
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    answer = await client.request("POST", path, body=asked)
+    return str(answer["status"]["userInfo"]["username"])
 
 
 async def remove_webhook(client: KubeClient, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.hostlist import compress
@@ -21,6 +22,7 @@ from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import why_no_plan
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.bounds import MATCH_STEPS, Work
 from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.limits import NOTHING, Amounts, Use
 from fluxqueue.policy.queue_policy import QueuePolicy
@@ -49,9 +51,15 @@ class PendingJob:
     user: str = ""
 
 
+Failed: TypeAlias = tuple[PendingJob, Exception]
+"""A FluxJob that could not be decided, and why."""
+
+
 @dataclass(slots=True)
 class Decisions:
     """What one cycle decided; ``waiting`` says why, and when where that is known.
+
+    ``set_aside`` could not be decided: too complex, or a defect. Nothing is booked for them.
 
     Of those that wait, ``unpromised`` have nodes kept for them without a start that they could
     rely on, and ``barred`` (UIDs) are kept back by something else than resources: a limit, a
@@ -69,16 +77,19 @@ class Decisions:
     kept_back: dict[str, KeptBack] = field(default_factory=dict)
     making_way: dict[str, MakingWay] = field(default_factory=dict)
     preempted: list[tuple[PendingJob, MakingWay]] = field(default_factory=list)
+    set_aside: list[Failed] = field(default_factory=list)
 
 
 def split_unsatisfiable(
     matcher: Matcher,
     jobs: Iterable[PendingJob],
     answers: dict[Jobspec, str | None] | None = None,
+    failed: list[Failed] | None = None,
 ) -> tuple[list[PendingJob], list[tuple[PendingJob, str]]]:
     """Part the FluxJobs that could run on the empty cluster from those that never can.
 
     ``answers`` remembers the reason (None: possible) by request; it holds until nodes change.
+    ``failed`` gets those that could not be judged; without it the first of them is raised.
     """
     possible: list[PendingJob] = []
     never: list[tuple[PendingJob, str]] = []
@@ -86,15 +97,32 @@ def split_unsatisfiable(
     for job in jobs:
         reason = answers.get(job.request, "")
         if reason == "":
-            fits = matcher.is_satisfiable(job.request)
-            reason = answers[job.request] = (
-                None if fits else why_never(matcher.by_shares, job.request)
-            )
+            try:
+                reason = answers[job.request] = _why_never(matcher, job)
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed.append((job, error))
+                continue
         if reason is None:
             possible.append(job)
         else:
             never.append((job, reason))
     return possible, never
+
+
+def _why_never(matcher: Matcher, job: PendingJob) -> str | None:
+    with matcher.working(work_on(job, matcher.work)):
+        if matcher.is_satisfiable(job.request):
+            return None
+        return why_never(matcher.by_shares, job.request)
+
+
+def work_on(job: PendingJob, within: Work | None = None) -> Work:
+    """What deciding about one FluxJob may cost."""
+    return Work(
+        MATCH_STEPS, f"deciding about its {len(job.request.resources)} parts", within=within
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +222,14 @@ def _walk(matcher: Matcher, queue: Sequence[PendingJob], walk: _Walk) -> Decisio
     matcher.clear_plan()
     walk.hold(queue)
     for job in queue:
-        walk.step(job)
+        try:
+            with matcher.working(work_on(job, matcher.work)):
+                walk.step(job)
+        except Exception as error:
+            # One that cannot be decided must not hold up the others.
+            if matcher.work is not None and matcher.work.left < 0:
+                raise  # not it, but all of them together cost too much
+            walk.set_aside(job, error)
     return walk.decisions
 
 
@@ -323,6 +358,14 @@ class _Walk:
     def promise_nothing(self, queue: str) -> None:
         """From here on what cannot start in this queue just waits."""
         self._line(queue).depth = 0
+
+    def set_aside(self, job: PendingJob, error: Exception) -> None:
+        """``job`` could not be decided: it gets nothing, and blocks nobody."""
+        self.matcher.cancel(job.uid)
+        line = self._line(job.queue)
+        if line.blocker is job:
+            line.blocker = None
+        self.decisions.set_aside.append((job, error))
 
     def step(self, job: PendingJob) -> None:
         """Start ``job``, promise it a start, or say why it waits."""

@@ -32,7 +32,7 @@ from fluxqueue.graph.tell.words import only_level
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
+from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, work_on
 
 DEPTH = 1000
 """FluxJobs of each queue that are given an estimate."""
@@ -168,7 +168,11 @@ class _Plan:
             self._planned.append(_Planned(job, placement, frozenset(placement.nodes)))
         for job in waiting:
             line = self._line(job.queue)
-            found = self._step(line, job, is_promised=job.uid in promised)
+            try:
+                with self.matcher.working(work_on(job)):
+                    found = self._step(line, job, is_promised=job.uid in promised)
+            except Exception:  # noqa: BLE001  an estimate less, and all others are told theirs
+                found = Outlook(None, self._behind(line, job))
             yield job, replace(found, position=_rounded(line.place) + 1)
             line.place += 1
 

@@ -17,6 +17,7 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.bounds import MATCH_STEPS, Work
 from fluxqueue.jobspec.shape import only
 from fluxqueue.policy.limits import Amounts, Use, why_too_large
 from fluxqueue.scheduler.cycle import Queues
@@ -69,7 +70,12 @@ def top_up(
         for kind in lack.kinds[: lack.count] or ("",) * lack.count:
             if kind in full:
                 continue
-            found = _match(matcher, lack, kind, nodes, now)
+            try:
+                with matcher.working(Work(MATCH_STEPS, "finding room for its further slots")):
+                    found = _match(matcher, lack, kind, nodes, now)
+            except Exception as error:  # noqa: BLE001  one that cannot grow holds up no other
+                given.barred[lack.uid] = str(error)
+                break
             if found is None:
                 full.add(kind)
                 continue

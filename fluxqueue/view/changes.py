@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -24,6 +25,8 @@ Lines = Sequence[Mapping[str, Any]]
 EVERY_S = 1.0
 """How often the history is looked at."""
 FOLLOWERS_MAX = 200
+FOLLOWERS_EACH = 20
+"""Streams of one user: nobody can take all of them."""
 BATCHES_MAX = 60
 """Batches that a follower may be behind."""
 CATCH_UP_MAX = 10 * STEP
@@ -31,7 +34,7 @@ CATCH_UP_MAX = 10 * STEP
 
 
 class TooManyFollowers(Exception):
-    """No more can be served now."""
+    """No more can be served now; the message says why."""
 
 
 class Feed:
@@ -40,6 +43,7 @@ class Feed:
     def __init__(self, reader: Reader, clock: Clock, *, every_s: float = EVERY_S) -> None:
         self._reader, self._clock, self._every_s = reader, clock, every_s
         self._followers: set[asyncio.Queue[Lines | None]] = set()
+        self._streams: Counter[str] = Counter()
         self._reading: asyncio.Task[None] | None = None
         self._begin = asyncio.Lock()
         self._is_over = False
@@ -50,20 +54,23 @@ class Feed:
         return len(self._followers)
 
     @asynccontextmanager
-    async def follow(self) -> AsyncIterator[asyncio.Queue[Lines | None]]:
-        """Batches from now on.
+    async def follow(self, user: str) -> AsyncIterator[asyncio.Queue[Lines | None]]:
+        """Batches from now on, for ``user``.
 
         Raises
         ------
         TooManyFollowers
-            There are as many as can be served.
+            There are as many as can be served, or the user has as many as one user may have.
         DatabaseUnavailable
             It cannot be said where now is.
         """
         if self._is_over or len(self._followers) >= FOLLOWERS_MAX:
-            raise TooManyFollowers
+            raise TooManyFollowers("as many follow as can be served")
+        if self._streams[user] >= FOLLOWERS_EACH:
+            raise TooManyFollowers(f"{user} has {FOLLOWERS_EACH} streams: end one of them first")
         queue: asyncio.Queue[Lines | None] = asyncio.Queue(BATCHES_MAX + 1)
         self._followers.add(queue)
+        self._streams[user] += 1
         try:
             async with self._begin:
                 if self._reading is None:
@@ -71,6 +78,9 @@ class Feed:
                     self._reading = asyncio.create_task(self._read(follower))
             yield queue
         finally:
+            self._streams[user] -= 1
+            if not self._streams[user]:
+                del self._streams[user]
             self._followers.discard(queue)
             if not self._followers:
                 await self._end_reading()

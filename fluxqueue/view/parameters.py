@@ -133,6 +133,11 @@ class Asked:
     after: Sequence[Any] | None = None
     namespaces: Sequence[str] | None = field(default=None)
 
+    @property
+    def sees_any(self) -> bool:
+        """Whether there is any namespace that the caller may see."""
+        return self.namespaces is None or bool(self.namespaces)
+
     def get(self, name: str) -> Any:
         """A parameter's value, or its default."""
         return self.values.get(name)
@@ -191,13 +196,20 @@ def read_token(value: str, where: str) -> list[Any]:
         found = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (ValueError, binascii.Error, orjson.JSONDecodeError):
         found = None
-    is_key = isinstance(found, list) and all(isinstance(one, str | int | None) for one in found)
+    is_key = isinstance(found, list) and all(map(_can_be_asked_for, found))
     if not is_key or len(value) > TOKEN_MAX:
         raise InvalidInput(
             "was not given by this server", where=where, hint="begin again without `continue`"
         )
     assert isinstance(found, list), "as was just seen"
     return found
+
+
+def _can_be_asked_for(part: Any) -> bool:
+    """Whether a statement takes it: text without NUL, or a number of 64 bits."""
+    if isinstance(part, str):
+        return "\0" not in part
+    return part is None or (isinstance(part, int) and abs(part) < 2**63)
 
 
 def key_of(asked: Asked, *kinds: type) -> tuple[Any, ...] | None:

@@ -152,8 +152,8 @@ class ViewServer:
         except ApiError as error:
             logger.error("reviews are refused", extra={"action": "view", "error": str(error)})
             return _later("the API server refuses to tell the view server who you are", None)
-        except TooManyFollowers:
-            return _later("as many follow as can be served", None)
+        except TooManyFollowers as error:
+            return _later(str(error), None)
         except web.HTTPException as error:
             hint = f"see /openapi.json for what there is below {ROOT}"
             return _problem(error.status, f"{request.method} {request.path}: {hint}")
@@ -242,10 +242,14 @@ class ViewServer:
 
     async def _changes(self, request: web.Request) -> web.StreamResponse:
         asked = parse(request.query, endpoints.CHANGES, self._now())
-        if named := asked.get("namespace"):
-            await request[_CALLER].require(named)
+        caller: Caller = request[_CALLER]
+        if not (await self._narrowed(caller, endpoints.Needs.FLUXJOBS, asked)).sees_any:
+            raise NotAllowed(
+                f"{caller.asker.username} may not list fluxjobs in any namespace that has some; "
+                "ask for the role fluxqueue-viewer in one, or name it: ?namespace=a"
+            )
         last = _last_event(request)
-        async with self._feed.follow() as queue:
+        async with self._feed.follow(caller.asker.username) as queue:
             behind, is_whole = await self._feed.since(last) if last is not None else ([], True)
             async with sse_response(request, headers=_PRIVATE) as response:
                 self._at_once -= 1  # from now on it is bounded as a follower

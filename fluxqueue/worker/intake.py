@@ -12,6 +12,7 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.waiting import (
     Applicant,
     QueueUser,
+    Unreadable,
     View,
     appraise,
     hold,
@@ -28,7 +29,7 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.limits import Amounts, Use, why_refused
 from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.scheduler.cycle import PendingJob, Queues, split_unsatisfiable
+from fluxqueue.scheduler.cycle import Failed, PendingJob, Queues, split_unsatisfiable
 
 ROUNDS_MAX = 10
 """How often the heads of the queues are read again to look past users who are at a limit."""
@@ -41,6 +42,7 @@ class Taken:
     looked_at: int = 0
     possible: list[PendingJob] = field(default_factory=list)
     impossible: list[tuple[PendingJob, str]] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
 
 
 async def take_in(
@@ -48,19 +50,23 @@ async def take_in(
     matcher: Matcher,
     rules: Mapping[str, QueueRules],
     answers: dict[Jobspec, str | None],
+    unreadable: Unreadable,
     *,
     limit: int,
 ) -> Taken:
     """Look at those that are new: held by their queue, impossible on this cluster, or waiting."""
-    applicants = await unexamined(tx, rules, limit=limit)
+    applicants = await unexamined(tx, rules, unreadable, limit=limit)
     if not applicants:
         return Taken()
+    failed: list[Failed] = []
     refused, accepted = _part(applicants, rules)
     await hold(tx, refused)
     await let_go(tx, [one.job.uid for one in accepted if one.state == FluxJobState.HELD])
-    possible, impossible = split_unsatisfiable(matcher, [one.job for one in accepted], answers)
+    possible, impossible = split_unsatisfiable(
+        matcher, [one.job for one in accepted], answers, failed
+    )
     await mark_examined(tx, possible, impossible)
-    return Taken(len(applicants), possible, impossible)
+    return Taken(len(applicants), possible, impossible, failed)
 
 
 def _part(
@@ -84,10 +90,13 @@ def _part(
 
 
 async def reconsider_queues(
-    tx: Transaction, rules: Mapping[str, QueueRules], changed: Collection[str]
+    tx: Transaction,
+    rules: Mapping[str, QueueRules],
+    changed: Collection[str],
+    unreadable: Unreadable,
 ) -> None:
     """Rules have changed: hold what no longer goes, take in what goes now, appraise the rest."""
-    refused, accepted = _part(await in_queues(tx, rules, changed), rules)
+    refused, accepted = _part(await in_queues(tx, rules, changed, unreadable), rules)
     await hold(tx, [(one, reason) for one, reason in refused if one.reason != reason])
     await let_go(tx, [one.job.uid for one in accepted if one.state == FluxJobState.HELD])
     await appraise(tx, changed)
@@ -103,7 +112,8 @@ async def past_full_users(
     bounded = {name for name, one in rules.items() if not one.per_user.is_empty}
     use = Use.of(queues.use)
     for _ in range(ROUNDS_MAX if bounded else 0):
-        head = await queue_head(tx, view, rules)
+        # What cannot be read is set aside when it is locked.
+        head = await queue_head(tx, view, rules, Unreadable())
         found = _full_users(
             [job for job in head if job.queue in bounded], rules, use, default_depth=view.depth
         )

@@ -35,6 +35,7 @@ from fluxqueue.errors import (
     Invalid,
     InvalidInput,
     NotFound,
+    TooComplex,
 )
 from fluxqueue.explain.answer import Answer, Change, Outcome, Reason, Verdict
 from fluxqueue.explain.review import NEWCOMER, Keeper, Question, Scene, answer
@@ -42,6 +43,7 @@ from fluxqueue.explain.status import Named, render_answer, render_refusal
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.bounds import REVIEW_STEPS, WAY_OUT, Work
 from fluxqueue.jobspec.shape import describe
 from fluxqueue.kube.access_reviews import may
 from fluxqueue.kube.client import PatchKind
@@ -62,6 +64,17 @@ _STARTED = frozenset({S.ALLOCATED, S.RUNNING})
 
 FAILED = "it could not be answered; the log of the worker that holds the matcher says why"
 
+ANSWER_S = 0.8
+"""So long an answer may take at most."""
+
+TIME_SHARE = 0.2
+"""Of the matcher's time, reviews get so much at most, however many are asked."""
+
+TRIES_MAX = 5
+"""Tries of one answer, those that failed for want of the API server or the database included."""
+
+TRIED = "its answer was begun before, and its worker did not live to give it"
+
 RELEASED = Change("hold", "false", "if it is released")
 
 
@@ -79,10 +92,14 @@ class Reviewer:
     def __init__(self, context: WorkerContext, runner: CycleRunner) -> None:
         self._context, self._runner = context, runner
         settings = context.settings
+        self._rest_until_s = 0.0
         self._site = Site(settings.default_cpu_m, parse_levels(settings.levels))
 
-    async def review(self, namespace: str, name: str, uid: str) -> None:
+    async def review(self, namespace: str, name: str, uid: str, *, tries: int = 0) -> None:
         """Answer one, unless it is gone, another one of that name, or answered.
+
+        ``tries`` were begun before. After ``TRIES_MAX`` it is answered that it is too complex: a
+        question that ends its worker would end each one.
 
         Raises
         ------
@@ -97,9 +114,11 @@ class Reviewer:
         if found["metadata"]["uid"] != uid or (found.get("status") or {}).get("answeredAt"):
             return
         try:
+            if tries >= TRIES_MAX:
+                raise TooComplex(TRIED, hint=WAY_OUT)
             status = await self._answer(found)
         except InvalidInput as error:
-            reason = "NotFound" if isinstance(error, _NotThere) else "Invalid"
+            reason = _word(error)
             status = render_refusal(reason, str(error), context.clock.now_s())
         except FluxQueueError:
             raise
@@ -116,9 +135,14 @@ class Reviewer:
         rights = _Rights(self._context, asked.asker)
         if asked.fluxjob and not await rights.may_read(namespace, asked.fluxjob):
             raise _NotThere(namespace, asked.fluxjob)
+        rest_s = self._rest_until_s - self._context.clock.monotonic_s()
+        if rest_s > 0:
+            await self._context.clock.sleep(rest_s)
         async with self._runner.between_cycles() as scene:
+            began_s = self._context.clock.monotonic_s()
             with metrics.REVIEW_S.time():
                 told = await self._ask(scene, found, asked)
+            self._rest_until_s = _rest_until(began_s, self._context.clock.monotonic_s())
         blockers = [one.uid for one in told.answer.outcome.blockers]
         names = await self._names(rights, blockers) if blockers else {}
         return render_answer(told.answer, names, self._context.clock.now_s(), known=told.known)
@@ -159,7 +183,16 @@ class Reviewer:
             keeper=_keeper(row, asked, scene.now),
             priorities=priorities,
         )
-        return _Told(await asyncio.to_thread(answer, scene, question), _known(row) if row else {})
+        return _Told(
+            await asyncio.to_thread(answer, scene, question, self._work()),
+            _known(row) if row else {},
+        )
+
+    def _work(self) -> Work:
+        """What one answer may cost, in steps and in time: no cycle runs meanwhile."""
+        clock = self._context.clock
+        until_s = clock.monotonic_s() + ANSWER_S
+        return Work(REVIEW_STEPS, "this question", lambda: clock.monotonic_s() >= until_s)
 
     async def _names(self, rights: _Rights, uids: Collection[str]) -> dict[str, Named]:
         found = await read_names(self._context.database, uids)
@@ -168,6 +201,17 @@ class Reviewer:
             for namespace in sorted({one.namespace for one in found.values()})
         }
         return {uid: one for uid, one in found.items() if readable[one.namespace]}
+
+
+def _word(error: InvalidInput) -> str:
+    if isinstance(error, TooComplex):
+        return "TooComplex"
+    return "NotFound" if isinstance(error, _NotThere) else "Invalid"
+
+
+def _rest_until(began_s: float, ended_s: float) -> float:
+    """When the next one may be answered, so that all of them get no more than ``TIME_SHARE``."""
+    return ended_s + (ended_s - began_s) * (1 / TIME_SHARE - 1)
 
 
 async def write_answer(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 
-from fluxqueue import metrics
+from fluxqueue import __version__, metrics
 from fluxqueue.clock import Pace
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import may_decide
@@ -27,15 +27,18 @@ from fluxqueue.db.life.decisions import (
 )
 from fluxqueue.db.life.queues import read_rules, read_use
 from fluxqueue.db.life.waiting import (
+    Unreadable,
     View,
     lock_queue,
     mark_examined,
     queue_head,
+    set_aside,
     set_pending_again,
+    try_set_aside_again,
     unsatisfiable,
 )
 from fluxqueue.db.reading.review import has_news
-from fluxqueue.errors import DatabaseUnavailable
+from fluxqueue.errors import DatabaseUnavailable, InvalidInput
 from fluxqueue.explain.review import Scene
 from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.fluxjob.levels import parse_levels
@@ -47,6 +50,7 @@ from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import (
     Decisions,
+    Failed,
     PendingJob,
     Queues,
     amounts_of,
@@ -54,7 +58,7 @@ from fluxqueue.scheduler.cycle import (
     split_unsatisfiable,
 )
 from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, hold_claims
-from fluxqueue.scheduler.top_up import top_up
+from fluxqueue.scheduler.top_up import Given, top_up
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.intake import (
     Taken,
@@ -210,14 +214,18 @@ class CycleRunner:
             )
             view = await past_full_users(tx, view, self._rules, queues)
             locked = await lock_queue(tx, view)
-            await self._reconsider(tx, matcher, changes)
+            unreadable = Unreadable()
+            failed = await self._reconsider(tx, matcher, changes, unreadable)
             now = self._context.clock.now_s()
             new = Taken()
             if locked.has_new:
-                new = await take_in(tx, matcher, self._rules, self._answers, limit=EXAMINED_MAX)
+                new = await take_in(
+                    tx, matcher, self._rules, self._answers, unreadable, limit=EXAMINED_MAX
+                )
+                failed += new.failed
             # Nodes may have gone since these were examined, further back in the queue.
-            head = await queue_head(tx, view, self._rules) if locked.has_waiting else []
-            queue, never = split_unsatisfiable(matcher, head, self._answers)
+            head = await queue_head(tx, view, self._rules, unreadable) if locked.has_waiting else []
+            queue, never = split_unsatisfiable(matcher, head, self._answers, failed)
             if never:
                 await mark_examined(tx, [], never)
             promised = self._plans.promised(matcher, queue)
@@ -228,21 +236,15 @@ class CycleRunner:
             hold_claims(matcher, preemptions, [job.uid for job in queue], now)
             given = top_up(matcher, lacks, now, queues)
             decisions = run_cycle(matcher, queue, self._policy, now, queues, promised, preemptions)
+        queue = _without(queue, decisions.set_aside)
         self._pace.is_awaited = bool(lacks) or len(queue) > len(decisions.allocated)
         self._pace.size = len(decisions.allocated)
-        cycle = Cycle(queue, decisions, queues, self._policy, now, preemptions)
-        self._last = cycle
+        self._last = Cycle(queue, decisions, queues, self._policy, now, preemptions)
         with _part("store"):
-            await store_top_up(tx, given)
-            await self._plans.note(tx, matcher, cycle, [lack.uid for lack, _ in given.slots])
             self._tell_full(decisions, new, view, queues)
-            words = self._plans.words(decisions)
-            lost = await store_decisions(
-                tx, decisions, term=self._term, words=words, has_plan=locked.has_plan
-            )
-            await self._preempting.store(tx, decisions)
-        for uid in lost:
-            matcher.cancel(uid)
+            await self._store(tx, matcher, given, has_plan=locked.has_plan)
+            aside = {job.uid: error for job, error in (*failed, *decisions.set_aside)}
+            await self._set_aside(tx, unreadable.errors | aside)
         _log(decisions)
         self._decided = {
             "allocated": len(decisions.allocated),
@@ -255,6 +257,20 @@ class CycleRunner:
         is_cut_short = len(decisions.preempted) >= PER_CYCLE_MAX
         return is_more_behind or is_cut_short or new.looked_at == EXAMINED_MAX
 
+    async def _store(
+        self, tx: Transaction, matcher: Matcher, given: Given, *, has_plan: bool
+    ) -> None:
+        """Write down what the last cycle decided, and give back what could not be given."""
+        assert self._last is not None
+        decisions = self._last.decisions
+        await store_top_up(tx, given)
+        await self._plans.note(tx, matcher, self._last, [lack.uid for lack, _ in given.slots])
+        words = self._plans.words(decisions)
+        lost = await store_decisions(tx, decisions, term=self._term, words=words, has_plan=has_plan)
+        await self._preempting.store(tx, decisions)
+        for uid in lost:
+            matcher.cancel(uid)
+
     async def _bring_up_to_date(self, tx: Transaction) -> tuple[Matcher, Changes]:
         """Take in what has changed; rules are read when a queue has."""
         matcher = self._matcher
@@ -263,6 +279,7 @@ class CycleRunner:
             changes = await load_graph(tx, matcher.ledger)
             self._rules = await read_rules(tx)
             await self._plans.load(tx, matcher, self._context.clock.now_s())
+            await try_set_aside_again(tx, __version__)
         else:
             self._plans.look(matcher, self._context.clock.now_s())
             changes = await take_changes(tx, matcher.ledger)
@@ -276,15 +293,33 @@ class CycleRunner:
         bounded = [name for name, rules in self._rules.items() if rules.has_use_limits]
         return Queues(self._rules, await read_use(tx, bounded))
 
-    async def _reconsider(self, tx: Transaction, matcher: Matcher, changes: Changes) -> None:
+    async def _reconsider(
+        self, tx: Transaction, matcher: Matcher, changes: Changes, unreadable: Unreadable
+    ) -> list[Failed]:
         """Nodes or queues have changed: what could not run may run now, and the reverse."""
+        failed: list[Failed] = []
         if changes.have_nodes_changed:
             self._answers.clear()
-            never = await unsatisfiable(tx, self._rules)
-            possible, _ = split_unsatisfiable(matcher, never, self._answers)
+            never = await unsatisfiable(tx, self._rules, unreadable)
+            possible, _ = split_unsatisfiable(matcher, never, self._answers, failed)
             await set_pending_again(tx, possible)
         if changes.queues:
-            await reconsider_queues(tx, self._rules, changes.queues)
+            await reconsider_queues(tx, self._rules, changes.queues, unreadable)
+        return failed
+
+    async def _set_aside(self, tx: Transaction, failed: Mapping[str, Exception]) -> None:
+        """What could not be read or decided waits for somebody to look at it; all others go on."""
+        if not failed:
+            return
+        await set_aside(tx, failed, __version__)
+        for uid, error in failed.items():
+            metrics.SET_ASIDE.inc()
+            is_known = isinstance(error, InvalidInput)
+            logger.error(
+                "set aside",
+                extra={"action": "cycle", "uid": uid, "error": str(error)},
+                exc_info=None if is_known else error,
+            )
 
     def _tell_full(self, decisions: Decisions, new: Taken, view: View, queues: Queues) -> None:
         """Tell newcomers that the walk has looked past why they wait."""
@@ -307,6 +342,11 @@ class CycleRunner:
             for name in {job.queue for job in gone}
             if name in self._rules
         )
+
+
+def _without(queue: list[PendingJob], failed: Sequence[Failed]) -> list[PendingJob]:
+    gone = {job.uid for job, _ in failed}
+    return [job for job in queue if job.uid not in gone] if gone else queue
 
 
 def _part(name: str) -> AbstractContextManager[object]:

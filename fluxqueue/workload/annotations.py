@@ -16,6 +16,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.workload import labels
 from fluxqueue.workload.own_jobspec import OwnJobspec, read_jobspec
+from fluxqueue.workload.spans import read_span
 from fluxqueue.workload.starting import (
     BeginTime,
     Dependency,
@@ -56,10 +57,7 @@ _OURS = frozenset(
 )
 _BOTH = frozenset({labels.QUEUE, labels.POD_GROUP, labels.GROUP_SIZE})
 
-_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _PLAIN_SECONDS = re.compile(r"[0-9]{1,10}")
-_PARTS = re.compile(r"(?:([0-9]{1,10})([dhms]))+")
-_PART = re.compile(r"([0-9]{1,10})([dhms])")
 _QUEUE_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
@@ -231,15 +229,9 @@ def parse_duration(text: str, where: str) -> int:
         It is something else, zero, or more than Kubernetes lets a deadline be (2^31-1 s).
     """
     hint = "write seconds or a sum of days, hours, minutes, seconds: 90, 90s, 15m, 2h30m, 1d"
-    if _PLAIN_SECONDS.fullmatch(text):
-        total_s = int(text)
-    elif _PARTS.fullmatch(text):
-        parts = _PART.findall(text)
-        units = [unit for _, unit in parts]
-        if units != sorted(set(units), key="dhms".index):
-            raise InvalidInput(f"{text!r} is no duration", where=where, value=text, hint=hint)
-        total_s = sum(int(number) * _SECONDS[unit] for number, unit in parts)
-    else:
+    is_plain = _PLAIN_SECONDS.fullmatch(text) is not None
+    total_s = int(text) if is_plain else read_span(text, is_ordered=True)
+    if total_s is None:
         raise InvalidInput(f"{text!r} is no duration", where=where, value=text, hint=hint)
     if not 0 < total_s <= MAX_INT32:
         raise InvalidInput(

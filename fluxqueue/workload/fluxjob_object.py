@@ -12,7 +12,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fluxqueue.fluxjob import hostlist
-from fluxqueue.fluxjob.holders import BY_BEGIN_TIME, BY_DEPENDENCY, BY_QUEUE
+from fluxqueue.fluxjob.holders import (
+    BY_BEGIN_TIME,
+    BY_COMPLEXITY,
+    BY_DEPENDENCY,
+    BY_QUARANTINE,
+    BY_QUEUE,
+)
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.workload import labels
@@ -226,7 +232,12 @@ REASONS = {
 OVERDUE = "Overdue"
 """Of a group: pods of it have not come in time."""
 
-_HOLDERS = {BY_QUEUE: "HeldByQueue", BY_DEPENDENCY: "DependencyNeverSatisfied"}
+_HOLDERS = {
+    BY_QUEUE: "HeldByQueue",
+    BY_DEPENDENCY: "DependencyNeverSatisfied",
+    BY_COMPLEXITY: "TooComplex",
+    BY_QUARANTINE: "Quarantined",
+}
 """The word for what is held, by ``held_by``; else its state's."""
 
 _BLOCKS = {BY_DEPENDENCY: "Dependency", BY_BEGIN_TIME: "BeginTime"}

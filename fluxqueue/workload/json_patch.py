@@ -9,6 +9,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.object_paths import Path
 
 Patch = list[dict[str, Any]]
@@ -43,6 +44,7 @@ def put(obj: dict[str, Any], path: Path, value: Any) -> Patch:
     for depth, name in enumerate(path[:-1]):
         inner = at(here, (name,))
         if not inner:
+            _check_holds(here, path, depth)
             made = value
             for missing in reversed(path[depth + 1 :]):
                 made = {missing: made}
@@ -51,10 +53,22 @@ def put(obj: dict[str, Any], path: Path, value: Any) -> Patch:
             verb = "replace" if isinstance(name, int) else "add"
             return [op(verb, pointer(*path[: depth + 1]), value=copy.deepcopy(made))]
         here = inner
+    _check_holds(here, path, len(path) - 1)
     if here.get(path[-1]) == value:
         return []
     here[path[-1]] = value
     return [op("add", pointer(*path), value=value)]
+
+
+def _check_holds(here: Any, path: Path, depth: int) -> None:
+    """Refuse a place that can hold no member ``path[depth]``: a custom resource has any types."""
+    if not isinstance(here, list if isinstance(path[depth], int) else dict):
+        raise InvalidInput(
+            "is no object, and something in it is to be set",
+            where=".".join(map(str, path[:depth])),
+            value=here,
+            hint="write a mapping, or leave it out",
+        )
 
 
 def take(obj: dict[str, Any], path: Path) -> Patch:

@@ -58,9 +58,31 @@ def is_taken_in(workload: Mapping[str, Any]) -> bool:
     """Tell whether a stored object waits for us, or shows that we let it go.
 
     For the controller, which wraps exactly these. A BatchJob that was released in its template
-    shows it there; of a Pod whose gate is gone its FluxJob alone knows.
+    shows it there. Of a Pod whose gate is gone its FluxJob alone knows. An object that admission
+    leaves alone is not adopted, whatever it carries: its author wrote the gate and the submitter.
     """
+    return has_our_marks(workload) and why_not_vouched(workload) is None
+
+
+def has_our_marks(workload: Mapping[str, Any]) -> bool:
+    """Tell whether a stored object carries our gate, or our release, whoever wrote it there."""
     return not _is_going(workload) and kind_of(workload).is_taken_in(workload)
+
+
+def why_not_vouched(workload: Mapping[str, Any]) -> str | None:
+    """Say why admission did not look at a stored object that carries our marks; None where it did.
+
+    The policy of the API server refuses such objects (chart/files/policies.yaml). This rule holds
+    without it, too. Of a group each pod is asked for itself (``controller.observing.groups``).
+    """
+    kind, meta = kind_of(workload), workload.get("metadata") or {}
+    if (meta.get("labels") or {}).get(labels.MANAGED) == "false":
+        return f'label {labels.MANAGED} is "false"'
+    if not kind.is_built_in or not kind.has_object:
+        return None
+    if not kind.can_be_suspended and labels.OF_A_BATCH_JOB in (meta.get("labels") or {}):
+        return f"label {labels.OF_A_BATCH_JOB} says that a Job made it"
+    return kind.why_not(workload)
 
 
 def _is_going(workload: Mapping[str, Any]) -> bool:

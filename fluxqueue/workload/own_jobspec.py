@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from fluxqueue.errors import InvalidJobspec
+from fluxqueue.errors import InvalidJobspec, TooComplex
 from fluxqueue.fluxjob.levels import Levels, find_level
 from fluxqueue.fluxjob.request import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, unit_of
 from fluxqueue.jobspec import Constraint, Count, Jobspec, Resource, document, parse_document
@@ -118,7 +118,10 @@ def apply_jobspec(
     InvalidJobspec
         The number of slots is not the number of pods that run at once.
     """
-    fixed = of_size(own.jobspec, count)
+    try:
+        fixed = of_size(own.jobspec, count)
+    except TooComplex as error:
+        raise TooComplex(error.message, where=own.where, hint=error.hint) from error
     if fixed is None:
         raise InvalidJobspec(
             f"asks for {_slots_of(own.jobspec)} slots and the workload runs {count} pods at once",

@@ -6,6 +6,7 @@ Called by the kinds of workloads and by whoever follows pods.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from fluxqueue.fluxjob.follow import PodFact
@@ -21,6 +22,9 @@ _REFUSALS = frozenset(
 USES = "fluxqueueUses"
 """Where the controller notes, in what it keeps of a running pod's status, what that asks for."""
 
+KILLED = "fluxqueueKilled"
+"""Where the controller notes, in what it keeps of an ended pod's status, that it ``was_killed``."""
+
 
 def pod_fact(pod: Mapping[str, Any]) -> PodFact:
     """Read any pod of ours; ``is_gated`` means by *our* gate, whoever else has one on it."""
@@ -35,7 +39,35 @@ def pod_fact(pod: Mapping[str, Any]) -> PodFact:
         index=_completion_index(meta),
         is_refused=_is_refused(status),
         uses=tuple(status.get(USES) or ()),
+        is_killed=bool(status.get(KILLED)),
     )
+
+
+def has_ended(pod: Mapping[str, Any]) -> bool:
+    """Whether it ended by itself; of pods in the form in which the controller keeps them."""
+    fact = pod_fact(pod)
+    return fact.is_terminal and not fact.is_killed
+
+
+def was_killed(pod: Mapping[str, Any]) -> bool:
+    """Whether the deletion of a pod was asked for before its containers ended.
+
+    Deleting a pod that has ended takes effect without a grace period. The API server keeps the time
+    of the first request: ``deletionTimestamp`` less the grace period, in whole seconds.
+    """
+    meta, status = pod["metadata"], pod.get("status") or {}
+    if status.get("phase") not in {"Succeeded", "Failed"} or not meta.get("deletionTimestamp"):
+        return False
+    grace_s = int(meta.get("deletionGracePeriodSeconds") or 0)
+    ends = [
+        (one.get("state") or {}).get("terminated", {}).get("finishedAt")
+        for one in status.get("containerStatuses") or ()
+    ]
+    ended = max((datetime.fromisoformat(end) for end in ends if end), default=None)
+    if ended is None:
+        return grace_s > 0
+    asked = datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(seconds=grace_s)
+    return ended > asked or (ended == asked and grace_s > 0)
 
 
 def _is_refused(status: Mapping[str, Any]) -> bool:

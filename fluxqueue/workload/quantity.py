@@ -21,7 +21,7 @@ MAX_UNITS = 2**63 - 1
 _MAX_LENGTH = 64
 _MAX_EXPONENT = 40
 _FORM = re.compile(
-    r"(?P<sign>[+-]?)(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)"
+    r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]+))?"
 )
 _SCALES: dict[str | None, Fraction] = {None: Fraction(1)}

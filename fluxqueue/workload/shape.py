@@ -20,8 +20,9 @@ from fluxqueue.jobspec.constraint import all_of
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import NODE, RFC14, SLOT
 from fluxqueue.jobspec.shape import LABEL
+from fluxqueue.jobspec.stored import check_storable
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import Wishes
+from fluxqueue.workload.annotations import MAX_INT32, Wishes
 from fluxqueue.workload.constraints import read_demand
 from fluxqueue.workload.own_jobspec import apply_jobspec
 from fluxqueue.workload.resources import effective_request
@@ -56,7 +57,7 @@ def build_request(
     pools = [_pool(name, amount) for name, amount in sorted(needs.items())]
     resources = _resources(wishes, pools, count, site.levels)
     own = None if wishes.jobspec is None else wishes.jobspec.jobspec
-    duration_s = wishes.duration_s if deadline_s is None else max(1, deadline_s)
+    duration_s = _duration_s(wishes, deadline_s)
     demand = read_demand(spec, where=where)
     jobspec = Jobspec(
         version=RFC14,
@@ -69,7 +70,7 @@ def build_request(
         is_node_exclusive=_must_take_nodes(resources, wishes),
         prefer_within=_level_name(wishes.prefer_within or "", site.levels),
     )
-    return jobspec if own is None else _narrowed(jobspec, own, site.levels)
+    return check_storable(jobspec if own is None else _narrowed(jobspec, own, site.levels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,8 @@ def build_parts(
     resources = _shaped(tuple(slots), wishes, site.levels)
     is_one = len(set(demands)) == 1
     labelled = zip((part.label for part in parts), demands, strict=True)
-    duration_s = wishes.duration_s if deadline_s is None else max(1, deadline_s)
-    return Jobspec(
+    duration_s = _duration_s(wishes, deadline_s)
+    found = Jobspec(
         version=RFC14,
         resources=resources,
         tasks=_tasks(resources),
@@ -120,6 +121,13 @@ def build_parts(
         is_node_exclusive=_must_take_nodes(resources, wishes),
         prefer_within=_level_name(wishes.prefer_within or "", site.levels),
     )
+    return check_storable(found)
+
+
+def _duration_s(wishes: Wishes, deadline_s: int | None) -> int | None:
+    """Seconds that it may run. Kubernetes takes deadlines beyond an int32, which rows do not: such
+    a deadline, 68 years, counts as the longest one."""
+    return wishes.duration_s if deadline_s is None else min(MAX_INT32, max(1, deadline_s))
 
 
 def _pool(name: str, amount: int) -> Resource:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.dependency import DependencyKind
+from fluxqueue.workload.spans import read_span
 
 DEPENDENCIES_MAX = 100
 """Edges of one workload."""
@@ -20,10 +21,10 @@ DEPENDENCIES_MAX = 100
 BEGIN_MAX_S = 10 * 366 * 86_400
 """Farthest relative begin time: ten years (seconds)."""
 
-_JOB = re.compile(r"[0-9]{1,18}|(?=.{1,253}$)[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
-_RELATIVE = re.compile(r"(?:now)?\s*\+\s*((?:[0-9]{1,9}[dhms]?)+)")
-_PART = re.compile(r"([0-9]{1,9})([dhms]?)")
-_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1, "": 1}
+BEGIN_LEAST_S, BEGIN_LAST_S = 0, 253_402_300_799
+"""Earliest and latest absolute begin time: the epoch, and the last second of the year 9999."""
+
+_JOB = re.compile(r"[0-9]{1,18}|[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _DEPENDS_HINT = (
     "write afterok:<job>[,<job>...], also afterany:, afternotok:, after:, where <job> is the name"
     " of a Job or FluxJob of this namespace, or a jobid"
@@ -98,22 +99,42 @@ def parse_begin_time(text: str, where: str) -> BeginTime:
     Raises
     ------
     InvalidInput
-        It is something else, has no zone, or lies more than ten years after the creation.
+        It is something else, has no zone, lies more than ten years after the creation, or is a
+        time that no FluxJob and no row can hold.
     """
-    relative = _RELATIVE.fullmatch(text.strip())
-    if relative:
-        after_s = sum(int(n) * _SECONDS[unit] for n, unit in _PART.findall(relative[1]))
-        if after_s > BEGIN_MAX_S:
-            raise InvalidInput(
-                f"{text!r} is too far", where=where, value=text, hint="at most ten years"
-            )
-        return BeginTime(after_s=after_s)
+    said = text.strip()
+    # Each step consumes what it has read, so that no text is read twice.
+    after = said.removeprefix("now").lstrip()
+    if after.startswith("+"):
+        return BeginTime(after_s=_relative(after[1:].lstrip(), text, where))
     try:
-        at = datetime.fromisoformat(text.strip())
-        if "T" not in text.upper() or at.tzinfo is None:
+        at = datetime.fromisoformat(said)
+        if "T" not in said.upper() or at.tzinfo is None:
             raise ValueError(text)
-        return BeginTime(at_s=int(at.astimezone(UTC).timestamp()))
+        at_s = int(at.astimezone(UTC).timestamp())
     except (ValueError, OverflowError):
+        raise _no_begin_time(text, where) from None
+    if not BEGIN_LEAST_S <= at_s <= BEGIN_LAST_S:
         raise InvalidInput(
-            f"{text!r} is no begin time", where=where, value=text, hint=_BEGIN_HINT
-        ) from None
+            f"{text!r} is outside the years 1970 to 9999",
+            where=where,
+            value=text,
+            hint="leave it out to start at any time",
+        )
+    return BeginTime(at_s=at_s)
+
+
+def _relative(span: str, text: str, where: str) -> int:
+    """Seconds from now; a number without a unit counts seconds and comes last."""
+    after_s = read_span(span, may_end_bare=True)
+    if after_s is None:
+        raise _no_begin_time(text, where)
+    if after_s > BEGIN_MAX_S:
+        raise InvalidInput(
+            f"{text!r} is too far", where=where, value=text, hint="at most ten years"
+        )
+    return after_s
+
+
+def _no_begin_time(text: str, where: str) -> InvalidInput:
+    return InvalidInput(f"{text!r} is no begin time", where=where, value=text, hint=_BEGIN_HINT)

@@ -2,8 +2,10 @@
 DROP VIEW owed;
 DROP VIEW drift;
 DROP VIEW node_usage;
+DROP VIEW quarantine;
 DROP VIEW pending_queue;
 DROP VIEW queue;
+DROP TABLE cluster;
 DROP TABLE schema_floor;
 DROP TABLE accounting;
 DROP TABLE dependencies;

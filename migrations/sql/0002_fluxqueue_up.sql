@@ -31,6 +31,7 @@ CREATE TABLE fluxjobs (
     kept_back TEXT,
     position INTEGER,
     held_by TEXT,
+    set_aside_by TEXT,
     request JSONB NOT NULL,
     size INTEGER NOT NULL,
     duration_s INTEGER,
@@ -49,6 +50,7 @@ CREATE TABLE fluxjobs (
     gather_s INTEGER DEFAULT '0' NOT NULL,
     gather_until TIMESTAMP WITH TIME ZONE,
     further JSONB,
+    asked JSONB,
     author_hold TEXT,
     vacate_by TEXT,
     cancel_by TEXT,
@@ -176,6 +178,8 @@ COMMENT ON COLUMN fluxjobs.position IS 'place in its queue, roughly, as far as i
 
 COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user who held it';
 
+COMMENT ON COLUMN fluxjobs.set_aside_by IS 'version of the software that could not decide it';
+
 COMMENT ON COLUMN fluxjobs.request IS 'the jobspec';
 
 COMMENT ON COLUMN fluxjobs.size IS 'pods that run at once, all or none';
@@ -211,6 +215,8 @@ COMMENT ON COLUMN fluxjobs.gather_s IS 'they may take so long';
 COMMENT ON COLUMN fluxjobs.gather_until IS 'when they are overdue';
 
 COMMENT ON COLUMN fluxjobs.further IS 'kinds of slots that further pods may need; null: as request';
+
+COMMENT ON COLUMN fluxjobs.asked IS 'what it came to ask for since it was given its nodes';
 
 COMMENT ON COLUMN fluxjobs.author_hold IS 'how its author holds it, whoever else does';
 
@@ -429,10 +435,13 @@ CREATE TABLE pods (
     slot_kind TEXT DEFAULT '' NOT NULL,
     uses JSONB,
     used_first JSONB,
+    unmanaged JSONB,
     CONSTRAINT pk_pods PRIMARY KEY (uid)
 );
 
 CREATE INDEX ix_pods_sent_at ON pods (sent_at) WHERE is_gated AND sent_at IS NOT NULL;
+
+CREATE INDEX ix_pods_unmanaged ON pods (node) WHERE unmanaged IS NOT NULL;
 
 CREATE INDEX ix_pods_workload_uid ON pods (workload_uid);
 
@@ -460,9 +469,11 @@ COMMENT ON COLUMN pods.sent_at IS 'when it was last sent to be let go';
 
 COMMENT ON COLUMN pods.slot_kind IS 'kind of slot that it needs';
 
-COMMENT ON COLUMN pods.uses IS 'what it asks of its node, while it runs';
+COMMENT ON COLUMN pods.uses IS 'what it asks for by its own words';
 
-COMMENT ON COLUMN pods.used_first IS 'the same when it was seen to run first';
+COMMENT ON COLUMN pods.used_first IS 'the same when it was seen first';
+
+COMMENT ON COLUMN pods.unmanaged IS 'what of it no slot covers, once bound';
 
 CREATE TABLE nodes (
     name TEXT NOT NULL,
@@ -761,6 +772,25 @@ COMMENT ON TABLE schema_floor IS 'The oldest code that still works on this schem
 COMMENT ON COLUMN schema_floor.is_only IS 'there is one row';
 
 COMMENT ON COLUMN schema_floor.oldest_head IS 'newest revision that such code knows';
+
+CREATE TABLE cluster (
+    is_only BOOLEAN DEFAULT true NOT NULL,
+    uid TEXT NOT NULL,
+    server TEXT NOT NULL,
+    bound_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    CONSTRAINT pk_cluster PRIMARY KEY (is_only),
+    CONSTRAINT ck_cluster_one_row CHECK (is_only)
+);
+
+COMMENT ON TABLE cluster IS 'The cluster that all rows are about';
+
+COMMENT ON COLUMN cluster.is_only IS 'there is one row';
+
+COMMENT ON COLUMN cluster.uid IS 'UID of its namespace kube-system';
+
+COMMENT ON COLUMN cluster.server IS 'address of its API server, as it was reached then';
+
+COMMENT ON COLUMN cluster.bound_at IS 'since when';
 
 -- accounting.sql
 -- Accounting: one row for each run of an allocation, and one for what ended without ever having
@@ -1418,6 +1448,14 @@ ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, jo
 CREATE VIEW pending_queue AS
 SELECT * FROM queue WHERE state IN ('Pending', 'Reserved');
 
+-- What the cycle could not read or decide: it waits for another request, for other software or for
+-- `fluxqueue db release`.
+CREATE VIEW quarantine AS
+SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reason, set_aside_by,
+       uid, date_trunc('second', now() - submitted_at) AS waiting
+FROM fluxjobs WHERE state = 'Held' AND held_by IN ('quarantine', 'too-complex')
+ORDER BY jobid;
+
 CREATE VIEW node_usage AS
 WITH capacity AS (
     SELECT name AS node, key AS resource, value::numeric AS capacity
@@ -1427,8 +1465,11 @@ WITH capacity AS (
     FROM allocation_slots s, jsonb_each_text(s.resources) r
     WHERE s.state <> 'returned' GROUP BY 1, 2
 ), others AS (
+    -- Of a pod that is counted with a workload of ours, what no slot covers.
     SELECT f.node, r.key AS resource, sum(r.value::numeric) AS amount
-    FROM foreign_usage f, jsonb_each_text(f.resources) r GROUP BY 1, 2
+    FROM (SELECT node, resources FROM foreign_usage
+          UNION ALL SELECT node, unmanaged FROM pods WHERE unmanaged IS NOT NULL) f,
+         jsonb_each_text(f.resources) r GROUP BY 1, 2
 )
 SELECT c.node, c.resource, c.capacity,
        coalesce(a.amount, 0) AS allocated, coalesce(o.amount, 0) AS foreign_used,
@@ -1512,6 +1553,17 @@ COMMENT ON COLUMN queue.priority IS 'Higher goes first';
 COMMENT ON COLUMN queue.expected_start IS 'When it will start, as far as is known';
 COMMENT ON COLUMN queue.waiting IS 'Since it was submitted';
 COMMENT ON COLUMN queue.reason IS 'Why it waits';
+COMMENT ON VIEW quarantine IS 'What could not be read or decided, and is set aside';
+COMMENT ON COLUMN quarantine.jobid IS 'Its number';
+COMMENT ON COLUMN quarantine.namespace IS 'Namespace of the workload';
+COMMENT ON COLUMN quarantine.name IS 'Name of the workload';
+COMMENT ON COLUMN quarantine.queue IS 'Queue it is in';
+COMMENT ON COLUMN quarantine.user_name IS 'Who submitted it';
+COMMENT ON COLUMN quarantine.held_by IS 'too-complex or quarantine';
+COMMENT ON COLUMN quarantine.reason IS 'Why it is set aside, and the way out';
+COMMENT ON COLUMN quarantine.set_aside_by IS 'Version of the software that could not decide it';
+COMMENT ON COLUMN quarantine.uid IS 'UID of the workload';
+COMMENT ON COLUMN quarantine.waiting IS 'Since it was submitted';
 COMMENT ON VIEW pending_queue IS 'Of queue, what is in its turn or promised a start';
 COMMENT ON COLUMN pending_queue.position IS 'Its turn';
 COMMENT ON COLUMN pending_queue.jobid IS 'Its number';

@@ -31,7 +31,7 @@ from fluxqueue.kube.resources import (
     Resource,
 )
 from fluxqueue.workload import labels
-from fluxqueue.workload.gates import release_patch, ungate_patch
+from fluxqueue.workload.gates import pin_patch, release_patch, ungate_patch
 from localcluster import NodeShape, SimulatedNodes
 from tests.chart.rendering import render
 from tests.support.embedded_plane import Plane
@@ -72,27 +72,36 @@ class People:
     admin: KubeClient
     worker: KubeClient
     namespace: str
+    user: str
+    """The administrator, as the API server knows them."""
 
     async def pod(self, name: str, *gates: str, **meta: Any) -> dict[str, Any]:
-        """Create a Pod with these gates."""
+        """Create a Pod with these gates, as the webhook leaves it."""
         spec = {**_pod_spec(), "schedulingGates": [{"name": gate} for gate in gates]}
+        stamp = {"annotations": {labels.USER: self.user}}
         body = {
-            "metadata": {"name": name, "labels": {labels.MANAGED: "true"}, **meta},
+            "metadata": {"name": name, "labels": {labels.MANAGED: "true"}, **stamp, **meta},
             "spec": spec,
         }
         return await self.admin.create(PODS, self.namespace, body)
 
     async def job(self, name: str, **meta: Any) -> dict[str, Any]:
         """Create a Job as the webhook leaves it."""
+        body = self.job_body(name, **meta)
+        return await self.admin.create(JOBS, self.namespace, body)
+
+    def job_body(self, name: str, **meta: Any) -> dict[str, Any]:
+        """A Job as the webhook leaves it."""
         template = {
             "metadata": {"labels": {labels.MANAGED: "true"}},
             "spec": {**_pod_spec(), "schedulingGates": [{"name": labels.GATE}]},
         }
-        body = {
-            "metadata": {"name": name, "labels": {labels.MANAGED: "true"}, **meta},
+        stamp = {labels.USER: self.user, **meta.pop("annotations", {})}
+        marks = {"labels": {labels.MANAGED: "true"}, "annotations": stamp}
+        return {
+            "metadata": {"name": name, **marks, **meta},
             "spec": {"suspend": True, "parallelism": 2, "completions": 2, "template": template},
         }
-        return await self.admin.create(JOBS, self.namespace, body)
 
     async def pods_of(self, job: str) -> list[dict[str, Any]]:
         """The pods of a Job."""
@@ -122,7 +131,7 @@ async def people(plane: Plane) -> AsyncIterator[People]:
             await admin.create(_KINDS[one["kind"]], one["metadata"].get("namespace"), one)
         config = await _worker_config(admin, plane)
         async with KubeClient(config) as worker:
-            there = People(admin, worker, made)
+            there = People(admin, worker, made, await _who(admin))
             await there.pod("probe", labels.GATE)
             await there.job("probe")
             await eventually(lambda: _is_in_force(there), "the policies are in force")
@@ -136,6 +145,14 @@ async def people(plane: Plane) -> AsyncIterator[People]:
         for name in (made, own):
             await admin.delete(NAMESPACES, None, name)
         await eventually(lambda: _is_gone(admin, OURS), "the namespace is gone")
+
+
+async def _who(client: KubeClient) -> str:
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    answer = await client.request("POST", path, body=asked)
+    name: str = answer["status"]["userInfo"]["username"]
+    return name
 
 
 async def _namespace(admin: KubeClient, meta: dict[str, Any]) -> str:
@@ -162,8 +179,16 @@ async def _worker_config(admin: KubeClient, plane: Plane) -> ClusterConfig:
 
 
 async def _is_in_force(people: People) -> bool:
-    """Policies are read some time after they are written, each by itself: try until both refuse."""
+    """Policies are read some time after they are written, each by itself: try until all refuse."""
     run = [{"op": "replace", "path": "/spec/suspend", "value": False}]
+    for resource, body in ((PODS, _forged_pod("probe-2")), (JOBS, _forged_job(people, "probe-2"))):
+        try:
+            await people.admin.create(resource, people.namespace, body, dry_run=True)
+        except ApiError as error:
+            if not _is_refusal(error):
+                raise
+        else:
+            return False
     for resource, patch in ((PODS, _remove_gate(0)), (JOBS, run)):
         try:
             await people.admin.patch(
@@ -186,7 +211,18 @@ async def _is_gone(admin: KubeClient, name: str) -> bool:
 
 
 def _is_refusal(error: ApiError) -> bool:
-    return "ValidatingAdmissionPolicy" in str(error) and f"{RELEASE}-fluxqueue-queued" in str(error)
+    said, name = str(error), f"{RELEASE}-fluxqueue"
+    is_of_ours = f"{name}-queued" in said or f"{name}-marked" in said
+    return "ValidatingAdmissionPolicy" in said and is_of_ours
+
+
+def _forged_pod(name: str, **meta: Any) -> dict[str, Any]:
+    spec = {**_pod_spec(), "schedulingGates": [{"name": labels.GATE}]}
+    return {"metadata": {"name": name, **meta}, "spec": spec}
+
+
+def _forged_job(people: People, name: str) -> dict[str, Any]:
+    return people.job_body(name, annotations={labels.USER: "somebody-else"})
 
 
 def _remove_gate(index: int) -> list[dict[str, Any]]:
@@ -231,10 +267,179 @@ async def test_pods(people: People) -> None:
     await admin.patch(PODS, namespace, "queued", relabel)
 
 
-async def test_a_pod_without_the_label_is_queued_all_the_same(people: People) -> None:
-    """Whoever takes it out of a suspended Job's template has such pods: the gate counts."""
-    await people.pod("unlabelled", labels.GATE, labels={})
-    await _refused(people, PODS, "unlabelled", _remove_gate(0))
+async def _refused_creation(people: People, resource: Resource, body: dict[str, Any]) -> str:
+    """Create as the administrator; give the policy's message."""
+    with pytest.raises(ApiError) as caught:
+        await people.admin.create(resource, people.namespace, body)
+    assert _is_refusal(caught.value), str(caught.value)
+    return str(caught.value)
+
+
+async def test_forged_pods(people: People) -> None:
+    """The gate, the submitter and the group are what admission wrote, or the pod is refused."""
+    mine, theirs = {labels.USER: people.user}, {labels.USER: "somebody-else"}
+    out, taken = {labels.MANAGED: "false"}, {labels.MANAGED: "true"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "decoy", "uid": "u", "controller": True}
+    group = {labels.GROUP: "gang 2-2", **mine}
+    numbered, of_a_job = {labels.JOBID: "7"}, {labels.OF_A_BATCH_JOB: "u"}
+    for number, (marks, notes, more) in enumerate(
+        [
+            (out, mine, {}),
+            ({}, mine, {}),
+            (taken, {}, {}),
+            (taken, theirs, {}),
+            (taken | numbered, mine, {}),
+            (taken | of_a_job, mine, {}),
+            (taken, mine, {"ownerReferences": [job]}),
+        ]
+    ):
+        meta = {"labels": marks, "annotations": notes, **more}
+        await _refused_creation(people, PODS, _forged_pod(f"forged-{number}", **meta))
+    # Of a group, without ever having been gated.
+    meta = {"name": "member", "labels": taken | numbered, "annotations": group}
+    await _refused_creation(people, PODS, {"metadata": meta, "spec": _pod_spec()})
+    # A name that was opted out, and carries nothing of ours but its label, is nobody's business.
+    meta = {"name": "plain", "labels": out, "annotations": theirs}
+    await people.admin.create(PODS, people.namespace, {"metadata": meta, "spec": _pod_spec()})
+
+
+def _with(body: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
+    changed = copy.deepcopy(body)
+    at = changed
+    for key in path[:-1]:
+        at = at.setdefault(key, {})
+    at[path[-1]] = value
+    return changed
+
+
+async def test_forged_jobs(people: People) -> None:
+    """As of pods; also by an edit of one that was created without the gate."""
+    admin, namespace = people.admin, people.namespace
+    good, inner = people.job_body("forged"), ("spec", "template", "metadata")
+    marked = _with(good, *inner, "annotations", value={labels.GROUP: "gang 3-3"})
+    for body in (
+        _with(good, "metadata", "labels", value={labels.MANAGED: "false"}),
+        _with(good, "metadata", "annotations", value={}),
+        _with(good, "metadata", "annotations", value={labels.USER: "somebody-else"}),
+        _with(good, *inner, "labels", value={labels.MANAGED: "false"}),
+        _with(good, *inner, "labels", value={labels.MANAGED: "true", labels.JOBID: "3"}),
+        _with(good, "spec", "managedBy", value="example.com/mine"),
+        _with(good, "spec", "suspend", value=False),
+        marked,
+        _with(marked, *inner, "annotations", labels.USER, value="somebody-else"),
+    ):
+        await _refused_creation(people, JOBS, body)
+    ungated = _with(good, "spec", "template", "spec", "schedulingGates", value=[])
+    named = _with(ungated, *inner, "labels", labels.JOBID, value="3")
+    await _refused_creation(people, JOBS, named)
+    out = _with(ungated, "metadata", "labels", value={labels.MANAGED: "false"})
+    await admin.create(JOBS, namespace, out)
+    gates = {"schedulingGates": [{"name": labels.GATE}]}
+    relabel = {"labels": {labels.MANAGED: "true"}}
+    edit = {"metadata": relabel, "spec": {"template": {"spec": gates}}}
+    await _refused(people, JOBS, "forged", edit)
+    await _refused(
+        people,
+        JOBS,
+        "forged",
+        {
+            "spec": {
+                "template": {
+                    "metadata": {"labels": {labels.JOBID: "3"}},
+                    "spec": {"nodeSelector": {labels.HOSTNAME: "n"}},
+                }
+            }
+        },
+    )
+
+
+def _marks(resource: Resource, meta: dict[str, Any]) -> list[dict[str, str]]:
+    """What we go by; number and group stand in the template of a BatchJob, not on itself."""
+    inner = {labels.JOBID, labels.GROUP} if resource is JOBS else set()
+    return [
+        {key: value for key, value in (meta.get(place) or {}).items() if key not in inner}
+        for place in ("labels", "annotations")
+    ]
+
+
+async def _said_to(people: People, path: str, patch: dict[str, Any]) -> str | None:
+    """Patch as the administrator; why it was refused, None where it was not."""
+    try:
+        kind = "application/merge-patch+json"
+        await people.admin.request("PATCH", path, body=patch, content_type=kind)
+    except ApiError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(("api", "resource"), [("/api/v1", PODS), ("/apis/batch/v1", JOBS)])
+async def test_no_subresource_writes_our_marks(
+    people: People, api: str, resource: Resource
+) -> None:
+    """Whatever the API server serves of queued work, by the discovery of that very server."""
+    await (people.pod("queued", labels.GATE) if resource is PODS else people.job("queued"))
+    served = (await people.admin.request("GET", api))["resources"]
+    subresources = [
+        one["name"].partition("/")[2]
+        for one in served
+        if one["name"].startswith(f"{resource.plural}/")
+        and one["kind"] == resource.kind
+        and "patch" in one["verbs"]
+    ]
+    assert "status" in subresources
+    for subresource in subresources:
+        path = resource.path(people.namespace, "queued", subresource)
+        before = (await people.admin.get(resource, people.namespace, "queued"))["metadata"]
+        for patch in (
+            {"labels": {labels.JOBID: "1"}},
+            {"labels": {labels.MANAGED: None}},
+            {"labels": {labels.MANAGED: "false"}},
+            {"annotations": {labels.USER: "somebody-else"}},
+            {"annotations": {labels.AUTHOR_SUSPENDED: "true"}},
+            {"annotations": {labels.GROUP: "gang 2-2"}},
+        ):
+            said = await _said_to(people, path, {"metadata": patch})
+            assert said is None or "-fluxqueue-queued" in said, (subresource, patch, said)
+            # Or it is accepted and has no effect: then the subresource heeds no metadata.
+            after = (await people.admin.get(resource, people.namespace, "queued"))["metadata"]
+            assert _marks(resource, after) == _marks(resource, before), (subresource, patch)
+
+
+async def test_a_released_template_is_edited_in_the_queue_alone(people: People) -> None:
+    """Suspended and edited before its gate is back, its pods would run in a slot of others."""
+    admin, namespace = people.admin, people.namespace
+    job = await people.job("pinned")
+    uid, to = job["metadata"]["uid"], Destination("n", "n", is_told_by_label=True)
+    pin = pin_patch(uid, to=to, jobid=5, nodes="n")
+    await people.worker.patch(JOBS, namespace, "pinned", pin, kind=PatchKind.STRATEGIC)
+    await admin.patch(JOBS, namespace, "pinned", {"spec": {"suspend": True}})
+
+    async def is_idle() -> bool:
+        found = (await admin.get(JOBS, namespace, "pinned")).get("status") or {}
+        suspended = (c for c in found.get("conditions") or () if c["type"] == "Suspended")
+        return not found.get("active") and any(c["status"] == "True" for c in suspended)
+
+    await eventually(is_idle, "none of its pods is left, so its template may be edited")
+    for template in (
+        {"spec": {"nodeSelector": {"a": "b"}}},
+        {"spec": {"nodeSelector": {labels.HOSTNAME: "elsewhere"}}},
+        {"metadata": {"labels": {labels.JOBID: None}}},
+        {"metadata": {"labels": {labels.JOBID: "6"}}},
+    ):
+        await _refused(people, JOBS, "pinned", {"spec": {"template": template}})
+    # (Of a Job that has no label left the API server makes those of its template its own.)
+    relabel = {"metadata": {"labels": {labels.MANAGED: "false"}}}
+    await _refused(people, JOBS, "pinned", relabel)
+    # As admission has it: the gate comes back with the edit.
+    undo = {
+        "metadata": {"labels": {labels.JOBID: None}},
+        "spec": {
+            "schedulingGates": [{"name": labels.GATE}],
+            "nodeSelector": {labels.HOSTNAME: None, "a": "b"},
+        },
+    }
+    await admin.patch(JOBS, namespace, "pinned", {"spec": {"template": undo}})
+    await admin.patch(JOBS, namespace, "pinned", {"spec": {"suspend": False}})
 
 
 async def test_a_queued_pod_can_be_deleted(people: People) -> None:

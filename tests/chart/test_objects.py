@@ -25,10 +25,12 @@ from tests.chart.rendering import (
     Document,
     containers,
     find,
+    id_of,
     render,
 )
 from webhook.configuration import Endpoint, build_configuration
 from webhook.metrics import AdmissionMetrics
+from webhook.policies import JOB_CONTROLLERS, build_policies
 
 # --- admission -----------------------------------------------------------------------------------
 
@@ -154,6 +156,7 @@ def test_policy_lets_exactly_our_accounts_pass() -> None:
         if one["kind"] == "ServiceAccount"
     }
     named = set(re.findall(r"system:serviceaccount:[\w:-]+", json.dumps(_policies({}))))
+    named -= set(JOB_CONTROLLERS)
     assert named < accounts
     assert {one.rpartition("-")[2] for one in named} == {"controller", "worker", "uninstall"}
     others = json.dumps(_policies({"gatePolicy": {"exemptUsers": ["alice"]}}))
@@ -169,14 +172,29 @@ def test_policies_look_where_the_webhook_is_asked(namespaces: str) -> None:
     queued = [one["spec"] for one in bindings if "-queued-" in one["metadata"]["name"]]
     assert [one["matchResources"]["namespaceSelector"] for one in queued] == [
         jobs["namespaceSelector"]
+    ] * 3
+    marked = [one["spec"] for one in bindings if "-marked-" in one["metadata"]["name"]]
+    system = jobs["namespaceSelector"]["matchExpressions"][:1]
+    assert [one["matchResources"]["namespaceSelector"]["matchExpressions"] for one in marked] == [
+        system
     ] * 2
+
+
+@pytest.mark.parametrize("namespaces", ["optOut", "optIn"])
+def test_up_and_the_chart_install_the_same_policies(namespaces: str) -> None:
+    documents = render({"webhook": {"namespaces": namespaces}})
+    accounts = [f"fluxqueue-{part}" for part in ("controller", "worker", "uninstall")]
+    users = [f"system:serviceaccount:{NAMESPACE}:{name}" for name in accounts]
+    for one in build_policies(users, is_opt_in=namespaces == "optIn"):
+        its = next(d for d in documents if id_of(d) == id_of(one))
+        assert its["spec"] == one["spec"], id_of(one)
 
 
 def test_what_no_policy_is_about_costs_no_selector() -> None:
     """An API server parses a policy's selectors for each request, before it looks at its rules; a
     binding's only where the rules hold."""
     policies = _policies({})
-    assert len(policies) == 3
+    assert len(policies) == 5
     for one in policies:
         constraints = one["spec"]["matchConstraints"]
         assert not {"namespaceSelector", "objectSelector"} & set(constraints), one["metadata"]

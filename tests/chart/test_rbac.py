@@ -84,7 +84,9 @@ SUSPENDED = {
     ("trainer.kubeflow.org", "trainjobs"),
 }
 """What of it may wait suspended: followed, and let go."""
+WHICH_CLUSTER: Rule = ("", "namespaces", ("kube-system",), ("get",))
 CONTROLLER: set[Rule] = {
+    WHICH_CLUSTER,
     *((group, resource, (), ("get",)) for group, resource in OWNERS - SUSPENDED),
     *((group, resource, (), ("get", *SEES)) for group, resource in SUSPENDED),
     ("", "pods", (), SEES),
@@ -107,6 +109,7 @@ CONTROLLER: set[Rule] = {
     ("apiextensions.k8s.io", "customresourcedefinitions", (f"fluxjobs.{FLUX}",), ("get",)),
 }
 WORKER: set[Rule] = {
+    WHICH_CLUSTER,
     *((group, resource, (), ("delete", "get", "patch")) for group, resource in SUSPENDED),
     ("batch", "jobs", (), ("delete", "get", "patch")),
     ("", "pods", (), ("delete", "get", "patch")),
@@ -167,6 +170,7 @@ def test_the_view_server_reads_nothing_of_the_cluster() -> None:
     assert _rights(f"{RELEASE}-view") == {}, "it is off by default"
     assert _rights(f"{RELEASE}-view", VIEW) == {
         "*": {
+            WHICH_CLUSTER,
             ("authentication.k8s.io", "tokenreviews", (), ("create",)),
             ("authorization.k8s.io", "subjectaccessreviews", (), ("create",)),
         }

@@ -129,7 +129,7 @@ def test_arguments_of_the_webhook_are_those_it_knows() -> None:
         {"webhook": {"drainSeconds": 7, "logLevel": "DEBUG"}},
     )
     options = _parse(one["args"])
-    assert one["command"] == ["python", "-m", "webhook"]
+    assert one["command"] == ["python", "-P", "-m", "webhook"]
     assert (options.drain, options.log_level, options.log_json) == (7.0, "DEBUG", True)
     mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
     assert str(options.cert_dir) == mounts["certificate"]

@@ -158,6 +158,7 @@ _CHANGED: dict[str, Any] = {
     "externalDatabase.sslmode": "require",
     "gatePolicy.exemptUsers": ["alice"],
     "gatePolicy.exemptGroups": ["system:masters"],
+    "gatePolicy.jobControllers": ["system:job-maker"],
     "networkPolicy.metricsFrom": [{"namespaceSelector": {}}],
     "networkPolicy.egressPorts": [443],
     "monitoring.serviceMonitor.labels": {"a": "b"},
@@ -316,8 +317,9 @@ FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = 
         {
             (kind, f"fluxqueue-{what}")
             for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-            for what in ("queued-pods", "queued-jobs", "steering")
-        },
+            for what in ("queued-pods", "queued-jobs", "marked-pods", "marked-jobs", "steering")
+        }
+        | {("ValidatingAdmissionPolicyBinding", "fluxqueue-queued-subresources")},
     ),
     (
         "network policies",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from fluxqueue.errors import ApiError, NotFound
@@ -110,10 +112,9 @@ async def test_pods_of_a_taken_job_are_not_taken_a_second_time(space: Space) -> 
     assert len((await space.client.list(PODS, space.name)).items) == 3
 
 
+WRITTEN_BY_ADMISSION = {"fluxqueue/user": "root", "fluxqueue/group": "theirs 1-1"}
 FORGED = {
-    "fluxqueue/user": "root",
     "fluxqueue/nodes": "single",
-    "fluxqueue/group": "theirs 1-1",
     "fluxqueue/pod-group": "theirs",
     "fluxqueue/group-size": "1",
     "fluxqueue/author-suspended": "false",
@@ -123,10 +124,14 @@ FORGED = {
 async def test_what_bears_our_marks_and_is_not_ours_is_foreign(
     space: Space, unmanaged: Space
 ) -> None:
-    """All that we write, written by somebody else, where we take nothing in: it is in no queue, it
-    joins no group of that name, and what it takes is counted as what others take."""
+    """Forged marks in an unmanaged namespace: policies refuse those of admission. A pod with the
+    others is in no queue, joins no group of that name, and counts as unmanaged use."""
     body = bare_pod("forged", cpu="10", run=FOR_EVER, nodeSelector={"pool": "single"})
     body["metadata"] |= {"annotations": {**body["metadata"]["annotations"], **FORGED}}
+    refused = copy.deepcopy(body)
+    refused["metadata"]["annotations"] |= WRITTEN_BY_ADMISSION
+    with pytest.raises(ApiError, match="written by admission alone"):
+        await unmanaged.create(refused)
     body["metadata"]["labels"] = {
         "fluxqueue/managed": "true",
         "fluxqueue/queue": "default",

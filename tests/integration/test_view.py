@@ -5,6 +5,7 @@ away. Its answers are held against its own OpenAPI document.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -202,6 +203,7 @@ async def test_everybody_sees_what_he_may_list(view: Viewing) -> None:
         ("ursula", "/jobs/1", 404),
         ("ursula", "/jobs/99", 404),
         ("nemo", "/queue?namespace=other", 403),
+        ("nemo", "/changes", 403),
         ("nemo", "/jobs/3", 404),
     ):
         answer = await view.get(path, who)
@@ -442,6 +444,37 @@ async def test_too_much_at_once_is_put_off(view: Viewing, monkeypatch: pytest.Mo
     monkeypatch.setattr("fluxqueue.view.changes.FOLLOWERS_MAX", 0)
     monkeypatch.setattr("fluxqueue.view.server.AT_ONCE_MAX", 10)
     assert (await view.get("/changes")).code == 503
+
+
+async def test_one_user_cannot_take_all_streams(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others follow on; a stream that ends makes room for the next."""
+    monkeypatch.setattr("fluxqueue.view.changes.FOLLOWERS_EACH", 2)
+    async with _filled(database_url), viewing(database_url, tmp_path) as view:
+        await view.let("ursula", ("fluxjobs", "other"))
+        async with _following(view, "/changes", "ursula"):
+            async with _following(view, "/changes", "ursula"):
+                answer = await view.get("/changes", "ursula")
+                assert (answer.code, "2 streams" in answer.body["detail"]) == (503, True)
+                async with _following(view, "/changes", "admin"):
+                    pass
+
+            async def is_over() -> bool:
+                return view.server._feed.followers == 1
+
+            await eventually(is_over, "the second has ended")
+            async with _following(view, "/changes", "ursula"):
+                pass
+
+
+async def test_a_key_that_no_statement_takes_is_refused(view: Viewing) -> None:
+    """A NUL, or a number beyond 64 bits, in what a page is to begin behind."""
+    for key in (["\0"], ["a", "b\0"], [2**63], [-(2**70)], [True, "\0"]):
+        token = base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
+        for path in ("/nodes", "/queue", "/accounting", "/jobs"):
+            answer = await view.get(f"{path}?continue={token}")
+            assert answer.code == 400, (path, key, answer.body)
 
 
 async def test_more_namespaces_than_are_asked_about(

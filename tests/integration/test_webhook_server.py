@@ -118,6 +118,46 @@ async def test_what_is_no_review_is_a_400_and_the_server_lives_on(
         assert (await _get(session, server, "/healthz"))[0] == 200
 
 
+HOSTILE = [
+    {"kind": "PlacementReview", "spec": 7},
+    {"kind": "PlacementReview", "spec": {"changes": [1], "fluxJob": {"a": 1}}},
+    {"kind": "FluxJob", "spec": {"steeredBy": "me"}, "status": {"state": "Dancing"}},
+]
+
+
+@pytest.mark.parametrize("obj", HOSTILE)
+async def test_an_object_of_wrong_types_is_refused_in_words(
+    folder: Path, obj: dict[str, Any]
+) -> None:
+    """The API server checks custom resources only after admission."""
+    group = "jobs.converged-computing.org"
+    review = admission_review({"apiVersion": f"{group}/v1alpha1", "metadata": {}, **obj})
+    review["request"]["kind"] |= {"group": group, "version": "v1alpha1"}
+    review["request"] |= {"operation": "UPDATE", "oldObject": review["request"]["object"]}
+    async with _serving(folder) as server, _client(folder) as session:
+        async with session.post(f"{server.url}/mutate", json=review) as answer:
+            assert answer.status == 200
+            response = (await answer.json())["response"]
+        assert response["allowed"] is False
+        assert "must be" in response["status"]["message"]
+
+
+async def test_probes_are_answered_while_admissions_are_worked_on(folder: Path) -> None:
+    """What a request costs must not look like a server that is dead."""
+    meta = {"annotations": {"fluxqueue/begin-time": "+" + "1" * 200_000 + "x"}}
+    hostile = admission_review(batch_job(meta={"uid": "u", **meta}))
+    async with _serving(folder) as server, _client(folder) as session:
+
+        async def post() -> int:
+            async with session.post(f"{server.url}/mutate", json=hostile) as answer:
+                return answer.status
+
+        posts = [asyncio.create_task(post()) for _ in range(20)]
+        for _ in range(10):
+            assert (await _get(session, server, "/healthz"))[0] == 200
+        assert set(await asyncio.gather(*posts)) == {200}
+
+
 async def test_a_large_object_is_read_whole(folder: Path) -> None:
     """Jobs may be up to 3 MiB; aiohttp's own limit is 1 MiB."""
     job = batch_job(meta={"annotations": {"note": "x" * 3_000_000}})

@@ -179,5 +179,5 @@ def test_a_change_is_seen(jobspec: Jobspec) -> None:
 def test_a_workload_of_no_pods() -> None:
     """Nothing asked for is stored and read back; an author is refused it."""
     empty = Jobspec(9999, ())
-    assert parse_document(render(empty), may_be_empty=True) == empty
+    assert parse_document(render(empty), is_stored=True) == empty
     assert empty.size == 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 from fluxqueue.db.life.desired_state import Wanted
-from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.db.life.observations import WorkloadGone, WorkloadSeen
 from fluxqueue.db.life.settling import Ungate
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import Range, as_multirange
@@ -469,13 +469,13 @@ class World:
             if self.random.random() < chance:
                 self.seen_pods[uid] = tuple(job.pods.values())
 
-    def seen(self) -> tuple[list[WorkloadSeen], dict[str, tuple[str, list[PodFact]]]]:
+    def seen(self) -> tuple[list[WorkloadSeen], dict[str, WorkloadGone]]:
         """Workloads to be written, and those that are gone with the pods that are left."""
         present, gone = [], {}
         for uid, job in self.seen_job.items():
             pods = self.seen_pods.get(uid, ())
             if job.is_gone:
-                gone[uid] = ("default", list(pods))
+                gone[uid] = WorkloadGone("default", tuple(pods))
                 continue
             if job.is_group:
                 present += self._see_group(job, pods)

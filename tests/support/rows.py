@@ -126,6 +126,11 @@ class Rows:
         async with self.database.begin() as tx:
             await save_workloads(tx, seen)
 
+    async def see_after(self, before: dict[str, WorkloadSeen], *seen: WorkloadSeen) -> None:
+        """Write observations of a controller that has written ``before``, by UID."""
+        async with self.database.begin() as tx:
+            await save_workloads(tx, seen, before=before)
+
     async def add_nodes(self, *present: NodeFact, gone: tuple[str, ...] = ()) -> None:
         """Write nodes."""
         async with self.database.begin() as tx:

@@ -70,7 +70,7 @@ class Comparing:
     async def begin(self) -> None:
         """Read the rows, then the cluster; bring the two together before anything is decided."""
         known = await self._read_known()
-        self._workloads.know(known.flux_uids)
+        self._workloads.know(known.flux_uids, known.namespaces)
         # What FluxJobs tell of groups, where the rows were lost.
         told = await insist(self._clock, partial(list_groups, self._client), "FluxJobs")
         groups = [*known.groups, *told]
@@ -167,6 +167,7 @@ class Comparing:
             sight,
             suspects,
             self._writing.see,
+            self._writing.see_gone,
             self._writing.remember,
             self._term.database.begin,
         )

@@ -25,6 +25,7 @@ from typing import Any
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.owners import Owner
 from fluxqueue.controller.observing.pod_groups import Declared
+from fluxqueue.controller.observing.workloads import LEFT_MAX
 from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
@@ -34,7 +35,7 @@ from fluxqueue.workload.fluxjob_name import name_for
 from fluxqueue.workload.groups import Membership, read_mark, read_users
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
 from fluxqueue.workload.kinds.suspended_owner import slots_of_member
-from fluxqueue.workload.pods import controller_owner, pod_fact
+from fluxqueue.workload.pods import controller_owner, has_ended, pod_fact
 
 _NAMESPACE = uuid.UUID("6f2a3c9e-7b1d-4f0e-9a35-0c7f5f1e2b44")
 
@@ -51,6 +52,8 @@ class _Group:
     was opened at ``opens_s`` and is open until ``closes_s``. ``held``: the object that stands for
     it, where it was held by its suspension; empty where that is gone, and pods of it are left.
     ``version``: that of the pod by which it was found, for the order of those of one second.
+    ``left``: members that had ended before they went; ``gone_jobs``: BatchJobs that made members,
+    as they were seen last. Both may tell how the group ended.
     """
 
     uid: str
@@ -67,6 +70,8 @@ class _Group:
     minimum: int | None = None
     maximum: int | None = None
     live: set[str] = field(default_factory=set)
+    left: dict[str, Object] = field(default_factory=dict)
+    gone_jobs: dict[str, Object] = field(default_factory=dict)
     makers: Counter[str] = field(default_factory=Counter)
     owner: Owner | None = None
     arrived: int | None = None
@@ -233,6 +238,8 @@ class Groups:
         if group is None:
             return
         pod = group.members.pop(pod_uid, None)
+        if pod is not None and has_ended(pod) and len(group.left) < LEFT_MAX:
+            group.left[pod_uid] = pod
         group.slot_kinds.pop(pod_uid, None)
         group.live.discard(pod_uid)
         owner = None if pod is None else controller_owner(pod)
@@ -253,6 +260,11 @@ class Groups:
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._groups
+
+    def lose_job(self, job: Object) -> None:
+        """A BatchJob is gone, and was last seen as given."""
+        for uid in self.of_job(job["metadata"]["uid"]):
+            self._groups[uid].gone_jobs[job["metadata"]["uid"]] = job
 
     def of_job(self, job_uid: str) -> list[str]:
         """UIDs of the groups that pods of a BatchJob are of."""
@@ -302,6 +314,8 @@ class Groups:
             members=group.members,
             slot_kinds=group.slot_kinds,
             jobs=self._jobs(group),
+            left=group.left,
+            gone_jobs=group.gone_jobs,
         )
 
     def _owner(self, group: _Group) -> dict[str, Any]:
@@ -311,6 +325,7 @@ class Groups:
             "members": group.members,
             "slotKinds": group.slot_kinds,
             "jobs": self._jobs(group),
+            "left": group.left,
         }
 
     def _jobs(self, group: _Group) -> dict[str, Object]:
@@ -424,12 +439,12 @@ def _user(pod: Object) -> str:
 
 
 def _is_of_nobody(pod: Object) -> bool:
-    """Whether it was let go before it was known to us as a member: then nobody held it."""
-    fact = pod_fact(pod)
-    return (
-        not fact.is_gated
-        and not fact.is_terminal
-        and labels.JOBID not in (pod["metadata"].get("labels") or {})
+    """Whether nobody held it: it was let go before it was known to us as a member, or it opted out,
+    and its author wrote the mark.
+    """
+    fact, marks = pod_fact(pod), pod["metadata"].get("labels") or {}
+    return marks.get(labels.MANAGED) == "false" or (
+        not fact.is_gated and not fact.is_terminal and labels.JOBID not in marks
     )
 
 

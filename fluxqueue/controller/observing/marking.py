@@ -21,12 +21,13 @@ from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.controller.observing.wrapping import Wrapper
 from fluxqueue.db.life.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.objects import Object
 from fluxqueue.workload.kinds import workload_uid
-from fluxqueue.workload.managed import is_taken_in
+from fluxqueue.workload.managed import has_our_marks, is_taken_in
 from fluxqueue.workload.nodes import node_fact
 from fluxqueue.workload.owner_kinds import OwnerKinds
-from fluxqueue.workload.pods import pod_fact
+from fluxqueue.workload.pods import has_ended, pod_fact
 
 ENDED_S = 0.05
 """The pods of a gang end one after the other."""
@@ -93,6 +94,10 @@ class Marking:
             self._wrapper.want(uid)
         elif uid in flux_uids:
             self._marks.mark(Kind.WORKLOAD, uid, within_s=within_s)  # it is gone
+        else:
+            obj = self._workloads.objects.get(uid)
+            if obj is not None and has_our_marks(obj):
+                self._wrapper.tell_unvouched(uid, obj)
 
     def on_fluxjob_made(self, uid: str, flux_uid: str, flux_version: str) -> None:
         """A workload has its FluxJob now, of that UID and resourceVersion."""
@@ -110,7 +115,11 @@ class Marking:
     def on_job(self, old: Object | None, new: Object | None) -> None:
         """A BatchJob was ``old`` and is ``new``."""
         uid = _uid(old, new)
-        self._workloads.keep(uid, new)
+        self._keep(uid, old, new)
+        if old is None:
+            self._part_with_strangers(uid)
+        if new is None and old is not None:
+            self._groups.lose_job(old)
         if old is None or new is None or is_news(old, new):
             self.mark_workload(uid)
             for group in self._groups.of_job(uid):
@@ -125,7 +134,7 @@ class Marking:
         uid = _uid(old, new)
         is_ours = new is not None and (uid in self._workloads.flux_uids or is_taken_in(new))
         self._groups.hold(uid, new if is_ours else None)
-        self._workloads.keep(uid, self._groups.object(uid))
+        self._keep(uid, old, self._groups.object(uid))
         if old is None or new is None or is_news(old, new):
             self.mark_workload(uid)
 
@@ -171,10 +180,23 @@ class Marking:
         self._marks.mark(Kind.QUEUE, name)
 
     def _workload_uid(self, pod: Object) -> str:
-        return self._groups.place(pod) or workload_uid(pod)
+        uid = self._groups.place(pod) or workload_uid(pod)
+        return uid if self._workloads.may_own(uid, pod) else str(pod["metadata"]["uid"])
+
+    def _part_with_strangers(self, uid: str) -> None:
+        """Pods of other namespaces that name a workload as their owner are workloads of nobody."""
+        for pod in self._workloads.strangers(uid):
+            self._workloads.forget_pod(pod["metadata"]["uid"], uid)
+            self.on_pod(None, pod)
+
+    def _keep(self, uid: str, old: Object | None, stands: Object | None) -> None:
+        """What stands for a workload is as given, and was ``old``."""
+        self._workloads.keep(uid, stands)
+        if stands is None and old is not None and UNSEEN in old:
+            self._workloads.lose_sight(uid)
 
     def _on_bare_pod(self, uid: str, old: Object | None, new: Object | None) -> None:
-        self._workloads.keep(uid, new)
+        self._keep(uid, old, new)
         if old is None or new is None or is_news(old, new):
             self.mark_workload(uid)
 
@@ -219,6 +241,8 @@ class Marking:
             self._groups.keep(group, new)
         if old is None or new is None or is_pod_news(old, new):
             self._see_group(group, within_s=_awaited_within_s(old, new))
+        if new is None and old is not None and UNSEEN in old and not has_ended(old):
+            self._workloads.lose_sight(group)
 
     def _see_group(self, uid: str, *, within_s: float = GATHER_S) -> None:
         """Put together anew what stands for a group, and have it written."""

@@ -19,7 +19,7 @@ from fluxqueue import metrics
 from fluxqueue.controller.observing import resync
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import hold_decisions
-from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.db.life.observations import WorkloadGone, WorkloadSeen
 from fluxqueue.db.life.present import read_present
 from fluxqueue.db.life.rebuild import (
     NodeResource,
@@ -28,7 +28,6 @@ from fluxqueue.db.life.rebuild import (
     put_back,
 )
 from fluxqueue.errors import LostLeadership, Transient
-from fluxqueue.fluxjob.follow import PodFact
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ ANALYZE_FROM = 1000
 """Rows made from which the planner is told: it knows nothing of a table just filled."""
 
 Begin = Callable[[], AbstractAsyncContextManager[Transaction]]
-Gone = Mapping[str, tuple[str, list[PodFact]]]
+Gone = Mapping[str, WorkloadGone]
 Remember = Callable[[list[WorkloadSeen], Gone], None]
 
 
@@ -49,7 +48,7 @@ class Mending:
     begin : opens a transaction under the controller's term.
     writing : held while a page is compared and written, so that what is seen and what is written
         go in one order.
-    see : makes an observation.
+    see, see_gone : make observations.
     remember : is told what was written.
     begin_beside : opens a transaction that holds up no other.
     """
@@ -59,6 +58,7 @@ class Mending:
     sight: resync.Sight
     suspects: resync.Suspects
     see: resync.See
+    see_gone: resync.SeeGone
     remember: Remember
     begin_beside: Begin
     mended: resync.Mended = field(default_factory=resync.Mended)
@@ -124,7 +124,7 @@ class Mending:
             if is_room_measured:
                 await hold_decisions(tx)
             present = await read_present(tx, page)
-            differences = resync.compare(sight, present, page, self.see, doubted)
+            differences = resync.compare(sight, present, page, self.see, self.see_gone, doubted)
             taken = await resync.write(
                 tx, differences, self._held, is_room_measured=is_room_measured
             )

@@ -23,7 +23,7 @@ import orjson
 from fluxqueue import metrics
 from fluxqueue.controller.observing.seen import Progress, age, see_progress
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.life.observations import WorkloadSeen, save_workloads
+from fluxqueue.db.life.observations import WorkloadGone, WorkloadSeen, save_workloads
 from fluxqueue.db.life.present import Present, RowSeen, read_present, read_uids
 from fluxqueue.db.life.published import owe_status
 from fluxqueue.db.life.rebuild import (
@@ -110,7 +110,7 @@ class Differences:
     found: list[Found] = field(default_factory=list)
     """Without a row, with one older than the cluster, or with pods that no slot accounts for."""
     changed: list[WorkloadSeen] = field(default_factory=list)
-    gone: dict[str, tuple[str, list[PodFact]]] = field(default_factory=dict)
+    gone: dict[str, WorkloadGone] = field(default_factory=dict)
     unpublished: list[str] = field(default_factory=list)
 
 
@@ -139,6 +139,8 @@ class Suspects:
 
 See = Callable[[Object, Sequence[Object], str | None], WorkloadSeen]
 """Makes the observation of a workload from it, its pods and the UID of its FluxJob."""
+SeeGone = Callable[[str], WorkloadGone]
+"""Makes the observation of a workload that is gone, by its UID."""
 
 
 async def read_rows(database: Database) -> AsyncIterator[Present]:
@@ -296,6 +298,7 @@ def compare(
     present: Present,
     uids: Iterable[str],
     see: See,
+    see_gone: SeeGone,
     doubted: Collection[str] = (),
 ) -> Differences:
     """Tell what rows and cluster do not agree on of ``uids``.
@@ -312,6 +315,8 @@ def compare(
     ordered = sorted((uid for uid in uids if uid in sight.objects), key=_by_age(sight))
     for uid in [*ordered, *(uid for uid in uids if uid not in sight.objects)]:
         verdict = judge(sight, present, uid)
+        if Verdict.GONE in verdict:
+            found.gone[uid] = see_gone(uid)
         try:
             _note(found, sight, uid, verdict, see, is_doubted=uid in doubted)
         except InvalidInput as error:
@@ -326,9 +331,6 @@ def _note(
     fluxjob = _fluxjob_of(sight, uid)
     if Verdict.UNPUBLISHED in verdict:
         found.unpublished.append(uid)
-    if Verdict.GONE in verdict:
-        namespace = pods[0]["metadata"]["namespace"] if pods else ""
-        found.gone[uid] = (namespace, [pod_fact(pod) for pod in pods])
     if verdict & (Verdict.FOUND | Verdict.CHANGED):
         seen = see(sight.objects[uid], pods, _uid(fluxjob))
         if Verdict.CHANGED in verdict:

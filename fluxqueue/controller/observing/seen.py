@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.db.life.observations import WorkloadGone, WorkloadSeen
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.holders import AUTHOR
 from fluxqueue.fluxjob.indexes import as_multirange
-from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.jobspec import render
+from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels, pods
 from fluxqueue.workload.constraints import ignored
@@ -40,6 +40,7 @@ _META = (
 )
 _WISHES = ("annotations", "labels")
 _SPEC = ("nodeName", "schedulingGates", "nodeSelector", "affinity", "resources", "overhead")
+_ENDED = frozenset({"Succeeded", "Failed"})
 _CONTAINERS = ("initContainers", "containers")
 _STATUSES = ("initContainerStatuses", "containerStatuses")
 
@@ -63,23 +64,28 @@ def trim_pod(pod: Object) -> dict[str, Any]:
         kept |= {key: meta[key] for key in _WISHES if key in meta}
         asked = spec
     told = {key: status[key] for key in ("phase", "reason") if key in status}
+    if "deletionTimestamp" in meta and pods.was_killed(pod):
+        told[pods.KILLED] = True
     for key, containers in zip(_STATUSES, _CONTAINERS, strict=True):
         resized = _resized(status.get(key) or (), spec.get(containers) or ())
         if resized:
             told[key] = resized
-    # Of the pods of others, which are many, nobody asks.
-    if told.get("phase") == "Running" and labels.MANAGED in (meta.get("labels") or {}):
+    # Of the pods of others, which are many, nobody asks. One that names a Job as its owner is
+    # counted with that, whoever made it, so what it asks for itself must be known.
+    if told.get("phase") not in _ENDED and (
+        labels.MANAGED in (meta.get("labels") or {}) or BATCH_JOB.claim(pod) is not None
+    ):
         told[pods.USES] = _uses(spec, told)
     return {"kind": BARE_POD.name, "metadata": kept, "spec": asked, "status": told}
 
 
 def _uses(spec: Object, told: Object) -> tuple[tuple[str, int], ...]:
-    """What a running pod asks for, of the resources that can be changed in place."""
+    """What a pod asks for by its own words, and takes of its node once it is bound."""
     try:
         amounts = raw_request(spec, status=told)
     except InvalidInput:
         return ()  # of no concern to what was read from its template
-    return tuple((name, amounts[name]) for name in (CPU, MEMORY) if name in amounts)
+    return tuple(sorted(amounts.items()))
 
 
 def _trim_container(container: Object) -> dict[str, Any]:
@@ -149,10 +155,11 @@ def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: in
     workload = kind.as_written(workload)
     facts = kind.facts(workload, its_pods)
     fact = kind.fact(workload, facts)
+    result = kind.last_result(workload, facts) if fact.is_deleting else fact.result
     gathering = kind.gathering(workload) or Gathering(0, "")
     return Progress(
         wanted=fact.wanted,
-        result=str(fact.result) if fact.result else None,
+        result=str(result) if result else None,
         is_deleting=fact.is_deleting,
         is_suspended=kind.is_suspended(workload),
         is_suspended_again=kind.is_suspended_again(workload),
@@ -166,6 +173,35 @@ def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: in
         gather_s=patience_s if gathering.patience_s is None else gathering.patience_s,
         wanted_of=dict(fact.wanted_of) or None,
     )
+
+
+def see_gone(
+    last: Object | None, its_pods: Sequence[Object], left: Sequence[Object]
+) -> WorkloadGone:
+    """Describe a workload that is gone.
+
+    Parameters
+    ----------
+    last : what stood for it, as it was seen last; None where it was never seen.
+    its_pods : pods of it that are there yet.
+    left : pods of it that had ended when they were seen last, and are gone.
+    """
+    namespace = its_pods[0]["metadata"]["namespace"] if its_pods else ""
+    if last is None:
+        return WorkloadGone(namespace, tuple(map(pods.pod_fact, its_pods)), is_seen=False)
+    return WorkloadGone(
+        namespace,
+        kind_of(last).facts(last, its_pods),
+        result=last_result(last, its_pods, left),
+        is_seen=UNSEEN not in last,
+    )
+
+
+def last_result(last: Object, its_pods: Sequence[Object], left: Sequence[Object]) -> str | None:
+    """Tell how a workload ended that is gone or going; the parameters are those of ``see_gone``."""
+    kind = kind_of(last)
+    result = kind.last_result(last, kind.facts(last, [*its_pods, *left]))
+    return str(result) if result else None
 
 
 def see_workload(

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.objects import Object
 from fluxqueue.workload.managed import is_taken_in
+from fluxqueue.workload.pods import has_ended
+
+LEFT_MAX = 5000
+"""Pods that had ended before they went, and that one workload remembers."""
 
 
 class Workloads:
@@ -21,6 +26,9 @@ class Workloads:
     ``objects``: what stands for each workload, in the form in which its entry takes it. ``pods``:
     all pods of the cluster; ``pods_of``: the same by their workload. ``flux_uids``: the UID of the
     FluxJob of each workload of ours, None where it has none; who is not in it is not ours.
+
+    What was seen last of a workload of ours decides how it ended, so that is kept until it is
+    written off: its object, and those of its pods that had ended before they went.
     """
 
     def __init__(self) -> None:
@@ -30,6 +38,9 @@ class Workloads:
         self._flux_uids: dict[str, str | None] = {}
         self._flux_versions: dict[str, str] = {}
         self._news_of_fluxjobs: set[str] = set()
+        self._namespaces: dict[str, str] = {}
+        self._last: dict[str, Object] = {}
+        self._left: dict[str, dict[str, Object]] = {}
         self.objects: Mapping[str, Object] = self._objects
         self.pods: Mapping[str, Object] = self._pods
         self.pods_of: Mapping[str, Mapping[str, Object]] = self._pods_of
@@ -39,10 +50,39 @@ class Workloads:
 
     def keep(self, uid: str, obj: Object | None) -> None:
         """What stands for a workload is as given; None: it is gone."""
-        if obj is None:
-            self._objects.pop(uid, None)
-        else:
+        if obj is not None:
             self._objects[uid] = obj
+            self._namespaces[uid] = str(obj["metadata"]["namespace"])
+            self._last.pop(uid, None)
+            return
+        last = self._objects.pop(uid, None)
+        if last is not None and uid in self._flux_uids:
+            self._last[uid] = last
+
+    def may_own(self, uid: str, pod: Object) -> bool:
+        """Whether a pod that names a workload as its owner is in the namespace of that.
+
+        The API server does not check owner references, so anybody who knows a UID can write it.
+        """
+        its = str(pod["metadata"]["namespace"])
+        return self._namespaces.get(uid, its) == its
+
+    def strangers(self, uid: str) -> list[Object]:
+        """Pods kept with a workload before it was known that its namespace is another."""
+        return [pod for pod in self._pods_of.get(uid, {}).values() if not self.may_own(uid, pod)]
+
+    def lose_sight(self, uid: str) -> None:
+        """A workload that is gone may have changed after it was seen last."""
+        if uid in self._last:
+            self._last[uid] = {**self._last[uid], UNSEEN: True}
+
+    def last(self, uid: str) -> Object | None:
+        """A workload that is gone as it was seen last; None where nothing of it was seen."""
+        return self._last.get(uid)
+
+    def left(self, uid: str) -> list[Object]:
+        """Pods of a workload that had ended before they went, or before they lost their owner."""
+        return list(self._left.get(uid, {}).values())
 
     def keep_pod(self, uid: str, workload: str, pod: Object) -> None:
         """A pod is as given, and of that workload."""
@@ -51,7 +91,12 @@ class Workloads:
 
     def forget_pod(self, uid: str, workload: str) -> None:
         """A pod is gone, or no longer of that workload."""
-        self._pods.pop(uid, None)
+        pod = self._pods.pop(uid, None)
+        if pod is not None and workload in self._flux_uids and has_ended(pod):
+            left = self._left.setdefault(workload, {})
+            left[uid] = pod
+            if len(left) > LEFT_MAX:
+                del left[next(iter(left))]
         self._pods_of.get(workload, {}).pop(uid, None)
         if not self._pods_of.get(workload):
             self._pods_of.pop(workload, None)
@@ -69,10 +114,14 @@ class Workloads:
             return None
         return obj if uid in self._flux_uids or is_taken_in(obj) else None
 
-    def know(self, flux_uids: Mapping[str, str | None]) -> None:
-        """Take in what was known before; news of it are not overwritten."""
+    def know(
+        self, flux_uids: Mapping[str, str | None], namespaces: Mapping[str, str] | None = None
+    ) -> None:
+        """Take in what was known before, and where it is; news of it are not overwritten."""
         for uid, flux_uid in flux_uids.items():
             self._flux_uids.setdefault(uid, flux_uid)
+        for uid, namespace in (namespaces or {}).items():
+            self._namespaces.setdefault(uid, namespace)
 
     def wrap(self, uid: str, flux_uid: str, flux_version: str) -> None:
         """A workload has its FluxJob now, of that UID and resourceVersion."""
@@ -97,6 +146,9 @@ class Workloads:
         self._flux_versions.pop(uid, None)
         if not self._pods_of.get(uid):
             self._flux_uids.pop(uid, None)
+            self._namespaces.pop(uid, None)
+            self._last.pop(uid, None)
+            self._left.pop(uid, None)
 
     def begin_listing(self) -> None:
         """FluxJobs are being listed: what is told of them from now on is newer than the list."""

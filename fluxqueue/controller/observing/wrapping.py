@@ -23,6 +23,7 @@ from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.objects import Object
+from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import (
     FIELD_MANAGER,
     build,
@@ -30,6 +31,7 @@ from fluxqueue.workload.fluxjob_object import (
     is_fluxjob_of,
 )
 from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.managed import why_not_vouched
 from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
@@ -262,6 +264,18 @@ class Wrapper:
                 await client.delete(FLUXJOBS, namespace, meta["name"], uid=meta["uid"])
             return None
         return dict(meta)
+
+    def tell_unvouched(self, uid: str, workload: Object) -> None:
+        """Tell on an object that carries our marks, and was kept from admission, that nothing will
+        become of it.
+        """
+        error = InvalidInput(
+            f"carries the marks of queued work, but admission did not see it: "
+            f"{why_not_vouched(workload)}",
+            where=f"metadata.labels[{labels.MANAGED}]",
+            hint=f"create it without the scheduling gate {labels.GATE}, or let admission queue it",
+        )
+        self._do_beside(self._refuse(uid, workload, error), f"refuse {uid}")
 
     async def _refuse(self, uid: str, workload: Object, error: InvalidInput) -> None:
         """Tell on the workload, once for each fault, why it is not queued."""

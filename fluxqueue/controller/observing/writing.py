@@ -17,12 +17,13 @@ from fluxqueue import metrics
 from fluxqueue.clock import Clock, Pace
 from fluxqueue.controller.observing.foreign import Change, ForeignPods
 from fluxqueue.controller.observing.marks import GATHER_S, Batch, Kind, Marks
-from fluxqueue.controller.observing.seen import Reader, age, see_facts
+from fluxqueue.controller.observing.seen import Reader, age, last_result, see_facts, see_gone
 from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Watches
 from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.controller.observing.wrapping import Wrapper, shown
 from fluxqueue.controller.term import Term
 from fluxqueue.db.life.observations import (
+    WorkloadGone,
     WorkloadSeen,
     save_foreign,
     save_nodes,
@@ -37,9 +38,7 @@ from fluxqueue.errors import (
     LostLeadership,
     Transient,
 )
-from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.objects import Object
-from fluxqueue.workload.pods import pod_fact
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +182,7 @@ class Writing:
         uids = batch.get(Kind.WORKLOAD, [])
         present = [uid for uid in uids if uid in objects]
         lost = [uid for uid in uids if uid not in objects and uid in flux_uids]
-        gone = {uid: self._orphans(uid) for uid in lost}
+        gone = {uid: self.see_gone(uid) for uid in lost}
         seen = self._see([uid for uid in present if flux_uids.get(uid) is not None])
         if Kind.QUEUE in batch:
             await self._watches.queues.ensure_default()
@@ -241,20 +240,15 @@ class Writing:
         """
         return self._reader.see(workload, pods, flux_uid, self._watches.class_values())
 
-    def remember(
-        self, seen: Iterable[WorkloadSeen], gone: Mapping[str, tuple[str, list[PodFact]]]
-    ) -> None:
-        """Take in what was written.
-
-        ``gone``: namespace, and pods left, of workloads that were written off.
-        """
+    def remember(self, seen: Iterable[WorkloadSeen], gone: Mapping[str, WorkloadGone]) -> None:
+        """Take in what was written; ``gone``: workloads that were written off."""
         self._written.update({one.uid: one for one in seen})
-        for uid, (_, left) in gone.items():
+        for uid, one in gone.items():
             self._wrapper.unwrap(uid, self._written.pop(uid, None))
             self._reader.forget(uid)
             self._wrapper.forget(uid)
             # Also what was written counts: a pod that went meanwhile has yet to be written down.
-            if not left:
+            if not one.pods:
                 self._workloads.forget(uid)
 
     def _see(self, uids: Iterable[str]) -> list[WorkloadSeen]:
@@ -270,15 +264,18 @@ class Writing:
                 if uid not in self._written:
                     continue
                 one = see_facts(self._written[uid], objects[uid], pods)
+            if one.is_deleting and one.result is None:
+                # An orphaning deletion parts it from its pods first: what they were tells its end.
+                left = self._workloads.left(uid)
+                one = replace(one, result=last_result(objects[uid], pods, left))
             if self._written.get(uid) != one:
                 version = self._workloads.take_version(uid)
                 seen.append(one if version is None else replace(one, flux_version=version))
         return seen
 
-    def _orphans(self, uid: str) -> tuple[str, list[PodFact]]:
-        left = self._pods_of(uid)
-        namespace = left[0]["metadata"]["namespace"] if left else ""
-        return namespace, [pod_fact(pod) for pod in left]
+    def see_gone(self, uid: str) -> WorkloadGone:
+        """What the rows are to say of a workload that is gone."""
+        return see_gone(self._workloads.last(uid), self._pods_of(uid), self._workloads.left(uid))
 
     def _pods_of(self, uid: str) -> list[Object]:
         return list(self._workloads.pods_of.get(uid, {}).values())

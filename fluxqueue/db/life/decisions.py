@@ -24,16 +24,22 @@ from fluxqueue.scheduler.top_up import Given, Lack
 RESERVED_REASON = "has a reservation; nothing behind it may delay it"
 
 _FOREIGN = """
+WITH others AS (
+    SELECT namespace, node, resources, is_permanent FROM foreign_usage
+    WHERE CAST(:names AS text[]) IS NULL OR node = ANY(CAST(:names AS text[]))
+    UNION ALL
+    SELECT namespace, node, unmanaged, false FROM pods WHERE unmanaged IS NOT NULL
+      AND (CAST(:names AS text[]) IS NULL OR node = ANY(CAST(:names AS text[])))
+)
 SELECT node, jsonb_object_agg(resource, amount) AS used,
-       (SELECT array_agg(DISTINCT n.namespace) FROM foreign_usage n WHERE n.node = s.node)
+       (SELECT array_agg(DISTINCT n.namespace) FROM others n WHERE n.node = s.node)
            AS namespaces,
        coalesce(jsonb_object_agg(resource, permanent) FILTER (WHERE permanent > 0), '{}')
            AS permanent
 FROM (
     SELECT u.node, r.key AS resource, sum(r.value::numeric)::bigint AS amount,
            coalesce(sum(r.value::numeric) FILTER (WHERE u.is_permanent), 0)::bigint AS permanent
-    FROM foreign_usage u, jsonb_each_text(u.resources) r
-    WHERE CAST(:names AS text[]) IS NULL OR u.node = ANY(CAST(:names AS text[]))
+    FROM others u, jsonb_each_text(u.resources) r
     GROUP BY 1, 2) s
 GROUP BY node
 """

@@ -8,19 +8,21 @@ is why all workloads of a transaction are written by one call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.life.notices import UNMANAGED_USE, Notice, leave_notices
 from fluxqueue.db.tables import LIVING
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
-from fluxqueue.fluxjob.holders import LOST
+from fluxqueue.fluxjob.holders import CHANGED_REASON, LOST, UNSEEN
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
+from fluxqueue.fluxjob.request import describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,20 @@ class WorkloadSeen:
     flux_version: str | None = field(default=None, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkloadGone:
+    """A workload that is there no more, and the pods of it that are.
+
+    ``result``: how it had ended, as far as what was seen last tells. ``is_seen``: what was seen
+    last is how it was at its end; else it may have ended some other way, while nothing watched.
+    """
+
+    namespace: str = ""
+    pods: Sequence[PodFact] = ()
+    result: str | None = None
+    is_seen: bool = True
+
+
 _SEEN = """
 WITH seen AS (
     SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
@@ -99,8 +115,8 @@ WITH seen AS (
         is_suspended_again bool, position int,
         jobid bigint, has_hold bool, generation bigint, is_idle bool, ended_indexes int4multirange,
         has_affinity bool, is_suspendable bool, replaces_pods bool, is_pinnable bool,
-        pinned_to text, needs_look bool, is_gathered bool, missing int, gather_reason text,
-        gather_s int, further jsonb, made_by text, owner jsonb, wanted_of jsonb,
+        pinned_to text, needs_look bool, is_reshaped bool, is_gathered bool, missing int,
+        gather_reason text, gather_s int, further jsonb, made_by text, owner jsonb, wanted_of jsonb,
         restarts_on_loss bool, flux_version text)
 )
 """
@@ -147,7 +163,15 @@ _UPDATE = """
            AND seen.generation > f.let_go_at
            AND seen.result IS NULL AND NOT seen.is_deleting AS is_stopped,
            f.vacate_by = 'author' AND NOT seen.is_suspended AS is_resumed,
-           coalesce(f.held_by NOT IN ('author', 'dependency', 'queue'), false) AS is_operators
+           -- Its author edited its template while it was suspended: nothing was decided for that.
+           f.is_suspendable AND f.state IN ('Allocated', 'Running')
+           AND NOT seen.is_suspended AND seen.result IS NULL AND NOT seen.is_deleting
+           AND ((f.vacate_by = 'author' AND f.request IS DISTINCT FROM seen.request)
+                OR (f.vacate_by IS NULL AND seen.is_reshaped)) AS is_changed,
+           f.state = 'Held' AND f.held_by IN ('quarantine', 'too-complex')
+           AND f.request <> seen.request AS is_set_aside,
+           coalesce(f.held_by NOT IN ('author', 'dependency', 'queue', 'quarantine',
+                                      'too-complex'), false) AS is_operators
     FROM fluxjobs f JOIN seen USING (uid)
 ), ruled AS (
     SELECT stored.*, CASE
@@ -160,7 +184,9 @@ _UPDATE = """
 UPDATE fluxjobs f SET
     flux_uid = coalesce(seen.flux_uid, f.flux_uid),
     flux_version = coalesce(seen.flux_version, f.flux_version),
-    wanted = seen.wanted, result = seen.result,
+    -- What goes loses its pods, which may have told how it ended.
+    wanted = seen.wanted,
+    result = CASE WHEN seen.is_deleting THEN coalesce(seen.result, f.result) ELSE seen.result END,
     is_deleting = seen.is_deleting OR f.cancel_by IS NOT NULL, is_gone = seen.is_gone,
     is_suspended = seen.is_suspended, ended_indexes = seen.ended_indexes,
     idle_in = CASE WHEN seen.is_idle THEN seen.generation END,
@@ -176,6 +202,7 @@ UPDATE fluxjobs f SET
         WHEN seen.needs_look AND is_let_go THEN now()
         WHEN (seen.result IS NOT NULL OR seen.is_deleting)
              AND f.state NOT IN ('Completed', 'Failed', 'Cancelled') THEN now()
+        WHEN is_changed THEN now()
         ELSE f.settle_at END,
     -- Its author has let it go: it is suspended again until its turn comes.
     release_at = CASE
@@ -183,11 +210,15 @@ UPDATE fluxjobs f SET
              AND NOT seen.is_deleting
              AND (f.state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
                   -- Also if its author resumes what was suspended to be requeued.
+                  OR is_changed
                   OR (is_let_go AND f.vacate_by <> 'author' AND seen.generation > f.let_go_at))
             THEN now()
         ELSE f.release_at END,
     -- What was asked for may change only while nothing has been given for it.
     request = CASE WHEN f.allocated_at IS NULL THEN seen.request ELSE f.request END,
+    asked = CASE WHEN f.allocated_at IS NOT NULL AND f.request IS DISTINCT FROM seen.request
+                 THEN jsonb_build_object('request', seen.request, 'size', seen.size,
+                                         'duration_s', seen.duration_s) END,
     size = CASE WHEN f.allocated_at IS NULL THEN seen.size ELSE f.size END,
     duration_s = CASE WHEN f.allocated_at IS NULL THEN seen.duration_s ELSE f.duration_s END,
     begin_at = coalesce(f.set_begin_at, to_timestamp(seen.begin_at_s)),
@@ -195,15 +226,16 @@ UPDATE fluxjobs f SET
     asked_priority = seen.priority,
     queue = coalesce(f.set_queue, seen.queue), ignored = seen.ignored,
     -- Examined anew is also considered anew: the queue's order may have changed.
-    is_examined = f.is_examined AND f.request = seen.request
+    is_examined = f.is_examined AND NOT coalesce(is_set_aside, false) AND f.request = seen.request
         AND f.asked_priority = seen.priority AND f.queue = coalesce(f.set_queue, seen.queue)
         AND f.depends_on = seen.depends_on
         AND f.begin_at IS NOT DISTINCT FROM
             coalesce(f.set_begin_at, to_timestamp(seen.begin_at_s))
         AND NOT coalesce(f.held_by = 'author' AND ruled.hold IS NULL, false),
     author_hold = ruled.hold,
-    vacate_by = CASE WHEN is_stopped THEN 'author' WHEN is_resumed THEN NULL ELSE f.vacate_by END,
-    let_go_at = CASE WHEN is_resumed OR (is_let_go AND f.let_go_at IS NULL
+    vacate_by = CASE WHEN is_stopped THEN 'author' WHEN is_changed THEN 'changed'
+                     WHEN is_resumed THEN NULL ELSE f.vacate_by END,
+    let_go_at = CASE WHEN (is_resumed AND NOT is_changed) OR (is_let_go AND f.let_go_at IS NULL
                                          AND f.vacate_by IS NULL AND NOT seen.is_suspended)
                      THEN seen.generation ELSE f.let_go_at END,
     held_by = CASE
@@ -211,12 +243,15 @@ UPDATE fluxjobs f SET
              OR f.state NOT IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')
             THEN f.held_by
         WHEN ruled.hold IS NOT NULL THEN 'author'
+        WHEN is_set_aside AND ruled.hold IS NULL THEN NULL
         ELSE nullif(f.held_by, 'author') END,
+    set_aside_by = CASE WHEN is_set_aside THEN NULL ELSE f.set_aside_by END,
     state = CASE
         WHEN f.state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable')
              AND ruled.hold IS NOT NULL
             THEN 'Held'
         WHEN f.state = 'Held' AND f.held_by = 'author' AND ruled.hold IS NULL THEN 'Pending'
+        WHEN is_set_aside THEN 'Pending'
         WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN 'Pending'
         ELSE f.state END,
     reason = CASE
@@ -227,7 +262,9 @@ UPDATE fluxjobs f SET
         WHEN f.state = 'Held' AND f.held_by = 'author' AND ruled.hold IS NULL THEN ''
         WHEN is_stopped
             THEN fluxjob_author_reason('suspended') || '; goes back to the queue as its pods end'
+        WHEN is_changed THEN CAST(:changed_reason AS text)
         WHEN is_resumed THEN ''
+        WHEN is_set_aside THEN ''
         WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN ''
         ELSE f.reason END
 FROM seen JOIN ruled USING (uid) WHERE f.uid = seen.uid
@@ -270,10 +307,41 @@ FROM resized r WHERE s.allocation_id = r.allocation_id AND s.number = r.number
 RETURNING s.allocation_id
 """
 
+COUNT_UNMANAGED = """
+WITH its AS (
+    SELECT p.uid, CASE
+        WHEN p.node IS NULL OR p.uses IS NULL THEN NULL
+        WHEN s.pod_uid IS NOT NULL THEN (
+            SELECT jsonb_object_agg(u.key, u.value::bigint
+                                    - coalesce((s.resources ->> u.key)::bigint, 0))
+            FROM jsonb_each_text(p.uses) u
+            WHERE u.value::bigint > coalesce((s.resources ->> u.key)::bigint, 0))
+        -- It is about to be given one of these.
+        WHEN EXISTS (SELECT FROM allocations a JOIN allocation_slots o ON o.allocation_id = a.id
+                     WHERE a.uid = p.workload_uid AND a.is_live AND o.state = 'free'
+                       AND o.node = p.node) THEN NULL
+        ELSE p.uses END AS unmanaged
+    FROM pods p LEFT JOIN allocation_slots s
+         ON s.pod_uid = p.uid AND s.state = 'held' AND s.node = p.node
+    WHERE p.workload_uid = ANY(CAST(:uids AS text[]))
+)
+UPDATE pods p SET unmanaged = its.unmanaged FROM its
+WHERE p.uid = its.uid AND p.unmanaged IS DISTINCT FROM its.unmanaged
+RETURNING p.uid, p.workload_uid, p.namespace, p.name, p.node, p.unmanaged
+"""
+"""What of the pods of these workloads no slot covers: they count with what they ask for themselves,
+whatever slot they were given, and as unmanaged where none was."""
+
 _GONE = """
-UPDATE fluxjobs SET is_gone = true, is_deleting = true, wanted = 0,
-    settle_at = CASE WHEN ended_at IS NULL THEN now() ELSE settle_at END
-WHERE uid = ANY(CAST(:uids AS text[]))
+UPDATE fluxjobs f SET is_gone = true, is_deleting = true, wanted = 0,
+    result = coalesce(f.result, g.result),
+    reason = CASE WHEN f.state IN ('Allocated', 'Running') AND NOT g.is_seen
+                       AND f.cancel_by IS NULL AND coalesce(f.result, g.result) IS NULL
+                  THEN CAST(:unseen AS text) ELSE f.reason END,
+    settle_at = CASE WHEN f.ended_at IS NULL THEN now() ELSE f.settle_at END
+FROM unnest(CAST(:uids AS text[]), CAST(:results AS text[]), CAST(:seen AS bool[]))
+     AS g (uid, result, is_seen)
+WHERE f.uid = g.uid
 """
 
 
@@ -286,7 +354,7 @@ WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE
 async def save_workloads(
     tx: Transaction,
     seen: Sequence[WorkloadSeen],
-    gone: Mapping[str, tuple[str, Sequence[PodFact]]] | None = None,
+    gone: Mapping[str, WorkloadGone] | None = None,
     *,
     before: Mapping[str, WorkloadSeen] | None = None,
     jobids: Mapping[str, int] | None = None,
@@ -298,7 +366,7 @@ async def save_workloads(
     Parameters
     ----------
     seen : workloads that are there.
-    gone : by UID those that are not any more: namespace, and the pods that still are.
+    gone : by UID those that are not any more.
     before : what the caller wrote last of some of them: of their pods, only what is different is
         written.
     jobids : numbers that new rows get instead of the next ones, by UID.
@@ -314,10 +382,16 @@ async def save_workloads(
     await _write(tx, _INSERT, [one for one in new if one.uid not in jobids], before)
     left = sorted(old & gone.keys())
     if left:
-        await tx.execute(_GONE, uids=left)
+        await tx.execute(
+            _GONE,
+            uids=left,
+            results=[gone[uid].result for uid in left],
+            seen=[gone[uid].is_seen for uid in left],
+            unseen=UNSEEN,
+        )
     pods: list[tuple[str, str, Sequence[PodFact]]]
     pods = [(one.uid, one.namespace, one.pods) for one in seen]
-    pods += [(uid, *gone[uid]) for uid in left]
+    pods += [(uid, gone[uid].namespace, gone[uid].pods) for uid in left]
     await _save_pods(tx, pods, before)
     await _mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
     return any(row["is_awaited"] for row in locked)
@@ -346,11 +420,13 @@ async def _write(
             "position": position,
             "jobid": (jobids or {}).get(one.uid),
             "needs_look": needs_look(before.get(one.uid), one),
+            "is_reshaped": is_reshaped(before.get(one.uid), one),
         }
         for position, one in enumerate(seen)
     ]
     if rows:
-        await tx.execute(_SEEN + statement, rows=orjson.dumps(rows).decode())
+        said = {"changed_reason": CHANGED_REASON} if statement is _UPDATE else {}
+        await tx.execute(_SEEN + statement, rows=orjson.dumps(rows).decode(), **said)
 
 
 def _to_row(one: WorkloadSeen) -> dict[str, Any]:
@@ -371,6 +447,32 @@ def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
     if any(old.get(uid) != fact for uid, fact in new.items()) or old.keys() != new.keys():
         return True
     return _runs(seen) and not _runs(before)
+
+
+def is_reshaped(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
+    """Whether the pods of a workload come to ask for something else, however many there are.
+
+    Only what this process has seen itself is compared: another version, or other settings, may
+    read the same object differently.
+    """
+    if before is None or not seen.is_suspendable or before.request is seen.request:
+        return False
+    if before.generation == seen.generation:
+        return False  # an annotation, or a setting of ours: its pods are as they were
+    old, new = (_without_counts(one.request["resources"]) for one in (before, seen))
+    return bool(old != new)
+
+
+def _without_counts(part: Any) -> Any:
+    """The tree of a request's resources, the numbers of its slots left out."""
+    if isinstance(part, Mapping):
+        is_slot = part.get("type") == "slot"
+        return {
+            key: _without_counts(one)
+            for key, one in part.items()
+            if key != "exclusive" and not (is_slot and key == "count")
+        }
+    return [_without_counts(one) for one in part] if isinstance(part, list) else part
 
 
 _LOOKED_AT = (
@@ -402,6 +504,7 @@ async def _save_pods(
     rows: list[dict[str, Any]] = []
     left: list[str] = []
     whole: list[str] = []
+    gone: list[Mapping[str, Any]] = []
     for uid, namespace, pods in seen:
         known = before.get(uid)
         live = {pod.uid: pod for pod in pods if not pod.is_terminal}
@@ -412,20 +515,53 @@ async def _save_pods(
         else:
             left += old.keys() - live.keys()
     if whole:
-        await tx.execute(
-            "DELETE FROM pods WHERE workload_uid = ANY(CAST(:workloads AS text[]))"
-            " AND NOT uid = ANY(CAST(:pods AS text[]))",
+        deleted = await tx.fetch(
+            "DELETE FROM pods WHERE workload_uid = ANY(CAST(:workloads AS text[]))"  # noqa: S608
+            " AND NOT uid = ANY(CAST(:pods AS text[]))"
+            f" RETURNING {_GAVE_BACK}",
             workloads=whole,
             pods=[row["uid"] for row in rows],
         )
+        gone += deleted
     if left:
-        await tx.execute("DELETE FROM pods WHERE uid = ANY(CAST(:pods AS text[]))", pods=left)
+        gone += await tx.fetch(
+            "DELETE FROM pods WHERE uid = ANY(CAST(:pods AS text[]))"  # noqa: S608 constant
+            f" RETURNING {_GAVE_BACK}",
+            pods=left,
+        )
+    await tell_matcher(tx, "foreign", [row["node"] for row in gone if row["node"] is not None])
     if rows:
         await tx.execute(_PODS, rows=orjson.dumps(rows).decode())
-    if running := [row["uid"] for row in rows if row["uses"]]:
+    if running := [row["uid"] for row in rows if row["uses"] and row["phase"] == "Running"]:
         resized = await tx.fetch(_RESIZE, pods=running)
         ids = {str(row["allocation_id"]) for row in resized}
         await tell_matcher(tx, "allocation", sorted(ids))
+    await count_unmanaged(tx, {row["workload_uid"] for row in rows if row["node"]})
+
+
+_GAVE_BACK = "CASE WHEN unmanaged IS NOT NULL THEN node END AS node"
+
+
+async def count_unmanaged(tx: Transaction, uids: Collection[str]) -> None:
+    """Count what the pods of these workloads take beside their slots, tell the matcher, and tell
+    the user on the FluxJob.
+    """
+    if not uids:
+        return
+    changed = await tx.fetch(COUNT_UNMANAGED, uids=sorted(uids))
+    await tell_matcher(tx, "foreign", [row["node"] for row in changed])
+    notices = [
+        Notice(
+            uid=row["workload_uid"],
+            event=UNMANAGED_USE,
+            message=f"pod {row['namespace']}/{row['name']} takes {describe(row['unmanaged'])} of"
+            f" {row['node']} that no slot of this job covers; it counts as unmanaged",
+            key=f"{UNMANAGED_USE}/{row['uid']}",
+        )
+        for row in changed
+        if row["unmanaged"]
+    ]
+    await leave_notices(tx, notices)
 
 
 def _pod_row(workload_uid: str, namespace: str, pod: PodFact) -> dict[str, Any]:
@@ -552,13 +688,15 @@ class KnownGroup:
 @dataclass(frozen=True, slots=True)
 class Known:
     """What the rows know of the cluster, for a controller that begins; ``groups`` oldest first;
-    ``suspended``: API groups and kinds of what is held by its suspension."""
+    ``suspended``: API groups and kinds of what is held by its suspension; ``namespaces``: where
+    each workload of ``flux_uids`` is."""
 
     flux_uids: Mapping[str, str | None]
     foreign: frozenset[str]
     nodes: frozenset[str]
     groups: Sequence[KnownGroup] = ()
     suspended: frozenset[tuple[str, str]] = frozenset()
+    namespaces: Mapping[str, str] = field(default_factory=dict)
 
 
 async def read_known(tx: Transaction) -> Known:
@@ -568,7 +706,7 @@ async def read_known(tx: Transaction) -> Known:
     seen gone. (A workload may go before its pods do, and the observer between the two.)
     """
     workloads = await tx.fetch(
-        f"SELECT uid, flux_uid FROM fluxjobs WHERE NOT is_gone OR {LIVING}"  # noqa: S608 constant
+        f"SELECT uid, flux_uid, namespace FROM fluxjobs WHERE NOT is_gone OR {LIVING}"  # noqa: S608 constant
     )
     groups = await tx.fetch(
         "SELECT uid, flux_uid, namespace, workload_name AS name, name AS fluxjob,"  # noqa: S608 constant
@@ -592,4 +730,5 @@ async def read_known(tx: Transaction) -> Known:
         nodes=frozenset(row["name"] for row in nodes),
         groups=[KnownGroup(**row | {"pods": frozenset(row["pods"])}) for row in groups],
         suspended=frozenset((row["api_group"], row["kind"]) for row in suspended),
+        namespaces={row["uid"]: row["namespace"] for row in workloads},
     )

@@ -12,13 +12,14 @@ is given back, and it waits at its old place.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.life.notices import Notice, leave_notices
 from fluxqueue.db.life.observations import tell_matcher
 from fluxqueue.fluxjob.holders import by_preemptor
 from fluxqueue.scheduler.cycle import Decisions
@@ -113,16 +114,6 @@ async def store(tx: Transaction, decisions: Decisions, under_way: Mapping[str, M
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What is to be told of a FluxJob: ``event`` is one of this module's words."""
-
-    uid: str
-    event: str
-    message: str
-    key: str
-
-
 @dataclass(slots=True)
 class Carried:
     """What has been done. ``next_at``: when somebody has to leave next (epoch seconds)."""
@@ -178,7 +169,7 @@ async def carry_out(tx: Transaction, now: int) -> Carried:
         "UPDATE preemptions SET is_told = true WHERE victim = ANY(CAST(:uids AS text[]))",
         uids=[row["victim"] for row in wanted],
     )
-    await _remember(tx, carried)
+    await leave_notices(tx, carried.notices)
     row = await tx.fetch_one(
         "SELECT min(vacate_at) AS next FROM preemptions WHERE NOT is_off AND NOT is_vacated"
     )
@@ -264,27 +255,3 @@ def _tell_preemptors(carried: Carried, rows: Sequence[Mapping[str, Any]]) -> Non
         message = f"{MakingWay(named, at).describe()}, requeued at {to_rfc3339(at)}"
         key = f"{PREEMPTING}/{min(row['allocation_id'] for row in mine)}"
         carried.notices.append(Notice(uid, PREEMPTING, message, key))
-
-
-_REMEMBER = """
-WITH said AS (
-    SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-        uid text, event text, message text, key text)
-), noted AS (
-    INSERT INTO history (uid, jobid, actor, event, detail)
-    SELECT f.uid, f.jobid,
-           coalesce(nullif(current_setting('fluxqueue.actor', true), ''), session_user),
-           said.event, jsonb_build_object('message', said.message)
-    FROM said JOIN fluxjobs f USING (uid)
-)
-UPDATE fluxjobs f SET version = version + 1, notices = f.notices || (
-    SELECT jsonb_agg(to_jsonb(said) - 'uid') FROM said WHERE said.uid = f.uid)
-WHERE f.uid IN (SELECT uid FROM said)
-"""
-
-
-async def _remember(tx: Transaction, carried: Carried) -> None:
-    """Each side's audit trail names the other, and so do Events, which the next status brings."""
-    if carried.notices:
-        rows = [asdict(one) for one in carried.notices]
-        await tx.execute(_REMEMBER, rows=orjson.dumps(rows).decode())

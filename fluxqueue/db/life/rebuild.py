@@ -17,7 +17,14 @@ import orjson
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.observations import WorkloadSeen, save_workloads, tell_matcher
-from fluxqueue.fluxjob.holders import AUTHOR, BY_DEPENDENCY, BY_QUEUE, FOR_JOB, SUSPENDED
+from fluxqueue.fluxjob.holders import (
+    AUTHOR,
+    BY_DEPENDENCY,
+    BY_QUEUE,
+    FOR_JOB,
+    SET_ASIDE,
+    SUSPENDED,
+)
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.jobspec.shape import takes_whole_nodes
 from fluxqueue.jobspec.stored import read_stored
@@ -211,7 +218,7 @@ def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
     held_by = record.held_by if said is S.HELD and record is not None else None
     is_held = seen.held_by is not None or _is_suspended_by_author(found)
     # What its queue and its dependencies think of it is asked for anew.
-    is_held |= held_by not in {None, AUTHOR, BY_QUEUE, BY_DEPENDENCY}
+    is_held |= held_by not in {None, AUTHOR, BY_QUEUE, BY_DEPENDENCY} | SET_ASIDE
     target = target_state(
         result=FluxJobState(seen.result) if seen.result else None,
         is_deleting=seen.is_deleting,

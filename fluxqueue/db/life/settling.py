@@ -17,6 +17,7 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.life.dependencies import LOCK_WITH_TARGETS, look_at
 from fluxqueue.db.life.destinations import DESTINATION, as_destination
+from fluxqueue.db.life.observations import count_unmanaged
 from fluxqueue.db.life.settled import Changes, RowChange
 from fluxqueue.fluxjob.follow import (
     FollowDecision,
@@ -27,7 +28,15 @@ from fluxqueue.fluxjob.follow import (
     follow,
     is_lost_with,
 )
-from fluxqueue.fluxjob.holders import AUTHOR, LOST, LOST_NODE, is_preemptor
+from fluxqueue.fluxjob.holders import (
+    AUTHOR,
+    CHANGED,
+    CHANGED_REASON,
+    LOST,
+    LOST_NODE,
+    UNSEEN,
+    is_preemptor,
+)
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.request import describe
@@ -113,7 +122,8 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
            SELECT coalesce(jsonb_agg(jsonb_build_array(
                       p.uid, p.name, p.phase, p.is_gated, p.is_terminating, p.node,
                       p.completion_index, p.slot_kind, p.namespace,
-                      coalesce(p.sent_at > now() - {UNDER_WAY}, false))), '[]')
+                      coalesce(p.sent_at > now() - {UNDER_WAY}, false),
+                      coalesce(p.uses, '{{}}'), p.unmanaged IS NOT NULL)), '[]')
            FROM pods p WHERE p.workload_uid = f.uid) END AS pods
 FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
 WHERE f.uid = ANY(CAST(:uids AS text[])) AND (NOT CAST(:if_observed AS bool) OR {OBSERVED})
@@ -147,6 +157,7 @@ async def settle(tx: Transaction, uids: Collection[str], *, if_observed: bool = 
         if change != RowChange(row["uid"]):
             changes.rows.append(change)
     await changes.write_slots(tx)
+    await count_unmanaged(tx, {row["uid"] for row, decision in moved if _exceeds(row, decision)})
     await changes.write_rows(tx)
     await _note_sent(tx, settled.ungates)
     for one, decision in moved:
@@ -160,6 +171,37 @@ async def settle(tx: Transaction, uids: Collection[str], *, if_observed: bool = 
         await tx.wake_matcher()
     await look_at(tx, still)
     return settled
+
+
+_USES, _IS_COUNTED = 10, 11
+"""Where a pod's row says what it asks for, and whether some of that counts as unmanaged."""
+
+
+def _holders(row: Mapping[str, Any], decision: FollowDecision) -> dict[str, Sequence[Any]]:
+    """The slot of each pod, as it is after a decision."""
+    slots = {slot[0]: slot for slot in row["slots"]}
+    left = {*decision.free, *decision.give_back}
+    held = {slot[3]: slot for slot in row["slots"] if slot[3] and slot[0] not in left}
+    return held | {pod: slots[number] for number, pod in decision.assign}
+
+
+def _exceeds(row: Mapping[str, Any], decision: FollowDecision) -> bool:
+    """Whether a bound pod takes more than its slot, or did when it was last counted."""
+    holders = _holders(row, decision)
+    return any(
+        pod[_IS_COUNTED] or not _is_covered(pod, holders.get(pod[0]))
+        for pod in row["pods"]
+        if pod[5] is not None and not _pod_fact(pod).is_terminal
+    )
+
+
+def _is_covered(pod: Sequence[Any], slot: Sequence[Any] | None) -> bool:
+    return slot is not None and slot[1] == pod[5] and _fits(pod, slot)
+
+
+def _fits(pod: Sequence[Any], slot: Sequence[Any]) -> bool:
+    """Whether a pod asks for no more than its slot has."""
+    return all(int(amount) <= int(slot[12].get(name, 0)) for name, amount in pod[_USES].items())
 
 
 async def _note_sent(tx: Transaction, ungates: Sequence[Ungate]) -> None:
@@ -315,7 +357,7 @@ def _slot(row: Sequence[Any]) -> Slot:
 
 
 def _pod_fact(row: Sequence[Any]) -> PodFact:
-    uid, name, phase, is_gated, is_terminating, node, index, kind, _, is_sent = row
+    uid, name, phase, is_gated, is_terminating, node, index, kind, _, is_sent, *_ = row
     return PodFact(
         uid=uid,
         name=name,
@@ -357,14 +399,20 @@ async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
     BatchJob is suspended, if it is not, by the release that is owed.
     """
     is_held, by = row["author_hold"] is not None, row["vacate_by"]
-    is_lost = by in {None, LOST_NODE}
+    is_lost = by in {None, LOST_NODE, CHANGED}
     asked = f"requeued to make way for {by}" if is_preemptor(by) else f"requeued by {by}"
     reason = "a node it was given is lost" if is_lost else asked
+    reason = CHANGED_REASON if by == CHANGED else reason
     await tx.execute(
         "UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = CASE"
         " WHEN author_hold IS NULL THEN :reason ELSE fluxjob_author_reason(author_hold) END,"
         " allocated_at = NULL, started_at = NULL, lacking = 0, is_examined = false,"
         " vacate_by = NULL, let_go_at = NULL, release_at = now(),"
+        # What it came to ask for meanwhile is what is decided for now.
+        " request = coalesce(asked -> 'request', request), asked = NULL,"
+        " size = coalesce((asked ->> 'size')::int, size),"
+        " duration_s = CASE WHEN asked IS NULL THEN duration_s"
+        " ELSE (asked ->> 'duration_s')::int END,"
         " requeues = requeues + CAST(:is_asked AS int) WHERE uid = :uid",
         state=str(FluxJobState.HELD if is_held else FluxJobState.PENDING),
         reason=reason,
@@ -377,7 +425,10 @@ async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
 def _reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     if decision.state is FluxJobState.CANCELLED and row["cancel_by"] is not None:
         return f"cancelled by {row['cancel_by']}"
-    return _running_reason(row, decision)
+    found = _running_reason(row, decision)
+    if decision.state is FluxJobState.CANCELLED and not found and row["reason"] == UNSEEN:
+        return UNSEEN
+    return found
 
 
 def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
@@ -423,11 +474,13 @@ def _ungates(
     slots: Sequence[Slot],
     decision: FollowDecision,
 ) -> list[Ungate]:
-    node_of = {slot.number: slot.node for slot in slots}
-    holders = {s.pod_uid: s.node for s in slots if s.pod_uid and s.number not in decision.free}
-    holders |= {pod: node_of[number] for number, pod in decision.assign}
+    given = _holders(row, decision)
+    holders = {uid: str(slot[1]) for uid, slot in given.items()}
     under_way = {pod[0] for pod in row["pods"] if pod[9]}
-    gated = [uid for uid in holders if uid in pods and pods[uid].is_gated and uid not in under_way]
+    # A pod that came to ask for more than was decided for it stays gated: its slot is smaller.
+    grown = {pod[0] for pod in row["pods"] if pod[0] in given and not _fits(pod, given[pod[0]])}
+    kept = under_way | grown
+    gated = [uid for uid in holders if uid in pods and pods[uid].is_gated and uid not in kept]
     if not gated:
         return []
     destinations = {slot[1]: as_destination(slot[10]) for slot in row["slots"]}

@@ -22,12 +22,13 @@ from fluxqueue.fluxjob.holders import (
     BY_DEPENDENCY,
     BY_QUEUE,
     LOST_NODE,
+    SET_ASIDE,
     is_preemptor,
 )
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.object_paths import nested
 
-RESERVED_ACTORS = frozenset({AUTHOR, BY_QUEUE, BY_DEPENDENCY, LOST_NODE})
+RESERVED_ACTORS = frozenset({AUTHOR, BY_QUEUE, BY_DEPENDENCY, LOST_NODE}) | SET_ASIDE
 """Words that ``held_by`` uses for itself."""
 
 MAX_INT32 = 2**31 - 1
@@ -170,7 +171,7 @@ async def _release(tx: Transaction, row: Row, actor: str) -> str:
     _refuse_if_over(row, "nothing is left to release")
     if _state(row) is not FluxJobState.HELD:
         return f"is {row['state']}: it is not held"
-    if not _is_operators(row):
+    if not _is_operators(row) and row["held_by"] not in SET_ASIDE:
         raise _Refused(_whose(row))
     await _note(tx, row, actor, "release", held_by=row["held_by"])
     if row["author_hold"] is not None:

@@ -6,14 +6,16 @@ the cycle may change; the other functions read and write only those.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.errors import InvalidInput, TooComplex
+from fluxqueue.fluxjob.holders import BY_COMPLEXITY, BY_QUARANTINE, SET_ASIDE
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import QueueRules
@@ -21,6 +23,9 @@ from fluxqueue.scheduler.cycle import PendingJob
 
 REQUESTS_KEPT = 4096
 """Different requests remembered in their parsed form."""
+
+REASON_MAX = 500
+"""Characters of an error that a reason shows."""
 
 QueueUser = tuple[str, str]
 """A user of a queue: queue name, user name."""
@@ -68,6 +73,25 @@ def _request(text: str, default_duration_s: int | None) -> Jobspec:
     return replace(
         jobspec, queue="", duration_s=jobspec.duration_s or float(default_duration_s or 0)
     )
+
+
+@dataclass(slots=True)
+class Unreadable:
+    """Rows whose request could not be read, by UID, and why: gathered while rows are read."""
+
+    errors: dict[str, Exception] = field(default_factory=dict)
+
+    def read(
+        self, rows: Iterable[Mapping[str, Any]], rules: Mapping[str, QueueRules]
+    ) -> Iterator[tuple[Mapping[str, Any], PendingJob]]:
+        """Those that can be read, with their rows."""
+        for row in rows:
+            try:
+                job = pending_job(row, rules)
+            except Exception as error:  # noqa: BLE001  one row must not hold up the others
+                self.errors[row["uid"]] = error
+            else:
+                yield row, job
 
 
 def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:
@@ -162,33 +186,33 @@ async def lock_queue(tx: Transaction, view: View) -> Locked:
 
 
 async def queue_head(
-    tx: Transaction, view: View, rules: Mapping[str, QueueRules]
+    tx: Transaction, view: View, rules: Mapping[str, QueueRules], unreadable: Unreadable
 ) -> list[PendingJob]:
     """The first FluxJobs of each queue, all in one order: priority, then submission."""
     rows = await tx.fetch(
         _head("h.*", has_full=bool(view.full)) + " ORDER BY priority DESC, jobid",
         **_head_values(view),
     )
-    return [pending_job(row, rules) for row in rows]
+    return [job for _, job in unreadable.read(rows, rules)]
 
 
 def _applicants(
-    rows: Iterable[Mapping[str, Any]], rules: Mapping[str, QueueRules]
+    rows: Iterable[Mapping[str, Any]], rules: Mapping[str, QueueRules], unreadable: Unreadable
 ) -> list[Applicant]:
     return [
         Applicant(
-            job=pending_job(row, rules),
+            job=job,
             namespace=row["namespace"],
             state=row["state"],
             reason=row["reason"],
             is_new=row["accepted_by"] != row["queue"],
         )
-        for row in rows
+        for row, job in unreadable.read(rows, rules)
     ]
 
 
 async def unexamined(
-    tx: Transaction, rules: Mapping[str, QueueRules], *, limit: int
+    tx: Transaction, rules: Mapping[str, QueueRules], unreadable: Unreadable, *, limit: int
 ) -> list[Applicant]:
     """FluxJobs that nobody has looked at since they came, changed or were moved; oldest first."""
     rows = await tx.fetch(
@@ -196,11 +220,14 @@ async def unexamined(
         f" WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :limit",
         limit=limit,
     )
-    return _applicants(rows, rules)
+    return _applicants(rows, rules, unreadable)
 
 
 async def in_queues(
-    tx: Transaction, rules: Mapping[str, QueueRules], queues: Collection[str]
+    tx: Transaction,
+    rules: Mapping[str, QueueRules],
+    queues: Collection[str],
+    unreadable: Unreadable,
 ) -> list[Applicant]:
     """FluxJobs that wait in ``queues``, or are held by them: the rules have changed since."""
     rows = await tx.fetch(
@@ -209,7 +236,7 @@ async def in_queues(
         " AND (state IN ('Pending', 'Reserved') OR held_by = 'queue') ORDER BY jobid",
         queues=sorted(queues),
     )
-    return _applicants(rows, rules)
+    return _applicants(rows, rules, unreadable)
 
 
 async def appraise(tx: Transaction, queues: Collection[str]) -> int:
@@ -240,6 +267,56 @@ async def hold(tx: Transaction, refused: Sequence[tuple[Applicant, str]]) -> Non
             """,
             rows=orjson.dumps(rows).decode(),
         )
+
+
+async def set_aside(tx: Transaction, failed: Mapping[str, Exception], software: str) -> None:
+    """Hold what could not be read or decided, with the reason.
+
+    It is tried again when its request changes, when it is released, and by other ``software``.
+    """
+    rows = [
+        {
+            "uid": uid,
+            "held_by": BY_COMPLEXITY if isinstance(error, TooComplex) else BY_QUARANTINE,
+            "reason": _why_aside(error),
+        }
+        for uid, error in sorted(failed.items())
+    ]
+    if rows:
+        await tx.execute(
+            """
+            UPDATE fluxjobs f SET state = 'Held', held_by = r.held_by, reason = r.reason,
+                                  expected_start = NULL, is_examined = true,
+                                  set_aside_by = :software
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, held_by text, reason text)
+            WHERE f.uid = r.uid
+              AND (state IN ('Pending', 'Reserved', 'Unsatisfiable') OR f.held_by = 'queue')
+            """,
+            rows=orjson.dumps(rows).decode(),
+            software=software,
+        )
+
+
+def _why_aside(error: Exception) -> str:
+    if isinstance(error, InvalidInput):
+        return f"is set aside: {error}"[:REASON_MAX]
+    said = f"{type(error).__name__}: {error}".replace("\0", "")[:REASON_MAX]
+    return f"is set aside, since it cannot be decided ({said}); an administrator can release it"
+
+
+async def try_set_aside_again(tx: Transaction, software: str) -> None:
+    """What other software has set aside is looked at like a new one."""
+    await tx.execute(
+        """
+        UPDATE fluxjobs SET state = 'Pending', held_by = NULL, reason = '', is_examined = false,
+                            set_aside_by = NULL
+        WHERE uid IN (SELECT uid FROM fluxjobs
+                      WHERE state = 'Held' AND held_by = ANY(CAST(:holders AS text[]))
+                        AND set_aside_by IS DISTINCT FROM :software ORDER BY uid FOR UPDATE)
+        """,
+        holders=sorted(SET_ASIDE),
+        software=software,
+    )
 
 
 async def let_go(tx: Transaction, uids: Collection[str]) -> None:
@@ -273,12 +350,14 @@ async def mark_examined(
         )
 
 
-async def unsatisfiable(tx: Transaction, rules: Mapping[str, QueueRules]) -> list[PendingJob]:
+async def unsatisfiable(
+    tx: Transaction, rules: Mapping[str, QueueRules], unreadable: Unreadable
+) -> list[PendingJob]:
     """FluxJobs found impossible before; nodes have changed since."""
     rows = await tx.fetch(
         f"SELECT {PENDING} FROM fluxjobs WHERE state = 'Unsatisfiable'"  # noqa: S608 constants
     )
-    return [pending_job(row, rules) for row in rows]
+    return [job for _, job in unreadable.read(rows, rules)]
 
 
 async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:

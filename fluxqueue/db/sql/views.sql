@@ -13,6 +13,14 @@ ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, jo
 CREATE VIEW pending_queue AS
 SELECT * FROM queue WHERE state IN ('Pending', 'Reserved');
 
+-- What the cycle could not read or decide: it waits for another request, for other software or for
+-- `fluxqueue db release`.
+CREATE VIEW quarantine AS
+SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reason, set_aside_by,
+       uid, date_trunc('second', now() - submitted_at) AS waiting
+FROM fluxjobs WHERE state = 'Held' AND held_by IN ('quarantine', 'too-complex')
+ORDER BY jobid;
+
 CREATE VIEW node_usage AS
 WITH capacity AS (
     SELECT name AS node, key AS resource, value::numeric AS capacity
@@ -22,8 +30,11 @@ WITH capacity AS (
     FROM allocation_slots s, jsonb_each_text(s.resources) r
     WHERE s.state <> 'returned' GROUP BY 1, 2
 ), others AS (
+    -- Of a pod that is counted with a workload of ours, what no slot covers.
     SELECT f.node, r.key AS resource, sum(r.value::numeric) AS amount
-    FROM foreign_usage f, jsonb_each_text(f.resources) r GROUP BY 1, 2
+    FROM (SELECT node, resources FROM foreign_usage
+          UNION ALL SELECT node, unmanaged FROM pods WHERE unmanaged IS NOT NULL) f,
+         jsonb_each_text(f.resources) r GROUP BY 1, 2
 )
 SELECT c.node, c.resource, c.capacity,
        coalesce(a.amount, 0) AS allocated, coalesce(o.amount, 0) AS foreign_used,
@@ -107,6 +118,17 @@ COMMENT ON COLUMN queue.priority IS 'Higher goes first';
 COMMENT ON COLUMN queue.expected_start IS 'When it will start, as far as is known';
 COMMENT ON COLUMN queue.waiting IS 'Since it was submitted';
 COMMENT ON COLUMN queue.reason IS 'Why it waits';
+COMMENT ON VIEW quarantine IS 'What could not be read or decided, and is set aside';
+COMMENT ON COLUMN quarantine.jobid IS 'Its number';
+COMMENT ON COLUMN quarantine.namespace IS 'Namespace of the workload';
+COMMENT ON COLUMN quarantine.name IS 'Name of the workload';
+COMMENT ON COLUMN quarantine.queue IS 'Queue it is in';
+COMMENT ON COLUMN quarantine.user_name IS 'Who submitted it';
+COMMENT ON COLUMN quarantine.held_by IS 'too-complex or quarantine';
+COMMENT ON COLUMN quarantine.reason IS 'Why it is set aside, and the way out';
+COMMENT ON COLUMN quarantine.set_aside_by IS 'Version of the software that could not decide it';
+COMMENT ON COLUMN quarantine.uid IS 'UID of the workload';
+COMMENT ON COLUMN quarantine.waiting IS 'Since it was submitted';
 COMMENT ON VIEW pending_queue IS 'Of queue, what is in its turn or promised a start';
 COMMENT ON COLUMN pending_queue.position IS 'Its turn';
 COMMENT ON COLUMN pending_queue.jobid IS 'Its number';

@@ -25,7 +25,7 @@ _DIGITS = b"0123456789"
 _TO_SPACES = bytes(c if c in _DIGITS else 32 for c in range(256))
 _NODE = re.compile(
     rb'\{\s*"id"\s*:\s*""\s*,\s*"metadata"\s*:\s*\{\s*"type"\s*:\s*"([A-Za-z_]+)"\s*,'
-    rb'\s*"id"\s*:\s*(-?)\s*,\s*"rank"\s*:\s*(-?)\s*,'
+    rb'\s*"id"\s*:\s*+(-?)\s*,\s*"rank"\s*:\s*+(-?)\s*,'
     rb'\s*"paths"\s*:\s*\{\s*"containment"\s*:\s*"((?:/[^"\\/\x00-\x1f]*)+)"\s*\}\s*\}\s*\}'
 )
 _EDGE = re.compile(rb'\{\s*"source"\s*:\s*""\s*,\s*"target"\s*:\s*""\s*\}')

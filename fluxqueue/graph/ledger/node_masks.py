@@ -67,6 +67,10 @@ class NodeMasks:
         """Nodes that exist, whatever their condition."""
         return self._present
 
+    def knows(self, demand: NodeDemand) -> bool:
+        """Whether no node has to be looked at for ``matching``."""
+        return demand in self._matching
+
     def matching(self, demand: NodeDemand) -> Mask:
         """Nodes that ``demand`` admits."""
         if demand.numa and not self._zoned:

@@ -7,7 +7,8 @@ for reasons; changes nothing that is booked. Pure: times are integer seconds han
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 
@@ -36,6 +37,7 @@ from fluxqueue.graph.match.shares.later import Steps, Wanted, first_possible
 from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
 from fluxqueue.graph.match.shares.relief import Relief, relief
 from fluxqueue.graph.model.arrays import Mask, Matrix
+from fluxqueue.jobspec.bounds import Work
 from fluxqueue.jobspec.demand import Bundle
 from fluxqueue.jobspec.model import Jobspec
 from fluxqueue.jobspec.shape import describe as describe_request
@@ -63,8 +65,24 @@ class ByShares:
         self._asks: dict[int, tuple[object, Ask]] = {}
         self._offers: OrderedDict[tuple[Table, Leaf, bool], Offer] = OrderedDict()
         self._steps: Steps | None = None
+        self.work: Work | None = None
+        """What the present question may cost; None: it is not bounded."""
         self._scores = PlaceScores(self.ledger.emptiness)
         self._scores_when_empty = PlaceScores(self.ledger.emptiness_when_empty)
+
+    def spend(self, steps: int) -> None:
+        """Take off the work of the present question; raises ``TooComplex`` where none is left."""
+        if self.work is not None:
+            self.work.spend(steps)
+
+    @contextmanager
+    def working(self, work: Work) -> Iterator[None]:
+        """Inside, all questions together cost no more than ``work``, and than what is around it."""
+        before, self.work = self.work, work
+        try:
+            yield
+        finally:
+            self.work = before
 
     # --- questions -----------------------------------------------------------------------------
 
@@ -102,6 +120,7 @@ class ByShares:
             Wanted(self._offer(self.ledger.now, leaf, ask), times * leaf.count, leaf.is_distinct)
             for times, leaf in ask.leaves()
         ]
+        self.spend(len(wanted) * (50 + len(self.ledger.ends.times) // 20))
         times = self._steps_at(now).candidates(wanted, ask.duration_s).tolist()
         found = self._first_exact(ask, [at for at in times if at >= not_before])
         if found is not None:
@@ -281,6 +300,11 @@ class ByShares:
         return leaf.is_whole or self.is_exclusive(ask)
 
     def _offer(self, table: Table, leaf: Leaf, ask: Ask) -> Offer:
+        nodes = len(self.ledger.names)
+        self.spend(5 + nodes // 200)
+        constraint = leaf.where.constraint
+        if constraint is not None and not self.ledger.masks.knows(leaf.where):
+            self.spend(constraint.parts * nodes // 4)
         is_whole = self.is_whole(leaf, ask)
         if table is not self.ledger.now and table is not self.ledger.empty:
             offer = Offer(self.ledger, table, leaf, is_whole=is_whole)
@@ -321,7 +345,8 @@ class ByShares:
         def offer(leaf: Leaf) -> Offer:
             return self._offer(table, leaf, ask)
 
-        return Choice(self.ledger, table, scores, offer, self.policy_of(ask), patch)
+        policy = self.policy_of(ask)
+        return Choice(self.ledger, table, scores, offer, policy, patch, self.spend)
 
     def _fits_at_last(self, ask: Ask) -> bool:
         """Whether it fits when all that runs has ended, reservations left aside."""
@@ -368,6 +393,7 @@ class ByShares:
         names = self.ledger.names
         for leaf, rows in chosen:
             numbers = rows.tolist()
+            self.spend(1 + len(numbers))
             if len(numbers) > 1:
                 numbers.sort(key=self.ledger.standing)
             if leaf.is_whole:

@@ -41,6 +41,7 @@ from fluxqueue.graph.match.search import GRAPH_END, PLAN_END, Verb
 from fluxqueue.graph.match.shares.ask import Ask
 from fluxqueue.graph.model.pruning import DEFAULT
 from fluxqueue.graph.model.store import ResourceGraph
+from fluxqueue.jobspec.bounds import Work
 from fluxqueue.jobspec.model import Jobspec
 
 __all__ = ["GRAPH_END", "PLAN_END", "Matcher", "Verb"]
@@ -148,6 +149,18 @@ class Matcher:
     def state(self) -> VertexLedger:
         """What is booked on the graph of vertices."""
         return self.by_vertices.state
+
+    def working(self, work: Work) -> AbstractContextManager[None]:
+        """Inside, all that is asked of a table of shares costs no more than ``work`` together.
+
+        ``TooComplex`` is raised where it would; nothing has been booked by the question then.
+        """
+        return self.by_shares.working(work)
+
+    @property
+    def work(self) -> Work | None:
+        """What the present question to a table of shares may cost."""
+        return self.by_shares.work
 
     # --- now, later, ever: nothing is booked -----------------------------------------------------
 

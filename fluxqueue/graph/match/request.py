@@ -11,8 +11,9 @@ from copy import copy
 from typing import Any
 
 from fluxqueue.errors import InvalidJobspec
+from fluxqueue.jobspec.bounds import SLOTS_MAX
 from fluxqueue.jobspec.model import Count, Jobspec, Resource
-from fluxqueue.jobspec.shape import SLOTS_MAX, bounded
+from fluxqueue.jobspec.shape import bounded
 
 
 class Need:

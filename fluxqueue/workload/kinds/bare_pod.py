@@ -76,12 +76,13 @@ class BarePodKind(Kind):
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
         """The phase decides, whatever its restart policy: containers that are restarted in place
-        keep the pod, and its slot, running.
+        keep the pod, and its slot, running. One that was deleted before it ended was cancelled,
+        however its containers took it.
         """
         result = _RESULTS.get((workload.get("status") or {}).get("phase", ""))
         return WorkloadFact(
             wanted=0 if result else 1,
-            result=result,
+            result=None if pod_fact(workload).is_killed else result,
             is_deleting=bool(workload["metadata"].get("deletionTimestamp")),
         )
 

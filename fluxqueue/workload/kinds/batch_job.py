@@ -23,6 +23,8 @@ from fluxqueue.workload.kinds.kind import Kind
 from fluxqueue.workload.pods import controller_owner, template_spec
 
 OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"
+BACKOFF_LIMIT = 6
+"""Kubernetes' default of ``spec.backoffLimit``."""
 _ENDING = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 
 
@@ -123,6 +125,22 @@ class BatchJobKind(Kind):
             is_deleting=bool(workload["metadata"].get("deletionTimestamp")),
         )
 
+    def last_result(self, workload: Object, pods: Sequence[PodFact] = ()) -> FluxJobState | None:
+        """What the Job controller said, or would have said of these pods.
+
+        A BatchJob may be deleted between the end of its last pod and ``Complete``, and between
+        that and ``SuccessCriteriaMet`` or ``FailureTarget``, which decide already.
+        """
+        conditions = _conditions(workload)
+        said = _result(conditions)
+        if said is not None:
+            return said
+        if "SuccessCriteriaMet" in conditions:
+            return FluxJobState.COMPLETED
+        if "FailureTarget" in conditions or _has_failed(workload, pods):
+            return FluxJobState.FAILED
+        return FluxJobState.COMPLETED if _has_succeeded(workload, pods) else None
+
     def has_indexes(self, workload: Object) -> bool:
         return is_indexed(workload)
 
@@ -202,6 +220,40 @@ def _result(conditions: set[str]) -> FluxJobState | None:
     return FluxJobState.FAILED if "Failed" in conditions else None
 
 
+def _has_succeeded(job: Mapping[str, Any], pods: Sequence[PodFact]) -> bool:
+    """Whether as many pods have succeeded as it is complete with."""
+    spec, status = job["spec"], job.get("status") or {}
+    succeeded = [pod for pod in pods if pod.phase == "Succeeded" and not pod.is_killed]
+    completions = spec.get("completions")
+    if is_indexed(job) and completions:
+        indexes = [pod.index for pod in succeeded if pod.index is not None]
+        done = [
+            *read_indexes(status.get("completedIndexes") or ""),
+            *((index, index + 1) for index in indexes),
+        ]
+        return count_below(done, int(completions)) == int(completions)
+    counted = max(_counted(status, "succeeded"), len(succeeded))
+    if completions is None:
+        # A work queue: it is complete when one has succeeded and none is left.
+        return counted > 0 and all(pod.is_terminal for pod in pods)
+    return 0 < int(completions) <= counted
+
+
+def _has_failed(job: Mapping[str, Any], pods: Sequence[PodFact]) -> bool:
+    """Whether more pods have failed than it may lose, where nothing but their number decides."""
+    spec = job["spec"]
+    if "podFailurePolicy" in spec or spec.get("backoffLimitPerIndex") is not None:
+        return False
+    failed = [pod for pod in pods if pod.phase == "Failed" and not pod.is_killed]
+    counted = max(_counted(job.get("status") or {}, "failed"), len(failed))
+    return counted > _number(spec, "backoffLimit", BACKOFF_LIMIT)
+
+
+def _counted(status: Mapping[str, Any], name: str) -> int:
+    uncounted = (status.get("uncountedTerminatedPods") or {}).get(name) or ()
+    return _number(status, name, 0) + len(uncounted)
+
+
 def _conditions(job: Mapping[str, Any]) -> set[str]:
     """Types of the conditions that hold."""
     found = (job.get("status") or {}).get("conditions") or ()
@@ -248,8 +300,7 @@ def wanted(job: Mapping[str, Any], succeeded: Iterable[int | None] = ()) -> int:
         ended = ended_indexes(job, (index for index in seen if index is not None))
         return min(parallelism, int(completions) - count_below(ended, int(completions)))
     # The controller moves a pod from the uncounted list to the count in one write.
-    uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
-    counted = _number(status, "succeeded", 0) + len(uncounted)
+    counted = _counted(status, "succeeded")
     if completions is None:
         # A work queue: after the first success no pod is started any more.
         return min(parallelism, _number(status, "active", 0)) if counted else parallelism

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range
+from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.objects import Object
 from fluxqueue.workload.annotations import Wishes, read_wishes
@@ -252,6 +253,14 @@ class Kind(ABC):
 
         ``pods`` are its own as last seen: its status counts those that succeeded a little later.
         """
+
+    def last_result(self, workload: Object, pods: Sequence[PodFact] = ()) -> FluxJobState | None:
+        """How it ended, where it is gone or going; None where it had not ended.
+
+        Asked of what was seen last: ``pods`` are those that are there, and those that had ended
+        before they went.
+        """
+        return self.fact(workload, pods).result
 
     def has_indexes(self, workload: Object) -> bool:
         """Whether each pod has a completion index."""

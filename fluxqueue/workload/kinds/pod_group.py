@@ -151,7 +151,7 @@ class PodGroupKind(Kind):
     def facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
         kinds = workload["slotKinds"]
         return tuple(
-            replace(fact, index=None, kind=kinds[fact.uid])
+            replace(fact, index=None, kind=kinds.get(fact.uid, ""))
             for fact in super().facts(workload, pods)
         )
 
@@ -163,11 +163,14 @@ class PodGroupKind(Kind):
         live = [pod for pod in workload["members"].values() if not pod_fact(pod).is_terminal]
         jobs: Mapping[str, Object] = workload["jobs"]
         results = {uid: BATCH_JOB.fact(job).result for uid, job in jobs.items()}
-        to_come = sum(_to_come(jobs[uid], live) for uid, result in results.items() if not result)
+        results |= {uid: _last_result(workload, uid) for uid in workload["goneJobs"]}
+        to_come = sum(_to_come(jobs[uid], live) for uid in jobs if not results[uid])
         staying = sum(not pod_fact(pod).is_terminating for pod in live)
         most = workload["spec"]["maximum"]
         wanted = staying + to_come
-        is_over = not live and all(results.values()) and bool(workload["members"])
+        is_waited_for = any(not results[uid] for uid in jobs)
+        has_ended = any(not pod_fact(pod).is_killed for pod in _ended(workload))
+        is_over = not live and not is_waited_for and has_ended
         return WorkloadFact(
             wanted=wanted if most is None else min(wanted, most),
             result=_result(workload, results) if is_over else None,
@@ -194,6 +197,8 @@ def assemble(
     members: Mapping[str, Object],
     slot_kinds: Mapping[str, str],
     jobs: Mapping[str, Object],
+    left: Mapping[str, Object] | None = None,
+    gone_jobs: Mapping[str, Object] | None = None,
 ) -> dict[str, Any]:
     """Make the object that stands for a group.
 
@@ -209,6 +214,8 @@ def assemble(
         start are told by an arrival window (seconds).
     members : its pods by UID; may change later, as ``slot_kinds`` may: UID -> kind of slot.
     jobs : BatchJobs that make some of them, by UID.
+    left : pods of it that had ended and are gone, by UID; may change later, too.
+    gone_jobs : BatchJobs that made some of them and are gone, as they were seen last.
     """
     return {
         "kind": POD_GROUP.name,
@@ -226,6 +233,8 @@ def assemble(
         "members": members,
         "slotKinds": slot_kinds,
         "jobs": jobs,
+        "left": {} if left is None else left,
+        "goneJobs": {} if gone_jobs is None else gone_jobs,
     }
 
 
@@ -308,11 +317,30 @@ def _to_come(job: Object, live: Sequence[Object]) -> int:
     return max(0, BATCH_JOB.fact(job).wanted - len(there))
 
 
+def _ended(workload: Object) -> list[Object]:
+    """Members that are there, and members that had ended before they went."""
+    return [*workload["members"].values(), *workload["left"].values()]
+
+
+def _last_result(workload: Object, job_uid: str) -> FluxJobState | None:
+    """How a BatchJob ended that is gone."""
+    pods = [pod for pod in _ended(workload) if _maker(pod) == job_uid]
+    job = workload["goneJobs"][job_uid]
+    return BATCH_JOB.last_result(job, BATCH_JOB.facts(job, pods))
+
+
+def _maker(pod: Object) -> str | None:
+    return (controller_owner(pod) or {}).get("uid")
+
+
 def _result(workload: Object, results: Mapping[str, FluxJobState | None]) -> FluxJobState:
     has_failed = FluxJobState.FAILED in results.values()
     for pod in workload["members"].values():
-        is_of_job = (controller_owner(pod) or {}).get("uid") in results
-        has_failed |= pod_fact(pod).phase == "Failed" and not is_of_job
+        fact = pod_fact(pod)
+        has_failed |= fact.phase == "Failed" and not fact.is_killed and _maker(pod) not in results
+    # For what something else makes another may have come.
+    alone = (pod for pod in workload["left"].values() if _maker(pod) is None)
+    has_failed |= any(pod_fact(pod).phase == "Failed" for pod in alone)
     return FluxJobState.FAILED if has_failed else FluxJobState.COMPLETED
 
 

@@ -229,6 +229,16 @@ class SuspendedOwnerKind(Kind):
             wanted_of=wanted,
         )
 
+    def last_result(self, workload: Object, pods: Sequence[PodFact] = ()) -> FluxJobState | None:
+        """As ``fact``, with pods that had ended before they went; one that was killed tells
+        nothing.
+        """
+        there = {**workload["left"], **workload["members"]}
+        told = {uid: pod for uid, pod in there.items() if not pod_fact(pod).is_killed}
+        kinds = {uid: slots_of_member(workload, pod) for uid, pod in told.items()}
+        whole = {**workload, "members": told, "slotKinds": kinds}
+        return _result(whole, _wanted(whole))
+
     def news(self, workload: Object) -> tuple[Any, ...]:
         meta, made = workload["metadata"], workload["made"]
         return (
@@ -272,10 +282,11 @@ def assemble_owner(
     members: Mapping[str, Object] | None = None,
     slot_kinds: Mapping[str, str] | None = None,
     jobs: Mapping[str, Object] | None = None,
+    left: Mapping[str, Object] | None = None,
 ) -> dict[str, Any]:
-    """Make the workload of an object; ``members``, ``slot_kinds`` and ``jobs`` as of a group
-    (``kinds.pod_group.assemble``), empty before its release; ``made``: what its templates stand in,
-    where that is something else.
+    """Make the workload of an object; ``members``, ``slot_kinds``, ``jobs`` and ``left`` as of a
+    group (``kinds.pod_group.assemble``), empty before its release; ``made``: what its templates
+    stand in, where that is something else.
     """
     meta = stored.get("metadata") or {}
     name, uid = meta.get("name") or meta.get("generateName") or "", meta.get("uid") or ""
@@ -289,6 +300,7 @@ def assemble_owner(
         "members": members or {},
         "slotKinds": slot_kinds or {},
         "jobs": jobs or {},
+        "left": {} if left is None else left,
     }
 
 

@@ -94,6 +94,35 @@ async def test_a_pod_that_goes_while_its_batchjob_is_written_off(
     assert await _pods(database) == []
 
 
+async def test_a_pod_of_another_namespace_than_its_owners_is_nobodys(
+    database: Database, observer: Observer
+) -> None:
+    """Whoever knows the UID of a Job can write it; the API server checks no owner reference."""
+    meta = {"ownerReferences": [owner("Job", "work")], "namespace": "elsewhere"}
+    leech = {**bare_pod("leech", meta=meta, nodeName="node-1"), "status": {"phase": "Running"}}
+    observer.marking.on_pod(None, leech)
+    await observer.writing.flush()
+    assert await _pods(database) == [POD["metadata"]["uid"]]
+    assert await _foreign(database) == [leech["metadata"]["uid"]]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["its row is", "nothing is"])
+async def test_a_pod_that_is_seen_before_the_job_of_another_namespace(
+    database: Database, database_url: str, is_known: bool
+) -> None:
+    """Informers begin together: a pod may come before the object that it claims."""
+    meta = {"ownerReferences": [owner("Job", "work")], "namespace": "elsewhere"}
+    leech = {**bare_pod("leech", meta=meta, nodeName="node-1"), "status": {"phase": "Running"}}
+    async with KubeClient(ClusterConfig(server="http://127.0.0.1:9")) as client:
+        made = await make_observer(database, client, settings_for(database_url))
+        made.workloads.know({UID: "flux-uid"}, {UID: "default"} if is_known else {})
+        made.marking.on_pod(None, leech)
+        made.marking.on_job(None, JOB)
+        await made.writing.flush()
+        assert await _pods(database) == []
+        assert await _foreign(database) == [leech["metadata"]["uid"]]
+
+
 async def test_a_pod_that_its_batchjob_left_behind_is_foreign(
     database: Database, observer: Observer
 ) -> None:

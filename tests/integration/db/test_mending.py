@@ -44,6 +44,7 @@ async def test_one_that_is_refused_keeps_what_its_pods_use(
         sight,
         suspects,
         lambda *_: pytest.fail("nothing is seen"),
+        lambda _: pytest.fail("nothing is gone"),
         lambda *_: None,
         rows.database.begin,
     )

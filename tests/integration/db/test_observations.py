@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from fluxqueue.db.life.observations import read_known, save_foreign, save_nodes, save_workloads
+import pytest
+
+from fluxqueue.db.life.observations import (
+    WorkloadGone,
+    read_known,
+    save_foreign,
+    save_nodes,
+    save_workloads,
+)
 from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.holders import UNSEEN
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
@@ -130,7 +139,9 @@ async def test_gone_is_told_and_is_not_forgotten(rows: Rows) -> None:
     await effects(rows)
     async with rows.database.begin() as tx:
         await save_workloads(
-            tx, (), {"a": ("default", [pod("q", is_terminating=True)]), "zz": ("", [])}
+            tx,
+            (),
+            {"a": WorkloadGone("default", (pod("q", is_terminating=True),)), "zz": WorkloadGone()},
         )
     assert (await effects(rows))["settle"] == ["a"]
     (row,) = await rows.fetch("SELECT is_gone, is_deleting, wanted FROM fluxjobs")
@@ -188,7 +199,7 @@ async def test_what_is_seen_and_what_is_gone_is_locked_in_one_order(rows: Rows) 
 
     async def write() -> None:
         async with rows.database.begin() as tx:
-            await save_workloads(tx, [workload("b", priority=3)], {"a": ("default", [])})
+            await save_workloads(tx, [workload("b", priority=3)], {"a": WorkloadGone("default")})
 
     async def is_waiting() -> bool:
         waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
@@ -220,3 +231,30 @@ async def test_who_writes_is_told_whether_anybody_waits_for_room(rows: Rows) -> 
     await rows.match()
     assert await rows.states() == {"a": "Allocated", "b": "Pending"}
     assert await is_awaited()
+
+
+@pytest.mark.parametrize(
+    ("gone", "state", "reason"),
+    [
+        (WorkloadGone("default", result="Completed"), "Completed", ""),
+        (WorkloadGone("default", result="Failed", is_seen=False), "Failed", ""),
+        (WorkloadGone("default"), "Cancelled", ""),
+        (WorkloadGone("default", is_seen=False), "Cancelled", UNSEEN),
+    ],
+)
+async def test_what_was_seen_last_decides_how_a_deleted_one_ended(
+    rows: Rows, gone: WorkloadGone, state: str, reason: str
+) -> None:
+    """Where nothing watched the end and nothing tells it, the reason says that it is not known."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a", pods=(pod("p"),)))
+    await rows.match()
+    await rows.settle("a")
+    async with rows.database.begin() as tx:
+        await save_workloads(tx, (), {"a": gone})
+    await rows.settle("a")
+    (row,) = await rows.fetch("SELECT state, reason FROM fluxjobs")
+    assert row["state"] == state
+    assert reason in row["reason"]
+    (account,) = await rows.fetch("SELECT result FROM accounting")
+    assert account["result"] == state

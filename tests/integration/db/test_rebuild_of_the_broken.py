@@ -119,7 +119,14 @@ async def _resync(database: Database, world: World) -> Mending:
     sight = world.sight()
     suspects = await resync.find(sight, resync.read_rows(database))
     mending = Mending(
-        database.begin, asyncio.Lock(), sight, suspects, _see, lambda *_: None, database.begin
+        database.begin,
+        asyncio.Lock(),
+        sight,
+        suspects,
+        _see,
+        lambda uid: pytest.fail(f"{uid} is not gone"),
+        lambda *_: None,
+        database.begin,
     )
     if mending.is_takeover_in_pages:
         async with database.begin() as tx:

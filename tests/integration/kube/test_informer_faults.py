@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.kube.client import KubeClient, WatchEvent
-from fluxqueue.kube.informer import Informer, key_of
+from fluxqueue.kube.informer import UNSEEN, Informer, key_of
 from fluxqueue.kube.resources import PODS
 from fluxqueue.objects import Object
 from tests.support.waiting import WAIT_S
@@ -72,7 +72,9 @@ async def test_follows_and_resumes_after_a_cut(client: KubeClient, faulty: Fault
     informer.start()
     await _until(lambda: len(log.lines) == 4)
     await informer.stop()
-    assert log.lines == ["- a@3", "- b@6", "a@3 a@9", "b@6 -"]
+    assert log.lines == ["- a@3", "- b@6", "a@3 a@9", "b@6 -"], (
+        "its removal has a version of its own"
+    )
     assert [seen.query.get("resourceVersion") for seen in faulty.seen] == [None, "5", "8"]
     assert (informer.relists, len(informer), informer.resource_version) == (1, 1, "10")
 
@@ -303,3 +305,53 @@ async def test_a_relist_finds_a_server_that_was_restored(
         None,
         "30",
     ]
+
+
+async def test_the_last_state_of_a_deleted_object_is_told(
+    client: KubeClient, faulty: FaultyApi
+) -> None:
+    """It may change and go in one moment: only the news of its end then tells how it ended."""
+    changes: list[tuple[Any, Any]] = []
+
+    def note(old: Object | None, new: Object | None) -> None:
+        changes.append(((old or {}).get("status"), (new or {}).get("status")))
+
+    faulty.then(
+        json_answer(_listed(5, {**_pod("a", 3), "status": {"phase": "Running"}})),
+        stream(
+            _event("DELETED", {**_pod("a", 9), "status": {"phase": "Succeeded"}}), stays_open=True
+        ),
+    )
+    informer = Informer(client, PODS, on_change=note)
+    informer.start()
+    await _until(lambda: len(changes) == 3)
+    await informer.stop()
+    running, succeeded = {"phase": "Running"}, {"phase": "Succeeded"}
+    assert changes == [(None, running), (running, succeeded), (succeeded, None)]
+
+
+async def test_what_went_in_a_gap_is_marked_as_unseen(
+    client: KubeClient, faulty: FaultyApi
+) -> None:
+    """A relist shows that it is gone and not how it was at its end."""
+    removed: list[Object] = []
+
+    def note(old: Object | None, new: Object | None) -> None:
+        if new is None and old is not None:
+            removed.append(old)
+
+    faulty.then(
+        json_answer(_listed(5, _pod("a", 3), _pod("b", 4), _pod("c", 4))),
+        stream(
+            _event("DELETED", _pod("b", 6)),
+            {"type": "ERROR", "object": {"kind": "Status", "code": 410}},
+        ),
+        json_answer(_listed(9, _pod("c", 9, uid="another"))),
+        stream(stays_open=True),
+    )
+    informer = Informer(client, PODS, on_change=note)
+    informer.start()
+    await _until(lambda: len(removed) == 3)
+    await informer.stop()
+    told = {one["metadata"]["name"]: UNSEEN in one for one in removed}
+    assert told == {"a": True, "b": False, "c": True}

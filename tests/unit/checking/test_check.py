@@ -38,8 +38,8 @@ def test_health_has_no_findings() -> None:
 def _forget_row(scenery: Scenery) -> None:
     scenery.rows["fluxjobs"], scenery.fluxjobs = [], []
     scenery.rows["allocations"], scenery.rows["slots"] = [], []
-    scenery.rows["usage"][0] = UsageRow("node-1", "cpu", 16000, 0, 0, 16000)
-    scenery.rows["usage"][1] = UsageRow("node-1", "pods", 110, 0, 0, 110)
+    scenery.rows["usage"][0] = UsageRow("node-1", "cpu", 16000, 0, 16000, 0)
+    scenery.rows["usage"][1] = UsageRow("node-1", "pods", 110, 0, 2, 108)
 
 
 def test_a_young_workload_may_be_unknown_but_its_pods_may_not_run() -> None:
@@ -102,8 +102,8 @@ def test_a_pod_runs_where_its_slot_is() -> None:
     def move_slot(scenery: Scenery) -> None:
         scenery.rows["slots"][0] = views.slot(0, "uid-pi-a", node="node-2")
         usage = scenery.rows["usage"]
-        usage[0] = UsageRow("node-1", "cpu", 16000, 8000, 0, 8000)
-        usage[1] = UsageRow("node-1", "pods", 110, 1, 0, 109)
+        usage[0] = UsageRow("node-1", "cpu", 16000, 8000, 8000, 0)
+        usage[1] = UsageRow("node-1", "pods", 110, 1, 1, 108)
         usage[2] = UsageRow("node-2", "cpu", 16000, 8000, 2000, 6000)
         usage[3] = UsageRow("node-2", "pods", 110, 1, 1, 108)
 
@@ -116,8 +116,19 @@ def test_a_pod_needs_no_more_than_its_slot_has() -> None:
     def grow(scenery: Scenery) -> None:
         requests = scenery.pods[0]["spec"]["containers"][0]["resources"]["requests"]
         requests["cpu"] = "9"
+        scenery.rows["usage"][0] = UsageRow("node-1", "cpu", 16000, 16000, 1000, -1000)
 
     assert found(grow) == {"pod larger than its slot", "node over capacity"}
+
+
+def test_what_no_slot_covers_counts_as_unmanaged_use() -> None:
+    """Rows that say nothing of it would have others placed there."""
+
+    def grow(scenery: Scenery) -> None:
+        requests = scenery.pods[0]["spec"]["containers"][0]["resources"]["requests"]
+        requests["cpu"] = "9"
+
+    assert "node usage: foreign differs" in found(grow)
 
 
 def test_a_terminal_pod_needs_no_slot() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from fluxqueue.controller.observing.resync import (
     find,
     publication,
 )
-from fluxqueue.controller.observing.seen import see_workload
+from fluxqueue.controller.observing.seen import see_gone, see_workload
+from fluxqueue.db.life.observations import WorkloadGone
 from fluxqueue.db.life.present import Present, RowSeen
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.workload.gates import pin_patch
@@ -94,11 +95,18 @@ async def _compare(sight: Sight, row: RowSeen | None = ROW, *, holds: bool = Tru
     """Find, and look again at those found: both must be of one opinion."""
     suspects = await _find(sight, row, holds=holds)
     uids = [*suspects.others, *suspects.found]
-    differences = compare(sight.of(uids), _present(row, holds=holds), uids, _see)
+    gone = _see_gone(sight)
+    differences = compare(sight.of(uids), _present(row, holds=holds), uids, _see, gone)
     assert {one.seen.uid for one in differences.found} == set(suspects.found)
     everybody = {*sight.objects, *({row.uid} if row else ())}
-    assert differences == compare(sight, _present(row, holds=holds), everybody, _see)
+    assert differences == compare(
+        sight, _present(row, holds=holds), everybody, _see, _see_gone(sight)
+    )
     return differences
+
+
+def _see_gone(sight: Sight) -> Callable[[str], WorkloadGone]:
+    return lambda uid: see_gone(None, list(sight.pods_of.get(uid, {}).values()), [])
 
 
 def _names(found: Differences) -> set[str]:
@@ -184,7 +192,7 @@ async def test_where_an_index_was_is_told_by_its_last_pod() -> None:
 async def test_what_is_gone() -> None:
     """Its row says so afterwards, with the pods that it left behind."""
     found = await _compare(_sight(objects={}))
-    assert [pod.uid for pod in found.gone[UID][1]] == ["uid-work-0"]
+    assert [pod.uid for pod in found.gone[UID].pods] == ["uid-work-0"]
     gone = replace(ROW, is_gone=True)
     assert _names(await _compare(_sight(objects={}), gone)) == set()
 

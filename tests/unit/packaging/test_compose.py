@@ -113,16 +113,16 @@ def test_every_volume_is_declared_and_used(name: str) -> None:
 def test_every_command_is_one_of_ours(name: str) -> None:
     """Sub-command, options and arguments parse; nothing is executed."""
     words = compose.command_line(OURS[name])
-    if words[:3] == ["python", "-m", "localcluster"]:
+    if words[:4] == ["python", "-P", "-m", "localcluster"]:
         from localcluster.__main__ import parse
 
-        assert parse(words[3:]).port == 6443
+        assert parse(words[4:]).port == 6443
         return
     if words[0].endswith("/python"):
         from webhook.__main__ import _parse
 
-        assert words[1:3] == ["-m", "webhook"]
-        assert _parse(words[3:]).port == 8443
+        assert words[1:4] == ["-P", "-m", "webhook"]
+        assert _parse(words[4:]).port == 8443
         return
     command: Any = typer.main.get_command(app)
     context, rest = None, words[1:]

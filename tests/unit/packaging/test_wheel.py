@@ -20,6 +20,7 @@ def test_it_has_every_file_of_the_packages(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     wanted |= {f"fluxqueue/crds/{path.name}" for path in (ROOT / "chart" / "crds").glob("*.yaml")}
+    wanted.add("fluxqueue/files/policies.yaml")
     with zipfile.ZipFile(wheel) as archive:
         there = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert there == wanted

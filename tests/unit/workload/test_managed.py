@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.fluxjob.node import Destination
-from fluxqueue.workload import managed
+from fluxqueue.workload import labels, managed
 from fluxqueue.workload.gates import pin_patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.labels import HOSTNAME
@@ -130,3 +130,28 @@ def test_author_suspension_holds_until_the_author_lifts_it() -> None:
     assert BATCH_JOB.is_author_suspended(batch_job(meta=meta, suspend=True))
     assert not BATCH_JOB.is_author_suspended(batch_job(meta=meta, suspend=False))
     assert not BATCH_JOB.is_author_suspended(batch_job(suspend=True))
+
+
+@pytest.mark.parametrize(
+    ("workload", "why"),
+    [
+        (batch_job(pod=GATED, meta={"labels": {labels.MANAGED: "false"}}), '"false"'),
+        (batch_job(pod=GATED, managedBy="example.com/mine"), "spec.managedBy"),
+        (
+            batch_job(pod=GATED, template_meta={"labels": {labels.MANAGED: "false"}}),
+            "of the pod template",
+        ),
+        (_released(meta={"labels": {labels.MANAGED: "false"}}), '"false"'),
+        (_released(managedBy="example.com/mine"), "spec.managedBy"),
+        (bare_pod(**GATED, meta={"labels": {labels.MANAGED: "false"}}), '"false"'),
+        (
+            bare_pod(**GATED, meta={"labels": {labels.OF_A_BATCH_JOB: "uid-of-a-job"}}),
+            labels.OF_A_BATCH_JOB,
+        ),
+    ],
+)
+def test_what_admission_leaves_alone_is_not_adopted(workload: dict[str, Any], why: str) -> None:
+    """Whoever wrote the gate there wrote the user there, too."""
+    assert managed.has_our_marks(workload)
+    assert why in (managed.why_not_vouched(workload) or "")
+    assert not managed.is_taken_in(workload)

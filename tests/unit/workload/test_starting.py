@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.dependency import DependencyKind as K
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.fluxjob_object import begin_time
-from fluxqueue.workload.starting import Dependency
+from fluxqueue.workload.starting import Dependency, parse_begin_time
 
 
 def job(**annotations: str) -> dict[str, object]:
@@ -65,6 +67,9 @@ def test_other_dependencies_are_refused(text: str, message: str) -> None:
         ("+2h", 7200),
         ("now+1d30m", 88_200),
         ("now + 90", 90),
+        ("+1h90", 3690),
+        ("+1h1h", 7200),
+        ("1970-01-01T00:00:00Z", -1_893_456_000),
     ],
 )
 def test_begin_times_are_read(text: str, expected: int) -> None:
@@ -75,12 +80,27 @@ def test_begin_times_are_read(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["2030-01-01T01:00:00", "2030-01-01", "tomorrow", "2h", "", "+99999d"]
+    "text",
+    [
+        *("2030-01-01T01:00:00", "2030-01-01", "tomorrow", "2h", "", "+99999d", "+", "now+h"),
+        *("+12345678901s", "+1hh", "now now+1h", "+-1h", "+١h"),
+        *("0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00"),
+        *("9999-12-31T23:59:59-14:00", "+9999999999d"),
+    ],
 )
 def test_other_begin_times_are_refused(text: str) -> None:
     """A time without a zone would mean another moment to everybody."""
     with pytest.raises(InvalidInput, match=r"fluxqueue/begin-time\]"):
         read_wishes(job(begin_time=text))
+
+
+@pytest.mark.parametrize("text", ["+" + "2" * 40 + "y", "now+" + "1s" * 100_000 + "!", "+" * 9000])
+def test_a_long_begin_time_takes_no_longer_than_its_length(text: str) -> None:
+    """One pass: twice the digits once took twice the time, each."""
+    began = time.process_time()
+    with pytest.raises(InvalidInput):
+        parse_begin_time(text, "here")
+    assert time.process_time() - began < 0.2
 
 
 def test_hold_is_true_or_false() -> None:

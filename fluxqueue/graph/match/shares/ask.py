@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fluxqueue.graph.match.policy import Policy, parse_policy
+from fluxqueue.jobspec.bounds import SLOTS_MAX
 from fluxqueue.jobspec.demand import Bundle, NodeDemand
 from fluxqueue.jobspec.model import NODE, Count, Jobspec, Resource
-from fluxqueue.jobspec.shape import SLOTS_MAX, bounded, relaxations
+from fluxqueue.jobspec.shape import bounded, relaxations
 
 CLUSTER = "cluster"
 

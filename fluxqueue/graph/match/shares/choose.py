@@ -39,6 +39,7 @@ class Choice:
     ----------
     offers : the offer for a leaf; up to date.
     patch : rows on which something else is free than the table says.
+    spend : takes steps off the work of the question; raises ``TooComplex`` where none is left.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class Choice:
         offers: Callable[[Leaf], Offer],
         policy: Policy,
         patch: Patch | None,
+        spend: Callable[[int], None],
     ) -> None:
+        self._spend = spend
         self.ledger, self.table, self.scores = ledger, table, scores
         self.policy, self.offers = policy, offers
         self.patch = patch
@@ -98,6 +101,7 @@ class Choice:
     def _fill_leaf(
         self, leaf: Leaf, places: Places | None, place: int | None
     ) -> list[Chosen] | None:
+        self._spend(40 + len(self.ledger.names) // 50)
         view = self._view(leaf)
         rows = None
         if places is None or place is None:
@@ -163,6 +167,7 @@ class Choice:
         """Places that hold all that is below; of several kinds of slots each for itself."""
         good = np.ones(len(places), dtype=np.bool_)
         for part in group.below:
+            self._spend(20 + len(self.ledger.names) // 100)
             if isinstance(part, Leaf):
                 sums = self._view(part).sums(places, is_distinct=part.is_distinct)
                 good &= sums >= part.count
@@ -203,6 +208,7 @@ class Choice:
         """The window's patch with all that this choice has taken so far."""
         if not self._taken and not self.held:
             return self.patch
+        self._spend(20 + len(self._taken) + len(self.held))
         rows = np.array(sorted(self._taken.keys() | self.held), dtype=np.int64)
         if self.patch is not None:
             rows = np.union1d(rows, self.patch.rows)
@@ -222,6 +228,7 @@ class Choice:
     def _note(self, leaf: Leaf, rows: Vector) -> None:
         """Later parts of this request must not take the same again."""
         view = self._view(leaf)
+        self._spend(3 * len(rows))
         for row in rows.tolist():
             take = view.take_of(row)
             known = self._taken.get(row)
@@ -240,6 +247,7 @@ class Choice:
     def _keep(self) -> tuple[dict[int, Vector], set[int], set[int]] | None:
         if not self._has_company:
             return None
+        self._spend(1 + (len(self._taken) + len(self.held)) // 20)
         return dict(self._taken), set(self._distinct), set(self.held)
 
     def _restore(self, kept: tuple[dict[int, Vector], set[int], set[int]] | None) -> None:

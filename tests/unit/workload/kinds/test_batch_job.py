@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import parse_document, render
@@ -180,3 +181,55 @@ def test_idle_is_what_is_suspended_and_has_no_pods(
     assert BATCH_JOB.is_idle(job) is is_idle
     is_same = BATCH_JOB.news(job) == BATCH_JOB.news(batch_job("a", suspend=suspend))
     assert is_same is (is_idle is suspend)
+
+
+def _pods(*phases: str, killed: bool = False) -> list[PodFact]:
+    return [
+        PodFact(f"u{n}", f"p{n}", phase, is_gated=False, index=n, is_killed=killed)
+        for n, phase in enumerate(phases)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "pods", "expected"),
+    [
+        # What the Job controller said, or had already decided.
+        ({}, {"conditions": [_condition("Complete")]}, (), FluxJobState.COMPLETED),
+        ({}, {"conditions": [_condition("SuccessCriteriaMet")]}, (), FluxJobState.COMPLETED),
+        ({}, {"conditions": [_condition("FailureTarget")]}, (), FluxJobState.FAILED),
+        # What its pods say, before the controller has counted them.
+        ({"completions": 2, "parallelism": 2}, {}, ("Succeeded",) * 2, FluxJobState.COMPLETED),
+        ({"completions": 2, "parallelism": 2}, {}, ("Succeeded", "Running"), None),
+        ({"completions": 3}, {"succeeded": 3}, (), FluxJobState.COMPLETED),
+        (
+            {"completions": 3},
+            {"succeeded": 2, "uncountedTerminatedPods": {"succeeded": ["u9"]}},
+            (),
+            FluxJobState.COMPLETED,
+        ),
+        (
+            {**INDEXED, "completions": 3},
+            {"completedIndexes": "2"},
+            ("Succeeded", "Succeeded"),
+            FluxJobState.COMPLETED,
+        ),
+        ({**INDEXED, "completions": 3}, {"completedIndexes": "0,1"}, ("Succeeded",), None),
+        ({"completions": None, "parallelism": 2}, {}, ("Succeeded",), FluxJobState.COMPLETED),
+        ({"completions": None, "parallelism": 2}, {}, ("Succeeded", "Running"), None),
+        ({"backoffLimit": 0}, {}, ("Failed",), FluxJobState.FAILED),
+        ({"backoffLimit": 1}, {}, ("Failed",), None),
+        ({"backoffLimit": 0, "podFailurePolicy": {"rules": []}}, {}, ("Failed",), None),
+        ({"completions": 0}, {}, (), None),
+    ],
+)
+def test_how_one_ended_that_is_gone(
+    spec: dict[str, Any], status: dict[str, Any], pods: tuple[str, ...], expected: FluxJobState
+) -> None:
+    job = _with_status(batch_job(**spec), **status)
+    assert BATCH_JOB.last_result(job, _pods(*pods)) is expected
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_was_killed_tells_nothing(phase: str) -> None:
+    job = _with_status(batch_job(backoffLimit=0))
+    assert BATCH_JOB.last_result(job, _pods(phase, killed=True)) is None

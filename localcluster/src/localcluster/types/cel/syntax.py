@@ -106,7 +106,7 @@ _TWO_NAMES = frozenset({"transformList", "transformMap", "existsOne"})
 _NAMED_TWICE = frozenset({"all", "exists", "exists_one"})
 
 _TOKEN = re.compile(
-    r"""(?:\s|//[^\n]*)*(?:
+    r"""(?:\s|//[^\n]*+)*+(?:
         (?P<number>0[xX][0-9a-fA-F]+[uU]?|\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+
             |\.\d+(?:[eE][-+]?\d+)?|\d+[uU]?)
       | (?P<string>[rRbB]{0,2}(?:\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}

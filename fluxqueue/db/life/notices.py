@@ -1,0 +1,51 @@
+"""Notices: what a FluxJob's users are told by Events, beside the reason of its state.
+
+Written within the transaction that decides or observes it. The next status update brings them to
+the cluster (``worker.publish``), and the audit trail keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import orjson
+
+from fluxqueue.db.database import Transaction
+
+UNMANAGED_USE = "UnmanagedUse"
+"""Of a workload a pod of which takes more of its node than a slot covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What is to be told of a FluxJob: ``event`` is one word, ``key`` that of the news."""
+
+    uid: str
+    event: str
+    message: str
+    key: str
+
+
+_REMEMBER = """
+WITH said AS (
+    SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+        uid text, event text, message text, key text)
+), noted AS (
+    INSERT INTO history (uid, jobid, actor, event, detail)
+    SELECT f.uid, f.jobid,
+           coalesce(nullif(current_setting('fluxqueue.actor', true), ''), session_user),
+           said.event, jsonb_build_object('message', said.message)
+    FROM said JOIN fluxjobs f USING (uid)
+)
+UPDATE fluxjobs f SET version = version + 1, notices = f.notices || (
+    SELECT jsonb_agg(to_jsonb(said) - 'uid') FROM said WHERE said.uid = f.uid)
+WHERE f.uid IN (SELECT uid FROM said)
+"""
+
+
+async def leave_notices(tx: Transaction, notices: Sequence[Notice]) -> None:
+    """Write them into the audit trail and the rows; the next status update emits the Events."""
+    if notices:
+        rows = [asdict(one) for one in notices]
+        await tx.execute(_REMEMBER, rows=orjson.dumps(rows).decode())

@@ -1,0 +1,232 @@
+"""The types of all that admission reads from requests and objects, and the one check of them.
+
+Called by ``webhook.admit`` before anything else looks at an object: an API server checks custom
+resources only after mutating admission, and anything may be sent to the port. What is not named
+here is not read. A field with null is as good as absent, as in Kubernetes. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.objects import Object
+from fluxqueue.workload.object_paths import find, value_at
+from fluxqueue.workload.owner_kinds import OwnerKind
+
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """A single value: ``types`` in Python, ``name`` for people."""
+
+    types: tuple[type, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Of:
+    """A list, or a map, whose members all have the shape ``each``."""
+
+    kind: type
+    each: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """A string that is one of ``texts``, or empty."""
+
+    texts: frozenset[str]
+
+
+TEXT = One((str,), "a string")
+BOOL = One((bool,), "true or false")
+WHOLE = One((int,), "a whole number")
+QUANTITY = One((str, int, float), "a quantity")
+MAP = One((dict,), "an object")
+LIST = One((list,), "a list")
+TEXTS, TEXT_MAP = Of(list, TEXT), Of(dict, TEXT)
+Shape = Any
+"""A ``One``, an ``Among``, an ``Of``, or a dict: the shapes of an object's fields."""
+
+METADATA = {
+    **dict.fromkeys(("name", "generateName", "namespace", "uid"), TEXT),
+    **dict.fromkeys(("creationTimestamp", "deletionTimestamp", "resourceVersion"), TEXT),
+    "labels": TEXT_MAP,
+    "annotations": TEXT_MAP,
+    "ownerReferences": Of(
+        list,
+        {**dict.fromkeys(("apiVersion", "kind", "name", "uid"), TEXT), "controller": BOOL},
+    ),
+}
+METADATA_ONLY = {"apiVersion": TEXT, "kind": TEXT, "metadata": METADATA}
+_RESOURCES = {"requests": Of(dict, QUANTITY), "limits": Of(dict, QUANTITY)}
+_CONTAINERS = Of(
+    list,
+    {
+        "name": TEXT,
+        "restartPolicy": TEXT,
+        "resources": _RESOURCES,
+        "ports": Of(list, {"hostPort": WHOLE}),
+    },
+)
+_EXPRESSIONS = Of(list, {"key": TEXT, "operator": TEXT, "values": TEXTS})
+_TERMS = Of(list, {"matchExpressions": _EXPRESSIONS, "matchFields": _EXPRESSIONS})
+_NODE_AFFINITY = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _TERMS},
+    "preferredDuringSchedulingIgnoredDuringExecution": LIST,
+}
+POD_SPEC = {
+    "containers": _CONTAINERS,
+    "initContainers": _CONTAINERS,
+    "nodeSelector": TEXT_MAP,
+    "affinity": {"nodeAffinity": _NODE_AFFINITY, "podAffinity": MAP, "podAntiAffinity": MAP},
+    "tolerations": Of(list, dict.fromkeys(("key", "operator", "value", "effect"), TEXT)),
+    "schedulingGates": Of(list, {"name": TEXT}),
+    **dict.fromkeys(("schedulerName", "nodeName", "priorityClassName"), TEXT),
+    **dict.fromkeys(("runtimeClassName", "restartPolicy"), TEXT),
+    "priority": WHOLE,
+    "activeDeadlineSeconds": WHOLE,
+    "overhead": Of(dict, QUANTITY),
+    "resources": _RESOURCES,
+    "volumes": Of(list, MAP),
+    "topologySpreadConstraints": LIST,
+    "resourceClaims": LIST,
+    "schedulingGroup": {"podGroupName": TEXT},
+    "workloadRef": dict.fromkeys(("name", "podGroup", "podGroupReplicaKey"), TEXT),
+}
+TEMPLATE = {"metadata": METADATA, "spec": POD_SPEC}
+POD = {**METADATA_ONLY, "spec": POD_SPEC, "status": MAP}
+JOB = {
+    **METADATA_ONLY,
+    "spec": {
+        **dict.fromkeys(("parallelism", "completions", "activeDeadlineSeconds"), WHOLE),
+        **dict.fromkeys(("completionMode", "managedBy"), TEXT),
+        "suspend": BOOL,
+        "template": TEMPLATE,
+    },
+    "status": {
+        "conditions": Of(list, {"type": TEXT, "status": TEXT}),
+        **dict.fromkeys(("active", "succeeded", "terminating"), WHOLE),
+        **dict.fromkeys(("completedIndexes", "failedIndexes"), TEXT),
+        "uncountedTerminatedPods": {"succeeded": LIST},
+    },
+}
+_FLUXJOB = {
+    **METADATA_ONLY,
+    "spec": {
+        **dict.fromkeys(("queue", "requeue", "beginTime", "user"), TEXT),
+        "hold": BOOL,
+        "priority": WHOLE,
+        "steeredBy": TEXT_MAP,
+        "workload": dict.fromkeys(("apiVersion", "kind", "name", "uid"), TEXT),
+    },
+    "status": {"state": Among(frozenset(FluxJobState))},
+}
+_ASKER = {"username": TEXT, "uid": TEXT, "groups": TEXTS, "extra": Of(dict, TEXTS)}
+_REVIEW = {
+    **METADATA_ONLY,
+    "spec": {
+        "fluxJob": TEXT,
+        "jobspec": One((dict, list), "a jobspec"),
+        "manifest": METADATA_ONLY,
+        "changes": {
+            **dict.fromkeys(("size", "durationSeconds", "priority"), WHOLE),
+            **dict.fromkeys(("queue", "within"), TEXT),
+            "requests": Of(dict, QUANTITY),
+        },
+        "asker": _ASKER,
+    },
+}
+_OURS = "jobs.converged-computing.org"
+SHAPES: Mapping[tuple[str, str], Shape] = {
+    ("batch", "Job"): JOB,
+    ("", "Pod"): POD,
+    (_OURS, "FluxJob"): _FLUXJOB,
+    (_OURS, "PlacementReview"): _REVIEW,
+}
+"""API group and kind -> the shape of its objects."""
+
+REQUEST = {
+    "uid": TEXT,
+    "kind": dict.fromkeys(("group", "version", "kind"), TEXT),
+    **dict.fromkeys(("operation", "namespace", "name", "subResource"), TEXT),
+    "userInfo": _ASKER,
+    "options": {"fieldManager": TEXT},
+    "object": MAP,
+    "oldObject": MAP,
+}
+"""The request of an AdmissionReview."""
+
+
+def check_shape(value: Any, shape: Shape, where: str) -> None:
+    """Check ``value`` and all below it.
+
+    Raises
+    ------
+    InvalidInput
+        A value is of another type, a number larger than an int64, or a text with a NUL.
+    """
+    if value is None:
+        return
+    if isinstance(shape, One):
+        _check_one(value, shape, where)
+    elif isinstance(shape, Among):
+        _check_one(value, TEXT, where)
+        if value and value not in shape.texts:
+            raise _wrong(value, f"one of {', '.join(sorted(shape.texts))}", where)
+    elif isinstance(shape, Of):
+        if not isinstance(value, shape.kind):
+            raise _wrong(value, "a list" if shape.kind is list else "an object", where)
+        members: Any = value
+        pairs = members.items() if isinstance(value, dict) else enumerate(members)
+        for key, member in pairs:
+            at = f"{where}[{key}]"
+            if member is None:
+                raise _wrong(member, "no null", at)
+            if isinstance(key, str) and "\0" in key:
+                raise _wrong(key, "a name without NUL", where)
+            check_shape(member, shape.each, at)
+    elif not isinstance(value, dict):
+        raise _wrong(value, "an object", where)
+    else:
+        for name, inner in shape.items():
+            check_shape(value.get(name), inner, f"{where}.{name}" if where else name)
+
+
+def _check_one(value: Any, shape: One, where: str) -> None:
+    is_bool = isinstance(value, bool) and bool not in shape.types
+    if is_bool or not isinstance(value, shape.types):
+        raise _wrong(value, shape.name, where)
+    if isinstance(value, int) and abs(value) > INT64_MAX:
+        raise _wrong(str(value), "a number of 64 bits", where)
+    if isinstance(value, str) and "\0" in value:
+        raise _wrong(value, "a text without NUL, which no row can hold", where)
+
+
+def _wrong(value: Any, must_be: str, where: str) -> InvalidInput:
+    shown = "null" if value is None else value
+    return InvalidInput(f"must be {must_be}", where=where, value=shown, hint="correct its value")
+
+
+def check_owner(entry: OwnerKind, owner: Object, where: str) -> None:
+    """Check what is read of an object that makes pods and asks to be queued: its templates.
+
+    Raises
+    ------
+    InvalidInput
+        As ``check_shape``.
+    """
+    check_shape(owner.get("spec"), MAP, f"{where}.spec" if where else "spec")
+    for part in entry.pods:
+        for at, one in find(owner, part.each):
+            path = ".".join(map(str, at))
+            check_shape(one, MAP, path)
+            if part.template is None:
+                continue
+            inner = value_at(one, part.template) if part.template else one
+            check_shape(inner, TEMPLATE, f"{path}.{part.template}".strip("."))

@@ -1,0 +1,141 @@
+"""Admissions in threads of their own, each with a bound on its processor time.
+
+Called by ``webhook.server``. The event loop goes on answering health checks meanwhile. Every
+computation on a request has a bound of its own, so this one is never reached by what we know: it
+keeps what we do not know from the other requests. A thread that overruns is interrupted between two
+steps of Python, and its request is refused at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+CPU_MAX_S = 0.5
+"""Processor time of one admission (seconds)."""
+THREADS = 4
+WAITING_MAX = 200
+"""Requests that wait for a thread; more are refused."""
+_LOOK_EVERY_S = 0.05
+
+
+class TooLong(Exception):
+    """An admission has used its processor time, or too many wait for theirs."""
+
+
+class _Stop(BaseException):
+    """Raised in a thread whose admission overran."""
+
+
+@dataclass(eq=False)
+class _Task:
+    call: Callable[[], Any]
+    answer: asyncio.Future[Any]
+    began_s: float = 0.0
+    clock: int | None = None
+    thread: int = 0
+    is_over: bool = False
+    is_stopped: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def used_s(self) -> float:
+        """Processor time of its thread so far; 0 while it waits for one."""
+        if self.clock is None or not self.began_s or self.is_over:
+            return 0.0
+        return time.clock_gettime(self.clock) - self.began_s
+
+
+class BoundedThreads:
+    """A few threads that run one call each; made on the event loop that asks."""
+
+    def __init__(self, cpu_max_s: float = CPU_MAX_S, threads: int = THREADS) -> None:
+        self._cpu_max_s = cpu_max_s
+        self._waiting: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._count = threads
+        for number in range(threads):
+            threading.Thread(target=self._work, name=f"admit-{number}", daemon=True).start()
+
+    def close(self) -> None:
+        """Let the threads end when they have done what waits."""
+        for _ in range(self._count):
+            self._waiting.put(None)
+
+    async def run(self, call: Callable[[], Any]) -> Any:
+        """Return what ``call`` returns, or raise what it raises.
+
+        Raises
+        ------
+        TooLong
+            It has used its processor time, or too many calls wait.
+        """
+        if self._waiting.qsize() >= WAITING_MAX:
+            raise TooLong
+        task = _Task(call, asyncio.get_running_loop().create_future())
+        self._waiting.put(task)
+        while True:
+            done, _ = await asyncio.wait({task.answer}, timeout=_LOOK_EVERY_S)
+            if done:
+                return task.answer.result()
+            if task.used_s() > self._cpu_max_s:
+                _interrupt(task)
+                raise TooLong
+
+    def _work(self) -> None:
+        while (task := self._waiting.get()) is not None:
+            _run(task)
+
+
+def _run(task: _Task) -> None:
+    loop = task.answer.get_loop()
+    found: Any = None
+    error: BaseException | None = None
+    try:
+        try:
+            task.thread = threading.get_ident()
+            task.clock = _clock_of(task.thread)
+            task.began_s = time.clock_gettime(task.clock)
+            found = task.call()
+        except Exception as failure:  # noqa: BLE001  the loop that asked raises it
+            error = failure
+        with task.lock:
+            task.is_over = True
+        # The interruption may still be on its way, and must not reach the next task.
+        while task.is_stopped:
+            time.sleep(0.001)
+    except _Stop:
+        task.is_over = True
+        return
+    loop.call_soon_threadsafe(_settle, task.answer, found, error)
+
+
+def _clock_of(thread: int) -> int:
+    """The processor time of a thread, or, where a system has no such clock, the time of day."""
+    if hasattr(time, "pthread_getcpuclockid"):
+        return time.pthread_getcpuclockid(thread)
+    return time.CLOCK_MONOTONIC
+
+
+def _settle(answer: asyncio.Future[Any], found: Any, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(found)
+    else:
+        answer.set_exception(error)
+
+
+def _interrupt(task: _Task) -> None:
+    """Raise ``_Stop`` in its thread, unless it has just come to its end."""
+    with task.lock:
+        if task.is_over:
+            return
+        task.is_stopped = True
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(task.thread), ctypes.py_object(_Stop)
+        )
