@@ -6,7 +6,7 @@ Called by the kinds of workloads and by whoever follows pods.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from fluxqueue.fluxjob.follow import PodFact
@@ -66,8 +66,10 @@ def was_killed(pod: Mapping[str, Any]) -> bool:
     ended = max((datetime.fromisoformat(end) for end in ends if end), default=None)
     if ended is None:
         return grace_s > 0
-    asked = datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(seconds=grace_s)
-    return ended > asked or (ended == asked and grace_s > 0)
+    # The author chooses the grace period. As a timedelta it could overflow.
+    asked_s = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp() - grace_s
+    ended_s = ended.timestamp()
+    return ended_s > asked_s or (ended_s == asked_s and grace_s > 0)
 
 
 def _is_refused(status: Mapping[str, Any]) -> bool:

@@ -50,3 +50,16 @@ def test_an_unreadable_index_is_none(text: str) -> None:
 def test_an_owner_that_does_not_control_is_not_the_controller() -> None:
     loose = {**owner("Job"), "controller": False}
     assert pods.controller_owner(bare_pod(meta={"ownerReferences": [loose]})) is None
+
+
+@pytest.mark.parametrize("grace_s", [2**31, 2**40, 2**63 - 1])
+@pytest.mark.parametrize("finished_at", [None, "2026-01-01T00:00:00Z"])
+def test_a_grace_period_beyond_the_calendar_is_read(grace_s: int, finished_at: str | None) -> None:
+    """The author of a pod chooses it freely."""
+    meta = {
+        "deletionTimestamp": "2026-01-01T00:00:10Z",
+        "deletionGracePeriodSeconds": grace_s,
+    }
+    ended = {"state": {"terminated": {"finishedAt": finished_at}}}
+    status = {"phase": "Succeeded", "containerStatuses": [ended]}
+    assert pods.was_killed({**bare_pod(meta=meta), "status": status})

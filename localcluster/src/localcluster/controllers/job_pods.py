@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from localcluster.loops.objects import (
     condition_of,
     is_deleting,
     is_ready,
+    later,
     node_name,
     owner_reference,
     phase_of,
@@ -86,7 +87,7 @@ def finished_at(pod: Obj) -> datetime:
     metadata = pod["metadata"]
     deleted = read_time(metadata.get("deletionTimestamp"))
     if deleted is not None:
-        return deleted - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+        return later(deleted, -(metadata.get("deletionGracePeriodSeconds") or 0))
     return read_time(metadata.get("creationTimestamp")) or _NEVER
 
 

@@ -6,7 +6,7 @@ First half of a Job sync (``syncJob`` up to the decisions); ``job_plan`` decides
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from localcluster.controllers import job_policy as policy
@@ -24,6 +24,7 @@ from localcluster.loops.objects import (
     is_ready,
     is_terminating,
     is_true,
+    later,
     phase_of,
     read_time,
     uid_of,
@@ -182,7 +183,7 @@ def deadline_left_s(view: JobView) -> float | None:
     started = read_time(view.status.get("startTime"))
     if limit is None or started is None or view.is_suspended:
         return None
-    return (started + timedelta(seconds=limit) - view.now).total_seconds()
+    return (later(started, limit) - view.now).total_seconds()
 
 
 def _restarts_exceed(view: JobView) -> bool:

@@ -5,9 +5,9 @@ Follows ``pkg/controller/nodelifecycle`` and ``pkg/controller/tainteviction``.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from localcluster.loops.objects import condition_of, read_time, write_time
+from localcluster.loops.objects import condition_of, later, read_time, write_time
 from localcluster.obj import Obj
 from localcluster.scheduler.decision import tolerates
 
@@ -126,6 +126,6 @@ def evicted_at(pod: Obj, node: Obj) -> datetime | None:
             limits = [t["tolerationSeconds"] for t in matching if "tolerationSeconds" in t]
             if not limits:
                 continue
-            leaves = since + timedelta(seconds=max(0, min(limits)))
+            leaves = later(since, max(0, min(limits)))
         due = leaves if due is None else min(due, leaves)
     return due

@@ -7,10 +7,10 @@ proportional scaling of several ReplicaSets when a Deployment is scaled in mid-r
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from localcluster.controllers.templates import safe_hash
-from localcluster.loops.objects import is_deleting, owner_reference, read_time, write_time
+from localcluster.loops.objects import is_deleting, later, owner_reference, read_time, write_time
 from localcluster.obj import Obj
 
 HASH_LABEL = "pod-template-hash"
@@ -248,7 +248,7 @@ def deadline_left_s(deployment: Obj, now: datetime) -> float | None:
     since = read_time(old.get("lastUpdateTime"))
     if since is None or old["status"] == "False":
         return None
-    return (since + timedelta(seconds=limit) - now).total_seconds()
+    return (later(since, limit) - now).total_seconds()
 
 
 def _progressed(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import orjson
 
 from localcluster.client.resources import Resource
-from localcluster.loops.objects import condition_of, is_ready, owner_reference, read_time
+from localcluster.loops.objects import condition_of, is_ready, later, owner_reference, read_time
 from localcluster.obj import Obj
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
@@ -74,4 +74,4 @@ def available_in_s(pod: Obj, min_ready_s: int, now: datetime) -> float | None:
     since = read_time(ready.get("lastTransitionTime"))
     if not min_ready_s or since is None:
         return 0.0
-    return max(0.0, (since + timedelta(seconds=min_ready_s) - now).total_seconds())
+    return max(0.0, (later(since, min_ready_s) - now).total_seconds())

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from localcluster.client.resources import JOBS
 from localcluster.errors import Conflict, NotFound
 from localcluster.loops.context import Context
-from localcluster.loops.objects import condition_of, is_deleting, key_of, now, read_time, uid_of
+from localcluster.loops.objects import (
+    condition_of,
+    is_deleting,
+    key_of,
+    later,
+    now,
+    read_time,
+    uid_of,
+)
 from localcluster.loops.workqueue import WorkQueue
 from localcluster.obj import Obj
 
@@ -23,7 +31,7 @@ def expires_at(job: Obj) -> datetime | None:
         condition = condition_of(job, kind)
         if condition is not None and condition.get("status") == "True":
             ended = read_time(condition.get("lastTransitionTime"))
-            return ended + timedelta(seconds=ttl_s) if ended is not None else None
+            return later(ended, ttl_s) if ended is not None else None
     return None
 
 

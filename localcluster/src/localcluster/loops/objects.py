@@ -5,7 +5,7 @@ Pure accessors shared by all controllers; nothing here decides anything.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from localcluster.obj import Obj
 
@@ -103,6 +103,14 @@ def node_name(pod: Obj) -> str:
 def read_time(text: str | None) -> datetime | None:
     """A Time or MicroTime."""
     return datetime.fromisoformat(text) if text else None
+
+
+def later(since: datetime, seconds: float) -> datetime:
+    """Add seconds that an author may choose, within the years that a datetime can have."""
+    try:
+        return since + timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC) if seconds > 0 else datetime.min.replace(tzinfo=UTC)
 
 
 def write_time(at: datetime) -> str:

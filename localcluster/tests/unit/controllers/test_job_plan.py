@@ -148,6 +148,15 @@ def test_deadline() -> None:
     assert len(late.delete) == 1
 
 
+@pytest.mark.parametrize("limit", [2**31, 2**40, 2**63 - 1])
+def test_a_deadline_beyond_the_calendar_never_strikes(limit: int) -> None:
+    """The API server accepts any int64 as activeDeadlineSeconds."""
+    plan = _plan(job(activeDeadlineSeconds=limit, status=RUNNING), [pod("a")])
+    assert plan.delete == []
+    assert plan.look_again_s is not None
+    assert plan.look_again_s > 2**30
+
+
 def test_suspended_from_the_beginning() -> None:
     """No startTime, the condition, its event; the deadline does not run."""
     plan = _plan(job(suspend=True, activeDeadlineSeconds=1), [])
