@@ -24,8 +24,9 @@ from benchmarks.line import Line
 from fluxqueue.clock import SystemClock
 from fluxqueue.db import leadership, migrate
 from fluxqueue.db.database import Database
-from fluxqueue.db.life.observations import WorkloadSeen, save_foreign, save_nodes, save_workloads
+from fluxqueue.db.life.observations import save_foreign, save_nodes, save_workloads
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
+from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher

@@ -1,8 +1,7 @@
-"""Who holds a FluxJob: the words of ``held_by``, ``author_hold`` and ``blocked_by``.
+"""Who holds a FluxJob: the values of ``held_by``, ``author_hold``, ``blocked_by``, ``vacate_by``.
 
-Used wherever rows are written, and for the words that users are told. What a FluxJob that its
-author holds says to its users stands in ``sql/transitions.sql`` (``fluxjob_author_reason``);
-nothing is decided by those sentences.
+Used wherever rows are written, and for what users read. Sentences for users stand here, too, but
+nothing is decided by them.
 """
 
 AUTHOR = "author"
@@ -45,6 +44,12 @@ CHANGED_REASON = "what its pods ask for was changed; it is placed anew"
 
 FOR_JOB = "job "
 """How ``vacate_by`` begins where it names, by its jobid, for whom a FluxJob makes way."""
+
+
+def author_reason(hold: str) -> str:
+    """Return the reason of a FluxJob that its author holds in the way ``hold``."""
+    is_annotated = hold == ANNOTATION
+    return "held by its annotation fluxqueue/hold" if is_annotated else "suspended by its author"
 
 
 def by_preemptor(jobid: int) -> str:

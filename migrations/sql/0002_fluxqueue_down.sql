@@ -26,7 +26,6 @@ DROP FUNCTION fluxjobs_record;
 DROP FUNCTION fluxjobs_owe_status;
 DROP FUNCTION fluxjob_publish_at;
 DROP FUNCTION fluxjobs_guard;
-DROP FUNCTION fluxjob_author_reason;
 DROP FUNCTION fluxjob_transition_allowed;
 DROP FUNCTION fluxjobs_defer;
 DROP FUNCTION fluxjobs_defer_new;

@@ -1330,12 +1330,6 @@ LANGUAGE sql IMMUTABLE AS $$
     END)
 $$;
 
--- What a FluxJob that its author holds says, by the way in which he does.
-CREATE FUNCTION fluxjob_author_reason(author_hold text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE author_hold WHEN 'annotation' THEN 'held by its annotation fluxqueue/hold'
-                            ELSE 'suspended by its author' END
-$$;
-
 CREATE FUNCTION fluxjobs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT fluxjob_transition_allowed(OLD.state, NEW.state) THEN

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 from fluxqueue.db.life.desired_state import Wanted
-from fluxqueue.db.life.observations import WorkloadGone, WorkloadSeen
 from fluxqueue.db.life.settling import Ungate
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import Range, as_multirange
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec import Count, Jobspec, Resource, render
 from fluxqueue.jobspec.model import RFC14, SLOT

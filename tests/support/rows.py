@@ -13,11 +13,12 @@ from fluxqueue.clock import Clock, ManualClock
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
 from fluxqueue.db.life.decisions import load_graph
-from fluxqueue.db.life.observations import WorkloadSeen, save_nodes, save_workloads
+from fluxqueue.db.life.observations import save_nodes, save_workloads
 from fluxqueue.db.life.settling import UNDER_WAY, Ungate, settle
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec import Jobspec, render

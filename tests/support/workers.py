@@ -13,7 +13,7 @@ from typing import Any
 
 from fluxqueue.clock import SystemClock
 from fluxqueue.db.database import Database
-from fluxqueue.db.life.observations import WorkloadSeen
+from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.worker.context import WorkerContext

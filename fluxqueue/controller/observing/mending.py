@@ -19,7 +19,6 @@ from fluxqueue import metrics
 from fluxqueue.controller.observing import resync
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import hold_decisions
-from fluxqueue.db.life.observations import WorkloadGone, WorkloadSeen
 from fluxqueue.db.life.present import read_present
 from fluxqueue.db.life.rebuild import (
     NodeResource,
@@ -28,6 +27,7 @@ from fluxqueue.db.life.rebuild import (
     put_back,
 )
 from fluxqueue.errors import LostLeadership, Transient
+from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 
 logger = logging.getLogger(__name__)
 

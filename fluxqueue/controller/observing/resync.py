@@ -23,7 +23,7 @@ import orjson
 from fluxqueue import metrics
 from fluxqueue.controller.observing.seen import Progress, age, see_progress
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.life.observations import WorkloadGone, WorkloadSeen, save_workloads
+from fluxqueue.db.life.observations import save_workloads
 from fluxqueue.db.life.present import Present, RowSeen, read_present, read_uids
 from fluxqueue.db.life.published import owe_status
 from fluxqueue.db.life.rebuild import (
@@ -36,6 +36,7 @@ from fluxqueue.db.life.settling import settle
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import is_in
+from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.kube.client import KubeClient

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fluxqueue.db.life.observations import WorkloadGone, WorkloadSeen
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.holders import AUTHOR
 from fluxqueue.fluxjob.indexes import as_multirange
+from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.jobspec import render
 from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.objects import Object

@@ -16,8 +16,8 @@ from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.seen import age
-from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
+from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event

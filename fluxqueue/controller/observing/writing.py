@@ -22,13 +22,7 @@ from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Wat
 from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.controller.observing.wrapping import Wrapper, shown
 from fluxqueue.controller.term import Term
-from fluxqueue.db.life.observations import (
-    WorkloadGone,
-    WorkloadSeen,
-    save_foreign,
-    save_nodes,
-    save_workloads,
-)
+from fluxqueue.db.life.observations import save_foreign, save_nodes, save_workloads
 from fluxqueue.db.life.queues import save_queues
 from fluxqueue.errors import (
     ApiError,
@@ -38,6 +32,7 @@ from fluxqueue.errors import (
     LostLeadership,
     Transient,
 )
+from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.objects import Object
 
 logger = logging.getLogger(__name__)

@@ -13,262 +13,78 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import orjson
+from sqlalchemy.dialects import postgresql
 
+from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.notices import UNMANAGED_USE, Notice, leave_notices
-from fluxqueue.db.tables import LIVING
+from fluxqueue.db.tables import LIVING, fluxjobs
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
-from fluxqueue.fluxjob.holders import CHANGED_REASON, LOST, UNSEEN
-from fluxqueue.fluxjob.indexes import NO_INDEXES
+from fluxqueue.fluxjob.holders import LOST, UNSEEN
+from fluxqueue.fluxjob.lifecycle import RowChange, StoredRow, on_first_seen, on_seen
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
+from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.request import describe
+from fluxqueue.fluxjob.states import FluxJobState
 
-
-@dataclass(frozen=True, slots=True)
-class WorkloadSeen:
-    """A workload and all its pods as the controller sees them now.
-
-    ``has_hold``: it is held by annotation. ``generation``: of its object, which tells a suspension
-    by its author from the one before our release; ``is_suspended_again``: this one is ours, too,
-    late where its turn has come meanwhile. ``is_idle``: it is suspended, and whoever makes
-    its pods says that none is left. ``ended_indexes``: completion indexes for which
-    no pod will be made any more, as an ``int4multirange``. ``has_affinity``: its pods require node
-    affinity of their own. ``is_suspendable``, ``replaces_pods``: of its kind (``workload.kinds``).
-    ``is_gathered``: no object stands for it, its pods make it; ``missing`` of them are yet to come,
-    as ``gather_reason`` says, and are overdue after ``gather_s`` seconds. ``further``: a jobspec of
-    every kind of slots that its pods need, where those that came later may need others than the
-    first; ``made_by``: who makes its pods, where it is not we who can delete it. ``owner``: what
-    makes its pods, of a kind that is no entry (``workload.references``); ``wanted_of``: of
-    ``wanted``, how many need each kind of slots. ``restarts_on_loss``: where a pod is lost with its
-    node, all of them start anew.
-    ``is_pinnable``: its pod template may name the node of all its slots;
-    ``pinned_to``: the node that it names, since our gate is not in it.
-    ``flux_version``: the resourceVersion with which its FluxJob was made, where that was just now.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    workload_kind: str
-    is_suspendable: bool
-    replaces_pods: bool
-    workload_name: str
-    flux_uid: str | None
-    user_name: str
-    queue: str
-    priority: int
-    held_by: str | None
-    request: Mapping[str, Any]
-    size: int
-    duration_s: int | None
-    begin_at_s: int | None
-    depends_on: Sequence[Mapping[str, str]]
-    ignored: Sequence[str]
-    wanted: int
-    result: str | None
-    is_deleting: bool
-    is_gone: bool
-    is_suspended: bool
-    is_suspended_again: bool = False
-    pods: tuple[PodFact, ...] = field(default=())
-    has_hold: bool = False
-    generation: int = 0
-    is_idle: bool = False
-    ended_indexes: str = NO_INDEXES
-    has_affinity: bool = False
-    is_pinnable: bool = False
-    pinned_to: str | None = None
-    is_gathered: bool = False
-    missing: int = 0
-    gather_reason: str = ""
-    gather_s: int = 0
-    further: Mapping[str, Any] | None = None
-    made_by: str | None = None
-    owner: Mapping[str, str] | None = None
-    wanted_of: Mapping[str, int] | None = None
-    restarts_on_loss: bool = False
-    flux_version: str | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadGone:
-    """A workload that is there no more, and the pods of it that are.
-
-    ``result``: how it had ended, as far as what was seen last tells. ``is_seen``: what was seen
-    last is how it was at its end; else it may have ended some other way, while nothing watched.
-    """
-
-    namespace: str = ""
-    pods: Sequence[PodFact] = ()
-    result: str | None = None
-    is_seen: bool = True
-
-
-_SEEN = """
-WITH seen AS (
-    SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-        uid text, namespace text, name text, workload_kind text, workload_name text,
-        flux_uid text, user_name text, queue text, priority int, held_by text, request jsonb,
-        size int, duration_s int, begin_at_s bigint, depends_on jsonb, ignored jsonb,
-        wanted int, result text, is_deleting bool, is_gone bool, is_suspended bool,
-        is_suspended_again bool, position int,
-        jobid bigint, has_hold bool, generation bigint, is_idle bool, ended_indexes int4multirange,
-        has_affinity bool, is_suspendable bool, replaces_pods bool, is_pinnable bool,
-        pinned_to text, needs_look bool, is_reshaped bool, is_gathered bool, missing int,
-        gather_reason text, gather_s int, further jsonb, made_by text, owner jsonb, wanted_of jsonb,
-        restarts_on_loss bool, flux_version text)
+_OBSERVED = (
+    *("wanted", "result", "is_deleting", "is_gone", "is_suspended", "idle_in", "ended_indexes"),
+    *("has_affinity", "is_suspendable", "replaces_pods", "is_pinnable", "pinned_to", "missing"),
+    *("gather_reason", "gather_s", "further", "made_by", "owner", "wanted_of"),
+    *("restarts_on_loss", "size", "duration_s", "depends_on", "asked_priority", "ignored"),
+    *("is_examined", "author_hold", "vacate_by", "let_go_at", "held_by", "state", "reason"),
 )
-"""
+"""Columns that an observation writes as it was seen, or as ``lifecycle`` decided."""
+_KEPT = ("flux_uid", "flux_version", "request", "begin_at", "queue")
+"""Columns that it writes, too, but not over what stands there for a reason."""
+_FIRST = ("uid", "namespace", "name", "workload_kind", "workload_name", "user_name", "is_gathered")
+"""Columns that only the first observation writes."""
+_EFFECTS = {"must_settle": "settle_at", "must_release": "release_at"}
+
+
+def _records(columns: Sequence[str]) -> str:
+    """Return the FROM item that reads ``:rows``: one JSON object a row, an absent key is null."""
+    types = {name: fluxjobs.c[name].type.compile(dialect=_POSTGRES) for name in columns}
+    types |= dict.fromkeys((*_EFFECTS, "is_set_aside_over"), "boolean") | {"position": "integer"}
+    columns_of_record = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    return f"jsonb_to_recordset(CAST(:rows AS jsonb)) AS r ({columns_of_record})"
+
+
+_POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+
+def _insert(*more: str) -> str:
+    """Build the statement that makes rows; ``more`` are columns beside those of an observation."""
+    columns = (*more, *_FIRST, *_OBSERVED, *_KEPT)
+    effects = ", ".join(f"CASE WHEN {name} THEN now() END" for name in _EFFECTS)
+    return f"""
+INSERT INTO fluxjobs ({", ".join((*columns, *_EFFECTS.values()))}) OVERRIDING SYSTEM VALUE
+SELECT {", ".join(columns)}, {effects} FROM {_records(columns)} ORDER BY position
+"""  # noqa: S608 constants
+
 
 # Two statements and no upsert: an upsert would draw a jobid for every row it only updates.
-_INSERT = """
-INSERT INTO fluxjobs (
-    uid, namespace, name, workload_kind, workload_name, flux_uid, flux_version, user_name, queue,
-    asked_priority, held_by, author_hold, request, size, duration_s, begin_at, depends_on, ignored,
-    wanted, result, is_deleting, is_gone, is_suspended, idle_in, ended_indexes, has_affinity,
-    is_suspendable, replaces_pods, is_pinnable, pinned_to, is_gathered, missing, gather_reason,
-    gather_s, further, made_by, owner, wanted_of, restarts_on_loss, state, reason, settle_at,
-    release_at)
-SELECT uid, namespace, name, workload_kind, workload_name, flux_uid, flux_version, user_name, queue,
-    priority, held_by, CASE WHEN has_hold THEN 'annotation' ELSE held_by END, request, size,
-    duration_s, to_timestamp(begin_at_s), depends_on, ignored,
-    wanted, result, is_deleting, is_gone, is_suspended, CASE WHEN is_idle THEN generation END,
-    ended_indexes, has_affinity, is_suspendable, replaces_pods, is_pinnable, pinned_to,
-    is_gathered, missing, gather_reason, gather_s, nullif(further, 'null'), made_by,
-    nullif(owner, 'null'), nullif(wanted_of, 'null'), restarts_on_loss,
-    CASE WHEN held_by IS NULL THEN 'Pending' ELSE 'Held' END,
-    CASE WHEN held_by = 'author'
-         THEN fluxjob_author_reason(CASE WHEN has_hold THEN 'annotation' END) ELSE '' END,
-    CASE WHEN result IS NOT NULL OR is_deleting THEN now() END,
-    -- Its author has let it go: it is suspended again until its turn comes.
-    CASE WHEN is_suspendable AND NOT is_suspended AND result IS NULL AND NOT is_deleting
-         THEN now() END
-FROM seen ORDER BY position
-"""
-
-_INSERT_AS = _INSERT.replace("(\n    uid", "(\n    jobid, uid", 1).replace(
-    "SELECT uid", "OVERRIDING SYSTEM VALUE SELECT jobid, uid", 1
-)
+_INSERT = _insert()
+_INSERT_AS = _insert("jobid")
 """For rows that had a number before: those of a database that was lost (``db.life.rebuild``)."""
 
-# A BatchJob that is suspended in a later generation than our release made, and not by us, was
-# suspended by its author: its pods end, it goes back to the queue and stays held until it is
-# resumed. (Before our release it is suspended by us.)
-_UPDATE = """
-, stored AS (
-    SELECT f.uid, f.author_hold, f.state IN ('Allocated', 'Running') AS is_let_go,
-           f.vacate_by IS NULL AND f.state IN ('Allocated', 'Running')
-           AND seen.is_suspended AND NOT seen.is_suspended_again
-           AND seen.generation > f.let_go_at
-           AND seen.result IS NULL AND NOT seen.is_deleting AS is_stopped,
-           f.vacate_by = 'author' AND NOT seen.is_suspended AS is_resumed,
-           -- Its author edited its template while it was suspended: nothing was decided for that.
-           f.is_suspendable AND f.state IN ('Allocated', 'Running')
-           AND NOT seen.is_suspended AND seen.result IS NULL AND NOT seen.is_deleting
-           AND ((f.vacate_by = 'author' AND f.request IS DISTINCT FROM seen.request)
-                OR (f.vacate_by IS NULL AND seen.is_reshaped)) AS is_changed,
-           f.state = 'Held' AND f.held_by IN ('quarantine', 'too-complex')
-           AND f.request <> seen.request AS is_set_aside,
-           coalesce(f.held_by NOT IN ('author', 'dependency', 'queue', 'quarantine',
-                                      'too-complex'), false) AS is_operators
-    FROM fluxjobs f JOIN seen USING (uid)
-), ruled AS (
-    SELECT stored.*, CASE
-        WHEN seen.has_hold THEN 'annotation'
-        WHEN seen.held_by IS NOT NULL THEN seen.held_by
-        WHEN seen.is_suspended AND (is_stopped OR author_hold = 'suspended') THEN 'suspended'
-        END AS hold
-    FROM stored JOIN seen USING (uid)
-)
+_UPDATE = f"""
 UPDATE fluxjobs f SET
-    flux_uid = coalesce(seen.flux_uid, f.flux_uid),
-    flux_version = coalesce(seen.flux_version, f.flux_version),
-    -- What goes loses its pods, which may have told how it ended.
-    wanted = seen.wanted,
-    result = CASE WHEN seen.is_deleting THEN coalesce(seen.result, f.result) ELSE seen.result END,
-    is_deleting = seen.is_deleting OR f.cancel_by IS NOT NULL, is_gone = seen.is_gone,
-    is_suspended = seen.is_suspended, ended_indexes = seen.ended_indexes,
-    idle_in = CASE WHEN seen.is_idle THEN seen.generation END,
-    has_affinity = seen.has_affinity, is_suspendable = seen.is_suspendable,
-    missing = seen.missing, gather_reason = seen.gather_reason, gather_s = seen.gather_s,
-    further = nullif(seen.further, 'null'), made_by = seen.made_by,
-    owner = nullif(seen.owner, 'null'), wanted_of = nullif(seen.wanted_of, 'null'),
-    restarts_on_loss = seen.restarts_on_loss,
-    replaces_pods = seen.replaces_pods, is_pinnable = seen.is_pinnable,
-    pinned_to = CASE WHEN seen.generation >= coalesce(f.let_go_at, 0) THEN seen.pinned_to
-                     ELSE f.pinned_to END,
-    settle_at = CASE
-        WHEN seen.needs_look AND is_let_go THEN now()
-        WHEN (seen.result IS NOT NULL OR seen.is_deleting)
-             AND f.state NOT IN ('Completed', 'Failed', 'Cancelled') THEN now()
-        WHEN is_changed THEN now()
-        ELSE f.settle_at END,
-    -- Its author has let it go: it is suspended again until its turn comes.
-    release_at = CASE
-        WHEN seen.is_suspendable AND NOT seen.is_suspended AND seen.result IS NULL
-             AND NOT seen.is_deleting
-             AND (f.state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
-                  -- Also if its author resumes what was suspended to be requeued.
-                  OR is_changed
-                  OR (is_let_go AND f.vacate_by <> 'author' AND seen.generation > f.let_go_at))
-            THEN now()
-        ELSE f.release_at END,
-    -- What was asked for may change only while nothing has been given for it.
-    request = CASE WHEN f.allocated_at IS NULL THEN seen.request ELSE f.request END,
-    asked = CASE WHEN f.allocated_at IS NOT NULL AND f.request IS DISTINCT FROM seen.request
-                 THEN jsonb_build_object('request', seen.request, 'size', seen.size,
-                                         'duration_s', seen.duration_s) END,
-    size = CASE WHEN f.allocated_at IS NULL THEN seen.size ELSE f.size END,
-    duration_s = CASE WHEN f.allocated_at IS NULL THEN seen.duration_s ELSE f.duration_s END,
-    begin_at = coalesce(f.set_begin_at, to_timestamp(seen.begin_at_s)),
-    depends_on = seen.depends_on,
-    asked_priority = seen.priority,
-    queue = coalesce(f.set_queue, seen.queue), ignored = seen.ignored,
-    -- Examined anew is also considered anew: the queue's order may have changed.
-    is_examined = f.is_examined AND NOT coalesce(is_set_aside, false) AND f.request = seen.request
-        AND f.asked_priority = seen.priority AND f.queue = coalesce(f.set_queue, seen.queue)
-        AND f.depends_on = seen.depends_on
-        AND f.begin_at IS NOT DISTINCT FROM
-            coalesce(f.set_begin_at, to_timestamp(seen.begin_at_s))
-        AND NOT coalesce(f.held_by = 'author' AND ruled.hold IS NULL, false),
-    author_hold = ruled.hold,
-    vacate_by = CASE WHEN is_stopped THEN 'author' WHEN is_changed THEN 'changed'
-                     WHEN is_resumed THEN NULL ELSE f.vacate_by END,
-    let_go_at = CASE WHEN (is_resumed AND NOT is_changed) OR (is_let_go AND f.let_go_at IS NULL
-                                         AND f.vacate_by IS NULL AND NOT seen.is_suspended)
-                     THEN seen.generation ELSE f.let_go_at END,
-    held_by = CASE
-        WHEN is_operators
-             OR f.state NOT IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')
-            THEN f.held_by
-        WHEN ruled.hold IS NOT NULL THEN 'author'
-        WHEN is_set_aside AND ruled.hold IS NULL THEN NULL
-        ELSE nullif(f.held_by, 'author') END,
-    set_aside_by = CASE WHEN is_set_aside THEN NULL ELSE f.set_aside_by END,
-    state = CASE
-        WHEN f.state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable')
-             AND ruled.hold IS NOT NULL
-            THEN 'Held'
-        WHEN f.state = 'Held' AND f.held_by = 'author' AND ruled.hold IS NULL THEN 'Pending'
-        WHEN is_set_aside THEN 'Pending'
-        WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN 'Pending'
-        ELSE f.state END,
-    reason = CASE
-        WHEN f.state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')
-             AND NOT is_operators
-             AND ruled.hold IS NOT NULL
-            THEN fluxjob_author_reason(ruled.hold)
-        WHEN f.state = 'Held' AND f.held_by = 'author' AND ruled.hold IS NULL THEN ''
-        WHEN is_stopped
-            THEN fluxjob_author_reason('suspended') || '; goes back to the queue as its pods end'
-        WHEN is_changed THEN CAST(:changed_reason AS text)
-        WHEN is_resumed THEN ''
-        WHEN is_set_aside THEN ''
-        WHEN f.state = 'Unsatisfiable' AND f.request <> seen.request THEN ''
-        ELSE f.reason END
-FROM seen JOIN ruled USING (uid) WHERE f.uid = seen.uid
-"""
+    {", ".join(f"{name} = r.{name}" for name in _OBSERVED)},
+    flux_uid = coalesce(r.flux_uid, f.flux_uid),
+    flux_version = coalesce(r.flux_version, f.flux_version),
+    -- Only a changed request is sent. It may change only while nothing has been given for it.
+    request = coalesce(r.request, f.request),
+    asked = r.asked,
+    -- What a user set by hand wins over what the author wrote.
+    begin_at = coalesce(f.set_begin_at, r.begin_at),
+    queue = coalesce(f.set_queue, r.queue),
+    set_aside_by = CASE WHEN r.is_set_aside_over THEN NULL ELSE f.set_aside_by END,
+    settle_at = CASE WHEN r.must_settle THEN now() ELSE f.settle_at END,
+    release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END
+FROM {_records(("uid", *_OBSERVED, *_KEPT, "asked"))} WHERE f.uid = r.uid
+"""  # noqa: S608 constants
 
 # A gate never comes back, so nobody who saw the pod before it went puts it back.
 _PODS = """
@@ -345,9 +161,20 @@ WHERE f.uid = g.uid
 """
 
 
+# The order of locks is that of the UIDs, as everywhere.
 _LOCK = """
-SELECT uid, (SELECT fluxqueue_room_is_awaited()) AS is_awaited FROM fluxjobs
-WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE
+SELECT f.uid, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by, f.let_go_at, f.result,
+       f.pinned_to, f.size, f.duration_s, f.is_examined,
+       f.cancel_by IS NOT NULL AS is_cancelled, f.allocated_at IS NOT NULL AS is_allocated,
+       coalesce(f.request = r.request, false) AS is_same_request,
+       coalesce(f.asked_priority = r.asked_priority AND f.queue = coalesce(f.set_queue, r.queue)
+                AND f.depends_on = r.depends_on, false)
+           AND f.begin_at IS NOT DISTINCT FROM coalesce(f.set_begin_at, r.begin_at) AS is_same_turn,
+       (SELECT fluxqueue_room_is_awaited()) AS is_awaited
+FROM fluxjobs f LEFT JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, request jsonb, asked_priority int, queue text, depends_on jsonb, begin_at timestamptz
+) USING (uid)
+WHERE f.uid = ANY(CAST(:uids AS text[])) ORDER BY f.uid FOR UPDATE OF f
 """
 
 
@@ -372,15 +199,19 @@ async def save_workloads(
     jobids : numbers that new rows get instead of the next ones, by UID.
     """
     gone, jobids = gone or {}, jobids or {}
-    locked = await tx.fetch(_LOCK, uids=[*(one.uid for one in seen), *gone])
-    old = {row["uid"] for row in locked}
+    asked = [_asked(one) for one in seen]
+    locked = await tx.fetch(
+        _LOCK, uids=[*(one.uid for one in seen), *gone], rows=orjson.dumps(asked).decode()
+    )
+    old = {row["uid"]: row for row in locked}
     # A row that is not there any more is written whole.
     before = {uid: before[uid] for uid in old if uid in before} if before else {}
-    await _write(tx, _UPDATE, [one for one in seen if one.uid in old], before)
-    new = [one for one in seen if one.uid not in old]
-    await _write(tx, _INSERT_AS, [one for one in new if one.uid in jobids], before, jobids)
-    await _write(tx, _INSERT, [one for one in new if one.uid not in jobids], before)
-    left = sorted(old & gone.keys())
+    await _write(tx, _UPDATE, [_next(one, old, before) for one in seen if one.uid in old])
+    new = [_to_row(one, on_first_seen(one)) for one in seen if one.uid not in old]
+    numbered = [row | {"jobid": jobids[row["uid"]]} for row in new if row["uid"] in jobids]
+    await _write(tx, _INSERT_AS, numbered)
+    await _write(tx, _INSERT, [row for row in new if row["uid"] not in jobids])
+    left = sorted(old.keys() & gone.keys())
     if left:
         await tx.execute(
             _GONE,
@@ -407,33 +238,66 @@ async def _mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:
         )
 
 
-async def _write(
-    tx: Transaction,
-    statement: str,
-    seen: Sequence[WorkloadSeen],
-    before: Mapping[str, WorkloadSeen],
-    jobids: Mapping[str, int] | None = None,
-) -> None:
-    rows = [
-        _to_row(one)
-        | {
-            "position": position,
-            "jobid": (jobids or {}).get(one.uid),
-            "needs_look": needs_look(before.get(one.uid), one),
-            "is_reshaped": is_reshaped(before.get(one.uid), one),
-        }
-        for position, one in enumerate(seen)
-    ]
+async def _write(tx: Transaction, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Run a statement on rows, in their order. Values of None are left out: they read as null."""
     if rows:
-        said = {"changed_reason": CHANGED_REASON} if statement is _UPDATE else {}
-        await tx.execute(_SEEN + statement, rows=orjson.dumps(rows).decode(), **said)
+        said = [
+            {name: value for name, value in row.items() if value is not None} | {"position": number}
+            for number, row in enumerate(rows)
+        ]
+        await tx.execute(statement, rows=orjson.dumps(said).decode())
 
 
-def _to_row(one: WorkloadSeen) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in _FIELDS}
+def _next(
+    one: WorkloadSeen,
+    stored: Mapping[str, Mapping[str, Any]],
+    before: Mapping[str, WorkloadSeen],
+) -> dict[str, Any]:
+    """Return what a row that is there becomes."""
+    old, last = stored[one.uid], before.get(one.uid)
+    row = StoredRow(**{name: old[name] for name in _STORED} | {"state": FluxJobState(old["state"])})
+    change = on_seen(row, one, needs_look=needs_look(last, one), is_reshaped=is_reshaped(last, one))
+    values = _to_row(one, change)
+    if row.is_same_request:
+        del values["request"]
+    if old["is_allocated"]:
+        # Its slots were decided for the stored request. What it asks for since stands beside it.
+        request = values.pop("request", None)
+        asked = {"request": request, "size": one.size, "duration_s": one.duration_s}
+        values |= {"size": old["size"], "duration_s": old["duration_s"]}
+        values["asked"] = asked if request is not None else None
+    return values
 
 
-_FIELDS = tuple(one.name for one in fields(WorkloadSeen) if one.name != "pods")
+_STORED = tuple(one.name for one in fields(StoredRow))
+
+
+def _asked(one: WorkloadSeen) -> dict[str, Any]:
+    """Return what the order of the queue follows from, to be compared with the row."""
+    return {
+        "uid": one.uid,
+        "request": one.request,
+        "asked_priority": one.priority,
+        "queue": one.queue,
+        "depends_on": one.depends_on,
+        "begin_at": to_rfc3339(one.begin_at_s) if one.begin_at_s is not None else None,
+    }
+
+
+def _to_row(one: WorkloadSeen, change: RowChange) -> dict[str, Any]:
+    """Return the columns of a row by name, and the effects that it asks for."""
+    return (
+        {name: getattr(one, name) for name in _SEEN_AS_IS}
+        | _asked(one)
+        | {"idle_in": one.generation if one.is_idle else None}
+        | {name: getattr(change, name) for name in _DECIDED}
+    )
+
+
+_DECIDED = tuple(one.name for one in fields(RowChange))
+_SEEN_AS_IS = tuple(
+    one.name for one in fields(WorkloadSeen) if one.name in {*_FIRST, *_OBSERVED, *_KEPT}
+)
 
 
 def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.life.observations import WorkloadSeen, save_workloads, tell_matcher
+from fluxqueue.db.life.observations import save_workloads, tell_matcher
 from fluxqueue.fluxjob.holders import (
     AUTHOR,
     BY_DEPENDENCY,
@@ -25,6 +25,7 @@ from fluxqueue.fluxjob.holders import (
     SET_ASIDE,
     SUSPENDED,
 )
+from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.jobspec.shape import takes_whole_nodes
 from fluxqueue.jobspec.stored import read_stored

@@ -29,15 +29,12 @@ from fluxqueue.fluxjob.follow import (
     is_lost_with,
 )
 from fluxqueue.fluxjob.holders import (
-    AUTHOR,
-    CHANGED,
-    CHANGED_REASON,
     LOST,
     LOST_NODE,
     UNSEEN,
-    is_preemptor,
 )
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.lifecycle import on_requeued
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState
@@ -398,14 +395,9 @@ async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
     Either nothing of it has started, or its pods were made to end: it may be placed anew. Its
     BatchJob is suspended, if it is not, by the release that is owed.
     """
-    is_held, by = row["author_hold"] is not None, row["vacate_by"]
-    is_lost = by in {None, LOST_NODE, CHANGED}
-    asked = f"requeued to make way for {by}" if is_preemptor(by) else f"requeued by {by}"
-    reason = "a node it was given is lost" if is_lost else asked
-    reason = CHANGED_REASON if by == CHANGED else reason
+    requeued = on_requeued(row["author_hold"], row["vacate_by"])
     await tx.execute(
-        "UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = CASE"
-        " WHEN author_hold IS NULL THEN :reason ELSE fluxjob_author_reason(author_hold) END,"
+        "UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = :reason,"
         " allocated_at = NULL, started_at = NULL, lacking = 0, is_examined = false,"
         " vacate_by = NULL, let_go_at = NULL, release_at = now(),"
         # What it came to ask for meanwhile is what is decided for now.
@@ -414,10 +406,10 @@ async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
         " duration_s = CASE WHEN asked IS NULL THEN duration_s"
         " ELSE (asked ->> 'duration_s')::int END,"
         " requeues = requeues + CAST(:is_asked AS int) WHERE uid = :uid",
-        state=str(FluxJobState.HELD if is_held else FluxJobState.PENDING),
-        reason=reason,
-        held_by=AUTHOR if is_held else None,
-        is_asked=not is_lost,
+        state=str(requeued.state),
+        reason=requeued.reason,
+        held_by=requeued.held_by,
+        is_asked=requeued.is_asked,
         uid=row["uid"],
     )
 

@@ -23,6 +23,7 @@ from fluxqueue.fluxjob.holders import (
     BY_QUEUE,
     LOST_NODE,
     SET_ASIDE,
+    author_reason,
     is_preemptor,
 )
 from fluxqueue.fluxjob.states import FluxJobState
@@ -177,9 +178,9 @@ async def _release(tx: Transaction, row: Row, actor: str) -> str:
     if row["author_hold"] is not None:
         still = {**row, "held_by": AUTHOR, "reason": "held by its author"}
         await tx.execute(
-            "UPDATE fluxjobs SET held_by = 'author', reason = fluxjob_author_reason(author_hold)"
-            " WHERE uid = :uid",
+            "UPDATE fluxjobs SET held_by = 'author', reason = :reason WHERE uid = :uid",
             uid=row["uid"],
+            reason=author_reason(row["author_hold"]),
         )
         return f"is no longer held by {row['held_by']}, but {_whose(still)}"
     await tx.execute(

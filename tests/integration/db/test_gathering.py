@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.jobspec import Count, Jobspec, Resource, render
 from fluxqueue.jobspec.model import RFC14, SLOT
 from tests.support.rows import Rows, cpu_node, workload

@@ -6,16 +6,11 @@ import asyncio
 
 import pytest
 
-from fluxqueue.db.life.observations import (
-    WorkloadGone,
-    read_known,
-    save_foreign,
-    save_nodes,
-    save_workloads,
-)
+from fluxqueue.db.life.observations import read_known, save_foreign, save_nodes, save_workloads
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.holders import UNSEEN
 from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.fluxjob.observation import WorkloadGone
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload

@@ -11,11 +11,11 @@ from sqlalchemy.exc import DBAPIError
 from fluxqueue.clock import ManualClock, SystemClock, to_rfc3339
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.decisions import Changes, take_changes
-from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.db.life.steering import cancel
 from fluxqueue.db.reading.snapshot import read_rows
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.worker import schedule
 from tests.integration.db.test_queues import job, queue, see_queues, told

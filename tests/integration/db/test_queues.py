@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.db.life.queues import QueueSeen, read_figures, read_rules, save_queues
 from fluxqueue.db.life.waiting import appraise
 from fluxqueue.errors import LostLeadership
+from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.fair_share import decayed_use
 from fluxqueue.policy.queue_rules import QueueRules

@@ -11,12 +11,12 @@ import pytest
 
 from fluxqueue.db.life import steering
 from fluxqueue.db.life.desired_state import read_wanted
-from fluxqueue.db.life.observations import WorkloadSeen
 from fluxqueue.db.life.published import read_published
 from fluxqueue.db.life.queues import QueueSeen, save_queues
 from fluxqueue.db.life.rebuild import Found, note_preemptions, take_over
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.scheduler.adoption import PlacedPod

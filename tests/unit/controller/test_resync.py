@@ -16,9 +16,9 @@ from fluxqueue.controller.observing.resync import (
     publication,
 )
 from fluxqueue.controller.observing.seen import see_gone, see_workload
-from fluxqueue.db.life.observations import WorkloadGone
 from fluxqueue.db.life.present import Present, RowSeen
 from fluxqueue.fluxjob.node import Destination
+from fluxqueue.fluxjob.observation import WorkloadGone
 from fluxqueue.workload.gates import pin_patch
 from fluxqueue.workload.labels import GATE
 from fluxqueue.workload.site import Site

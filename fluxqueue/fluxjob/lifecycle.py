@@ -1,0 +1,306 @@
+"""How a FluxJob's row follows from what was seen of its workload, and from the end of its pods.
+
+``on_seen`` is called by ``db/life/observations.py`` for each locked row, ``on_requeued`` by
+``db/life/settling.py`` when the last pod has gone. They decide the state, the hold, and which
+effects the row asks for. The database repeats the transition table as a guard
+(``db/sql/transitions.sql``) and turns an incomplete group into ``Gathering`` (``gathering.sql``).
+What follows for slots and pods is decided in ``fluxjob/follow.py``. Pure: no clock, no database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluxqueue.fluxjob.holders import (
+    ANNOTATION,
+    AUTHOR,
+    BY_DEPENDENCY,
+    BY_QUEUE,
+    CHANGED,
+    CHANGED_REASON,
+    LOST_NODE,
+    SET_ASIDE,
+    SUSPENDED,
+    author_reason,
+    is_preemptor,
+)
+from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.states import FluxJobState
+
+S = FluxJobState
+_RELEASED = frozenset({S.ALLOCATED, S.RUNNING})
+_NOT_OPERATORS = frozenset({AUTHOR, BY_DEPENDENCY, BY_QUEUE, *SET_ASIDE})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """What the row of a FluxJob says before an observation is written.
+
+    Attributes
+    ----------
+    let_go_at : generation of the workload's object at its release, None before it.
+    is_cancelled : a user wants the workload deleted.
+    is_same_request : the stored request equals the one that was seen.
+    is_same_turn : so do priority, queue, dependencies and begin time.
+    """
+
+    state: FluxJobState
+    reason: str = ""
+    held_by: str | None = None
+    author_hold: str | None = None
+    vacate_by: str | None = None
+    let_go_at: int | None = None
+    result: str | None = None
+    pinned_to: str | None = None
+    is_cancelled: bool = False
+    is_examined: bool = False
+    is_same_request: bool = True
+    is_same_turn: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """What the row says afterwards, and the effects that it asks for.
+
+    ``must_settle``: look at its slots and pods. ``must_release``: make the workload's object what
+    the row says. ``is_set_aside_over``: it leaves quarantine.
+    """
+
+    state: FluxJobState
+    reason: str
+    held_by: str | None
+    author_hold: str | None
+    vacate_by: str | None
+    let_go_at: int | None
+    result: str | None
+    pinned_to: str | None
+    is_deleting: bool
+    is_examined: bool
+    must_settle: bool
+    must_release: bool
+    is_set_aside_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What an observation means for a row. At most one of the first three holds.
+
+    ``is_stopped``: its author suspended it after the release. ``is_changed``: its author edited
+    what its pods ask for, and resumed it. ``is_resumed``: its author resumed it.
+    ``leaves_quarantine``: it was set aside, and asks for something else now.
+    """
+
+    is_stopped: bool
+    is_changed: bool
+    is_resumed: bool
+    leaves_quarantine: bool
+    hold: str | None
+
+
+def on_first_seen(seen: WorkloadSeen) -> RowChange:
+    """Decide the row of a workload that has none yet."""
+    hold = ANNOTATION if seen.has_hold else seen.held_by
+    is_held = seen.held_by is not None
+    return RowChange(
+        state=S.HELD if is_held else S.PENDING,
+        reason=author_reason(hold) if hold is not None and seen.held_by == AUTHOR else "",
+        held_by=seen.held_by,
+        author_hold=hold,
+        vacate_by=None,
+        let_go_at=None,
+        result=seen.result,
+        pinned_to=seen.pinned_to,
+        is_deleting=seen.is_deleting,
+        is_examined=False,
+        must_settle=_is_over(seen),
+        # Its author unsuspended it. It is suspended again until its turn comes.
+        must_release=seen.is_suspendable and not seen.is_suspended and not _is_over(seen),
+        is_set_aside_over=False,
+    )
+
+
+def on_seen(
+    row: StoredRow, seen: WorkloadSeen, *, needs_look: bool, is_reshaped: bool
+) -> RowChange:
+    """Decide what an observation changes in a row.
+
+    Parameters
+    ----------
+    row : the row, locked.
+    seen : the workload as it is now.
+    needs_look : its pods changed in a way that matters for slots.
+    is_reshaped : its pods ask for something else than before, by an edit of its object.
+    """
+    found = _find(row, seen, is_reshaped=is_reshaped)
+    is_released = row.state in _RELEASED
+    return RowChange(
+        state=_state(row, found),
+        reason=_reason(row, found),
+        held_by=_held_by(row, found),
+        author_hold=found.hold,
+        vacate_by=_vacate_by(row, found),
+        let_go_at=_let_go_at(row, seen, found),
+        # A workload that is being deleted loses its pods, which may have told how it ended.
+        result=seen.result or (row.result if seen.is_deleting else None),
+        # An observation from before the release knows nothing of the node that the release wrote.
+        pinned_to=seen.pinned_to if seen.generation >= (row.let_go_at or 0) else row.pinned_to,
+        is_deleting=seen.is_deleting or row.is_cancelled,
+        is_examined=row.is_examined and _keeps_its_turn(row, found),
+        must_settle=(needs_look and is_released)
+        or (_is_over(seen) and not row.state.is_final)
+        or found.is_changed,
+        must_release=_must_release(row, seen, found),
+        is_set_aside_over=found.leaves_quarantine,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """How a FluxJob whose pods are gone waits again. ``is_asked``: a user or a preemptor wanted it,
+    so it counts as a requeue."""
+
+    state: FluxJobState
+    held_by: str | None
+    reason: str
+    is_asked: bool
+
+
+def on_requeued(author_hold: str | None, vacate_by: str | None) -> Requeued:
+    """Decide how it waits: in its old place in the queue, or beside it if its author holds it.
+
+    Parameters
+    ----------
+    author_hold : how its author holds it by now.
+    vacate_by : why its pods were made to end, None if nothing of it had started.
+    """
+    is_asked = vacate_by not in {None, LOST_NODE, CHANGED}
+    if author_hold is not None:
+        return Requeued(S.HELD, AUTHOR, author_reason(author_hold), is_asked)
+    if vacate_by == CHANGED:
+        reason = CHANGED_REASON
+    elif not is_asked:
+        reason = "a node it was given is lost"
+    elif is_preemptor(vacate_by):
+        reason = f"requeued to make way for {vacate_by}"
+    else:
+        reason = f"requeued by {vacate_by}"
+    return Requeued(S.PENDING, None, reason, is_asked)
+
+
+def _is_over(seen: WorkloadSeen) -> bool:
+    return seen.result is not None or seen.is_deleting
+
+
+def _is_operators(held_by: str | None) -> bool:
+    """Whether a user holds it by name. Such a hold outlives what its author does."""
+    return held_by is not None and held_by not in _NOT_OPERATORS
+
+
+def _is_after_release(row: StoredRow, seen: WorkloadSeen) -> bool:
+    """Whether the object was changed after its release: by its author, or suspended again by us."""
+    return row.let_go_at is not None and seen.generation > row.let_go_at
+
+
+def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings:
+    is_live = row.state in _RELEASED and not _is_over(seen)
+    # Suspended in a later generation than the release: the author did it, unless we did it again.
+    # Before the release the suspension is ours.
+    is_stopped = (
+        is_live
+        and row.vacate_by is None
+        and seen.is_suspended
+        and not seen.is_suspended_again
+        and _is_after_release(row, seen)
+    )
+    is_resumed = row.vacate_by == AUTHOR and not seen.is_suspended
+    # Nothing was decided for what it asks for now, so it must not run in its present slots.
+    is_edited = (is_resumed and not row.is_same_request) or (row.vacate_by is None and is_reshaped)
+    is_changed = seen.is_suspendable and is_live and not seen.is_suspended and is_edited
+    return _Findings(
+        is_stopped=is_stopped,
+        is_changed=is_changed,
+        is_resumed=is_resumed and not is_changed,
+        leaves_quarantine=row.state is S.HELD
+        and row.held_by in SET_ASIDE
+        and not row.is_same_request,
+        hold=_hold(row, seen, is_stopped=is_stopped),
+    )
+
+
+def _hold(row: StoredRow, seen: WorkloadSeen, *, is_stopped: bool) -> str | None:
+    """Return how its author holds it now, None if its author does not."""
+    if seen.has_hold:
+        return ANNOTATION
+    if seen.held_by is not None:
+        return seen.held_by
+    # A suspension by the author stays one until the author resumes it.
+    is_kept = is_stopped or row.author_hold == SUSPENDED
+    return SUSPENDED if seen.is_suspended and is_kept else None
+
+
+def _state(row: StoredRow, found: _Findings) -> FluxJobState:
+    if row.state.is_waiting and found.hold is not None:
+        return S.HELD
+    if row.state is S.HELD and (row.held_by == AUTHOR or found.leaves_quarantine):
+        return S.PENDING
+    # It asks for something else, which may be possible.
+    if row.state is S.UNSATISFIABLE and not row.is_same_request:
+        return S.PENDING
+    return row.state
+
+
+def _held_by(row: StoredRow, found: _Findings) -> str | None:
+    if _is_operators(row.held_by) or not row.state.is_waiting:
+        return row.held_by
+    if found.hold is not None:
+        return AUTHOR
+    is_over = found.leaves_quarantine or row.held_by == AUTHOR
+    return None if is_over else row.held_by
+
+
+def _reason(row: StoredRow, found: _Findings) -> str:
+    if row.state.is_waiting and found.hold is not None and not _is_operators(row.held_by):
+        return author_reason(found.hold)
+    if row.state is S.HELD and row.held_by == AUTHOR and found.hold is None:
+        return ""
+    if found.is_stopped:
+        return f"{author_reason(SUSPENDED)}; goes back to the queue as its pods end"
+    if found.is_changed:
+        return CHANGED_REASON
+    is_new = row.state is S.UNSATISFIABLE and not row.is_same_request
+    return "" if found.is_resumed or found.leaves_quarantine or is_new else row.reason
+
+
+def _vacate_by(row: StoredRow, found: _Findings) -> str | None:
+    if found.is_stopped:
+        return AUTHOR
+    if found.is_changed:
+        return CHANGED
+    return None if found.is_resumed else row.vacate_by
+
+
+def _let_go_at(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> int | None:
+    """Return the generation with which its pods were released."""
+    is_first = (
+        row.state in _RELEASED
+        and row.let_go_at is None
+        and row.vacate_by is None
+        and not seen.is_suspended
+    )
+    return seen.generation if found.is_resumed or is_first else row.let_go_at
+
+
+def _keeps_its_turn(row: StoredRow, found: _Findings) -> bool:
+    """Whether the cycle need not examine it anew: the order of the queue is as it was."""
+    is_let_in = row.held_by == AUTHOR and found.hold is None
+    return row.is_same_request and row.is_same_turn and not is_let_in
+
+
+def _must_release(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> bool:
+    """Whether its author unsuspended what has to wait. It is suspended again."""
+    if not seen.is_suspendable or seen.is_suspended or _is_over(seen):
+        return False
+    # Also if its author resumes what was suspended to be requeued.
+    is_vacating = row.vacate_by is not None and row.vacate_by != AUTHOR
+    is_against_us = row.state in _RELEASED and is_vacating and _is_after_release(row, seen)
+    return row.state.is_waiting or found.is_changed or is_against_us

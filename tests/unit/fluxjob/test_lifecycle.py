@@ -1,0 +1,223 @@
+"""What an observation does to the row of a FluxJob, case by case and over all combinations."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fluxqueue.fluxjob.holders import (
+    ANNOTATION,
+    AUTHOR,
+    BY_COMPLEXITY,
+    BY_DEPENDENCY,
+    BY_QUARANTINE,
+    BY_QUEUE,
+    CHANGED,
+    CHANGED_REASON,
+    LOST_NODE,
+    SUSPENDED,
+)
+from fluxqueue.fluxjob.lifecycle import (
+    Requeued,
+    RowChange,
+    StoredRow,
+    on_first_seen,
+    on_requeued,
+    on_seen,
+)
+from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.states import TRANSITIONS, FluxJobState
+from tests.support.rows import workload
+
+S = FluxJobState
+BY_ANNOTATION = "held by its annotation fluxqueue/hold"
+BY_SUSPENSION = "suspended by its author"
+
+
+def seen(**facts: Any) -> WorkloadSeen:
+    return workload("w", **{"generation": 1, **facts})
+
+
+def after(
+    row: StoredRow, *, needs_look: bool = False, is_reshaped: bool = False, **facts: Any
+) -> RowChange:
+    return on_seen(row, seen(**facts), needs_look=needs_look, is_reshaped=is_reshaped)
+
+
+def what(change: RowChange) -> tuple[str, str | None, str]:
+    return str(change.state), change.held_by, change.reason
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected", "must_release"),
+    [
+        ({}, ("Pending", None, ""), False),
+        ({"is_suspended": False}, ("Pending", None, ""), True),
+        ({"is_suspended": False, "is_suspendable": False}, ("Pending", None, ""), False),
+        ({"held_by": AUTHOR}, ("Held", AUTHOR, BY_SUSPENSION), False),
+        ({"held_by": AUTHOR, "has_hold": True}, ("Held", AUTHOR, BY_ANNOTATION), False),
+        ({"is_suspended": False, "result": "Failed"}, ("Pending", None, ""), False),
+        ({"is_suspended": False, "is_deleting": True}, ("Pending", None, ""), False),
+    ],
+)
+def test_the_first_observation(
+    facts: dict[str, Any], expected: tuple[str, str | None, str], must_release: bool
+) -> None:
+    change = on_first_seen(seen(**facts))
+    assert what(change) == expected
+    assert change.must_release is must_release
+    assert change.must_settle is ("result" in facts or "is_deleting" in facts)
+
+
+@pytest.mark.parametrize("state", [S.GATHERING, S.PENDING, S.RESERVED, S.UNSATISFIABLE])
+@pytest.mark.parametrize("hold", [ANNOTATION, SUSPENDED])
+def test_a_hold_takes_it_out_of_the_queue_and_back(state: FluxJobState, hold: str) -> None:
+    facts = {"has_hold": True} if hold == ANNOTATION else {"held_by": SUSPENDED}
+    held = after(StoredRow(state, is_examined=True), **facts)
+    reason = BY_ANNOTATION if hold == ANNOTATION else BY_SUSPENSION
+    assert what(held) == ("Held", AUTHOR, reason)
+    row = StoredRow(S.HELD, reason, AUTHOR, author_hold=held.author_hold, is_examined=True)
+    let_in = after(row, is_suspended=hold == ANNOTATION)
+    assert what(let_in) == ("Pending", None, "")
+    assert not let_in.is_examined
+
+
+def test_a_users_hold_outlives_the_authors() -> None:
+    row = StoredRow(S.HELD, "held by bob", "bob")
+    held = after(row, has_hold=True)
+    assert what(held) == ("Held", "bob", "held by bob")
+    assert held.author_hold == ANNOTATION
+    assert what(after(replace(row, author_hold=ANNOTATION))) == ("Held", "bob", "held by bob")
+
+
+@pytest.mark.parametrize("by", [BY_QUEUE, BY_DEPENDENCY])
+def test_another_hold_stays_until_its_cause_ends(by: str) -> None:
+    assert what(after(StoredRow(S.HELD, "why", by))) == ("Held", by, "why")
+
+
+@pytest.mark.parametrize("by", [BY_COMPLEXITY, BY_QUARANTINE])
+def test_another_request_ends_quarantine(by: str) -> None:
+    row = StoredRow(S.HELD, "is set aside", by, is_examined=True)
+    same = after(row)
+    assert what(same) == ("Held", by, "is set aside")
+    assert not same.is_set_aside_over
+    other = after(replace(row, is_same_request=False))
+    assert what(other) == ("Pending", None, "")
+    assert other.is_set_aside_over
+    assert not other.is_examined
+    # A hold by the author counts, whatever else changes in the same moment.
+    held = after(replace(row, is_same_request=False), has_hold=True)
+    assert what(held) == ("Held", AUTHOR, BY_ANNOTATION)
+
+
+@pytest.mark.parametrize("state", [S.ALLOCATED, S.RUNNING])
+def test_its_author_suspends_and_resumes_what_was_released(state: FluxJobState) -> None:
+    row = StoredRow(state, let_go_at=2)
+    ours = after(row, generation=2)
+    assert ours.vacate_by is None
+    again = after(row, generation=3, is_suspended_again=True)
+    assert again.vacate_by is None
+    stopped = after(row, generation=3)
+    assert (stopped.vacate_by, stopped.author_hold) == (AUTHOR, SUSPENDED)
+    assert stopped.reason == f"{BY_SUSPENSION}; goes back to the queue as its pods end"
+    leaving = replace(row, vacate_by=AUTHOR, author_hold=SUSPENDED, reason=stopped.reason)
+    resumed = after(leaving, generation=4, is_suspended=False)
+    assert (resumed.vacate_by, resumed.let_go_at, resumed.reason) == (None, 4, "")
+    assert not resumed.must_release
+
+
+@pytest.mark.parametrize("vacate_by", [None, AUTHOR])
+def test_an_edit_between_suspending_and_resuming_needs_a_new_decision(
+    vacate_by: str | None,
+) -> None:
+    row = StoredRow(S.RUNNING, let_go_at=2, vacate_by=vacate_by, is_same_request=False)
+    change = after(row, generation=5, is_suspended=False, is_reshaped=vacate_by is None)
+    assert (change.vacate_by, change.reason) == (CHANGED, CHANGED_REASON)
+    assert (change.must_release, change.must_settle) == (True, True)
+
+
+@pytest.mark.parametrize("vacate_by", ["bob", "job 7", CHANGED])
+def test_what_is_requeued_is_suspended_again_when_its_author_resumes_it(vacate_by: str) -> None:
+    row = StoredRow(S.RUNNING, let_go_at=2, vacate_by=vacate_by)
+    assert after(row, generation=3, is_suspended=False).must_release
+    assert not after(row, generation=2, is_suspended=False).must_release
+
+
+def test_an_observation_from_before_the_release_keeps_the_node() -> None:
+    row = StoredRow(S.ALLOCATED, let_go_at=3, pinned_to="n1")
+    assert after(row, generation=2).pinned_to == "n1"
+    assert after(row, generation=3).pinned_to is None
+
+
+def test_the_first_look_after_the_release_notes_its_generation() -> None:
+    assert after(StoredRow(S.ALLOCATED), is_suspended=False, generation=4).let_go_at == 4
+    assert after(StoredRow(S.ALLOCATED), is_suspended=True, generation=4).let_go_at is None
+    assert after(StoredRow(S.PENDING), is_suspended=False, generation=4).let_go_at is None
+
+
+def test_how_it_ended_is_kept_while_it_is_deleted() -> None:
+    row = StoredRow(S.RUNNING, let_go_at=1, result="Completed")
+    assert after(row, is_deleting=True).result == "Completed"
+    assert after(row, is_deleting=True, result="Failed").result == "Failed"
+    # Restarted by its controller: a result that is seen no more never was its end.
+    assert after(row).result is None
+
+
+@pytest.mark.parametrize("changed", ["is_same_request", "is_same_turn"])
+def test_what_changes_its_turn_is_examined_anew(changed: str) -> None:
+    row = StoredRow(S.PENDING, is_examined=True)
+    assert after(row).is_examined
+    assert not after(replace(row, **{changed: False})).is_examined
+    found = after(StoredRow(S.UNSATISFIABLE, "no node", is_examined=True, is_same_request=False))
+    assert what(found) == ("Pending", None, "")
+
+
+@pytest.mark.parametrize(
+    ("vacate_by", "reason", "is_asked"),
+    [
+        (None, "a node it was given is lost", False),
+        (LOST_NODE, "a node it was given is lost", False),
+        (CHANGED, CHANGED_REASON, False),
+        ("bob", "requeued by bob", True),
+        ("job 7", "requeued to make way for job 7", True),
+    ],
+)
+def test_how_what_was_requeued_waits(vacate_by: str | None, reason: str, is_asked: bool) -> None:
+    assert on_requeued(None, vacate_by) == Requeued(S.PENDING, None, reason, is_asked)
+    for hold, its_reason in ((ANNOTATION, BY_ANNOTATION), (SUSPENDED, BY_SUSPENSION)):
+        assert on_requeued(hold, vacate_by) == Requeued(S.HELD, AUTHOR, its_reason, is_asked)
+
+
+def test_no_observation_leads_where_no_transition_goes() -> None:
+    """All states, holds, vacations and facts that matter: 120,000 combinations."""
+    rows = itertools.product(
+        S,
+        [None, AUTHOR, BY_DEPENDENCY, BY_QUARANTINE, "bob"],
+        [None, AUTHOR, CHANGED, "bob"],
+        [None, 2],
+        [True, False],
+    )
+    flags = ("is_suspended", "has_hold", "is_deleting", "is_suspendable", "is_suspended_again")
+    facts = [
+        seen(**dict(zip(flags, bits, strict=True)), held_by=held_by, generation=generation)
+        for bits in itertools.product([True, False], repeat=5)
+        for held_by, generation in ((None, 3), (AUTHOR, 1))
+    ]
+    for state, held_by, vacate_by, let_go_at, is_same in rows:
+        row = StoredRow(
+            state,
+            held_by=held_by,
+            vacate_by=vacate_by,
+            let_go_at=let_go_at,
+            is_same_request=is_same,
+        )
+        for one in facts:
+            change = on_seen(row, one, needs_look=False, is_reshaped=not is_same)
+            assert change.state is state or change.state in TRANSITIONS[state]
+            # What its author holds never waits in the queue.
+            assert not (change.author_hold and change.state in {S.PENDING, S.RESERVED})
+            if state.is_final:
+                assert (change.must_settle, change.must_release) == (False, False)
