@@ -137,4 +137,4 @@ def test_the_connections_are_counted_as_the_code_opens_them() -> None:
     total = defaults.db_pool_size + defaults.db_pool_overflow + POOL_MAX + 1
     text = text_of("docs/admin/operations.md")
     assert f"+ {POOL_MAX} of the task queue + 1 that listens = {total}" in text
-    assert f"Two controllers and three workers are {5 * total};" in text
+    assert f"| Two controllers and three workers, at most | {5 * total} |" in text
