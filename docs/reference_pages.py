@@ -160,7 +160,8 @@ _LABELS = """\
 # Labels and annotations
 
 What users write chooses, what we write informs: nothing is decided from it. What a Job may say is
-explained in [run a Job](../user/run.md#what-a-job-may-say), groups in [groups](../user/groups.md).
+explained in [run a Job](../user/run.md#fields-and-annotations-of-a-job), groups in
+[groups](../user/groups.md).
 """
 
 
