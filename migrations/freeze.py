@@ -59,8 +59,9 @@ def downgrade_text() -> str:
     functions = re.findall(r"^CREATE FUNCTION (\w+)", sources, re.MULTILINE)
     lines = ["-- Written by migrations/freeze.py; not to be edited."]
     lines += [f"DROP VIEW {name};" for name in reversed(views)]
+    # Functions take rows of tables, and triggers of tables call functions: CASCADE drops these.
+    lines += [f"DROP FUNCTION {name} CASCADE;" for name in reversed(functions)]
     lines += [f"DROP TABLE {table.name};" for table in reversed(tables.metadata.tables.values())]
-    lines += [f"DROP FUNCTION {name};" for name in reversed(functions)]
     return "\n".join(lines) + "\n"
 
 

@@ -32,7 +32,7 @@ SEARCH_PATH = "public,procrastinate"
 """Ours first. Procrastinate's functions call each other without naming their schema."""
 
 READER = "fluxqueue_reader"
-"""The role that may look and change nothing; the migration makes it (``sql/zz_reader.sql``)."""
+"""The role that may look and change nothing; the migration makes it (``sql/70_reader.sql``)."""
 
 _LOOKS_ONLY = {"role": READER, "default_transaction_read_only": "on"}
 
@@ -133,7 +133,7 @@ def connect_args(settings: Settings, *, role: str, is_reader: bool = False) -> d
         "client_encoding": session.ENCODING,
         "options": session.options(
             **{
-                # Read by the rows' triggers (sql/transitions.sql): the actor stands in ``history``.
+                # The rows' triggers read it for ``history`` (sql/33_transitions.sql).
                 "fluxqueue.actor": role,
                 "fluxqueue.status_interval_s": f"{settings.status_interval_s:g}",
                 "search_path": SEARCH_PATH,

@@ -1,7 +1,7 @@
 """Access that only reads: what ``db.reading`` is handed, and all that the view server has.
 
 ``Database`` is a Reader that may write as well. A Reader by itself connects as the role
-``fluxqueue_reader`` (``sql/zz_reader.sql``), in transactions that the server keeps read-only, to a
+``fluxqueue_reader`` (``sql/70_reader.sql``), in transactions that the server keeps read-only, to a
 standby as well as to the primary: not even a defect of ours writes through it.
 """
 

@@ -150,7 +150,7 @@ fluxjobs = Table(
     Column("user_name", Text, nullable=False, server_default="", comment="who submitted it"),
     Column("queue", Text, nullable=False, server_default="default"),
     Column("set_queue", Text, comment="where an operator moved it; wins over the author's"),
-    Column("priority", Integer, nullable=False, server_default="0", comment="see queues.sql"),
+    Column("priority", Integer, nullable=False, server_default="0", comment="see 30_priority.sql"),
     Column("asked_priority", Integer, nullable=False, server_default="0"),
     Column("set_priority", Integer, comment="given by an operator; wins over the author's"),
     Column("priority_parts", JSONB, nullable=False, server_default=text("'{}'::jsonb")),

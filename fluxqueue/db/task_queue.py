@@ -1,8 +1,8 @@
 """The procrastinate application: names, queues, and how what fails is tried again.
 
 Tasks that act on workloads name them (``uids``) and are deferred by the rows' own triggers
-(``sql/tasks.sql``) in the transaction that owes them. What is owed stands in the rows: a task that
-comes twice, or finds that another was faster, does nothing. Used by ``database`` and ``worker``.
+(``sql/20_tasks.sql``) in the same transaction. The rows say what is pending: a task that comes
+twice, or after another that did its work, does nothing. Used by ``database`` and ``worker``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Pure. ``outcome`` is the rule for one edge; ``judge`` puts the edges of one FluxJob together and
 says in words what it waits for. Called by ``db.life.dependencies``; the rule for one edge is
-repeated in ``db/sql/dependencies.sql``, and a test compares the two. Slurm's and Flux's words are
-kept: ``afterok``, ``afternotok``, ``afterany``, ``after``.
+repeated in ``db/sql/31_dependencies.sql``, and a test compares the two. Slurm's and Flux's words
+are kept: ``afterok``, ``afternotok``, ``afterany``, ``after``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 ``on_seen`` is called by ``db/life/observations.py`` for each locked row, ``on_requeued`` by
 ``db/life/settling.py`` when the last pod has gone. They decide the state, the hold, and which
 effects the row asks for. The database repeats the transition table as a guard
-(``db/sql/transitions.sql``) and turns an incomplete group into ``Gathering`` (``gathering.sql``).
-What follows for slots and pods is decided in ``fluxjob/follow.py``. Pure: no clock, no database.
+(``db/sql/33_transitions.sql``) and lets an incomplete group gather (``32_gathering.sql``). What
+follows for slots and pods is decided in ``fluxjob/follow.py``. Pure: no clock, no database.
 """
 
 from __future__ import annotations

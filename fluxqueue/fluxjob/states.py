@@ -1,7 +1,7 @@
 """States of a FluxJob and the one table of legal transitions.
 
 ``docs/developer/state-machine.md`` draws this table and the database repeats it in a trigger
-(``db/sql/transitions.sql``); a test holds the three against each other. Called by the scheduler,
+(``db/sql/33_transitions.sql``); a test holds the three against each other. Called by the scheduler,
 the stores and the worker; decides nothing about *when* a transition happens.
 """
 

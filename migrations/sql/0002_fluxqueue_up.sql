@@ -160,7 +160,7 @@ COMMENT ON COLUMN fluxjobs.queue IS 'queue it is in';
 
 COMMENT ON COLUMN fluxjobs.set_queue IS 'where an operator moved it; wins over the author''s';
 
-COMMENT ON COLUMN fluxjobs.priority IS 'see queues.sql';
+COMMENT ON COLUMN fluxjobs.priority IS 'see 30_priority.sql';
 
 COMMENT ON COLUMN fluxjobs.asked_priority IS 'what its author asked for';
 
@@ -792,356 +792,12 @@ COMMENT ON COLUMN cluster.server IS 'address of its API server, as it was reache
 
 COMMENT ON COLUMN cluster.bound_at IS 'since when';
 
--- accounting.sql
--- Accounting: one row for each run of an allocation, and one for what ended without ever having
--- had one. Written by the row's own transition, in the transaction that ends the run, so no code
--- path can forget it. cpu is kept in millicores, so cpu_s is core-seconds: given time x cores.
-
--- What counts as a GPU: extended resources whose name matches this pattern. To change it:
--- ALTER DATABASE <name> SET fluxqueue.gpu_resources = 'gpu|/mig-'
-CREATE FUNCTION fluxqueue_is_gpu(resource text) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT resource LIKE '%/%'
-       AND resource ~ coalesce(nullif(current_setting('fluxqueue.gpu_resources', true), ''), 'gpu')
-$$;
-
-CREATE FUNCTION fluxjobs_account() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    has_run boolean := OLD.state IN ('Allocated', 'Running');
-BEGIN
-    INSERT INTO accounting (uid, jobid, run, allocation_id, namespace, name, workload_kind,
-                            user_name, queue, size, queued_at, allocated_at, started_at, ended_at,
-                            nodes, slots, cpu_s, gpu_s, result, reason)
-    SELECT NEW.uid, NEW.jobid, coalesce(last.run, 0) + 1, used.id, NEW.namespace,
-           NEW.workload_name, NEW.workload_kind, NEW.user_name, NEW.queue, NEW.size,
-           coalesce(last.ended_at, NEW.submitted_at),
-           CASE WHEN has_run THEN OLD.allocated_at END,
-           CASE WHEN has_run THEN coalesce(NEW.started_at, OLD.started_at) END,
-           coalesce(NEW.ended_at, now()),
-           coalesce(used.nodes, 0), coalesce(used.slots, 0),
-           coalesce(used.cpu_s, 0), coalesce(used.gpu_s, 0),
-           CASE WHEN NEW.ended_at IS NULL THEN 'Requeued' ELSE NEW.state END, NEW.reason
-    FROM (SELECT 1) one
-    LEFT JOIN LATERAL (
-        SELECT a.run, a.ended_at FROM accounting a WHERE a.uid = NEW.uid
-        ORDER BY a.run DESC LIMIT 1) last ON true
-    LEFT JOIN LATERAL (
-        SELECT a.id, count(DISTINCT s.node) AS nodes, count(s.number) AS slots,
-               sum(s.seconds * s.cpu) AS cpu_s, sum(s.seconds * s.gpu) AS gpu_s
-        FROM (SELECT id FROM allocations WHERE uid = NEW.uid ORDER BY id DESC LIMIT 1) a
-        LEFT JOIN LATERAL (
-            SELECT number, node,
-                   extract(epoch FROM coalesce(returned_at, now()) - given_at) AS seconds,
-                   coalesce((resources ->> 'cpu')::numeric, 0) / 1000 AS cpu,
-                   (SELECT coalesce(sum(r.value::numeric), 0) FROM jsonb_each_text(resources) r
-                    WHERE fluxqueue_is_gpu(r.key)) AS gpu
-            FROM allocation_slots WHERE allocation_id = a.id) s ON true
-        GROUP BY a.id) used ON has_run;
-    RETURN NULL;
-END
-$$;
-
-CREATE TRIGGER fluxjobs_account AFTER UPDATE OF state ON fluxjobs FOR EACH ROW
-WHEN ((OLD.state IN ('Allocated', 'Running') AND NEW.state NOT IN ('Allocated', 'Running'))
-      OR (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL))
-EXECUTE FUNCTION fluxjobs_account();
-
--- dependencies.sql
--- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
--- The edges of a row and what their names stand for are written with the row; whoever changes what
--- an edge waits for defers a look at the dependent, in the same transaction. Settling then looks at
--- it under its lock (fluxqueue/db/life/dependencies.py). The dependent's row is not written to mark
--- what is owed: it may be locked by somebody who waits for us.
-
--- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
--- compares the two.
-CREATE FUNCTION fluxjob_dependency_outcome(
-    kind text, state text, started_at timestamptz
-) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE
-        WHEN state IS NULL THEN 'unknown'
-        WHEN kind = 'after' AND (state = 'Running' OR started_at IS NOT NULL) THEN 'satisfied'
-        WHEN state NOT IN ('Completed', 'Failed', 'Cancelled') THEN 'waiting'
-        WHEN kind = 'afterany' THEN 'satisfied'
-        WHEN kind = 'afterok' AND state = 'Completed' THEN 'satisfied'
-        WHEN kind = 'afternotok' AND state <> 'Completed' THEN 'satisfied'
-        ELSE 'never' END
-$$;
-
--- What a name in a dependency stands for: a number is a jobid, anything else the newest workload
--- of that name (or whose FluxJob has it) that exists.
-CREATE FUNCTION fluxjob_dependency_target(in_namespace text, job text) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT uid FROM (
-        SELECT uid, jobid FROM fluxjobs
-        WHERE job ~ '^[0-9]{1,18}$' AND namespace = in_namespace
-          AND jobid = CASE WHEN job ~ '^[0-9]{1,18}$' THEN job::bigint END
-        UNION ALL
-        SELECT uid, jobid FROM fluxjobs
-        WHERE job !~ '^[0-9]+$' AND namespace = in_namespace AND workload_name = job AND NOT is_gone
-        UNION ALL
-        SELECT uid, jobid FROM fluxjobs
-        WHERE job !~ '^[0-9]+$' AND namespace = in_namespace AND name = job AND NOT is_gone) found
-    ORDER BY jobid DESC LIMIT 1
-$$;
-
--- Before: the columns of the row itself. What is blocked says why, whoever writes its reason.
-CREATE FUNCTION fluxjobs_block() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
-BEGIN
-    IF NEW.depends_on IS DISTINCT FROM old_edges THEN
-        NEW.blocked_by := 'dependency';
-        NEW.blocked_reason := 'its dependencies have yet to be looked at';
-        NEW.settle_at := now();
-    ELSIF NEW.blocked_by IS DISTINCT FROM 'dependency' THEN
-        IF NEW.begin_at > now() AND NEW.ended_at IS NULL THEN
-            NEW.blocked_by := 'begin-time';
-            NEW.blocked_reason := 'is not to start before '
-                || to_char(NEW.begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
-            IF NEW.settle_at IS NULL OR NEW.settle_at > now() THEN
-                NEW.settle_at := NEW.begin_at;
-            END IF;
-        ELSIF NEW.blocked_by = 'begin-time' THEN
-            NEW.blocked_by := NULL;
-            NEW.is_examined := false;
-            IF NEW.settle_at > now() THEN
-                NEW.settle_at := NULL;
-            END IF;
-            IF NEW.reason = NEW.blocked_reason THEN
-                NEW.reason := '';
-            END IF;
-        END IF;
-    END IF;
-    IF TG_OP = 'UPDATE' AND NEW.blocked_by = 'dependency' AND OLD.state IN ('Allocated', 'Running')
-            AND NEW.state IN ('Pending', 'Held', 'Gathering') THEN
-        -- They were changed while it ran, when nobody looks at them, and it is to wait again.
-        NEW.settle_at := now();
-    END IF;
-    IF NEW.blocked_by IS NOT NULL AND NEW.state IN ('Pending', 'Reserved') THEN
-        NEW.state := 'Pending';
-        NEW.expected_start := NULL;
-        NEW.reason := NEW.blocked_reason;
-    END IF;
-    RETURN NEW;
-END
-$$;
-
--- Named to come before fluxjobs_guard, which looks at the state; triggers run in that order.
-CREATE TRIGGER fluxjobs_block_new BEFORE INSERT ON fluxjobs FOR EACH ROW
-    WHEN (NEW.depends_on <> '[]' OR NEW.begin_at IS NOT NULL)
-    EXECUTE FUNCTION fluxjobs_block();
-
-CREATE TRIGGER fluxjobs_block BEFORE UPDATE ON fluxjobs FOR EACH ROW
-    WHEN (NEW.blocked_by IS NOT NULL OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
-          OR NEW.begin_at IS DISTINCT FROM OLD.begin_at)
-    EXECUTE FUNCTION fluxjobs_block();
-
--- After: edges, the names they stand for, and whom to look at again.
-CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    is_new boolean := TG_OP = 'INSERT';
-    renamed text[];
-    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
-BEGIN
-    IF NEW.depends_on IS DISTINCT FROM old_edges THEN
-        DELETE FROM dependencies WHERE uid = NEW.uid;
-        INSERT INTO dependencies (uid, number, kind, namespace, job, target_uid)
-        SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
-               fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
-        FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
-        -- Those behind it may have waited in a circle that is open now.
-        PERFORM fluxqueue_defer('settle', ARRAY(
-            WITH RECURSIVE behind (uid) AS (
-                SELECT NEW.uid
-                UNION
-                SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
-                WHERE NOT d.is_satisfied)
-            SELECT uid FROM behind WHERE uid <> NEW.uid));
-    END IF;
-    IF is_new THEN
-        -- A name stands for the newest workload that has it, until the edge is satisfied.
-        WITH renamed_edges AS (
-            UPDATE dependencies d SET target_uid = NEW.uid
-            WHERE d.namespace = NEW.namespace AND NOT d.is_satisfied
-              AND d.job IN (NEW.workload_name, NEW.name, NEW.jobid::text)
-              AND (d.job !~ '^[0-9]+$' OR d.job = NEW.jobid::text)
-              AND NOT EXISTS (
-                SELECT FROM fluxjobs t WHERE t.uid = d.target_uid
-                AND (fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'satisfied'
-                     OR (t.workload_kind <> NEW.workload_kind AND NOT t.is_gone)))
-            RETURNING d.uid)
-        SELECT array_agg(DISTINCT uid) INTO renamed FROM renamed_edges;
-        PERFORM fluxqueue_defer('settle', renamed);
-        RETURN NULL;
-    END IF;
-    IF NEW.state IS DISTINCT FROM OLD.state THEN
-        IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
-            -- Further on only through those that are held: they may have waited in a circle.
-            PERFORM fluxqueue_defer('settle', ARRAY(
-                WITH RECURSIVE behind (uid) AS (
-                    SELECT d.uid FROM dependencies d
-                    WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
-                      AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL)
-                    UNION
-                    SELECT d.uid FROM behind b
-                    JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
-                    JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
-                SELECT uid FROM behind));
-        END IF;
-        -- Whoever lets it go does not know what else is in its way.
-        IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
-            PERFORM fluxqueue_defer('settle', ARRAY[NEW.uid]);
-        END IF;
-    END IF;
-    RETURN NULL;
-END
-$$;
-
-CREATE TRIGGER fluxjobs_depend_new AFTER INSERT ON fluxjobs
-    FOR EACH ROW EXECUTE FUNCTION fluxjobs_depend();
-
-CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
-    WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.depends_on IS DISTINCT FROM OLD.depends_on)
-    EXECUTE FUNCTION fluxjobs_depend();
-
--- floor.sql
+-- 10_floor.sql
 -- Code whose newest revision is this one works on the schema, and so does all newer code. A revision
 -- of kind "post" raises it in its own transaction (migrations/README.md).
 INSERT INTO schema_floor (oldest_head) VALUES ('0002');
 
--- gathering.sql
--- Groups that are not complete: whatever puts one into the queue, it gathers instead, and joins the queue
--- when its last pod has come. The observation says how many pods are missing (and why that is so, in
--- words); a deadline says when they are overdue. Nobody but this trigger enters or leaves the state.
-CREATE FUNCTION fluxjobs_gather() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF NEW.missing > 0 AND NEW.state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Gathering') THEN
-        IF TG_OP = 'INSERT' OR NEW.gather_until IS NULL THEN
-            NEW.gather_until := now() + make_interval(secs => NEW.gather_s);
-        ELSIF NEW.gather_s <> OLD.gather_s THEN
-            -- Its PodGroup was seen after its first pod, or was changed.
-            NEW.gather_until := NEW.gather_until + make_interval(secs => NEW.gather_s - OLD.gather_s);
-        END IF;
-        NEW.state := 'Gathering';
-        NEW.expected_start := NULL;
-        NEW.reason := NEW.gather_reason;
-        IF NEW.gather_until <= now() THEN
-            NEW.reason := NEW.gather_reason || '; overdue: it has gathered for more than '
-                || NEW.gather_s || ' s';
-        ELSIF NEW.settle_at IS NULL OR NEW.settle_at > NEW.gather_until THEN
-            NEW.settle_at := NEW.gather_until;
-        END IF;
-    ELSE
-        IF NEW.state = 'Gathering' THEN
-            NEW.state := 'Pending';
-            NEW.is_examined := false;
-            NEW.reason := CASE WHEN NEW.blocked_by IS NULL THEN '' ELSE NEW.blocked_reason END;
-        END IF;
-        NEW.gather_until := NULL;
-    END IF;
-    RETURN NEW;
-END
-$$;
-
--- Named to come after fluxjobs_block, which gives what is blocked its reason, and before
--- fluxjobs_guard, which looks at the state; triggers run in that order.
-CREATE TRIGGER fluxjobs_gather_new BEFORE INSERT ON fluxjobs FOR EACH ROW
-    WHEN (NEW.missing > 0) EXECUTE FUNCTION fluxjobs_gather();
-
-CREATE TRIGGER fluxjobs_gather BEFORE UPDATE ON fluxjobs FOR EACH ROW
-    WHEN (NEW.missing > 0 OR NEW.state = 'Gathering' OR NEW.gather_until IS NOT NULL)
-    EXECUTE FUNCTION fluxjobs_gather();
-
--- queues.sql
--- The effective priority, computed by the row itself, so no code path can forget a part of it:
--- what the author or an operator asked for, within the queue's bounds, plus the queue's own
--- priority, plus the points of fair share. docs/admin/queues.md explains the parts to users.
-CREATE FUNCTION fluxjob_priority_parts(
-    in_queue text, of_user text, asked integer, given integer
-) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    rules record;
-    wanted integer := coalesce(given, asked);
-    share integer := 0;
-BEGIN
-    -- Two plain look-ups with kept plans: this runs with each insert.
-    SELECT q.priority, q.min_priority, q.max_priority, q.newcomer_points INTO rules
-    FROM fluxqueues q WHERE q.name = in_queue;
-    IF rules.newcomer_points <> 0 THEN
-        share := coalesce((SELECT s.points FROM fair_shares s
-                           WHERE s.queue = in_queue AND s.user_name = of_user),
-                          rules.newcomer_points);
-    END IF;
-    RETURN jsonb_build_object(
-        'asked', wanted,
-        'bounded', least(coalesce(rules.max_priority, 2147483647),
-                         greatest(coalesce(rules.min_priority, -2147483647), wanted)),
-        'queue', coalesce(rules.priority, 0),
-        'fairShare', share);
-END
-$$;
-
-CREATE FUNCTION fluxjobs_appraise() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    NEW.priority_parts := fluxjob_priority_parts(
-        NEW.queue, NEW.user_name, NEW.asked_priority, NEW.set_priority);
-    NEW.priority := greatest(-2147483647, least(2147483647,
-        (NEW.priority_parts ->> 'bounded')::bigint + (NEW.priority_parts ->> 'queue')::bigint
-        + (NEW.priority_parts ->> 'fairShare')::bigint));
-    RETURN NEW;
-END
-$$;
-
--- Named to come before fluxjobs_guard, which looks at the priority; triggers run in that order.
-CREATE TRIGGER fluxjobs_appraise_new BEFORE INSERT ON fluxjobs
-    FOR EACH ROW EXECUTE FUNCTION fluxjobs_appraise();
-
-CREATE TRIGGER fluxjobs_appraise BEFORE UPDATE ON fluxjobs FOR EACH ROW
-    WHEN ((NEW.queue, NEW.user_name, NEW.asked_priority, NEW.set_priority,
-           NEW.priority, NEW.priority_parts)
-          IS DISTINCT FROM
-          (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.set_priority,
-           OLD.priority, OLD.priority_parts))
-    EXECUTE FUNCTION fluxjobs_appraise();
-
--- There is always a default queue: what names none goes there. What it leaves open is as the
--- settings of the workers say.
-INSERT INTO fluxqueues (name) VALUES ('default');
-
--- storage.sql
--- How the server keeps house, said here because the server may be anybody's: its defaults wait for a
--- fifth of a table to be dead, which for a table that holds a month of what has ended is days of work.
-
--- Rows that change some times in their life: room beside them, so that an update touches no index.
-ALTER TABLE fluxjobs SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01,
-    autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.01,
-    autovacuum_analyze_threshold = 500);
-ALTER TABLE allocations SET (autovacuum_vacuum_scale_factor = 0.01,
-    autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.01);
-ALTER TABLE allocation_slots SET (autovacuum_vacuum_scale_factor = 0.01,
-    autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.01);
-
--- Only what lives now: small, and changed wholly within minutes.
-ALTER TABLE pods SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05,
-    autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE graph_changes SET (autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE reservations SET (autovacuum_vacuum_scale_factor = 0.05,
-    autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE foreign_usage SET (autovacuum_vacuum_scale_factor = 0.05,
-    autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE leadership SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE procrastinate.procrastinate_jobs SET (autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE procrastinate.procrastinate_events SET (autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
-
--- Written once, deleted once, much later.
-ALTER TABLE history SET (autovacuum_vacuum_scale_factor = 0.02);
-ALTER TABLE accounting SET (autovacuum_vacuum_scale_factor = 0.02);
-
--- tasks.sql
+-- 20_tasks.sql
 -- What is owed stands in rows; here it becomes tasks of procrastinate, in the transaction that owes it,
 -- so that no code path can forget to ask. A task names the workloads it is for; it looks at the rows
 -- when it runs, so one that comes twice or too late finds nothing to do.
@@ -1313,7 +969,235 @@ CREATE TRIGGER fluxjobs_defer AFTER UPDATE ON fluxjobs
     REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION fluxjobs_defer();
 
--- transitions.sql
+-- 30_priority.sql
+-- The effective priority, computed by the row itself, so no code path can forget a part of it:
+-- what the author or an operator asked for, within the queue's bounds, plus the queue's own
+-- priority, plus the points of fair share. docs/admin/queues.md explains the parts to users.
+CREATE FUNCTION fluxjob_priority_parts(
+    in_queue text, of_user text, asked integer, given integer
+) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    rules record;
+    wanted integer := coalesce(given, asked);
+    share integer := 0;
+BEGIN
+    -- Two plain look-ups with kept plans: this runs with each insert.
+    SELECT q.priority, q.min_priority, q.max_priority, q.newcomer_points INTO rules
+    FROM fluxqueues q WHERE q.name = in_queue;
+    IF rules.newcomer_points <> 0 THEN
+        share := coalesce((SELECT s.points FROM fair_shares s
+                           WHERE s.queue = in_queue AND s.user_name = of_user),
+                          rules.newcomer_points);
+    END IF;
+    RETURN jsonb_build_object(
+        'asked', wanted,
+        'bounded', least(coalesce(rules.max_priority, 2147483647),
+                         greatest(coalesce(rules.min_priority, -2147483647), wanted)),
+        'queue', coalesce(rules.priority, 0),
+        'fairShare', share);
+END
+$$;
+
+CREATE FUNCTION fluxjob_with_priority(new_row fluxjobs) RETURNS fluxjobs LANGUAGE plpgsql AS $$
+BEGIN
+    new_row.priority_parts := fluxjob_priority_parts(
+        new_row.queue, new_row.user_name, new_row.asked_priority, new_row.set_priority);
+    new_row.priority := greatest(-2147483647, least(2147483647,
+        (new_row.priority_parts ->> 'bounded')::bigint + (new_row.priority_parts ->> 'queue')::bigint
+        + (new_row.priority_parts ->> 'fairShare')::bigint));
+    RETURN new_row;
+END
+$$;
+
+-- There is always a default queue: what names none goes there. What it leaves open is as the
+-- settings of the workers say.
+INSERT INTO fluxqueues (name) VALUES ('default');
+
+-- 31_dependencies.sql
+-- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
+-- The edges of a row and what their names stand for are written with the row; whoever changes what
+-- an edge waits for defers a look at the dependent, in the same transaction. Settling then looks at
+-- it under its lock (fluxqueue/db/life/dependencies.py). The dependent's row is not written to mark
+-- what is owed: it may be locked by somebody who waits for us.
+
+-- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
+-- compares the two.
+CREATE FUNCTION fluxjob_dependency_outcome(
+    kind text, state text, started_at timestamptz
+) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN state IS NULL THEN 'unknown'
+        WHEN kind = 'after' AND (state = 'Running' OR started_at IS NOT NULL) THEN 'satisfied'
+        WHEN state NOT IN ('Completed', 'Failed', 'Cancelled') THEN 'waiting'
+        WHEN kind = 'afterany' THEN 'satisfied'
+        WHEN kind = 'afterok' AND state = 'Completed' THEN 'satisfied'
+        WHEN kind = 'afternotok' AND state <> 'Completed' THEN 'satisfied'
+        ELSE 'never' END
+$$;
+
+-- What a name in a dependency stands for: a number is a jobid, anything else the newest workload
+-- of that name (or whose FluxJob has it) that exists.
+CREATE FUNCTION fluxjob_dependency_target(in_namespace text, job text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT uid FROM (
+        SELECT uid, jobid FROM fluxjobs
+        WHERE job ~ '^[0-9]{1,18}$' AND namespace = in_namespace
+          AND jobid = CASE WHEN job ~ '^[0-9]{1,18}$' THEN job::bigint END
+        UNION ALL
+        SELECT uid, jobid FROM fluxjobs
+        WHERE job !~ '^[0-9]+$' AND namespace = in_namespace AND workload_name = job AND NOT is_gone
+        UNION ALL
+        SELECT uid, jobid FROM fluxjobs
+        WHERE job !~ '^[0-9]+$' AND namespace = in_namespace AND name = job AND NOT is_gone) found
+    ORDER BY jobid DESC LIMIT 1
+$$;
+
+-- The columns of the row itself. What is blocked says why, whatever else gave it a reason.
+CREATE FUNCTION fluxjob_with_block(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF new_row.depends_on IS DISTINCT FROM coalesce(old_row.depends_on, '[]') THEN
+        new_row.blocked_by := 'dependency';
+        new_row.blocked_reason := 'its dependencies have yet to be looked at';
+        new_row.settle_at := now();
+    ELSIF new_row.blocked_by IS DISTINCT FROM 'dependency' THEN
+        IF new_row.begin_at > now() AND new_row.ended_at IS NULL THEN
+            new_row.blocked_by := 'begin-time';
+            new_row.blocked_reason := 'is not to start before '
+                || to_char(new_row.begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+            IF new_row.settle_at IS NULL OR new_row.settle_at > now() THEN
+                new_row.settle_at := new_row.begin_at;
+            END IF;
+        ELSIF new_row.blocked_by = 'begin-time' THEN
+            new_row.blocked_by := NULL;
+            new_row.is_examined := false;
+            IF new_row.settle_at > now() THEN
+                new_row.settle_at := NULL;
+            END IF;
+            IF new_row.reason = new_row.blocked_reason THEN
+                new_row.reason := '';
+            END IF;
+        END IF;
+    END IF;
+    IF new_row.blocked_by = 'dependency' AND old_row.state IN ('Allocated', 'Running')
+            AND new_row.state IN ('Pending', 'Held', 'Gathering') THEN
+        -- They changed while it ran, when nothing looks at them. Now it waits again.
+        new_row.settle_at := now();
+    END IF;
+    IF new_row.blocked_by IS NOT NULL AND new_row.state IN ('Pending', 'Reserved') THEN
+        new_row.state := 'Pending';
+        new_row.expected_start := NULL;
+        new_row.reason := new_row.blocked_reason;
+    END IF;
+    RETURN new_row;
+END
+$$;
+
+-- After: edges, the names they stand for, and whom to look at again.
+CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    is_new boolean := TG_OP = 'INSERT';
+    renamed text[];
+    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
+BEGIN
+    IF NEW.depends_on IS DISTINCT FROM old_edges THEN
+        DELETE FROM dependencies WHERE uid = NEW.uid;
+        INSERT INTO dependencies (uid, number, kind, namespace, job, target_uid)
+        SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
+               fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
+        FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
+        -- Those behind it may have waited in a circle that is open now.
+        PERFORM fluxqueue_defer('settle', ARRAY(
+            WITH RECURSIVE behind (uid) AS (
+                SELECT NEW.uid
+                UNION
+                SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
+                WHERE NOT d.is_satisfied)
+            SELECT uid FROM behind WHERE uid <> NEW.uid));
+    END IF;
+    IF is_new THEN
+        -- A name stands for the newest workload that has it, until the edge is satisfied.
+        WITH renamed_edges AS (
+            UPDATE dependencies d SET target_uid = NEW.uid
+            WHERE d.namespace = NEW.namespace AND NOT d.is_satisfied
+              AND d.job IN (NEW.workload_name, NEW.name, NEW.jobid::text)
+              AND (d.job !~ '^[0-9]+$' OR d.job = NEW.jobid::text)
+              AND NOT EXISTS (
+                SELECT FROM fluxjobs t WHERE t.uid = d.target_uid
+                AND (fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'satisfied'
+                     OR (t.workload_kind <> NEW.workload_kind AND NOT t.is_gone)))
+            RETURNING d.uid)
+        SELECT array_agg(DISTINCT uid) INTO renamed FROM renamed_edges;
+        PERFORM fluxqueue_defer('settle', renamed);
+        RETURN NULL;
+    END IF;
+    IF NEW.state IS DISTINCT FROM OLD.state THEN
+        IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
+            -- Further on only through those that are held: they may have waited in a circle.
+            PERFORM fluxqueue_defer('settle', ARRAY(
+                WITH RECURSIVE behind (uid) AS (
+                    SELECT d.uid FROM dependencies d
+                    WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
+                      AND (d.kind = 'after' OR NEW.ended_at IS NOT NULL)
+                    UNION
+                    SELECT d.uid FROM behind b
+                    JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
+                    JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
+                SELECT uid FROM behind));
+        END IF;
+        -- Whoever lets it go does not know what else is in its way.
+        IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
+            PERFORM fluxqueue_defer('settle', ARRAY[NEW.uid]);
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_depend_new AFTER INSERT ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_depend();
+
+CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
+    WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.depends_on IS DISTINCT FROM OLD.depends_on)
+    EXECUTE FUNCTION fluxjobs_depend();
+
+-- 32_gathering.sql
+-- Groups that are not complete. Such a group gathers instead of waiting in the queue, and joins the queue
+-- when its last pod has come. The observation says how many pods are missing and why. A deadline says
+-- when they are overdue. Only this step enters or leaves the state Gathering.
+CREATE FUNCTION fluxjob_with_gathering(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF new_row.missing > 0 AND new_row.state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Gathering') THEN
+        IF new_row.gather_until IS NULL THEN
+            new_row.gather_until := now() + make_interval(secs => new_row.gather_s);
+        ELSIF new_row.gather_s <> old_row.gather_s THEN
+            -- Its PodGroup was seen after its first pod, or was changed.
+            new_row.gather_until := new_row.gather_until
+                + make_interval(secs => new_row.gather_s - old_row.gather_s);
+        END IF;
+        new_row.state := 'Gathering';
+        new_row.expected_start := NULL;
+        new_row.reason := new_row.gather_reason;
+        IF new_row.gather_until <= now() THEN
+            new_row.reason := new_row.gather_reason || '; overdue: it has gathered for more than '
+                || new_row.gather_s || ' s';
+        ELSIF new_row.settle_at IS NULL OR new_row.settle_at > new_row.gather_until THEN
+            new_row.settle_at := new_row.gather_until;
+        END IF;
+    ELSE
+        IF new_row.state = 'Gathering' THEN
+            new_row.state := 'Pending';
+            new_row.is_examined := false;
+            new_row.reason := CASE WHEN new_row.blocked_by IS NULL THEN '' ELSE new_row.blocked_reason END;
+        END IF;
+        new_row.gather_until := NULL;
+    END IF;
+    RETURN new_row;
+END
+$$;
+
+-- 33_transitions.sql
 -- The transition table of fluxqueue/fluxjob/states.py, repeated where nobody can pass it by.
 -- A test reads both and compares them edge by edge.
 CREATE FUNCTION fluxjob_transition_allowed(old_state text, new_state text) RETURNS boolean
@@ -1330,33 +1214,31 @@ LANGUAGE sql IMMUTABLE AS $$
     END)
 $$;
 
-CREATE FUNCTION fluxjobs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Every change that the FluxJob object shows raises the version that its status carries.
+CREATE FUNCTION fluxjob_with_version(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
+LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT fluxjob_transition_allowed(OLD.state, NEW.state) THEN
+    IF NOT fluxjob_transition_allowed(old_row.state, new_row.state) THEN
         RAISE EXCEPTION 'FluxJob % (%/%): % -> % is not a transition',
-            NEW.jobid, NEW.namespace, NEW.name, OLD.state, NEW.state
+            new_row.jobid, new_row.namespace, new_row.name, old_row.state, new_row.state
             USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.state <> 'Pending' THEN
-        NEW.kept_back := NULL;  -- found by a cycle, of what is in its turn
+    IF new_row.state <> 'Pending' THEN
+        new_row.kept_back := NULL;  -- found by a cycle, of what is in its turn
     END IF;
-    IF NEW.state NOT IN ('Pending', 'Reserved') THEN
-        NEW.position := NULL;
+    IF new_row.state NOT IN ('Pending', 'Reserved') THEN
+        new_row.position := NULL;
     END IF;
-    -- Every change that the FluxJob object shows raises the version its status carries.
-    IF (NEW.state, NEW.reason, NEW.kept_back, NEW.position, NEW.priority, NEW.expected_start, NEW.queue,
-        NEW.observed_generation)
+    IF (new_row.state, new_row.reason, new_row.kept_back, new_row.position, new_row.priority,
+        new_row.expected_start, new_row.queue, new_row.observed_generation)
        IS DISTINCT FROM
-       (OLD.state, OLD.reason, OLD.kept_back, OLD.position, OLD.priority, OLD.expected_start, OLD.queue,
-        OLD.observed_generation) THEN
-        NEW.version := OLD.version + 1;
+       (old_row.state, old_row.reason, old_row.kept_back, old_row.position, old_row.priority,
+        old_row.expected_start, old_row.queue, old_row.observed_generation) THEN
+        new_row.version := old_row.version + 1;
     END IF;
-    RETURN NEW;
+    RETURN new_row;
 END
 $$;
-
-CREATE TRIGGER fluxjobs_guard BEFORE UPDATE ON fluxjobs
-    FOR EACH ROW EXECUTE FUNCTION fluxjobs_guard();
 
 -- What a user can see of a FluxJob is owed by the row itself, so no code path can forget it. A state
 -- that is overtaken within a moment is not told by itself: no FluxJob is told of more than once in
@@ -1372,33 +1254,31 @@ LANGUAGE sql STABLE AS $$
                           2)) AS setting (s)
 $$;
 
--- Named to come after fluxjobs_guard, which raises the version; triggers run in that order.
-CREATE FUNCTION fluxjobs_owe_status() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION fluxjob_with_status_due(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
+LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' AND NEW.flux_uid IS DISTINCT FROM OLD.flux_uid THEN
-        NEW.published := 0;  -- one that was made again has an empty status
-        NEW.observed_generation := 1;
+    IF old_row.uid IS NOT NULL AND new_row.flux_uid IS DISTINCT FROM old_row.flux_uid THEN
+        new_row.published := 0;  -- one that was made again has an empty status
+        new_row.observed_generation := 1;
     END IF;
-    -- A release writes the status itself, before anything is let go, or puts it off.
-    IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published
-       OR (NEW.state = 'Allocated' AND NEW.release_at IS NOT NULL) THEN
-        NEW.publish_at := NULL;
-    ELSIF NEW.publish_at IS NULL
-       OR (NEW.version > OLD.version AND NOT (OLD.state = 'Allocated' AND NEW.state = 'Running'
-                                              AND NEW.reason = OLD.reason AND NEW.notices = OLD.notices))
+    -- A release writes the status itself, before any pod is released, or puts it off.
+    IF new_row.flux_uid IS NULL OR new_row.version <= new_row.published
+       OR (new_row.state = 'Allocated' AND new_row.release_at IS NOT NULL) THEN
+        new_row.publish_at := NULL;
+    ELSIF new_row.publish_at IS NULL
+       OR (new_row.version > old_row.version
+           AND NOT (old_row.state = 'Allocated' AND new_row.state = 'Running'
+                    AND new_row.reason = old_row.reason AND new_row.notices = old_row.notices))
     THEN
-        -- What is due stays due; with more to tell it may come sooner. That one has come to run is
-        -- told with its start, also where that was put off.
-        NEW.publish_at := least(NEW.publish_at, fluxjob_publish_at(
-            coalesce(NEW.published_at, NEW.submitted_at),
-            CASE WHEN NEW.ended_at IS NULL THEN 1 ELSE 0.5 END));
+        -- What is due stays due. With more to tell it may come sooner. That a job runs is told with
+        -- its start, also if that was put off.
+        new_row.publish_at := least(new_row.publish_at, fluxjob_publish_at(
+            coalesce(new_row.published_at, new_row.submitted_at),
+            CASE WHEN new_row.ended_at IS NULL THEN 1 ELSE 0.5 END));
     END IF;
-    RETURN NEW;
+    RETURN new_row;
 END
 $$;
-
-CREATE TRIGGER fluxjobs_owe_status BEFORE INSERT OR UPDATE ON fluxjobs
-    FOR EACH ROW EXECUTE FUNCTION fluxjobs_owe_status();
 
 -- The plan and the audit trail go with each transition; the actor is the transaction's.
 CREATE FUNCTION fluxjobs_record() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -1426,7 +1306,110 @@ CREATE TRIGGER fluxjobs_record AFTER UPDATE ON fluxjobs FOR EACH ROW
     WHEN (NEW.state IS DISTINCT FROM OLD.state)
     EXECUTE FUNCTION fluxjobs_record();
 
--- views.sql
+-- 34_fluxjobs_before.sql
+-- The one BEFORE trigger of fluxjobs: its steps, in the order in which they must run. A step that has nothing
+-- to do is not called, since most updates concern none of the first three.
+CREATE FUNCTION fluxjobs_before_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    nothing fluxjobs;
+BEGIN
+    NEW := fluxjob_with_priority(NEW);
+    IF NEW.depends_on <> '[]' OR NEW.begin_at IS NOT NULL THEN
+        NEW := fluxjob_with_block(NEW, nothing);
+    END IF;
+    -- After the block: a group that is complete takes the reason of what blocks it.
+    IF NEW.missing > 0 THEN
+        NEW := fluxjob_with_gathering(NEW, nothing);
+    END IF;
+    -- Last: it reads the version and the state.
+    RETURN fluxjob_with_status_due(NEW, nothing);
+END
+$$;
+
+CREATE TRIGGER fluxjobs_before_insert BEFORE INSERT ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_before_insert();
+
+CREATE FUNCTION fluxjobs_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.queue, NEW.user_name, NEW.asked_priority, NEW.set_priority, NEW.priority, NEW.priority_parts)
+       IS DISTINCT FROM
+       (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.set_priority, OLD.priority, OLD.priority_parts)
+    THEN
+        NEW := fluxjob_with_priority(NEW);
+    END IF;
+    IF NEW.blocked_by IS NOT NULL OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
+       OR NEW.begin_at IS DISTINCT FROM OLD.begin_at
+    THEN
+        NEW := fluxjob_with_block(NEW, OLD);
+    END IF;
+    -- After the block: a group that is complete takes the reason of what blocks it.
+    IF NEW.missing > 0 OR NEW.state = 'Gathering' OR NEW.gather_until IS NOT NULL THEN
+        NEW := fluxjob_with_gathering(NEW, OLD);
+    END IF;
+    -- After the steps that change state, reason or priority: each of these raises the version.
+    NEW := fluxjob_with_version(NEW, OLD);
+    -- Last: it reads the version.
+    RETURN fluxjob_with_status_due(NEW, OLD);
+END
+$$;
+
+CREATE TRIGGER fluxjobs_before_update BEFORE UPDATE ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_before_update();
+
+-- 40_accounting.sql
+-- Accounting: one row for each run of an allocation, and one for what ended without ever having
+-- had one. Written by the row's own transition, in the transaction that ends the run, so no code
+-- path can forget it. cpu is kept in millicores, so cpu_s is core-seconds: given time x cores.
+
+-- What counts as a GPU: extended resources whose name matches this pattern. To change it:
+-- ALTER DATABASE <name> SET fluxqueue.gpu_resources = 'gpu|/mig-'
+CREATE FUNCTION fluxqueue_is_gpu(resource text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT resource LIKE '%/%'
+       AND resource ~ coalesce(nullif(current_setting('fluxqueue.gpu_resources', true), ''), 'gpu')
+$$;
+
+CREATE FUNCTION fluxjobs_account() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    has_run boolean := OLD.state IN ('Allocated', 'Running');
+BEGIN
+    INSERT INTO accounting (uid, jobid, run, allocation_id, namespace, name, workload_kind,
+                            user_name, queue, size, queued_at, allocated_at, started_at, ended_at,
+                            nodes, slots, cpu_s, gpu_s, result, reason)
+    SELECT NEW.uid, NEW.jobid, coalesce(last.run, 0) + 1, used.id, NEW.namespace,
+           NEW.workload_name, NEW.workload_kind, NEW.user_name, NEW.queue, NEW.size,
+           coalesce(last.ended_at, NEW.submitted_at),
+           CASE WHEN has_run THEN OLD.allocated_at END,
+           CASE WHEN has_run THEN coalesce(NEW.started_at, OLD.started_at) END,
+           coalesce(NEW.ended_at, now()),
+           coalesce(used.nodes, 0), coalesce(used.slots, 0),
+           coalesce(used.cpu_s, 0), coalesce(used.gpu_s, 0),
+           CASE WHEN NEW.ended_at IS NULL THEN 'Requeued' ELSE NEW.state END, NEW.reason
+    FROM (SELECT 1) one
+    LEFT JOIN LATERAL (
+        SELECT a.run, a.ended_at FROM accounting a WHERE a.uid = NEW.uid
+        ORDER BY a.run DESC LIMIT 1) last ON true
+    LEFT JOIN LATERAL (
+        SELECT a.id, count(DISTINCT s.node) AS nodes, count(s.number) AS slots,
+               sum(s.seconds * s.cpu) AS cpu_s, sum(s.seconds * s.gpu) AS gpu_s
+        FROM (SELECT id FROM allocations WHERE uid = NEW.uid ORDER BY id DESC LIMIT 1) a
+        LEFT JOIN LATERAL (
+            SELECT number, node,
+                   extract(epoch FROM coalesce(returned_at, now()) - given_at) AS seconds,
+                   coalesce((resources ->> 'cpu')::numeric, 0) / 1000 AS cpu,
+                   (SELECT coalesce(sum(r.value::numeric), 0) FROM jsonb_each_text(resources) r
+                    WHERE fluxqueue_is_gpu(r.key)) AS gpu
+            FROM allocation_slots WHERE allocation_id = a.id) s ON true
+        GROUP BY a.id) used ON has_run;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER fluxjobs_account AFTER UPDATE OF state ON fluxjobs FOR EACH ROW
+WHEN ((OLD.state IN ('Allocated', 'Running') AND NEW.state NOT IN ('Allocated', 'Running'))
+      OR (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL))
+EXECUTE FUNCTION fluxjobs_account();
+
+-- 50_views.sql
 -- Views for people in psql. `select * from queue` is the first thing to type. What waits for others or
 -- for its time has no position: no cycle looks at it.
 CREATE VIEW queue AS
@@ -1588,7 +1571,40 @@ COMMENT ON COLUMN owed.jobid IS 'Its number';
 COMMENT ON COLUMN owed.since IS 'Since when it has been due';
 COMMENT ON COLUMN owed.last_error IS 'Why it has failed last';
 
--- zz_reader.sql
+-- 60_storage.sql
+-- How the server keeps house, said here because the server may be anybody's: its defaults wait for a
+-- fifth of a table to be dead, which for a table that holds a month of what has ended is days of work.
+
+-- Rows that change some times in their life: room beside them, so that an update touches no index.
+ALTER TABLE fluxjobs SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.01,
+    autovacuum_analyze_threshold = 500);
+ALTER TABLE allocations SET (autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.01);
+ALTER TABLE allocation_slots SET (autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.01);
+
+-- Only what lives now: small, and changed wholly within minutes.
+ALTER TABLE pods SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE graph_changes SET (autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE reservations SET (autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE foreign_usage SET (autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE leadership SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE procrastinate.procrastinate_jobs SET (autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE procrastinate.procrastinate_events SET (autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- Written once, deleted once, much later.
+ALTER TABLE history SET (autovacuum_vacuum_scale_factor = 0.02);
+ALTER TABLE accounting SET (autovacuum_vacuum_scale_factor = 0.02);
+
+-- 70_reader.sql
 -- Who may look, and change nothing: GRANT fluxqueue_reader TO somebody. It belongs to the server, not to this
 -- database, so it may be there already; who migrates may not be allowed to make it.
 DO $$ BEGIN

@@ -1,6 +1,6 @@
 """Dependencies of waiting FluxJobs: looked at under their locks, and let go when all are satisfied.
 
-Called by ``settling``. Triggers (``sql/dependencies.sql``) keep the edges and defer a look
+Called by ``settling``. Triggers (``sql/31_dependencies.sql``) keep the edges and defer a look
 at a dependent whenever something it waits for has changed; here the present rows decide, so
 looking twice or late changes nothing. Who looks has locked the dependents and their targets.
 """
@@ -123,8 +123,8 @@ async def _circle(tx: Transaction, uid: str, edges: Sequence[Edge]) -> list[tupl
 async def _store(tx: Transaction, row: Mapping[str, Any], verdict: Verdict) -> bool:
     """Write what follows for one FluxJob; tell whether anything has changed.
 
-    The trigger ``fluxjobs_block`` puts the begin time in where no dependency is left, and gives
-    what is blocked its reason.
+    The row's trigger (``fluxjob_with_block``) fills in the begin time if no dependency is left, and
+    the reason of a blocked FluxJob.
     """
     blocked_by = BY_DEPENDENCY if verdict.reason else "begin-time" if row["is_early"] else None
     state, held_by = FluxJobState(row["state"]), row["held_by"]

@@ -1,7 +1,7 @@
 """What is owed: why it has failed, and the sweep that finds what is in no task.
 
 Called by the worker's periodic ``sweep`` and by a controller whose silence has ended. What is owed
-stands in the rows and in the view ``owed`` (``sql/views.sql``, ``sql/tasks.sql``).
+stands in the rows and in the view ``owed`` (``sql/50_views.sql``, ``sql/20_tasks.sql``).
 """
 
 from __future__ import annotations

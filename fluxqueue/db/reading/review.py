@@ -87,7 +87,7 @@ async def read_asked(
 
 
 async def read_priorities(tx: Transaction, user: str, asked: int) -> dict[str, int]:
-    """The priority that what ``user`` submits would have in each queue (``sql/queues.sql``)."""
+    """Return the priority that a job of ``user`` would have in each queue (``30_priority.sql``)."""
     rows = await tx.fetch(
         """
         SELECT q.name, greatest(-2147483647, least(2147483647,

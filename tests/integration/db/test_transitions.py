@@ -28,16 +28,14 @@ async def force(rows: Rows, state: FluxJobState) -> None:
     """A FluxJob in ``state``, however one gets there."""
     ended = "now()" if state.is_final else "NULL"
     async with rows.database.begin() as tx:
-        for trigger in ("fluxjobs_guard", "fluxjobs_gather"):
-            await tx.execute(f"ALTER TABLE fluxjobs DISABLE TRIGGER {trigger}")
+        await tx.execute("ALTER TABLE fluxjobs DISABLE TRIGGER fluxjobs_before_update")
         await tx.execute(
             f"UPDATE fluxjobs SET state = :state, ended_at = {ended},"
             " reason = '', gather_reason = '', gather_s = 600,"
             " missing = CAST(:state = 'Gathering' AS int)",
             state=state,
         )
-        for trigger in ("fluxjobs_guard", "fluxjobs_gather"):
-            await tx.execute(f"ALTER TABLE fluxjobs ENABLE TRIGGER {trigger}")
+        await tx.execute("ALTER TABLE fluxjobs ENABLE TRIGGER fluxjobs_before_update")
         await tx.execute("DELETE FROM procrastinate.procrastinate_jobs")
         await tx.execute("UPDATE fluxjobs SET published = version")
         await tx.execute("DELETE FROM history")

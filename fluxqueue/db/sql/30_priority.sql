@@ -26,28 +26,16 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION fluxjobs_appraise() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION fluxjob_with_priority(new_row fluxjobs) RETURNS fluxjobs LANGUAGE plpgsql AS $$
 BEGIN
-    NEW.priority_parts := fluxjob_priority_parts(
-        NEW.queue, NEW.user_name, NEW.asked_priority, NEW.set_priority);
-    NEW.priority := greatest(-2147483647, least(2147483647,
-        (NEW.priority_parts ->> 'bounded')::bigint + (NEW.priority_parts ->> 'queue')::bigint
-        + (NEW.priority_parts ->> 'fairShare')::bigint));
-    RETURN NEW;
+    new_row.priority_parts := fluxjob_priority_parts(
+        new_row.queue, new_row.user_name, new_row.asked_priority, new_row.set_priority);
+    new_row.priority := greatest(-2147483647, least(2147483647,
+        (new_row.priority_parts ->> 'bounded')::bigint + (new_row.priority_parts ->> 'queue')::bigint
+        + (new_row.priority_parts ->> 'fairShare')::bigint));
+    RETURN new_row;
 END
 $$;
-
--- Named to come before fluxjobs_guard, which looks at the priority; triggers run in that order.
-CREATE TRIGGER fluxjobs_appraise_new BEFORE INSERT ON fluxjobs
-    FOR EACH ROW EXECUTE FUNCTION fluxjobs_appraise();
-
-CREATE TRIGGER fluxjobs_appraise BEFORE UPDATE ON fluxjobs FOR EACH ROW
-    WHEN ((NEW.queue, NEW.user_name, NEW.asked_priority, NEW.set_priority,
-           NEW.priority, NEW.priority_parts)
-          IS DISTINCT FROM
-          (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.set_priority,
-           OLD.priority, OLD.priority_parts))
-    EXECUTE FUNCTION fluxjobs_appraise();
 
 -- There is always a default queue: what names none goes there. What it leaves open is as the
 -- settings of the workers say.

@@ -36,57 +36,46 @@ LANGUAGE sql STABLE AS $$
     ORDER BY jobid DESC LIMIT 1
 $$;
 
--- Before: the columns of the row itself. What is blocked says why, whoever writes its reason.
-CREATE FUNCTION fluxjobs_block() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
+-- The columns of the row itself. What is blocked says why, whatever else gave it a reason.
+CREATE FUNCTION fluxjob_with_block(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
+LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.depends_on IS DISTINCT FROM old_edges THEN
-        NEW.blocked_by := 'dependency';
-        NEW.blocked_reason := 'its dependencies have yet to be looked at';
-        NEW.settle_at := now();
-    ELSIF NEW.blocked_by IS DISTINCT FROM 'dependency' THEN
-        IF NEW.begin_at > now() AND NEW.ended_at IS NULL THEN
-            NEW.blocked_by := 'begin-time';
-            NEW.blocked_reason := 'is not to start before '
-                || to_char(NEW.begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
-            IF NEW.settle_at IS NULL OR NEW.settle_at > now() THEN
-                NEW.settle_at := NEW.begin_at;
+    IF new_row.depends_on IS DISTINCT FROM coalesce(old_row.depends_on, '[]') THEN
+        new_row.blocked_by := 'dependency';
+        new_row.blocked_reason := 'its dependencies have yet to be looked at';
+        new_row.settle_at := now();
+    ELSIF new_row.blocked_by IS DISTINCT FROM 'dependency' THEN
+        IF new_row.begin_at > now() AND new_row.ended_at IS NULL THEN
+            new_row.blocked_by := 'begin-time';
+            new_row.blocked_reason := 'is not to start before '
+                || to_char(new_row.begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+            IF new_row.settle_at IS NULL OR new_row.settle_at > now() THEN
+                new_row.settle_at := new_row.begin_at;
             END IF;
-        ELSIF NEW.blocked_by = 'begin-time' THEN
-            NEW.blocked_by := NULL;
-            NEW.is_examined := false;
-            IF NEW.settle_at > now() THEN
-                NEW.settle_at := NULL;
+        ELSIF new_row.blocked_by = 'begin-time' THEN
+            new_row.blocked_by := NULL;
+            new_row.is_examined := false;
+            IF new_row.settle_at > now() THEN
+                new_row.settle_at := NULL;
             END IF;
-            IF NEW.reason = NEW.blocked_reason THEN
-                NEW.reason := '';
+            IF new_row.reason = new_row.blocked_reason THEN
+                new_row.reason := '';
             END IF;
         END IF;
     END IF;
-    IF TG_OP = 'UPDATE' AND NEW.blocked_by = 'dependency' AND OLD.state IN ('Allocated', 'Running')
-            AND NEW.state IN ('Pending', 'Held', 'Gathering') THEN
-        -- They were changed while it ran, when nobody looks at them, and it is to wait again.
-        NEW.settle_at := now();
+    IF new_row.blocked_by = 'dependency' AND old_row.state IN ('Allocated', 'Running')
+            AND new_row.state IN ('Pending', 'Held', 'Gathering') THEN
+        -- They changed while it ran, when nothing looks at them. Now it waits again.
+        new_row.settle_at := now();
     END IF;
-    IF NEW.blocked_by IS NOT NULL AND NEW.state IN ('Pending', 'Reserved') THEN
-        NEW.state := 'Pending';
-        NEW.expected_start := NULL;
-        NEW.reason := NEW.blocked_reason;
+    IF new_row.blocked_by IS NOT NULL AND new_row.state IN ('Pending', 'Reserved') THEN
+        new_row.state := 'Pending';
+        new_row.expected_start := NULL;
+        new_row.reason := new_row.blocked_reason;
     END IF;
-    RETURN NEW;
+    RETURN new_row;
 END
 $$;
-
--- Named to come before fluxjobs_guard, which looks at the state; triggers run in that order.
-CREATE TRIGGER fluxjobs_block_new BEFORE INSERT ON fluxjobs FOR EACH ROW
-    WHEN (NEW.depends_on <> '[]' OR NEW.begin_at IS NOT NULL)
-    EXECUTE FUNCTION fluxjobs_block();
-
-CREATE TRIGGER fluxjobs_block BEFORE UPDATE ON fluxjobs FOR EACH ROW
-    WHEN (NEW.blocked_by IS NOT NULL OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
-          OR NEW.begin_at IS DISTINCT FROM OLD.begin_at)
-    EXECUTE FUNCTION fluxjobs_block();
 
 -- After: edges, the names they stand for, and whom to look at again.
 CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -14,33 +14,31 @@ LANGUAGE sql IMMUTABLE AS $$
     END)
 $$;
 
-CREATE FUNCTION fluxjobs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Every change that the FluxJob object shows raises the version that its status carries.
+CREATE FUNCTION fluxjob_with_version(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
+LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT fluxjob_transition_allowed(OLD.state, NEW.state) THEN
+    IF NOT fluxjob_transition_allowed(old_row.state, new_row.state) THEN
         RAISE EXCEPTION 'FluxJob % (%/%): % -> % is not a transition',
-            NEW.jobid, NEW.namespace, NEW.name, OLD.state, NEW.state
+            new_row.jobid, new_row.namespace, new_row.name, old_row.state, new_row.state
             USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.state <> 'Pending' THEN
-        NEW.kept_back := NULL;  -- found by a cycle, of what is in its turn
+    IF new_row.state <> 'Pending' THEN
+        new_row.kept_back := NULL;  -- found by a cycle, of what is in its turn
     END IF;
-    IF NEW.state NOT IN ('Pending', 'Reserved') THEN
-        NEW.position := NULL;
+    IF new_row.state NOT IN ('Pending', 'Reserved') THEN
+        new_row.position := NULL;
     END IF;
-    -- Every change that the FluxJob object shows raises the version its status carries.
-    IF (NEW.state, NEW.reason, NEW.kept_back, NEW.position, NEW.priority, NEW.expected_start, NEW.queue,
-        NEW.observed_generation)
+    IF (new_row.state, new_row.reason, new_row.kept_back, new_row.position, new_row.priority,
+        new_row.expected_start, new_row.queue, new_row.observed_generation)
        IS DISTINCT FROM
-       (OLD.state, OLD.reason, OLD.kept_back, OLD.position, OLD.priority, OLD.expected_start, OLD.queue,
-        OLD.observed_generation) THEN
-        NEW.version := OLD.version + 1;
+       (old_row.state, old_row.reason, old_row.kept_back, old_row.position, old_row.priority,
+        old_row.expected_start, old_row.queue, old_row.observed_generation) THEN
+        new_row.version := old_row.version + 1;
     END IF;
-    RETURN NEW;
+    RETURN new_row;
 END
 $$;
-
-CREATE TRIGGER fluxjobs_guard BEFORE UPDATE ON fluxjobs
-    FOR EACH ROW EXECUTE FUNCTION fluxjobs_guard();
 
 -- What a user can see of a FluxJob is owed by the row itself, so no code path can forget it. A state
 -- that is overtaken within a moment is not told by itself: no FluxJob is told of more than once in
@@ -56,33 +54,31 @@ LANGUAGE sql STABLE AS $$
                           2)) AS setting (s)
 $$;
 
--- Named to come after fluxjobs_guard, which raises the version; triggers run in that order.
-CREATE FUNCTION fluxjobs_owe_status() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION fluxjob_with_status_due(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
+LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' AND NEW.flux_uid IS DISTINCT FROM OLD.flux_uid THEN
-        NEW.published := 0;  -- one that was made again has an empty status
-        NEW.observed_generation := 1;
+    IF old_row.uid IS NOT NULL AND new_row.flux_uid IS DISTINCT FROM old_row.flux_uid THEN
+        new_row.published := 0;  -- one that was made again has an empty status
+        new_row.observed_generation := 1;
     END IF;
-    -- A release writes the status itself, before anything is let go, or puts it off.
-    IF NEW.flux_uid IS NULL OR NEW.version <= NEW.published
-       OR (NEW.state = 'Allocated' AND NEW.release_at IS NOT NULL) THEN
-        NEW.publish_at := NULL;
-    ELSIF NEW.publish_at IS NULL
-       OR (NEW.version > OLD.version AND NOT (OLD.state = 'Allocated' AND NEW.state = 'Running'
-                                              AND NEW.reason = OLD.reason AND NEW.notices = OLD.notices))
+    -- A release writes the status itself, before any pod is released, or puts it off.
+    IF new_row.flux_uid IS NULL OR new_row.version <= new_row.published
+       OR (new_row.state = 'Allocated' AND new_row.release_at IS NOT NULL) THEN
+        new_row.publish_at := NULL;
+    ELSIF new_row.publish_at IS NULL
+       OR (new_row.version > old_row.version
+           AND NOT (old_row.state = 'Allocated' AND new_row.state = 'Running'
+                    AND new_row.reason = old_row.reason AND new_row.notices = old_row.notices))
     THEN
-        -- What is due stays due; with more to tell it may come sooner. That one has come to run is
-        -- told with its start, also where that was put off.
-        NEW.publish_at := least(NEW.publish_at, fluxjob_publish_at(
-            coalesce(NEW.published_at, NEW.submitted_at),
-            CASE WHEN NEW.ended_at IS NULL THEN 1 ELSE 0.5 END));
+        -- What is due stays due. With more to tell it may come sooner. That a job runs is told with
+        -- its start, also if that was put off.
+        new_row.publish_at := least(new_row.publish_at, fluxjob_publish_at(
+            coalesce(new_row.published_at, new_row.submitted_at),
+            CASE WHEN new_row.ended_at IS NULL THEN 1 ELSE 0.5 END));
     END IF;
-    RETURN NEW;
+    RETURN new_row;
 END
 $$;
-
-CREATE TRIGGER fluxjobs_owe_status BEFORE INSERT OR UPDATE ON fluxjobs
-    FOR EACH ROW EXECUTE FUNCTION fluxjobs_owe_status();
 
 -- The plan and the audit trail go with each transition; the actor is the transaction's.
 CREATE FUNCTION fluxjobs_record() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -1,0 +1,48 @@
+-- The one BEFORE trigger of fluxjobs: its steps, in the order in which they must run. A step that has nothing
+-- to do is not called, since most updates concern none of the first three.
+CREATE FUNCTION fluxjobs_before_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    nothing fluxjobs;
+BEGIN
+    NEW := fluxjob_with_priority(NEW);
+    IF NEW.depends_on <> '[]' OR NEW.begin_at IS NOT NULL THEN
+        NEW := fluxjob_with_block(NEW, nothing);
+    END IF;
+    -- After the block: a group that is complete takes the reason of what blocks it.
+    IF NEW.missing > 0 THEN
+        NEW := fluxjob_with_gathering(NEW, nothing);
+    END IF;
+    -- Last: it reads the version and the state.
+    RETURN fluxjob_with_status_due(NEW, nothing);
+END
+$$;
+
+CREATE TRIGGER fluxjobs_before_insert BEFORE INSERT ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_before_insert();
+
+CREATE FUNCTION fluxjobs_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.queue, NEW.user_name, NEW.asked_priority, NEW.set_priority, NEW.priority, NEW.priority_parts)
+       IS DISTINCT FROM
+       (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.set_priority, OLD.priority, OLD.priority_parts)
+    THEN
+        NEW := fluxjob_with_priority(NEW);
+    END IF;
+    IF NEW.blocked_by IS NOT NULL OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
+       OR NEW.begin_at IS DISTINCT FROM OLD.begin_at
+    THEN
+        NEW := fluxjob_with_block(NEW, OLD);
+    END IF;
+    -- After the block: a group that is complete takes the reason of what blocks it.
+    IF NEW.missing > 0 OR NEW.state = 'Gathering' OR NEW.gather_until IS NOT NULL THEN
+        NEW := fluxjob_with_gathering(NEW, OLD);
+    END IF;
+    -- After the steps that change state, reason or priority: each of these raises the version.
+    NEW := fluxjob_with_version(NEW, OLD);
+    -- Last: it reads the version.
+    RETURN fluxjob_with_status_due(NEW, OLD);
+END
+$$;
+
+CREATE TRIGGER fluxjobs_before_update BEFORE UPDATE ON fluxjobs
+    FOR EACH ROW EXECUTE FUNCTION fluxjobs_before_update();
