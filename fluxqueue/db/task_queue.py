@@ -254,6 +254,13 @@ def _writable_pool(**options: Any) -> psycopg_pool.AsyncConnectionPool[Any]:
     return psycopg_pool.AsyncConnectionPool(**{**options, **ours})
 
 
+_COUNT_CRASH = """
+UPDATE procrastinate_jobs SET args = args || jsonb_build_object(
+    'crashes', coalesce((args ->> 'crashes')::int, 0) + 1)
+WHERE id = %(task_id)s AND status = 'doing'
+"""
+
+
 async def rescue_stalled(app: procrastinate.App) -> list[str]:
     """Have the tasks of workers that died run again, at once; give their names.
 
@@ -265,6 +272,9 @@ async def rescue_stalled(app: procrastinate.App) -> list[str]:
         for task in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S):
             assert task.id is not None, "it was read from its table"
             if task.queueing_lock is None:
+                if task.task_name == TaskName.REVIEW:
+                    # Before it can be taken again: the next worker must know.
+                    await app.connector.execute_query_async(_COUNT_CRASH, task_id=task.id)
                 await app.job_manager.retry_job_by_id_async(task.id, datetime.now(UTC))
             else:
                 await app.job_manager.finish_job_by_id_async(

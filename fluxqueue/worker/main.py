@@ -78,9 +78,7 @@ class Worker:
         # A cycle that failed is run again by the rows: what it owes stands there.
         schedule, review = TaskName.SCHEDULE, TaskName.REVIEW
         self._app.task(name=schedule.value, queue=schedule.queue)(self._schedule)
-        self._app.task(name=review.value, queue=review.queue, retry=Backoff(), pass_context=True)(
-            self._review
-        )
+        self._app.task(name=review.value, queue=review.queue, retry=Backoff())(self._review)
 
     def _register_later(self, maintenance: Maintenance) -> None:
         context = self._context
@@ -110,12 +108,10 @@ class Worker:
         if self._matcher is not None:
             await self._matcher.run()
 
-    async def _review(
-        self, context: procrastinate.JobContext, namespace: str, name: str, uid: str
-    ) -> None:
+    async def _review(self, namespace: str, name: str, uid: str, crashes: int = 0) -> None:
         if self._reviewer is None:
             raise LostLeadership(f"role {ROLE}: its next holder answers")
-        await self._reviewer.review(namespace, name, uid, tries=context.job.attempts)
+        await self._reviewer.review(namespace, name, uid, crashes=crashes)
 
     async def run(self) -> None:
         """Run all loops until cancelled."""

@@ -70,10 +70,10 @@ ANSWER_S = 0.8
 TIME_SHARE = 0.2
 """Of the matcher's time, reviews get so much at most, however many are asked."""
 
-TRIES_MAX = 5
-"""Tries of one answer, those that failed for want of the API server or the database included."""
+CRASHES_MAX = 1
+"""Workers that may die during one answer. A review that ends its worker would end each one."""
 
-TRIED = "its answer was begun before, and its worker did not live to give it"
+CRASHED = "its answer was begun before, and its worker did not survive it"
 
 RELEASED = Change("hold", "false", "if it is released")
 
@@ -95,11 +95,11 @@ class Reviewer:
         self._rest_until_s = 0.0
         self._site = Site(settings.default_cpu_m, parse_levels(settings.levels))
 
-    async def review(self, namespace: str, name: str, uid: str, *, tries: int = 0) -> None:
+    async def review(self, namespace: str, name: str, uid: str, *, crashes: int = 0) -> None:
         """Answer one, unless it is gone, another one of that name, or answered.
 
-        ``tries`` were begun before. After ``TRIES_MAX`` it is answered that it is too complex: a
-        question that ends its worker would end each one.
+        ``crashes``: workers that died during this answer. After ``CRASHES_MAX`` the answer is that
+        the review is too complex.
 
         Raises
         ------
@@ -114,8 +114,8 @@ class Reviewer:
         if found["metadata"]["uid"] != uid or (found.get("status") or {}).get("answeredAt"):
             return
         try:
-            if tries >= TRIES_MAX:
-                raise TooComplex(TRIED, hint=WAY_OUT)
+            if crashes > CRASHES_MAX:
+                raise TooComplex(CRASHED, hint=WAY_OUT)
             status = await self._answer(found)
         except InvalidInput as error:
             reason = _word(error)

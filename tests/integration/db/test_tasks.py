@@ -463,6 +463,22 @@ async def test_tasks_of_a_dead_worker_run_again(rows: Rows) -> None:
     assert sorted(row["status"] for row in await rows.fetch(todo)) == ["doing", "todo"]
 
 
+async def test_a_review_counts_the_workers_that_died_of_it(rows: Rows) -> None:
+    """A passing error does not count: only a review that ends its worker is given up."""
+    manager = rows.database.app.job_manager
+    await rows.database.defer_review("default", "why", "uid-why")
+    for crashes in (1, 2):
+        assert await manager.fetch_job(["review"], await manager.register_worker())
+        await rows.execute(
+            "UPDATE procrastinate.procrastinate_workers SET last_heartbeat = now() - interval '1 h'"
+        )
+        assert await rescue_stalled(rows.database.app) == ["review"]
+        (task,) = await rows.fetch(
+            "SELECT args ->> 'crashes' AS crashes, status FROM procrastinate.procrastinate_jobs"
+        )
+        assert (task["crashes"], task["status"]) == (str(crashes), "todo")
+
+
 @pytest.mark.parametrize(
     ("seconds", "every_s"),
     [

@@ -94,6 +94,35 @@ async def test_a_defect_in_an_answer_is_told_and_costs_nobody_else(
         await eventually(are_done, "all tasks are done")
 
 
+@pytest.mark.parametrize(("crashes", "reason"), [(1, "Fits"), (2, "TooComplex")])
+async def test_a_review_that_ended_two_workers_is_given_up(
+    database_url: str, cluster: LocalCluster, admin: KubeClient, crashes: int, reason: str
+) -> None:
+    """``rescue_stalled`` counts them in the task's arguments."""
+    async with rows_of(database_url) as rows:
+        await rows.add_nodes(cpu_node("n0"))
+        body = {
+            "apiVersion": PLACEMENT_REVIEWS.api_version,
+            "kind": PLACEMENT_REVIEWS.kind,
+            "metadata": {"name": "why"},
+            "spec": {"jobspec": JOBSPEC},
+        }
+        made = await admin.create(PLACEMENT_REVIEWS, "default", body)
+        await rows.database.defer_review("default", "why", made["metadata"]["uid"])
+        await rows.execute(
+            "UPDATE procrastinate.procrastinate_jobs SET args = args || jsonb_build_object("
+            f"'crashes', {crashes}) WHERE task_name = 'review'"
+        )
+        async with worker(database_url, cluster):
+
+            async def look() -> str | None:
+                found = await admin.get(PLACEMENT_REVIEWS, "default", "why")
+                told: str | None = (found.get("status") or {}).get("reason")
+                return told
+
+            assert await eventually(look, "an answer") == reason
+
+
 async def test_who_did_not_pass_by_admission_learns_no_names(
     database_url: str, cluster: LocalCluster, admin: KubeClient
 ) -> None:
