@@ -1,15 +1,16 @@
-"""Draws the house in docs/architecture.md: parts, arrows, the life of a Job.
+"""Draw the picture in docs/architecture.md: the packages that a batch Job passes through.
 
     python docs/draw.py
 
-Arrows are the imports between our packages, those left out that others imply; the numbers in a
-part are the steps of a batch Job's life that the document names there. tests/unit/test_picture.py
-draws it again and compares.
+An arrow is an import. Arrows that follow from other arrows are left out. The numbers in a package
+are the steps of a batch Job's life that the document names there. Packages without a step are left
+out, except the door to the cluster. tests/unit/test_picture.py draws it again and compares.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from pathlib import Path
 
 import grimp
@@ -24,23 +25,27 @@ OUTSIDE = """\
     api -- "admission (1)" --> webhook
     kube <--> api
     db <--> postgres[(Postgres)]
-    cli -. "up, demo, tests" .-> localcluster[[localcluster/]]
-    localcluster -. is one .-> api
 """
-"""What no import shows: who talks to whom beyond our processes."""
+"""What no import shows: the connections to the outside."""
 
-_STEP = re.compile(r"^(\d)\. \*\*(\w+)\*\* – (.*?)\.(?:\s|$)", re.MULTILINE)
+DOORS = frozenset({"kube"})
+"""Packages that are drawn although no step names them."""
+
+_STEP = re.compile(r"^(\d+)\. \*\*([\w ]+)\*\* – (.*?)\.(?:\s|$)", re.MULTILINE)
 _PLACE = re.compile(r"`(?:fluxqueue/)?(\w+)/")
 
 
 def packages() -> list[str]:
-    """Our packages, by their last names."""
+    """Return our packages, by their last names."""
     folders = [path.parent for path in (ROOT / "fluxqueue").glob("*/__init__.py")]
     return [*sorted(folder.name for folder in folders), "webhook"]
 
 
-def arrows() -> list[tuple[str, str]]:
-    """(importer, imported), without what follows from other arrows."""
+def arrows(drawn: Container[str] | None = None) -> list[tuple[str, str]]:
+    """Return (importer, imported) between packages, without what follows from other arrows.
+
+    ``drawn``: the packages to keep; None keeps all. A path through others becomes one arrow.
+    """
     graph = grimp.build_graph("fluxqueue", "webhook")
     names = {name: name if name == "webhook" else f"fluxqueue.{name}" for name in packages()}
     whole = nx.DiGraph(
@@ -50,11 +55,13 @@ def arrows() -> list[tuple[str, str]]:
         if one != other
         and graph.direct_import_exists(importer=names[one], imported=names[other], as_packages=True)
     )
-    return sorted(nx.transitive_reduction(whole).edges)
+    closed = nx.transitive_closure_dag(whole)
+    kept = closed.subgraph(name for name in whole if drawn is None or name in drawn)
+    return sorted(nx.transitive_reduction(kept).edges)
 
 
 def steps(text: str) -> dict[str, list[str]]:
-    """Package to the steps of a batch Job's life that pass through it."""
+    """Return the steps of a batch Job's life that pass through each package."""
     found: dict[str, list[str]] = {}
     for number, name, places in _STEP.findall(text):
         for package in dict.fromkeys(_PLACE.findall(places)):
@@ -63,10 +70,10 @@ def steps(text: str) -> dict[str, list[str]]:
 
 
 def picture(text: str) -> str:
-    """The picture for the document ``text``, as a Mermaid block."""
-    edges = arrows()
+    """Draw the picture for the document ``text``, as a Mermaid block."""
     inside = steps(text)
-    drawn = sorted({name for edge in edges for name in edge})
+    drawn = sorted({*inside, *DOORS})
+    edges = arrows(drawn)
     lines = []
     for name in drawn:
         label = "<br/>".join([f"<b>{name}</b>", *inside.get(name, ())])
@@ -76,12 +83,12 @@ def picture(text: str) -> str:
 
 
 def _identifier(name: str) -> str:
-    """A package as a node of the picture; Mermaid takes ``graph`` for a word of its own."""
+    """Name a package in the picture. ``graph`` is a word of Mermaid."""
     return f"{name}_" if name == "graph" else name
 
 
 def drawn_again(text: str) -> str:
-    """The document with its picture as it ought to be."""
+    """Return the document with its picture drawn again."""
     before, rest = text.split(START)
     return before + START + picture(text) + END + rest.split(END)[1]
 

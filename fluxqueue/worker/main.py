@@ -2,7 +2,7 @@
 
 Entry point of ``fluxqueue worker``. It supervises what procrastinate would give up: a worker loop
 that ends, for whatever reason, is started again, because a database restart ends its listener and
-a failed heartbeat ends it altogether (docs/architecture.md, "What a crash can do").
+a failed heartbeat ends it altogether (docs/developer/concurrency.md, "procrastinate").
 """
 
 from __future__ import annotations
