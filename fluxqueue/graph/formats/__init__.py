@@ -1,6 +1,6 @@
-"""Graphs and resource sets as text: JGF and GRUG read into a graph; JGF, RV1 and the rest written.
+"""Graphs and resource sets as text: JGF and GRUG are read, JGF, RV1 and others are written.
 
-Byte for byte as Fluxion does it, where it does. ``jgf`` reads with the help of ``jgf_text``,
-``rv1`` reads an R, ``writers`` write what one job was given, ``export`` a whole graph. Must not
-decide anything: matching is the folder above.
+The output is byte for byte that of Fluxion, for formats that Fluxion has. ``jgf`` reads with
+``jgf_text``, and ``rv1`` reads an R. ``writers`` write what one job was given, ``export`` a whole
+graph. Nothing is decided here: matching is the folder above.
 """

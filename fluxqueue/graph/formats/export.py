@@ -1,6 +1,6 @@
-"""A whole graph as JGF, which any Fluxion loads. (``writers`` writes what one job was given.)
+"""A whole graph as JGF, which any Fluxion can load.
 
-Called by ``fluxqueue graph``. Pure.
+``writers`` writes what one job was given. ``fluxqueue graph`` calls this module. Pure.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from fluxqueue.graph.formats.writers import jgf_vertex
 from fluxqueue.graph.model.store import ResourceGraph
 
 DOWN = 1
-"""Fluxion's ``status`` of a vertex that may not be used; up is left out."""
+"""Fluxion's ``status`` of a vertex that may not be used. The status "up" is left out."""
 
 
 def whole_jgf(graph: ResourceGraph) -> dict[str, Any]:
-    """Every vertex with its status, and every edge."""
+    """Return every vertex with its status, and every edge."""
     vertices = list(graph.postorder())
     return {
         "graph": {

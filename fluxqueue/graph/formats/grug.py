@@ -1,12 +1,12 @@
 """The GRUG reader: a GraphML recipe that says how to generate a graph.
 
-Called for ``-f grug``. The recipe is walked depth first over its edges in file order; one edge
-makes *all* children of *all* parents of the level above, so uniq_ids are contiguous per recipe
-edge (format: flux-sched, resource/readers/resource_reader_grug.cpp). Only the containment
-subsystem is kept; of other subsystems, only the paths of containment vertices.
+Called for ``-f grug``. The recipe is walked depth first over its edges in file order. One edge
+makes *all* children of *all* parents of the level above, so uniq_ids are contiguous per recipe edge
+(format: flux-sched, resource/readers/resource_reader_grug.cpp). Only the containment subsystem is
+kept. From other subsystems only the paths of containment vertices are kept.
 
-XML is read with a bare expat parser that refuses document type declarations, so entities cannot
-be expanded and nothing outside the text is ever opened.
+A bare expat parser reads the XML and refuses document type declarations. So entities cannot be
+expanded, and nothing outside the text is ever opened.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def read_grug(text: str | bytes, consumable: Iterable[str] = ()) -> ResourceGrap
     Parameters
     ----------
     consumable
-        Types of which shares may be taken; Fluxion has none.
+        Types of which jobs take shares. Fluxion has none.
 
     Raises
     ------
     InvalidGraph
-        No XML, a document type declaration, a wrong number, a dangling edge, more than five
-        million vertices; ``where`` is the line or the recipe's element.
+        Not XML, a document type declaration, a wrong number, an edge without a vertex, or more than
+        five million vertices. ``where`` is the line or the recipe's element.
     """
     recipe = _RecipeReader()
     recipe.read(text)
@@ -69,7 +69,7 @@ def read_grug(text: str | bytes, consumable: Iterable[str] = ()) -> ResourceGrap
 
 
 class _RecipeReader:
-    """GraphML to ``_Node`` and ``_Edge``; defaults come from the ``key`` elements."""
+    """Parses GraphML into ``_Node`` and ``_Edge``. Defaults come from the ``key`` elements."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, _Node] = {}
@@ -161,7 +161,7 @@ class _RecipeReader:
 class _Generator:
     """Walks the recipe and makes vertices, level by level.
 
-    A vertex is its uniq_id; ``index_of`` has its place in the builder, -1 outside containment.
+    A vertex is its uniq_id. ``index_of`` has its place in the builder, -1 outside containment.
     ``kinds``, ``names`` and ``paths`` are kept only if the recipe has other subsystems.
     """
 
@@ -176,7 +176,7 @@ class _Generator:
         self.rank = 0
         self.seen: set[str] = set()
         for node in recipe.nodes.values():
-            # Fluxion interns types as it reads the recipe, before anything is generated.
+            # Fluxion interns types as it reads the recipe, before it generates anything.
             self.builder.intern_type(self.text_of(node.data, "type"))
         self.has_others = any(self._subsystem(edge) != CONTAINMENT for edge in recipe.edges)
 
@@ -237,7 +237,10 @@ class _Generator:
         self.scales.insert(0, scale)
 
     def _wrap(self, edge: _Edge) -> int | None:
-        """How many parents share one series of ids; 0: each has its own, None: there are no ids."""
+        """Return how many parents share one series of ids.
+
+        0 means that each has its own series. None means that there are no ids.
+        """
         scope = self.int_of(edge.data, "id_scope", 0)
         if scope < 0:
             return None
@@ -247,7 +250,7 @@ class _Generator:
         return wrap
 
     def _associate(self, node: _Node, edge: _Edge, target: _Node, *, by_path: bool) -> None:
-        """Put existing vertices of a type into another subsystem, all or those with a like path."""
+        """Add existing vertices of a type to another subsystem: all, or those with a like path."""
         kind, subsystem = self.text_of(target.data, "type"), self._subsystem(edge)
         if subsystem == CONTAINMENT:
             raise InvalidGraph("containment is made by MULTIPLY", where=f"edge to {target.id}")
@@ -281,7 +284,7 @@ class _Generator:
 
 
 class _Maker:
-    """Makes the vertices of one recipe node; what they have in common is looked up once."""
+    """Makes the vertices of one recipe node. What they have in common is looked up once."""
 
     def __init__(self, generator: _Generator, node: _Node) -> None:
         self.generator = generator
@@ -297,7 +300,7 @@ class _Maker:
         self.text_number = builder.intern_text(self.basename)
 
     def make(self, number: int, parent: int) -> int:
-        """Make one vertex, with ``number`` as its id; only those of containment are built."""
+        """Make one vertex with ``number`` as its id. Only vertices of containment are built."""
         generator, builder = self.generator, self.generator.builder
         uniq_id = len(generator.index_of)
         rank = -1
@@ -321,7 +324,7 @@ class _Maker:
 
 
 def _prefix(path: str, levels_up: int) -> str:
-    """``path`` without its last ``levels_up`` parts, a slash at the end."""
+    """Return ``path`` without its last ``levels_up`` parts, with a slash at the end."""
     parts = path.split("/")
     if levels_up >= len(parts) - 1:
         return ""

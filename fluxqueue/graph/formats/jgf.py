@@ -1,8 +1,9 @@
-"""The JGF reader: JSON Graph Format with Fluxion's metadata (RFC 4, flux-sched's JGF dialect).
+"""The JGF reader: JSON Graph Format with Fluxion's metadata.
 
-Called for whole graphs (``read_jgf``), for subgraphs that are attached, and for R documents that
-are booked or given back (``parse_jgf``). Large documents are parsed piece by piece, so that the
-parsed JSON of a whole cluster never stands in memory at once.
+The format is RFC 4 and flux-sched's JGF dialect. The reader is called for whole graphs
+(``read_jgf``), for subgraphs to attach, and for R documents to book or give back (``parse_jgf``).
+Large documents are parsed piece by piece, so that the parsed JSON of a whole cluster is never in
+memory at once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fluxqueue.jobspec import document, idset
 
 MAX_BYTES = 1 << 30
 PIECE_BYTES = 1 << 19
-"""Documents above twice this are cut into pieces of about this size."""
+"""Documents larger than twice this are cut into pieces of about this size."""
 
 _PLAIN_ID = re.compile(r"0|[1-9][0-9]{0,17}")
 _DIGITS_AT_END = re.compile(r"([0-9]{1,18})$")
@@ -42,8 +43,10 @@ _TAIL = re.compile(rb"\]\s*\}\s*\}\s*\Z")
 
 @dataclass(slots=True)
 class JgfVertex:
-    """A vertex of a JGF document, with the outer id that edges refer to. ``share`` is what an R
-    takes of a consumable pool, in units; 0 for all of it."""
+    """A vertex of a JGF document, with the outer id that edges refer to.
+
+    ``share`` is what an R takes of a consumable pool, in units. 0 means all of it.
+    """
 
     outer_id: str
     vertex: Vertex
@@ -53,7 +56,7 @@ class JgfVertex:
 
 @dataclass(slots=True)
 class JgfDocument:
-    """A parsed JGF document. Edges are pairs of outer ids, containment only."""
+    """A parsed JGF document. Edges are pairs of outer ids, of containment only."""
 
     vertices: list[JgfVertex] = field(default_factory=list)
     edges: list[tuple[str, str]] = field(default_factory=list)
@@ -67,14 +70,14 @@ def read_jgf(text: str | bytes, consumable: Iterable[str] = ()) -> ResourceGraph
     Parameters
     ----------
     consumable
-        Types of which shares may be taken, beside those that the document marks
+        Types of which jobs take shares, in addition to those that the document marks
         (``"consumable": true``, which Fluxion does not have).
 
     Raises
     ------
     InvalidGraph
-        No JSON, a missing or wrong key (``where`` is ``graph.nodes[17].metadata.size``), a
-        repeated id, a dangling edge, and all that ``GraphBuilder.build`` refuses.
+        Not JSON, a missing or wrong key (``where`` is ``graph.nodes[17].metadata.size``), a
+        repeated id, an edge without a vertex, and all that ``GraphBuilder.build`` refuses.
     """
     data = document.to_bytes(text, InvalidGraph)
     with collection_paused():
@@ -100,8 +103,10 @@ def _read_whole(top: Any) -> ResourceGraph:
 
 
 def _read_pieces(data: bytes) -> GraphBuilder | None:
-    """Load the usual layout (nodes, then edges, nothing else) in pieces; None if it is another,
-    or does not parse in pieces."""
+    """Load the usual layout (nodes, then edges, nothing else) in pieces.
+
+    None means another layout, or one that does not parse in pieces.
+    """
     head, tail = _NODES.match(data), _TAIL.search(data, max(0, len(data) - 200))
     middle = None
     for found in _EDGES.finditer(data):
@@ -128,7 +133,7 @@ def _pieces(data: bytes, start: int, end: int) -> Iterator[bytes]:
 
 
 class JgfLoader:
-    """Feeds nodes and edges to a builder: plain ones as columns, the others one by one."""
+    """Gives nodes and edges to a builder: plain ones as columns, the others one by one."""
 
     def __init__(self) -> None:
         self.builder = GraphBuilder()
@@ -142,17 +147,17 @@ class JgfLoader:
         self._nodes = self._edges = 0
 
     def take_nodes(self, nodes: Any) -> None:
-        """Take the parsed ``graph.nodes``."""
+        """Add the parsed ``graph.nodes``."""
         if not isinstance(nodes, list):
             raise InvalidGraph("is no array", where="graph.nodes")
         for element in nodes:
             self._take_node(element)
 
     def take_nodes_text(self, piece: bytes) -> None:
-        """Take a piece of the array ``graph.nodes``; raises ``JSONDecodeError`` where it is none.
+        """Add a piece of the array ``graph.nodes``. Raises ``JSONDecodeError`` if it is not valid.
 
-        The order of vertices is kept: it decides the numbers of types and texts only, so groups
-        of plain ones may go first.
+        Groups of plain vertices may be added first: the order of vertices decides only the numbers
+        of types and texts.
         """
         objects = split_objects(piece)
         plain = np.zeros(len(objects), dtype=np.bool_)
@@ -202,20 +207,20 @@ class JgfLoader:
     # -- edges ------------------------------------------------------------------------------
 
     def take_edges(self, edges: Any) -> None:
-        """Take the parsed ``graph.edges``."""
+        """Add the parsed ``graph.edges``."""
         if not isinstance(edges, list):
             raise InvalidGraph("is no array", where="graph.edges")
         for element in edges:
             self._take_edge(element)
 
     def take_edges_text(self, piece: bytes) -> None:
-        """Take a piece of the array ``graph.edges``; raises ``JSONDecodeError`` as for nodes."""
+        """Add a piece of the array ``graph.edges``. Raises ``JSONDecodeError`` as for nodes."""
         ends = read_edges(piece)
         if ends is None or not self._take_columns(ends):
             self.take_edges(orjson.loads(b"[" + piece + b"]"))
 
     def _take_columns(self, ends: Vector) -> bool:
-        """Connect all pairs of ids, if nothing is wrong with any of them; False connects none."""
+        """Connect all pairs of ids if all are valid. Otherwise connect none and return False."""
         indexes = self._index_column(ends)
         if indexes is None:
             return False
@@ -238,7 +243,7 @@ class JgfLoader:
         return True
 
     def _index_column(self, outer_ids: Vector) -> Vector | None:
-        """Builder indexes of numeric outer ids; None if one is not known."""
+        """Return the builder indexes of numeric outer ids, or None if one is not known."""
         known, indexes = self._in_order()
         if not len(known):
             return None
@@ -247,12 +252,12 @@ class JgfLoader:
         return indexes[at] if np.array_equal(known[at], outer_ids) else None
 
     def _in_order(self) -> tuple[Vector, Vector]:
-        """All outer ids that are plain numbers, ascending, with their indexes.
+        """Return all outer ids that are plain numbers, ascending, with their indexes.
 
         Raises
         ------
         InvalidGraph
-            One of them is there twice.
+            An id occurs twice.
         """
         if self._sorted is None:
             odd = {int(text): i for text, i in self._index_of.items() if _PLAIN_ID.fullmatch(text)}
@@ -299,13 +304,13 @@ def parse_jgf(text: str | bytes) -> JgfDocument:
     Raises
     ------
     InvalidGraph
-        As ``read_jgf``; edges are not checked against the vertices.
+        As ``read_jgf``. Edges are not checked against the vertices.
     """
     return parse_jgf_document(_load(document.to_bytes(text, InvalidGraph)))
 
 
 def parse_jgf_document(top: Any) -> JgfDocument:
-    """``parse_jgf`` for JSON that is parsed already (the ``scheduling`` part of an R)."""
+    """Read JSON that is already parsed (the ``scheduling`` part of an R), as ``parse_jgf``."""
     nodes, edges = _sections(top)
     found = JgfDocument()
     seen: set[str] = set()
@@ -351,7 +356,7 @@ def _sections(top: Any) -> tuple[list[Any], list[Any]]:
 
 
 def is_elsewhere(element: Any) -> bool:
-    """Whether a node belongs to other subsystems only (power, network), which are left out."""
+    """Tell whether a node belongs only to other subsystems (power, network), which are ignored."""
     try:
         paths = element["metadata"]["paths"]
         return bool(paths) and "containment" not in paths and isinstance(element["id"], str)
@@ -360,7 +365,7 @@ def is_elsewhere(element: Any) -> bool:
 
 
 def parse_edge(element: Any, where: str) -> tuple[str, str] | None:
-    """The ends of an edge; None for an edge of another subsystem than containment."""
+    """Return the ends of an edge, or None if its subsystem is not containment."""
     if not isinstance(element, dict):
         raise InvalidGraph("an edge is an object", where=where, value=element)
     source, target = element.get("source"), element.get("target")

@@ -1,9 +1,9 @@
-"""Regular JGF text read as columns: what makes a graph of 650,000 vertices load in seconds.
+"""Reads regular JGF text as columns, so that a graph of 650,000 vertices loads in seconds.
 
 Nearly all vertices of a large document differ only in their digits. So the text of a piece is cut
-into objects, the digits are taken out of each, and objects that are then equal (one *form*) are
+into objects, and the digits are taken out of each. Objects that are then equal (one *form*) are
 read together: their digits become the columns of one matrix, in C. Whether a form is plain is
-decided once per form. Called by ``jgf`` only; what is not plain is left to its parser.
+decided once per form. Only ``jgf`` calls this, and its parser reads what is not plain.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import numpy as np
 from fluxqueue.graph.model.arrays import Vector
 
 MAX_FORMS = 1000
-"""Forms remembered; a document with more is not regular, and is read object by object."""
+"""Number of forms to remember.
+
+A document with more is not regular, and is read object by object.
+"""
 LIMIT = 10**18
-"""Larger numbers are left to the parser, which refuses them by name."""
+"""Larger numbers are left to the parser, which refuses them with their name."""
 
 _DIGITS = b"0123456789"
 _TO_SPACES = bytes(c if c in _DIGITS else 32 for c in range(256))
@@ -36,7 +39,7 @@ _NUMBERS_OF_A_NODE = 3
 
 @dataclass(slots=True)
 class Form:
-    """What all vertices of one form share: type, depth of the path, where its numbers are."""
+    """What all vertices of one form share: type, depth of the path, and position of its numbers."""
 
     kind: str
     numbers: int
@@ -48,7 +51,7 @@ class Form:
 class PlainNodes:
     """Vertices of one form: positions in the piece, and a column for each number.
 
-    ``above`` names, for each vertex, the path of its parent, as an index into ``above_texts``.
+    ``above`` has the path of each vertex's parent, as an index into ``above_texts``.
     """
 
     kind: str
@@ -61,10 +64,10 @@ class PlainNodes:
 
 
 def split_objects(piece: bytes) -> list[bytes]:
-    """The objects of a piece of an array, as text.
+    """Return the objects of a piece of an array, as text.
 
-    A cut is made before ``{"id":`` or ``{"source":`` only; a quote cannot stand unescaped inside
-    a JSON string, so a cut is between two objects. Nested ones make parts that do not parse.
+    A cut is made only before ``{"id":`` or ``{"source":``. A quote cannot occur unescaped inside a
+    JSON string, so every cut lies between two objects. Nested objects give parts that do not parse.
     """
     found = _START.search(piece)
     if found is None:
@@ -86,7 +89,7 @@ class PlainReader:
         self._forms: dict[bytes, Form | None] = {}
 
     def nodes(self, objects: list[bytes]) -> Iterator[PlainNodes]:
-        """Groups of plain vertices; what is in no group is for the parser."""
+        """Yield groups of plain vertices. The parser reads what is in no group."""
         groups: dict[bytes, list[int]] = {}
         for position, text in enumerate(objects):
             groups.setdefault(text.translate(None, _DIGITS), []).append(position)
@@ -111,7 +114,7 @@ def _find_form(bare: bytes, sample: bytes) -> Form | None:
     if match is None:
         return None
     kind, path = match[1], match[4]
-    # Only a vertex that is called by its type and id, the last two numbers of its text.
+    # A plain vertex is named by its type and id, which are the last two numbers of its text.
     if path.rpartition(b"/")[2] != kind or not sample.rstrip(b'"} \t\r\n')[-1:].isdigit():
         return None
     count = len(_RUN.findall(sample))
@@ -133,7 +136,7 @@ def _read_group(
     if form.id_sign < 0 or not np.array_equal(ids, last):
         return None
     prefix = numbers[:, _NUMBERS_OF_A_NODE:-1]
-    # Siblings follow each other: one text for each run of equal prefixes.
+    # Siblings follow each other, so one text is enough for each run of equal prefixes.
     is_new = np.ones(len(texts), dtype=np.bool_)
     if len(texts) > 1:
         is_new[1:] = (prefix[1:] != prefix[:-1]).any(axis=1)
@@ -154,15 +157,18 @@ def _above(text: bytes) -> str:
 
 
 def read_numbers(line: bytes, digits: int, rows: int, count: int) -> Vector | None:
-    """The numbers of a text as ``rows`` x ``count``; None if one is out of the ordinary (zeros in
-    front, more than 18 digits). ``digits`` is how many digits the text has."""
+    """Return the numbers of a text as ``rows`` x ``count``.
+
+    None means that a number is unusual (leading zeros, more than 18 digits). ``digits`` is the
+    number of digits in the text.
+    """
     found = np.fromstring(line.translate(_TO_SPACES), dtype=np.int64, sep=" ")
     if len(found) != rows * count:
         return None
     largest = int(found.max(initial=0))
     if largest >= LIMIT:
         return None
-    # Zeros in front show as digits too many.
+    # Leading zeros show as an excess of digits.
     needed, bound = len(found), 10
     while bound <= largest:
         needed += int(np.count_nonzero(found >= bound))
@@ -171,7 +177,7 @@ def read_numbers(line: bytes, digits: int, rows: int, count: int) -> Vector | No
 
 
 def read_edges(piece: bytes) -> Vector | None:
-    """Sources and targets of a piece of plain edges; None if there are others."""
+    """Return sources and targets of a piece of plain edges, or None if some are not plain."""
     bare = piece.strip().translate(None, _DIGITS)
     first = _EDGE.match(bare)
     if first is None:

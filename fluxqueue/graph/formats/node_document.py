@@ -1,4 +1,4 @@
-"""One more Kubernetes node as a JGF document: what ``Matcher.attach`` takes in as a change.
+"""One more Kubernetes node as a JGF document, which ``Matcher.attach`` accepts as a change.
 
 Called where a cluster's graph follows its nodes. Pure.
 """
@@ -21,8 +21,10 @@ def node_document(
     memory_granule_bytes: int = 0,
     takes_shares: bool = False,
 ) -> JgfDocument:
-    """One more node for ``Matcher.attach``, with the levels above it, as ``graph_from_nodes`` would
-    have made it; its rank follows the highest there is."""
+    """Return one more node for ``Matcher.attach``, with the levels above it.
+
+    The node is what ``graph_from_nodes`` would have made. Its rank is one above the highest.
+    """
     rank = max(graph.rank) + 1
     small = graph_from_nodes(
         [fact],

@@ -1,7 +1,7 @@
-"""The rv1exec reader: an R of RFC 20 as a graph, and as something to book or give back.
+"""The rv1exec reader: an R of RFC 20 as a graph, and as a document to book or give back.
 
-Called for ``-f rv1exec`` and by update and partial cancel. R names nodes by rank and hostname and
-their children by local id, nothing else; every vertex has size 1 (flux-sched,
+Called for ``-f rv1exec`` and by update and partial cancel. R has only ranks and hostnames of nodes,
+and the local ids of their children. Every vertex has size 1 (flux-sched,
 resource/readers/resource_reader_rv1exec.cpp).
 """
 
@@ -25,8 +25,11 @@ _SUFFIX = re.compile(r"^(.*?)([0-9]{0,18})$", re.DOTALL)
 
 @dataclass(slots=True)
 class RankEntry:
-    """One node of an R: its broker rank, its hostname, its children as (type, ids), and units
-    taken of its consumable pools as (type, id -> units)."""
+    """One node of an R: its broker rank, its hostname, its children and its shares.
+
+    Children are (type, ids). Shares are the units taken of its consumable pools as (type, id ->
+    units).
+    """
 
     rank: int
     host: str
@@ -51,13 +54,13 @@ def parse_rv1(text: str | bytes, *, needs_hosts: bool = True) -> Rv1:
     Parameters
     ----------
     needs_hosts
-        False for partial cancel, where only the ranks count.
+        False for partial cancel, which uses only the ranks.
 
     Raises
     ------
     InvalidGraph
-        No JSON, another version than 1, missing keys, an idset or hostlist that cannot be read,
-        fewer hosts than ranks.
+        Not JSON, a version other than 1, missing keys, an idset or hostlist that cannot be parsed,
+        or fewer hosts than ranks.
     """
     data = document.to_bytes(text, InvalidGraph)
     top = document.load_json(data, InvalidGraph, MAX_BYTES)
@@ -105,7 +108,7 @@ def _lite(entry: Any, where: str) -> Lite:
 
 
 def _shares(given: Any, where: str) -> list[tuple[str, dict[int, int]]]:
-    """Units by type and id of the pool, as ``writers`` has them; RFC 20 knows none."""
+    """Return units by type and id of the pool, as ``writers`` has them. RFC 20 has none."""
     if not isinstance(given, dict):
         raise InvalidGraph("must be an object", where=where, value=given)
     found: list[tuple[str, dict[int, int]]] = []
@@ -170,14 +173,14 @@ def _time(execution: dict[str, Any], key: str) -> float:
 
 
 def split_host(host: str) -> tuple[str, int]:
-    """``node12`` is ``("node", 12)``; a name without digits has id -1."""
+    """Return ``("node", 12)`` for ``node12``. A name without digits has id -1."""
     match = _SUFFIX.match(host)
     assert match is not None
     return match[1], int(match[2]) if match[2] else -1
 
 
 def read_rv1(text: str | bytes) -> ResourceGraph:
-    """Build a graph from an R: cluster, its nodes, their children; raises as ``parse_rv1``."""
+    """Build a graph from an R: cluster, nodes, their children. Raises as ``parse_rv1``."""
     builder = GraphBuilder()
     root = builder.add(Vertex("cluster"))
     uniq_id = 1

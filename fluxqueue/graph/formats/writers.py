@@ -1,8 +1,8 @@
-"""Writers: a resource set as text, byte for byte as Fluxion's match writers do it.
+"""Writers: a resource set as text, byte for byte as Fluxion's match writers produce it.
 
-Formats: ``simple``, ``pretty_simple``, ``jgf``, ``jgf_shorthand``, ``rlite``, ``rv1``,
-``rv1_nosched``, ``rv1_shorthand`` (RFC 4, RFC 20; flux-sched, resource/writers). Called by the
-scheduler for R and by ``resource-query``. Pure.
+Formats are ``simple``, ``pretty_simple``, ``jgf``, ``jgf_shorthand``, ``rlite``, ``rv1``,
+``rv1_nosched`` and ``rv1_shorthand`` (RFC 4, RFC 20, flux-sched, resource/writers). The scheduler
+calls it for R, and so does ``resource-query``. Pure.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ _GATHERED = ("node", "storage_node")
 
 
 def write(resources: ResourceSet, format_name: str) -> str:
-    """The text of ``resources``, a line break at its end; ``""`` where the format shows nothing.
+    """Return ``resources`` as text with a line break at its end.
+
+    The text is empty if the format shows nothing.
 
     Raises
     ------
     InvalidSettings
-        ``format_name`` is none of ``FORMATS``.
+        ``format_name`` is not in ``FORMATS``.
     """
     writer = FORMATS.get(format_name)
     if writer is None:
@@ -56,19 +58,19 @@ def _lines(resources: ResourceSet, exclusive: str, shared: str) -> list[str]:
 
 
 def write_simple(resources: ResourceSet) -> str:
-    """One line per vertex, children first: ``      ---------node0[1:x]``."""
+    """Write one line per vertex, children first: ``      ---------node0[1:x]``."""
     return "".join(_lines(resources, "x", "s"))
 
 
 def write_pretty_simple(resources: ResourceSet) -> str:
-    """As ``simple``, parents first and in words."""
+    """Write as ``simple``, but parents first and in words."""
     return "".join(reversed(_lines(resources, "exclusive", "shared")))
 
 
 def jgf_vertex(
     graph: ResourceGraph, v: int, is_exclusive: bool, resources: ResourceSet | None = None
 ) -> dict[str, Any]:
-    """One element of ``graph.nodes``; defaults are left out as Fluxion does."""
+    """Return one element of ``graph.nodes``. Defaults are left out as in Fluxion."""
     kind, basename, number = graph.type_name(v), graph.basename(v), graph.id[v]
     meta: dict[str, Any] = {"type": kind}
     if basename != kind:
@@ -104,7 +106,10 @@ def jgf_vertex(
 
 
 def jgf_document(resources: ResourceSet, *, is_shorthand: bool) -> dict[str, Any] | None:
-    """The JGF of a set; with ``is_shorthand`` an exclusive vertex stands for all below it."""
+    """Return the JGF of a set, or None if it is empty.
+
+    With ``is_shorthand`` an exclusive vertex stands for all vertices below it.
+    """
     graph = resources.graph
     chosen = dict(resources.vertices())
     if not chosen:
@@ -135,9 +140,9 @@ def write_jgf_shorthand(resources: ResourceSet) -> str:
 
 
 class _Lite:
-    """R_lite: nodes grouped by equal children; only cores and gpus are children.
+    """R_lite: nodes grouped by equal children. Only cores and gpus are children.
 
-    Units taken of consumable pools stand beside the children, by type and id of the pool:
+    Units taken of consumable pools are listed next to the children, by type and id of the pool:
     ``"shares": {"memory": {"0": 512}}``. Without such pools it is Fluxion's R_lite.
     """
 
@@ -164,7 +169,10 @@ class _Lite:
                 collected = {kind: [] for kind in _REDUCED}
 
     def _take_with_shares(self, resources: ResourceSet) -> None:
-        """Nodes with their cores and gpus, and the units of their pools; whole pools too."""
+        """Group nodes with their cores and gpus, and the units of their pools.
+
+        Pools that are taken whole are included.
+        """
         graph, held = self.graph, resources.booking.shares
         reduced = {graph.type_number[kind]: kind for kind in _REDUCED}
         gathered = {graph.type_number[kind] for kind in _GATHERED}
@@ -185,7 +193,10 @@ class _Lite:
                 collected, shares = {kind: [] for kind in _REDUCED}, {}
 
     def _take_blocks(self, resources: ResourceSet) -> None:
-        """The short way: every block is a node, equal masks of one shape have equal children."""
+        """Group nodes faster if every block is a node.
+
+        Equal masks of one shape have equal children.
+        """
         graph = self.graph
         for number, (_, touched) in resources.booking.blocks.items():
             block = graph.blocks[number]
@@ -219,7 +230,10 @@ class _Lite:
             self.properties.setdefault(key, []).append(graph.rank[v])
 
     def array(self) -> str:
-        """R_lite as JSON. The children are JSON already: they are what nodes are grouped by."""
+        """Return R_lite as JSON.
+
+        Children are JSON already, because nodes are grouped by that text.
+        """
         rank = self.graph.rank
         return ", ".join(
             f'{{"rank": "{idset.encode([rank[v] for v in nodes])}", "children": {children}}}'
@@ -227,7 +241,7 @@ class _Lite:
         ).join("[]")
 
     def execution(self, resources: ResourceSet) -> str:
-        """The execution section as JSON."""
+        """Return the execution section as JSON."""
         rank = self.graph.rank
         nodes = [v for group in self.groups.values() for v in group]
         nodes.sort(key=rank.__getitem__)
@@ -254,7 +268,10 @@ def write_rlite(resources: ResourceSet) -> str:
 
 
 def write_rv1_nosched(resources: ResourceSet) -> str:
-    """R without the scheduler's part; ``""`` if no node has a core or gpu in it."""
+    """Write R without the scheduler's part.
+
+    The text is empty if no node has a core or gpu in it.
+    """
     lite = _Lite(resources)
     if not lite.groups:
         return ""

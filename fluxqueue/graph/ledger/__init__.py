@@ -1,1 +1,1 @@
-"""What is booked: now, later, and by others."""
+"""What is booked on a graph: now, later, and by unmanaged pods."""

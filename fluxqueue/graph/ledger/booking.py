@@ -1,6 +1,6 @@
 """What one job holds of a graph of vertices, and when.
 
-Made by the matcher, kept by ``ledger.vertices``; pure data.
+The matcher makes bookings and ``ledger.vertices`` keeps them. Pure data.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Booking:
-    """What a job holds.
+    """The vertices that a job holds, and the time during which it holds them.
 
-    ``blocks`` maps a block to (booked, touched); ``tops`` maps a vertex above the blocks to
-    whether it is held exclusively; ``shares`` maps a consumable pool to the units taken of it.
-    ``at`` and ``end`` are seconds, the end excluded. Where an allocation is planned to end at
-    another time than it was given, for it overruns or has no known end, that is ``given_end``.
+    ``blocks`` maps a block to (booked, touched). ``tops`` maps a vertex above the blocks to whether
+    it is held exclusively. ``shares`` maps a consumable pool to the units taken of it. ``at`` and
+    ``end`` are seconds, the end excluded. An allocation that overruns, or has no known end, is
+    planned to end at another time than the one it was given. Then ``given_end`` is the time it was
+    given.
     """
 
     job: int
@@ -29,7 +30,7 @@ class Booking:
 
     @property
     def until(self) -> int:
-        """The end that it was given."""
+        """Return the end that the booking was given."""
         return self.end if self.given_end is None else self.given_end
 
     def overlaps(self, start: int, end: int) -> bool:
@@ -37,7 +38,7 @@ class Booking:
 
 
 def merged(one: Booking, more: Booking) -> Booking:
-    """``one`` and ``more`` as one booking from the earlier start to the end of ``more``."""
+    """Return one booking with all of both, from the earlier start to the end of ``more``."""
     found = Booking(one.job, min(one.at, more.at), more.until, one.is_reservation)
     for part in (one, more):
         for number, (booked, touched) in part.blocks.items():

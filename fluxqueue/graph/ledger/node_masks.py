@@ -1,8 +1,8 @@
-"""Which nodes a slot may go to, as boolean vectors kept in step with the nodes.
+"""The nodes that a slot may use, as boolean vectors that follow changes of the nodes.
 
-One mask per distinct constraint (selector, affinity terms, tolerations), computed once and then
-corrected row by row as nodes change, so that matching 50,000 waiting FluxJobs evaluates labels
-only for the handful of constraints they share. Used by the ledger of shares.
+There is one mask per distinct constraint (selector, affinity terms, tolerations). It is computed
+once and then corrected row by row as nodes change. So matching 50,000 pending FluxJobs evaluates
+labels only for the few constraints that they share. The ledger of shares uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fluxqueue.jobspec.demand import NodeDemand
 Mask = npt.NDArray[np.bool_]
 
 MASKS_MAX = 1024
-"""Distinct constraints remembered; the least recently used is forgotten first."""
+"""Number of distinct constraints to remember. The least recently used is forgotten first."""
 
 
 class NodeMasks:
@@ -32,7 +32,7 @@ class NodeMasks:
         self._zoned: set[int] = set()
 
     def grow(self, size: int) -> None:
-        """Make room for rows up to ``size``; new rows are absent until ``set``."""
+        """Make space for rows up to ``size``. New rows are absent until ``set``."""
         more = size - len(self.facts)
         self.facts += [None] * more
         self._usable = np.pad(self._usable, (0, more))
@@ -41,18 +41,19 @@ class NodeMasks:
             self._matching[demand] = np.pad(mask, (0, more))
 
     def set(self, row: int, fact: NodeFact) -> None:
-        """Take in the node of ``row`` as it is now."""
+        """Set the node of ``row`` as it is now."""
         old = self.facts[row]
         self.facts[row] = fact
         (self._zoned.add if fact.numa_zones else self._zoned.discard)(row)
         self._present[row] = True
         self._usable[row] = fact.is_up and fact.is_schedulable
+        # Labels are evaluated anew only if something that demands read has changed.
         if old is None or _what_is_asked(old) != _what_is_asked(fact):
             for demand, mask in self._matching.items():
                 mask[row] = demand.admits(fact)
 
     def clear(self, row: int) -> None:
-        """The node of ``row`` is gone."""
+        """Remove the node of ``row``."""
         self.facts[row] = None
         self._zoned.discard(row)
         self._present[row] = self._usable[row] = False
@@ -60,20 +61,21 @@ class NodeMasks:
             mask[row] = False
 
     def usable(self) -> Mask:
-        """Nodes that take pods now: present, ready, not cordoned."""
+        """Return the nodes that take pods now: present, ready, not cordoned."""
         return self._usable
 
     def present(self) -> Mask:
-        """Nodes that exist, whatever their condition."""
+        """Return the nodes that exist, in any condition."""
         return self._present
 
     def knows(self, demand: NodeDemand) -> bool:
-        """Whether no node has to be looked at for ``matching``."""
+        """Tell whether ``matching`` has the answer already and needs to evaluate no node."""
         return demand in self._matching
 
     def matching(self, demand: NodeDemand) -> Mask:
-        """Nodes that ``demand`` admits."""
+        """Return the nodes that ``demand`` admits."""
         if demand.numa and not self._zoned:
+            # Without zones, all demands that differ only in their NUMA wishes have the same answer.
             demand = demand.anywhere_in_nodes()
         mask = self._matching.get(demand)
         if mask is None:
@@ -89,7 +91,7 @@ class NodeMasks:
         if not demand.numa:
             admitted = [fact is not None and demand.admits(fact) for fact in self.facts]
             return np.array(admitted, dtype=np.bool_)
-        # Each shape of pod has its own bundles: only nodes that have zones are asked about them.
+        # Each shape of pod has its own bundles, so only nodes with zones are evaluated for them.
         mask = self.matching(demand.anywhere_in_nodes()).copy()
         for row in self._zoned:
             fact = self.facts[row]
@@ -98,5 +100,5 @@ class NodeMasks:
 
 
 def _what_is_asked(fact: NodeFact) -> tuple[object, ...]:
-    """What demands look at."""
+    """Return the properties of a node that demands read."""
     return fact.name, fact.labels, fact.taints, fact.numa_zones, fact.is_numa_for_pods

@@ -1,6 +1,6 @@
 """Placements: which slots of a request lie on which nodes, and when.
 
-What the cycle decides, rows store and the ledger books. Times are integer epoch seconds.
+The cycle decides them, rows store them, and the ledger books them. Times are integer epoch seconds.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ FOREVER = 1 << 62
 """End of an allocation without a duration."""
 
 UNKNOWN_END = 1 << 61
-"""When an allocation without a duration is planned to end: after everything that is known.
+"""The planned end of an allocation without a duration: after everything that is known.
 
-So a FluxJob that waits for such allocations can still be given nodes to wait for, and whoever has
-no known end either may not take those nodes before it: without this, work without durations would
+A FluxJob that waits for such allocations can still get a reservation on their nodes. Other jobs
+without a known end may not take those nodes before it. Otherwise work without durations would
 starve every large FluxJob.
 """
 
 OVERRUN_GRACE_S = 60
-"""A job past its end is planned to end this much later; nothing is taken from it."""
+"""A job past its end is planned to end this much later. Nothing is taken from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class PlacedSlot:
 class Placement:
     """All slots of one request, in slot order, over ``[starts_at, until)``.
 
-    ``is_exclusive``: every node of a slot is held whole. ``held`` are further nodes held whole,
-    with or without a slot on them: those of an exclusive rack.
+    If ``is_exclusive`` is set, the nodes of all slots are held whole. ``held`` are further nodes
+    that are held whole, with or without a slot: those of an exclusive rack.
     """
 
     slots: tuple[PlacedSlot, ...]
@@ -53,14 +53,16 @@ class Placement:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The node of each slot, in slot order."""
+        """Return the node of each slot, in slot order."""
         return tuple(slot.node for slot in self.slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Pods on a node that are not ours: their namespaces, and what the permanent ones use there
-    (base units).
+    """The unmanaged pods on a node.
+
+    ``namespaces`` are their namespaces. ``permanent`` is what the permanent pods among them use
+    there (base units).
     """
 
     namespaces: tuple[str, ...] = ()
@@ -68,7 +70,10 @@ class Others:
 
 
 def planned_end(until: int, now: int) -> int:
-    """When a live allocation is planned to end; one that overruns ends a little later than now."""
+    """Return when a live allocation is planned to end.
+
+    An allocation past its end is planned to end a little later than now.
+    """
     if until >= FOREVER:
         return UNKNOWN_END
     return until if until > now else now + OVERRUN_GRACE_S

@@ -1,9 +1,9 @@
-"""Places: the racks, zones, ... that nodes stand in, kept in step with the nodes.
+"""Places: the racks, zones and so on that nodes stand in, kept up to date with the nodes.
 
-A place of a configured level is known by its whole path, so racks of one name in two zones are two
-racks. A node without the level's label stands in none: its place is unknown, and nobody can be
-told that it shares a rack with another. A node label that is no configured level makes a flat
-level of its own. Used by the ledger; changed row by row.
+A place of a configured level is known by its whole path. So racks of the same name in two zones are
+two racks. A node without the level's label has no known place, so no job may rely on it sharing a
+rack with another node. A node label that belongs to no configured level makes a flat level of its
+own. The ledger uses places and changes them row by row.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fluxqueue.graph.model.arrays import Vector
 Path: TypeAlias = tuple[str, ...]
 
 NOWHERE = -1
-"""The place of a node that does not say where it stands."""
+"""The place of a node without the level's label."""
 
 
 class Places:
     """All places of one level.
 
-    ``ids`` has the place of each row, or ``NOWHERE``; ``paths`` the name of each place with those
-    above it (None: a number to be given again). ``version`` changes with ``ids``.
+    ``ids`` has the place of each row, or ``NOWHERE``. ``paths`` has the name of each place with
+    those above it. None marks a number that is free for reuse. ``version`` changes with ``ids``.
     """
 
     def __init__(self, levels: Sequence[Level], size: int) -> None:
@@ -52,7 +52,10 @@ class Places:
         return len(self.paths)
 
     def path_of(self, fact: NodeFact) -> Path | None:
-        """Where a node stands: the names from the top down, "" where one is not known."""
+        """Return where a node stands: names from the top down, "" for an unknown one.
+
+        None means that the node has no label of this level.
+        """
         own = self.levels[-1].place(fact.labels)
         if own is None:
             return None
@@ -60,13 +63,13 @@ class Places:
         return (*above, own)
 
     def grow(self, size: int) -> None:
-        """Make room for rows up to ``size``."""
+        """Make space for rows up to ``size``."""
         more = size - len(self.ids)
         self.ids = np.pad(self.ids, (0, more), constant_values=NOWHERE)
         self.version += 1
 
     def set(self, row: int, fact: NodeFact | None) -> None:
-        """The node of ``row`` is another, or gone."""
+        """Set the node of ``row``, or None if the node was removed."""
         path = None if fact is None else self.path_of(fact)
         old = int(self.ids[row])
         new = NOWHERE if path is None else self._id_of.get(path, len(self.paths))
@@ -106,7 +109,7 @@ class Places:
             heapq.heappush(self._vacant, place)
 
     def members(self, place: int) -> Vector:
-        """Rows of one place, ascending."""
+        """Return the rows of one place, ascending."""
         found = self._arrays.get(place)
         if found is None:
             found = np.array(sorted(self._members[place]), dtype=np.int64)
@@ -114,7 +117,7 @@ class Places:
         return found
 
     def ranks(self) -> Vector:
-        """The order of places by path: the lower the number, the earlier."""
+        """Return the position of each place in the order of paths."""
         if self._ranks is None or self._ranks[0] != self.version:
             order = sorted(range(len(self.paths)), key=lambda i: self.paths[i] or ())
             ranks = np.empty(len(order), dtype=np.int64)
@@ -123,7 +126,7 @@ class Places:
         return self._ranks[1]
 
     def above(self, upper: Places) -> Vector:
-        """The place of ``upper`` that each place lies in, or ``NOWHERE``."""
+        """Return the place of ``upper`` that each place lies in, or ``NOWHERE``."""
         known = self._above.get(upper)
         if known is None or known[:2] != (self.version, upper.version):
             depth = len(upper.levels)
@@ -138,7 +141,7 @@ class Places:
         return known[2]
 
     def sums(self, values: npt.NDArray[np.int64]) -> Vector:
-        """``values`` by row, summed up by place; rows without a place are left out."""
+        """Return ``values`` (by row) summed up by place. Rows without a place are left out."""
         counted = np.bincount(self.ids + 1, weights=values, minlength=len(self.paths) + 1)
         return counted[1:].astype(np.int64)
 
@@ -161,11 +164,11 @@ class Topology:
         self._places: dict[int | str, Places] = {}
 
     def depth(self, word: str) -> int | None:
-        """Which configured level ``word`` means, from the top; None for a label of its own."""
+        """Return which configured level ``word`` means, from the top, or None for a label."""
         return self._by_name.get(word)
 
     def places(self, word: str, facts: Sequence[NodeFact | None]) -> Places:
-        """The places of the level called ``word``, or grouped by the node label ``word``."""
+        """Return the places of the level called ``word``, or grouped by the node label ``word``."""
         depth = self.depth(word)
         key: int | str = word if depth is None else depth
         known = self._places.get(key)
@@ -178,15 +181,15 @@ class Topology:
         return known
 
     def path_of(self, labels: Mapping[str, str]) -> Path:
-        """A node's place in all configured levels."""
+        """Return a node's place in all configured levels."""
         return tuple(level.place(labels) or "" for level in self.levels)
 
     def grow(self, size: int) -> None:
-        """Make room for rows up to ``size``."""
+        """Make space for rows up to ``size``."""
         for places in self._places.values():
             places.grow(size)
 
     def set(self, row: int, fact: NodeFact | None) -> None:
-        """The node of ``row`` is another, or gone."""
+        """Set the node of ``row``, or None if the node was removed."""
         for places in self._places.values():
             places.set(row, fact)

@@ -1,8 +1,8 @@
 """Planners: how much of each resource type is used over time.
 
-A planner keeps usage at *scheduled points*, the times at which some span starts or ends; between
-two points nothing changes. Called by ``ledger.vertices`` for the vertices above the nodes, where it
-is Fluxion's pruning filter (flux-sched, resource/planner). Times are integer seconds, spans are
+A planner keeps usage at *scheduled points*, the times at which a span starts or ends. Between two
+points nothing changes. ``ledger.vertices`` uses planners for the vertices above the nodes, as
+Fluxion's pruning filter does (flux-sched, resource/planner). Times are integer seconds. Spans are
 half-open ``[start, end)``. Pure.
 """
 
@@ -15,10 +15,10 @@ Span = tuple[int, int, tuple[int, ...]]
 
 
 class MultiPlanner:
-    """Usage of several resource types, together.
+    """Usage of several resource types together.
 
-    ``totals`` and every span's counts are in the order of ``types``. Nothing here refuses a span
-    that does not fit: the matcher asks first.
+    ``totals`` and the counts of every span are in the order of ``types``. No span is refused
+    because it does not fit: the matcher checks that first.
     """
 
     __slots__ = ("points", "references", "spans", "totals", "types", "used")
@@ -32,25 +32,27 @@ class MultiPlanner:
         self.spans: dict[int, Span] = {}
 
     def add_span(self, job: int, start: int, end: int, counts: Sequence[int]) -> None:
-        """Use ``counts`` during ``[start, end)`` on behalf of ``job``; one span per job."""
+        """Use ``counts`` during ``[start, end)`` for ``job``. Each job has at most one span."""
         self.spans[job] = (start, end, tuple(counts))
+        # Hold the start first: inserting the later end cannot move the start's position.
         first, last = self._hold(start), self._hold(end)
         self._shift(first, last, counts, 1)
 
     def remove_span(self, job: int) -> bool:
-        """Give back what ``job`` uses; False if it uses nothing."""
+        """Give back what ``job`` uses. Return False if it uses nothing."""
         span = self.spans.pop(job, None)
         if span is None:
             return False
         start, end, counts = span
         first, last = bisect_left(self.points, start), bisect_left(self.points, end)
         self._shift(first, last, counts, -1)
+        # Release the later point first: deleting the start would move the end's position.
         self._release(last)
         self._release(first)
         return True
 
     def reduce_span(self, job: int, counts: Sequence[int]) -> bool:
-        """Give back a part; True if nothing is left of the span, which is then removed."""
+        """Give back a part. Return True if nothing is left of the span, which is then removed."""
         start, end, held = self.spans[job]
         left = tuple(max(have - less, 0) for have, less in zip(held, counts, strict=True))
         if not any(left):
@@ -62,30 +64,31 @@ class MultiPlanner:
         return False
 
     def used_at(self, at: int, index: int) -> int:
-        """Units of the type at ``index`` in use at the instant ``at``."""
+        """Return the units of the type at ``index`` that are in use at the instant ``at``."""
         position = bisect_right(self.points, at) - 1
         return self.used[index][position] if position >= 0 else 0
 
     def free_during(self, start: int, end: int, index: int) -> int:
-        """The least that is free of the type at ``index`` at any time in ``[start, end)``."""
+        """Return the least that is free of the type at ``index`` during ``[start, end)``."""
+        # Usage at the start is that of the last point at or before it.
         first = max(bisect_right(self.points, start) - 1, 0)
         last = bisect_left(self.points, end)
         window = self.used[index][first:last]
         return self.totals[index] - (max(window) if window else 0)
 
     def fits_during(self, start: int, end: int, needs: Sequence[int]) -> bool:
-        """Whether ``needs`` are free throughout ``[start, end)``."""
+        """Tell whether ``needs`` are free throughout ``[start, end)``."""
         return all(
             need == 0 or need <= self.free_during(start, end, index)
             for index, need in enumerate(needs)
         )
 
     def fits_ever(self, needs: Sequence[int]) -> bool:
-        """Whether ``needs`` fit while nothing is used."""
+        """Tell whether ``needs`` fit if nothing is used."""
         return all(need <= total for need, total in zip(needs, self.totals, strict=True))
 
     def candidate_times(self, after: int, duration: int, needs: Sequence[int]) -> Iterator[int]:
-        """Scheduled points at or later than ``after`` at which ``needs`` fit, ascending.
+        """Yield the scheduled points from ``after`` on at which ``needs`` fit, ascending.
 
         The caller must not change the planner while it iterates.
         """
@@ -101,6 +104,7 @@ class MultiPlanner:
         self.points.insert(position, at)
         self.references.insert(position, 1)
         for column in self.used:
+            # Until the next point, the usage is that of the point before.
             column.insert(position, column[position - 1] if position else 0)
         return position
 

@@ -1,6 +1,6 @@
-"""R: what a job was given, as vertices of the graph; the writers turn it into text.
+"""R: the vertices of the graph that a job was given. The writers turn it into text.
 
-Made by the matcher for each success and by ``find``. It refers to the graph, so it must be written
+The matcher makes one for each success, and so does ``find``. It refers to the graph, so write it
 before the graph is edited. Pure.
 """
 
@@ -19,7 +19,7 @@ from fluxqueue.graph.model.store import ResourceGraph
 class ResourceSet:
     """The vertices of one booking, and its time.
 
-    ``labels`` are the jobspec's labels by type; ``extras`` are more metadata per vertex for JGF
+    ``labels`` are the jobspec's labels by type. ``extras`` are further metadata per vertex for JGF
     (the aggregate filters that ``find agfilter=true`` asks for).
     """
 
@@ -42,7 +42,7 @@ class ResourceSet:
         return self.booking.is_reservation
 
     def vertices(self) -> Iterator[tuple[int, bool]]:
-        """All vertices with their exclusivity, children before parents, in edge order."""
+        """Yield all vertices with their exclusivity, children before parents, in edge order."""
         graph, booking = self.graph, self.booking
         if not booking.tops:
             for number, (booked, touched) in booking.blocks.items():
@@ -63,7 +63,7 @@ class ResourceSet:
                 stack.append((child, iter(used.get(child, ()))))
 
     def _used_children(self) -> dict[int, list[int]]:
-        """Used vertices above the blocks and used blocks, below their parents, in edge order."""
+        """Return the used blocks and the used vertices above them, by parent, in edge order."""
         graph, booking = self.graph, self.booking
         used = [graph.blocks[number].base for number in booking.blocks]
         used += booking.tops
@@ -82,13 +82,13 @@ class ResourceSet:
                 yield base + i, bool(booked >> i & 1)
 
     def nodes(self) -> list[str]:
-        """Names of the nodes in the set, in rank order."""
+        """Return the names of the nodes in the set, in rank order."""
         graph = self.graph
         found = [graph.blocks[number].base for number in self.booking.blocks]
         return [graph.name(v) for v in sorted(found, key=lambda v: (graph.rank[v], v))]
 
     def placement(self) -> Placement:
-        """The same by node: what is taken of each, as one slot, in units by type."""
+        """Return the same by node: what is taken of each, as one slot, in units by type."""
         graph, booking = self.graph, self.booking
         slots: list[PlacedSlot] = []
         whole: list[str] = []

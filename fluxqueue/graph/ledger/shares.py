@@ -1,11 +1,12 @@
-"""The ledger of shares: nodes, their pools, and all that is booked on them now and later.
+"""The ledger of shares: nodes, their pools, and all bookings on them, now and later.
 
 A cluster is a table of nodes x resources in integer base units (millicores, bytes, units). Every
-node has a hidden pool of 2^30 shares of itself: each slot takes one, whoever takes the node whole
-takes all (Fluxion's ``x_checker``; flux-sched, resource/schema/data_std.hpp). What is free now is
-one matrix; what is free later follows from the ends of what runs and the reservations of the plan.
-Nothing here scans all jobs: a change touches its own rows. Rows of nodes that are gone are used
-again. Changed by the matcher's verbs and by whoever loads the rows; pure.
+node has a hidden pool of 2^30 shares of itself. Each slot takes one share, and an exclusive job
+takes all of them (Fluxion's ``x_checker``, flux-sched, resource/schema/data_std.hpp).
+
+What is free now is one matrix. What is free later follows from the ends of running work and from
+the reservations of the plan. Nothing here scans all jobs: a change touches only its own rows. Rows
+of removed nodes are reused. The matcher's verbs and the loading of the rows change it. Pure.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ VECTORS_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """What is free on some rows (distinct, ascending) during a window; elsewhere it is as now."""
+    """What is free on some rows (distinct, ascending) during a window.
+
+    On all other rows it is the same as now.
+    """
 
     rows: Vector
     free: Matrix
@@ -44,14 +48,14 @@ class Patch:
 
 @dataclass(slots=True)
 class Live:
-    """A live allocation: its placements (more than one after it was extended)."""
+    """A live allocation: its placements (several after it was extended) and its planned end."""
 
     holds: list[tuple[int, Hold]]
     until: int
 
 
 class ShareLedger:
-    """Nodes x resources, over time.
+    """Bookings over time in a table of nodes x resources.
 
     Parameters
     ----------
@@ -65,7 +69,7 @@ class ShareLedger:
         self.masks = NodeMasks()
         self.topology = Topology(levels)
         self.others: dict[str, Others] = {}
-        """Who the pods of others are, by node."""
+        """The unmanaged pods, by node."""
         nothing = np.zeros((0, 1), dtype=np.int64)
         self.capacity: Matrix = nothing
         self.foreign: Matrix = nothing
@@ -76,7 +80,7 @@ class ShareLedger:
         self.ends = Ends(1)
         self.plan = Plan(1)
         self.version = 0
-        """Changes with whatever changes what is free now."""
+        """Increases with every change of what is free now."""
         self._live: dict[str, Live] = {}
         self._standing: list[tuple[Path, int]] = []
         self._keys_on: list[dict[str, int]] = []
@@ -85,13 +89,21 @@ class ShareLedger:
         self._time = 0
         self._after: tuple[tuple[int, int], Matrix] | None = None
 
-    # --- the cluster as it changes -------------------------------------------------------------
+    # --- nodes and resources ---------------------------------------------------------------------
 
     def set_node(
         self, fact: NodeFact, foreign: Mapping[str, int], others: Others | None = None
     ) -> None:
-        """Add or update one node; ``foreign`` is what others use there, in base units, and
-        ``others`` who they are.
+        """Add or update one node.
+
+        Parameters
+        ----------
+        fact
+            The node's capacity, labels, taints and condition.
+        foreign
+            What unmanaged pods use on the node, in base units.
+        others
+            The namespaces of these pods and what the permanent ones use.
         """
         for name in (*fact.capacity, *foreign):
             self.column(name)
@@ -110,7 +122,7 @@ class ShareLedger:
         self._set_row(row, capacity, used)
 
     def remove_node(self, name: str) -> None:
-        """Take a node out; what is booked there stays known until its allocation ends."""
+        """Remove a node. Bookings on it stay known until their allocations end."""
         row = self.rows.get(name)
         if row is None:
             return
@@ -122,6 +134,7 @@ class ShareLedger:
         self._vacate(row)
 
     def _set_row(self, row: int, capacity: Vector, foreign: Vector) -> None:
+        # Add the difference: what is booked on the row stays subtracted.
         self.now.free[row] += (capacity - foreign) - (self.capacity[row] - self.foreign[row])
         self.capacity[row], self.foreign[row] = capacity, foreign
         self.have_changed([row])
@@ -131,16 +144,16 @@ class ShareLedger:
             self._plan_again()
 
     def _vacate(self, row: int) -> None:
-        """A row without node and bookings is used again."""
+        """Make a row reusable if it has neither a node nor bookings."""
         name = self.names[row]
         if self.masks.facts[row] is None and not self._keys_on[row] and name in self.rows:
             if len(self.plan.rows) and bool((self.plan.rows == row).any()):
-                return  # found again when the plan is cleared
+                return  # clear_plan() calls this again for the row
             del self.rows[name]
             heapq.heappush(self._vacant, row)
 
     def add_rows(self, names: Sequence[str]) -> None:
-        """Make rows for nodes not known yet; loading many at once grows the arrays only once."""
+        """Make rows for unknown nodes. Loading many at once enlarges the arrays only once."""
         new = [name for name in dict.fromkeys(names) if name not in self.rows]
         self._make_room(len(new))
         for name in new:
@@ -170,7 +183,7 @@ class ShareLedger:
         self._resize()
 
     def column(self, name: str) -> int:
-        """The column of a resource; a new one where it is not known."""
+        """Return the column of a resource. An unknown resource gets a new column."""
         column = self.columns.get(name)
         if column is None:
             column = self.columns[name] = len(self.columns)
@@ -188,22 +201,22 @@ class ShareLedger:
         self.version += 1
 
     def have_changed(self, rows: Sequence[int]) -> None:
-        """Something else is free on these rows now."""
+        """Note that what is free on these rows has changed."""
         self.version += 1
         self.now.log.extend(rows)
         self.now.shorten()
 
-    # --- what runs -----------------------------------------------------------------------------
+    # --- running work ----------------------------------------------------------------------------
 
     def book(self, key: str, placement: Placement) -> None:
-        """Book a live allocation under ``key``, replacing what was booked there (idempotent)."""
+        """Book a live allocation under ``key``. It replaces what was booked there (idempotent)."""
         if key in self._live:
             self.cancel(key)
         self._live[key] = Live([], placement.until)
         self._book(key, placement)
 
     def book_all(self, given: Iterable[tuple[str, Placement]]) -> None:
-        """Book many live allocations at once, as at a restart."""
+        """Book many live allocations at once, as after a restart."""
         with collection_paused():
             self._book_all(given)
 
@@ -222,9 +235,11 @@ class ShareLedger:
             return
         width = len(self.columns)
         index = np.concatenate(rows)
+        # The first hold has the fewest columns, because columns are only added while compiling.
         every = np.concatenate(
             takes if takes[0].shape[1] == width else [widen(one, width) for one in takes]
         )
+        # A row may occur several times, and ``free[index] -= every`` would subtract only once.
         np.subtract.at(self.now.free, index, every)
         self.version += 1
         self.now.forget()
@@ -232,18 +247,20 @@ class ShareLedger:
             self._plan_again()
 
     def extend(self, key: str, placement: Placement) -> None:
-        """Book further slots under ``key``, beside what is booked there; all of it lasts as long as
-        they do.
+        """Book further slots under ``key``, in addition to what is booked there.
+
+        All slots of the key then end when the further slots end.
         """
         live = self._live.get(key)
         if live is None:
             self.book(key, placement)
             return
+        # First give the earlier slots the new end, so that all holds of the key have the same one.
         self.end_at(key, placement.until)
         self._book(key, placement)
 
     def end_at(self, key: str, until: int) -> int:
-        """What ``key`` has booked is planned to end at ``until``; give when it was before."""
+        """Plan the end of what ``key`` has booked at ``until``, and return the previous end."""
         live = self._live[key]
         before = live.until
         if before != until:
@@ -253,8 +270,10 @@ class ShareLedger:
 
     @contextmanager
     def without(self, keys: Iterable[str]) -> Iterator[None]:
-        """Inside, all is as if these had ended; at the end they have what they had. For "what if":
-        nothing is to be booked inside.
+        """Inside the context, everything is as if these allocations had ended.
+
+        Afterwards they have what they had. This answers what-if questions, so nothing may be booked
+        inside.
         """
         gone = {key: self._live.pop(key) for key in keys if key in self._live}
         for live in gone.values():
@@ -271,7 +290,7 @@ class ShareLedger:
             self._live |= gone
 
     def _lasting(self, until: int, serial: int, hold: Hold) -> tuple[int, Hold]:
-        """The same with another end."""
+        """Return the same hold with another end."""
         self.ends.remove(serial)
         self._take(hold, -1)
         hold = replace(hold, until=until)
@@ -287,7 +306,7 @@ class ShareLedger:
             there[key] = there.get(key, 0) + 1
 
     def cancel(self, key: str) -> bool:
-        """Give back what ``key`` has booked; tell whether there was anything."""
+        """Give back what ``key`` has booked. Return False if there was nothing."""
         live = self._live.pop(key, None)
         if live is None:
             return False
@@ -311,73 +330,81 @@ class ShareLedger:
             self.now.free[rows, :width] -= sign * takes
             self.have_changed(rows.tolist())
         if len(self.plan.rows):
+            # What is left at the start of a reservation changes if it starts before this hold ends.
             end = planned_end(hold.until, self._time)
             self.plan.shift(rows, widen(takes, len(self.columns)), 0, end, -sign)
 
     @property
     def time(self) -> int:
-        """From when on plans are made (epoch seconds)."""
+        """Return the time from which plans are made (epoch seconds)."""
         return self._time
 
     @property
     def live(self) -> Mapping[str, Live]:
-        """Live allocations by key; not to be changed."""
+        """Return the live allocations by key. The caller must not change it."""
         return self._live
 
     @property
     def booked(self) -> Matrix:
-        """What is booked now, rows x columns."""
+        """Return what is booked now (rows x columns, base units)."""
         return self.capacity - self.foreign - self.now.free
 
     def standing(self, row: int) -> tuple[Path, int]:
-        """Where a row stands in the whole topology: what slots are numbered along."""
+        """Return the position of a row in the whole topology. Slots are numbered in this order."""
         return self._standing[row]
 
     def keys_on(self, row: int) -> Mapping[str, int]:
-        """Who has something booked on a row; not to be changed."""
+        """Return the keys that have bookings on a row, with counts.
+
+        The caller must not change it.
+        """
         return self._keys_on[row]
 
-    # --- what is promised ------------------------------------------------------------------------
+    # --- reservations ----------------------------------------------------------------------------
 
     def clear_plan(self) -> None:
-        """Forget all reservations; every cycle plans anew (flux-sched qmanager does the same)."""
+        """Forget all reservations.
+
+        Every cycle makes a new plan (flux-sched's qmanager does the same).
+        """
         rows = set(self.plan.rows.tolist())
         self.plan = Plan(len(self.columns))
         for row in rows:
             self._vacate(row)
 
     def reserve(self, placement: Placement, now: int) -> None:
-        """Hold ``placement`` in the plan of this cycle; later matches will not delay it."""
+        """Hold ``placement`` in the plan of this cycle, so that later matches cannot delay it."""
+        # Merge the ends first: what is free at the start depends on them.
         self.look(now)
         hold = self.compile(placement)
         start = hold.starts_at
         self.plan.add(placement, hold, self._free_at(hold.rows, start))
 
     def unreserve(self, placement: Placement) -> None:
-        """Take a reservation, the very object, out of the plan again."""
+        """Remove a reservation from the plan. It must be the very object that was reserved."""
         self.plan.remove(placement, self.compile(placement))
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """Reserve further inside, and forget it at the end: the plan stays as it was."""
+        """Allow reservations inside the context and forget them afterwards."""
         kept, self.plan = self.plan, self.plan.copy()
         try:
             yield
         finally:
             self.plan = kept
-            self.plan.widen(len(self.columns))  # what was tried may have brought new resources
+            self.plan.widen(len(self.columns))  # new resources may have been added inside
 
     def _plan_again(self) -> None:
-        """Nodes have changed under the plan: what is left at each start is counted anew."""
+        """Rebuild the plan after nodes have changed: what is left at each start is counted anew."""
         placements = self.plan.placements
         self.plan = Plan(len(self.columns))
         for placement in placements:
             self.reserve(placement, self._time)
 
-    # --- what is free ----------------------------------------------------------------------------
+    # --- free resources --------------------------------------------------------------------------
 
     def look(self, now: int) -> None:
-        """The time has moved on; plans are made from ``now``."""
+        """Move the time on. Plans are made from ``now``."""
         self._time = now
         self.ends.look(now)
 
@@ -385,7 +412,11 @@ class ShareLedger:
         return self.now.free[rows] + self.ends.given_back(rows, at) - self.plan.taken_at(rows, at)
 
     def free_during(self, rows: Vector, start: int, until: int) -> Matrix:
-        """The least that is free on ``rows`` (distinct, ascending) at any time of a window."""
+        """Return the least that is free on ``rows`` at any time of a window (rows x columns).
+
+        ``rows`` are distinct and ascending. The least is at the start of the window or at the start
+        of a reservation within it.
+        """
         free = self._free_at(rows, start)
         self._dip(rows, free, start, until)
         return free
@@ -394,13 +425,17 @@ class ShareLedger:
         plan = self.plan
         if not len(plan.rows) or not len(rows):
             return
+        # searchsorted gives len(rows) for rows after the last one.
         at = np.minimum(np.searchsorted(rows, plan.rows), len(rows) - 1)
         hit = (rows[at] == plan.rows) & plan.within(start, until)
         if hit.any():
             np.minimum.at(free, at[hit], plan.dips[hit])
 
     def patch_now(self, now: int, until: int) -> Patch | None:
-        """What reservations leave less of than is free now, until then."""
+        """Return the rows on which reservations up to ``until`` leave less than is free now.
+
+        None means that no reservation starts before ``until``.
+        """
         plan = self.plan
         if not len(plan.rows):
             return None
@@ -413,7 +448,10 @@ class ShareLedger:
         return Patch(rows, free)
 
     def patch_at(self, at: int, until: int, *, beside_plan: bool = True) -> Patch:
-        """What is free from ``at`` to ``until`` where that is not what is free now."""
+        """Return the rows on which the free resources from ``at`` to ``until`` differ from now.
+
+        With ``beside_plan=False`` reservations are ignored.
+        """
         ends, plan = self.ends, self.plan
         last = ends.last_until(at)
         rows = ends.rows[last]
@@ -430,14 +468,14 @@ class ShareLedger:
         return Patch(rows, free)
 
     def _distinct(self, *rows: Vector) -> Vector:
-        """All these rows, each once, ascending."""
+        """Return all these rows, each once, ascending."""
         is_one = np.zeros(len(self.names), dtype=np.bool_)
         for some in rows:
             is_one[some] = True
         return np.flatnonzero(is_one)
 
     def ends_after(self) -> Matrix:
-        """What is free after each end (columns x ends), remembered until something changes."""
+        """Return what is free after each end (columns x ends). Cached until something changes."""
         key = self.version, self.ends.version
         if self._after is None or self._after[0] != key:
             self._after = key, self.ends.after(self.now.free)
@@ -446,10 +484,11 @@ class ShareLedger:
     # --- arrays ----------------------------------------------------------------------------------
 
     def vector(self, needs: Bundle) -> Vector:
-        """What a slot takes as a row of the matrix: one share of its node, and its resources."""
+        """Return what a slot takes as a row: one share of its node, and its resources."""
         known = self._vectors.get(needs)
         if known is not None:
             return known
+        # New resources add columns, so this must come before the vector gets its size.
         wanted = {self.column(name): amount for name, amount in needs if amount}
         found = np.zeros(len(self.columns), dtype=np.int64)
         found[0] = 1
@@ -460,10 +499,12 @@ class ShareLedger:
         return found
 
     def compile(self, placement: Placement) -> Hold:
-        """A placement as arrays."""
+        """Return a placement as arrays."""
+        # Most slots share one tuple, and identity is quicker to compare than contents.
         kinds = {id(slot.resources): slot.resources for slot in placement.slots}
         for needs in kinds.values():
-            self.vector(needs)  # new resources make columns before anything is counted
+            # New resources add columns, which must exist before anything is counted.
+            self.vector(needs)
         if len(placement.slots) == 1 and not placement.held:
             (one,) = placement.slots
             row = self._row(one.node)
@@ -477,7 +518,7 @@ class ShareLedger:
         return self._compile_many(placement)
 
     def _compile_equal(self, placement: Placement) -> Hold:
-        """The same for slots that are all alike."""
+        """Return a placement of equal slots as arrays."""
         nodes = [slot.node for slot in placement.slots]
         self.add_rows(nodes)
         index, counts = np.unique([self.rows[node] for node in nodes], return_counts=True)
@@ -507,7 +548,7 @@ class ShareLedger:
 
 
 def _enlarge(matrix: Matrix, shape: tuple[int, int]) -> Matrix:
-    """A larger matrix, columns contiguous: counting goes column by column."""
+    """Return a larger matrix with contiguous columns, because counting goes column by column."""
     found = np.zeros(shape, dtype=np.int64, order="F")
     found[: matrix.shape[0], : matrix.shape[1]] = matrix
     return found

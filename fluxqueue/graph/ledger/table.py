@@ -1,8 +1,8 @@
-"""Tables: what may be taken of each resource on each node, and which rows have changed.
+"""Tables: what can be taken of each resource on each node, and which rows have changed.
 
-A table is followed by whatever is derived from it (counts of slots, how empty nodes are): each
-follower remembers how far it has read the log of changed rows and corrects those only. Hot path:
-arrays by hand, no graph library.
+Derived data (counts of slots, how empty nodes are) follows a table. Each follower remembers how far
+it has read the log of changed rows, and corrects only those. Hot path: arrays by hand, no graph
+library.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
 from fluxqueue.graph.model.shapes import FULL_SHARE
 
 LOG_MAX = 1 << 16
-"""A longer log is forgotten: followers then count all rows once."""
+"""A longer log is cleared. Followers then count all rows once."""
 
 
 class Table:
-    """``free`` (rows x columns, base units; column 0 are shares of the node itself) and which rows
-    are ``usable``. ``log`` lists rows that changed; a new ``epoch`` means all of them."""
+    """What is free on each row, and which rows are usable.
+
+    ``free`` is rows x columns in base units, and column 0 has the shares of the node itself.
+    ``log`` lists the rows that changed. A new ``epoch`` means that all rows may have changed.
+    """
 
     __slots__ = ("capacity", "epoch", "free", "log", "usable")
 
@@ -29,23 +32,23 @@ class Table:
         self.epoch = 0
 
     def replace(self, free: Matrix, capacity: Matrix, usable: Mask) -> None:
-        """The arrays are others: larger ones."""
+        """Replace the arrays, usually by larger ones."""
         self.free, self.capacity, self.usable = free, capacity, usable
         self.forget()
 
     def forget(self) -> None:
-        """Everything may have changed."""
+        """Mark all rows as changed."""
         self.epoch += 1
         self.log.clear()
 
     def shorten(self) -> None:
-        """Keep the log from growing without end."""
+        """Limit the length of the log."""
         if len(self.log) > LOG_MAX:
             self.forget()
 
 
 class Follower:
-    """Something derived from a table, row by row."""
+    """Data derived from a table row by row."""
 
     __slots__ = ("_epoch", "_position", "table")
 
@@ -55,7 +58,7 @@ class Follower:
         self._position = 0
 
     def follow(self) -> None:
-        """Catch up with the table."""
+        """Apply the changes of the table since the last call."""
         table = self.table
         if self._epoch != table.epoch:
             self._epoch = table.epoch
@@ -74,15 +77,18 @@ class Follower:
 
 
 def emptiness(free: Matrix, capacity: Matrix) -> Vector:
-    """How empty each row is: the free share of every resource in parts of ``FULL_SHARE``, summed
-    up, so that bytes and millicores weigh alike."""
+    """Return how empty each row is (rows).
+
+    This is the sum over all resources of their free share, in parts of ``FULL_SHARE``. So bytes and
+    millicores weigh alike.
+    """
     share = np.maximum(free[:, 1:], 0) / np.maximum(capacity[:, 1:], 1)
     found: Vector = (share * FULL_SHARE).astype(np.int64).sum(axis=1)
     return found
 
 
 class Emptiness(Follower):
-    """How empty the usable nodes are, by row; and the places that they stand in."""
+    """How empty the usable nodes are, by row and by place."""
 
     __slots__ = ("_sums", "values")
 
@@ -92,15 +98,15 @@ class Emptiness(Follower):
         self._sums: dict[Places, tuple[int, Vector]] = {}
 
     def sums(self, places: Places) -> Vector:
-        """How empty each place is; not to be changed."""
+        """Return how empty each place is. The caller must not change it."""
         known = self._sums.get(places)
         if known is None or known[0] != places.version:
             known = self._sums[places] = places.version, places.sums(self.values)
         return known[1]
 
     def of(self, rows: Vector, free: Matrix) -> Vector:
-        """The same for ``rows`` with ``free`` in place of what the table says."""
-        # Of a node that is held whole nothing is free, whatever its slots take.
+        """Return how empty ``rows`` are if ``free`` replaces the values of the table."""
+        # A node that is held whole has nothing free, whatever its slots take.
         is_open = self.table.usable[rows] & (free[:, 0] > 0)
         return np.where(is_open, emptiness(free, self.table.capacity[rows]), 0)
 

@@ -1,10 +1,12 @@
-"""When running work ends, and what is free then; and what is promised in between.
+"""When running work ends, what is free afterwards, and which reservations lie in between.
 
-``Ends`` keeps the ends of live allocations sorted by row and time, so that what is free after each
-end is a running sum: one pass over arrays answers for all times at once. Changes are collected and
-merged in when the future is looked at next. ``Plan`` keeps reservations, and for every row of one
-what is left there when it starts: between two such *dips* what is free on a row only grows, so the
-least of a window is at its beginning or at a dip. Hot path: arrays by hand.
+``Ends`` keeps the ends of live allocations sorted by row and time. What is free after each end is
+then a running sum, and one pass over the arrays answers for all times at once. Changes are
+collected and merged the next time the future is needed.
+
+``Plan`` keeps the reservations. For every row of a reservation it keeps what is left there when the
+reservation starts, a *dip*. Between two dips, what is free on a row can only grow. So the least of
+a window is at its start or at a dip. Hot path: arrays by hand.
 """
 
 from __future__ import annotations
@@ -19,13 +21,15 @@ from fluxqueue.graph.model.arrays import Matrix, Vector
 
 TIME_BITS = 40
 LAST_TIME = (1 << TIME_BITS) - 1
-"""Later times are one and the same to the sort key: only ``UNKNOWN_END`` is."""
+"""Later times are equal in the sort key. Only ``UNKNOWN_END`` is later."""
 
 
 @dataclass(slots=True)
 class Hold:
-    """A placement compiled: distinct rows, and what it takes on each (rows x columns, as many
-    columns as were known then)."""
+    """A compiled placement: distinct rows, and what it takes on each of them.
+
+    ``takes`` is rows x columns, with as many columns as were known when it was compiled.
+    """
 
     rows: Vector
     takes: Matrix
@@ -34,13 +38,16 @@ class Hold:
 
 
 def widen(matrix: Matrix, columns: int) -> Matrix:
-    """The same with zeros for columns that came later."""
+    """Return the same matrix with zeros for columns that were added later."""
     more = columns - matrix.shape[1]
     return matrix if not more else np.pad(matrix, ((0, 0), (0, more)))
 
 
 class Ends:
-    """Ends of live allocations. Arrays are sorted by (row, time); ``deltas`` is columns x ends."""
+    """The ends of live allocations.
+
+    Arrays are sorted by (row, time). ``deltas`` is columns x ends.
+    """
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
@@ -59,25 +66,25 @@ class Ends:
         self._sums: Matrix | None = None
 
     def add(self, hold: Hold) -> int:
-        """A live allocation; gives the number to take it out by."""
+        """Add a live allocation and return the number with which to remove it."""
         self._serials += 1
         self._new[self._serials] = hold
         return self._serials
 
     def remove(self, serial: int) -> None:
-        """It has ended."""
+        """Remove an allocation that has ended."""
         if self._new.pop(serial, None) is None:
             self._gone.add(serial)
 
     def widen(self, columns: int) -> None:
-        """More resources are known."""
+        """Make columns for resources that were added."""
         more = columns - self._columns
         self._columns = columns
         self.deltas = np.pad(self.deltas, ((0, more), (0, 0)))
         self._forget()
 
     def look(self, now: int) -> None:
-        """Bring the arrays up to date, as planned at ``now``."""
+        """Merge all changes into the arrays, as planned at ``now``."""
         if self._gone:
             self._take_out()
         if self._new:
@@ -86,6 +93,7 @@ class Ends:
             self._move(now)
 
     def _take_out(self) -> None:
+        # For a few allocations, comparing is quicker than isin.
         if len(self._gone) <= 8:
             keep = np.ones(len(self._owners), dtype=np.bool_)
             for serial in self._gone:
@@ -116,7 +124,7 @@ class Ends:
         self._forget()
 
     def _move(self, now: int) -> None:
-        """Those past their end are planned to end a little later than now."""
+        """Plan the allocations past their end to end a little later than now."""
         self._now = now
         late = np.flatnonzero((self._untils <= now) | (self.times <= now + OVERRUN_GRACE_S))
         if not len(late):
@@ -140,18 +148,22 @@ class Ends:
         self._order = self._sums = None
 
     def order(self) -> Vector:
-        """Indexes of the ends by time."""
+        """Return the indexes of the ends in order of time."""
         if self._order is None:
             self._order = np.argsort(self.times, kind="stable")
         return self._order
 
     def after(self, free: Matrix) -> Matrix:
-        """What is free on its row after each end (columns x ends), ``free`` being so now."""
+        """Return what is free on its row after each end (columns x ends).
+
+        ``free`` is what is free now (rows x columns).
+        """
         return self._running() + free.T[:, self.rows]
 
     def _running(self) -> Matrix:
-        """What all ends of a row up to each give back (columns x ends)."""
+        """Return what all ends of a row up to each end give back (columns x ends)."""
         if self._sums is None:
+            # Sum over all rows, then subtract what came before the first end of the same row.
             sums = np.cumsum(self.deltas, axis=1)
             starts = np.searchsorted(self.rows, self.rows)
             sums -= (sums - self.deltas)[:, starts]
@@ -159,20 +171,23 @@ class Ends:
         return self._sums
 
     def is_first(self) -> npt.NDArray[np.bool_]:
-        """Which ends are the first on their row."""
+        """Return which ends are the first on their row."""
         first = np.ones(len(self.rows), dtype=np.bool_)
         first[1:] = self.rows[1:] != self.rows[:-1]
         return first
 
     def last_until(self, at: int) -> Vector:
-        """Indexes of the last end up to ``at`` on each row that has one."""
+        """Return the indexes of the last end up to ``at`` on each row that has one."""
         ended = self.times <= at
         follows = np.zeros(len(ended), dtype=np.bool_)
         follows[:-1] = ended[1:] & (self.rows[1:] == self.rows[:-1])
         return np.flatnonzero(ended & ~follows)
 
     def given_back(self, rows: Vector, at: int) -> Matrix:
-        """What ends up to ``at`` give back on ``rows`` (distinct, ascending; rows x columns)."""
+        """Return what the ends up to ``at`` give back on ``rows`` (rows x columns).
+
+        ``rows`` are distinct and ascending.
+        """
         found = np.zeros((len(rows), self._columns), dtype=np.int64)
         low = np.searchsorted(self._keys, rows << TIME_BITS)
         high = np.searchsorted(self._keys, (rows << TIME_BITS) + min(at, LAST_TIME), side="right")
@@ -187,14 +202,17 @@ def _planned(untils: Vector, now: int) -> Vector:
 
 
 def sort_keys(rows: Vector, times: Vector) -> Vector:
-    """What puts changes in the order of row, then time."""
+    """Return keys that sort changes by row, then by time."""
     return (rows << TIME_BITS) + np.minimum(times, LAST_TIME)
 
 
 class Plan:
-    """Reservations, row by row: ``rows``, ``starts``, ``untils``, ``takes``, and ``dips``: what is
-    left on the row at the start, this reservation and all others taken off. ``removed`` counts what
-    was taken out again: without, entries are only added."""
+    """Reservations, one entry per row of each.
+
+    The columns are ``rows``, ``starts``, ``untils``, ``takes`` and ``dips``. A dip is what is left
+    on the row at the start, after this reservation and all others. ``removed`` counts the removed
+    reservations: as long as it is the same, entries were only added.
+    """
 
     __slots__ = ("dips", "owners", "placements", "removed", "rows", "starts", "takes", "untils")
 
@@ -209,7 +227,7 @@ class Plan:
         self.dips: Matrix = np.zeros((0, columns), dtype=np.int64)
 
     def copy(self) -> Plan:
-        """Another that can be changed alone."""
+        """Return a copy that can be changed alone."""
         other = Plan(self.takes.shape[1])
         other.placements = list(self.placements)
         for name in ("owners", "rows", "starts", "untils", "takes", "dips"):
@@ -217,11 +235,11 @@ class Plan:
         return other
 
     def widen(self, columns: int) -> None:
-        """More resources are known."""
+        """Make columns for resources that were added."""
         self.takes, self.dips = widen(self.takes, columns), widen(self.dips, columns)
 
     def add(self, placement: Placement, hold: Hold, free: Matrix) -> None:
-        """Reserve; ``free`` is what is left on the hold's rows at its start."""
+        """Add a reservation. ``free`` is what is free on the hold's rows at its start."""
         self.shift(hold.rows, hold.takes, hold.starts_at, hold.until, -1)
         self.placements.append(placement)
         size = len(hold.rows)
@@ -233,7 +251,7 @@ class Plan:
         self.dips = np.concatenate([self.dips, free - hold.takes])
 
     def remove(self, placement: Placement, hold: Hold) -> None:
-        """Take a reservation, the very object, out again."""
+        """Remove a reservation. It must be the very object that was added."""
         index = next(i for i, one in enumerate(self.placements) if one is placement)
         del self.placements[index]
         self.removed += 1
@@ -243,7 +261,10 @@ class Plan:
         self.shift(hold.rows, hold.takes, hold.starts_at, hold.until, 1)
 
     def shift(self, rows: Vector, takes: Matrix, start: int, until: int, sign: int) -> None:
-        """Something is taken from ``rows`` (distinct, ascending) during a time, or given back."""
+        """Correct the dips for resources that are taken during a time, or given back.
+
+        ``rows`` are distinct and ascending. ``sign`` is -1 for taken, 1 for given back.
+        """
         if not len(self.rows) or not len(rows):
             return
         at = np.minimum(np.searchsorted(rows, self.rows), len(rows) - 1)
@@ -252,17 +273,20 @@ class Plan:
             self.dips[hit] += sign * takes[at[hit]]
 
     def active(self, at: int) -> npt.NDArray[np.bool_]:
-        """Which entries hold their row at ``at``."""
+        """Return which entries hold their row at ``at``."""
         found: npt.NDArray[np.bool_] = (self.starts <= at) & (at < self.untils)
         return found
 
     def within(self, start: int, until: int) -> npt.NDArray[np.bool_]:
-        """Which entries begin after ``start`` and before ``until``."""
+        """Return which entries start after ``start`` and before ``until``."""
         found: npt.NDArray[np.bool_] = (self.starts > start) & (self.starts < until)
         return found
 
     def taken_at(self, rows: Vector, at: int) -> Matrix:
-        """What is reserved on ``rows`` (distinct, ascending) at ``at``."""
+        """Return what is reserved at ``at`` on ``rows`` (rows x columns).
+
+        ``rows`` are distinct and ascending.
+        """
         found = np.zeros((len(rows), self.takes.shape[1]), dtype=np.int64)
         if len(self.rows) and len(rows):
             index = np.minimum(np.searchsorted(rows, self.rows), len(rows) - 1)

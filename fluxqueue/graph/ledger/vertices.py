@@ -1,10 +1,14 @@
-"""What is booked on a graph, over time: the one place that changes when a match is committed.
+"""The bookings on a graph of vertices over time. A committed match changes only this.
 
-A *booking* is what one job holds during ``[start, end)``. Inside a block (a node and all below it)
-it is two integers whose bits are vertices: ``booked`` (held exclusively) and ``touched`` (those,
-and the shared vertices above them). Above the blocks it is a set of vertices, and the amounts
-below each of them in a planner. Of a consumable pool it is a number of units; the pool itself is
-touched, not booked. Called by the matcher; pure.
+A *booking* is what one job holds during ``[start, end)``:
+
+- Inside a block (a node with all vertices below it) it is two integers with vertices as bits.
+  ``booked`` are the vertices held exclusively. ``touched`` are those and the shared vertices above
+  them.
+- Above the blocks it is a set of vertices, and the amounts below each of them in a planner.
+- Of a consumable pool it is a number of units. The pool itself is touched, not booked.
+
+Called by the matcher. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from fluxqueue.graph.model.shapes import FULL_SHARE, BlockClass, iterate_bits
 from fluxqueue.graph.model.store import ResourceGraph
 
 ENDS_SPARE = 1024
-"""So many ends of allocations that are gone may wait to be looked at."""
+"""This many ends of removed allocations may stay in the heap until it is cleaned."""
 
 BlockSpan = tuple[int, int, int, int, bool, int]
 """start, end, booked, touched, is_reservation, job"""
@@ -30,7 +34,10 @@ Masks = tuple[int, int, int]
 
 
 class VertexLedger:
-    """All bookings on ``graph``; ``log`` lists the blocks that changed, for caches to follow."""
+    """All bookings on ``graph``.
+
+    ``log`` lists the blocks that changed, so that caches can follow.
+    """
 
     def __init__(self, graph: ResourceGraph, filters: PruningFilters) -> None:
         self.graph = graph
@@ -81,7 +88,7 @@ class VertexLedger:
                 self.planners[v] = MultiPlanner(types, [totals[v].get(k, 0) for k in types])
 
     def block_masks(self, number: int, start: int, end: int) -> Masks:
-        """What is booked and touched in a block at some time in ``[start, end)``."""
+        """Return what is booked and touched in a block at any time in ``[start, end)``."""
         spans = self.block_spans[number]
         booked = touched = allocated = 0
         if not spans:
@@ -95,7 +102,7 @@ class VertexLedger:
         return booked, touched, allocated
 
     def held_at(self, number: int, now: int) -> int:
-        """What is booked in a block at the instant ``now``."""
+        """Return what is booked in a block at the instant ``now``."""
         held = 0
         for start, end, booked, _, _, _ in self.block_spans[number].values():
             if start <= now < end:
@@ -103,9 +110,9 @@ class VertexLedger:
         return held
 
     def units_used(self, v: int, start: int, end: int, *, is_now: bool = False) -> int:
-        """The most units of a pool that are taken at one time in ``[start, end)``.
+        """Return the most units of a pool that are taken at any one time in ``[start, end)``.
 
-        With ``is_now`` an allocation that overruns its end still counts.
+        With ``is_now``, an allocation past its end still counts.
         """
         jobs = self.pool_jobs.get(v)
         if not jobs:
@@ -126,7 +133,7 @@ class VertexLedger:
                     changes.append((until, -units))
         if not changes:
             return used
-        # At one time, what ends gives back before what starts takes.
+        # At equal times the negative entries sort first: ends give back before starts take.
         changes.sort()
         most = used
         for _, units in changes:
@@ -135,7 +142,7 @@ class VertexLedger:
         return most
 
     def tracked_mask(self, shape: BlockClass) -> int:
-        """The vertices of a shape that the filters sum up."""
+        """Return the vertices of a shape that the filters sum up."""
         found = self._tracked_masks.get(shape.number)
         if found is None:
             found = sum(shape.type_mask.get(kind, 0) for kind in self.filters.tracked)
@@ -152,10 +159,19 @@ class VertexLedger:
         *,
         is_alone: bool = False,
     ) -> int:
-        """How empty a block is: for each type below its root the free share of its units, in
-        parts of ``FULL_SHARE``, summed up (``pack`` and ``spread``; ``ledger.table`` agrees).
-        ``taken`` are shares (vertex of the block, units) to count as taken too; ``is_alone`` leaves
-        out what others use."""
+        """Return how empty a block is, for ``pack`` and ``spread``.
+
+        For each type below the root, this is the free share of its units in parts of
+        ``FULL_SHARE``. The result is the sum over the types. ``ledger.table`` gives the same
+        figure.
+
+        Parameters
+        ----------
+        taken
+            Shares (vertex of the block, units) that count as taken too.
+        is_alone
+            Leave out what unmanaged pods use.
+        """
         graph = self.graph
         block = graph.blocks[number]
         shape = block.shape
@@ -169,12 +185,15 @@ class VertexLedger:
                     free -= self.units_used(v, start, end)
                     free -= 0 if is_alone else graph.foreign.get(v, 0)
                 free -= sum(units for i, units in taken if shape.types[i] == kind)
-            # Floats as in the arrays of ``ledger.table``: both cut at the same place.
+            # Use floats as the arrays of ``ledger.table`` do, so that both round equally.
             found += int(max(free, 0) / total * FULL_SHARE)
         return found
 
     def amounts(self, booking: Booking) -> dict[int, dict[int, int]]:
-        """Units held exclusively strictly below each vertex above the blocks, by type."""
+        """Return the units held exclusively strictly below each vertex above the blocks.
+
+        The amounts are by type.
+        """
         graph, tracked = self.graph, self.filters.tracked
         found: dict[int, dict[int, int]] = {v: {} for v in booking.tops}
         counted: dict[tuple[int, int], dict[int, int]] = {}
@@ -205,7 +224,7 @@ class VertexLedger:
         return found
 
     def book(self, booking: Booking) -> None:
-        """Commit ``booking``; its job must hold nothing yet, and what it takes must be free."""
+        """Commit ``booking``. Its job must hold nothing yet, and what it takes must be free."""
         self.bookings[booking.job] = booking
         if not booking.is_reservation:
             self._plan_end(booking)
@@ -228,7 +247,13 @@ class VertexLedger:
                 planner.add_span(job, at, end, [amounts.get(k, 0) for k in planner.types])
 
     def cancel(self, job: int) -> Booking:
-        """Give back all that ``job`` holds; KeyError if it holds nothing."""
+        """Give back all that ``job`` holds, and return it.
+
+        Raises
+        ------
+        KeyError
+            The job holds nothing.
+        """
         booking = self.bookings.pop(job)
         self._late.discard(job)
         for number in booking.blocks:
@@ -247,9 +272,9 @@ class VertexLedger:
         return booking
 
     def look(self, now: int) -> None:
-        """The time has moved on: allocations past their end are planned to end a little later.
+        """Move the time on. Allocations past their end are planned to end a little later.
 
-        Fluxion's verbs never say so: what overruns is gone from their future.
+        Fluxion's verbs never call this: there, an allocation past its end no longer counts.
         """
         if now == self.time:
             return
@@ -261,6 +286,7 @@ class VertexLedger:
             if booking is not None and booking.until == until and not booking.is_reservation:
                 self._late.add(job)
         for job in sorted(self._late):
+            # Booking again plans the end anew and corrects the planners.
             self.book(self.cancel(job))
 
     def _plan_end(self, booking: Booking) -> None:
@@ -272,13 +298,13 @@ class VertexLedger:
             return
         heapq.heappush(self._ends, (until, booking.job))
         if len(self._ends) > ENDS_SPARE + 2 * len(self.bookings):
-            # Ends of what was cancelled in time lie here until then.
+            # Entries of allocations that were cancelled early stay in the heap until now.
             running = (one for one in self.bookings.values() if not one.is_reservation)
             self._ends = [(one.until, one.job) for one in running if one.job not in self._late]
             heapq.heapify(self._ends)
 
     def add_block(self, number: int) -> None:
-        """A node has joined the graph."""
+        """Add the totals and status of a node that has joined the graph."""
         self.block_spans.append({})
         self._change_totals(number, self.graph.blocks[number].shape, 1)
         base = self.graph.blocks[number].base
@@ -288,13 +314,13 @@ class VertexLedger:
         self.log.append(number)
 
     def remove_block(self, number: int) -> None:
-        """A node leaves; nothing may be booked in it."""
+        """Remove a node. Nothing may be booked in it."""
         self._change_totals(number, self.graph.blocks[number].shape, -1)
         self.down_masks.pop(number, None)
         self.log.append(number)
 
     def reshape_block(self, number: int, shape: BlockClass) -> None:
-        """A node's pools have other sizes; bookings stay."""
+        """Change the sizes of a node's pools. Bookings stay."""
         block = self.graph.blocks[number]
         self._change_totals(number, block.shape, -1)
         block.shape = shape
@@ -312,7 +338,7 @@ class VertexLedger:
             above = parent[above]
 
     def note_status(self, v: int, *, is_up: bool) -> None:
-        """Follow a change of ``graph.down``: masks of the blocks, vertices above them."""
+        """Update the masks of blocks and vertices after ``graph.down`` changed."""
         number = self.graph.block_of[v]
         if number < 0:
             (self.down_tops.discard if is_up else self.down_tops.add)(v)
@@ -334,22 +360,25 @@ class VertexLedger:
         self.log.extend({block_of[u] for u in self.graph.subtree(v)} - {-1})
 
     def top_is_held(self, v: int, start: int, end: int) -> bool:
-        """Whether a vertex above the blocks is held exclusively at some time in the window."""
+        """Tell whether a vertex above the blocks is held exclusively at any time in the window."""
         jobs = self.top_jobs.get(v)
         return jobs is not None and any(b.tops[v] and b.overlaps(start, end) for b in jobs.values())
 
     def top_is_touched(self, v: int, start: int, end: int) -> bool:
-        """Whether any job holds a vertex above the blocks, or something below it."""
+        """Tell whether any job holds a vertex above the blocks, or something below it."""
         jobs = self.top_jobs.get(v)
         return jobs is not None and any(b.overlaps(start, end) for b in jobs.values())
 
     def top_is_allocated(self, v: int) -> bool:
-        """Whether an allocation, even one past its end, holds the vertex exclusively."""
+        """Tell whether an allocation, even one past its end, holds the vertex exclusively."""
         jobs = self.top_jobs.get(v)
         return jobs is not None and any(b.tops[v] and not b.is_reservation for b in jobs.values())
 
     def jobs_at(self, v: int) -> dict[int, tuple[bool, Booking]]:
-        """Jobs at or below a vertex: whether they hold the vertex itself, and their booking."""
+        """Return the jobs at or below a vertex.
+
+        The values are whether the job holds the vertex itself, and its booking.
+        """
         number = self.graph.block_of[v]
         if number < 0:
             jobs = self.top_jobs.get(v, {})
@@ -362,7 +391,7 @@ class VertexLedger:
         }
 
     def blocks_changing(self, low: int, high: int) -> set[int]:
-        """Blocks in which a span starts or ends at a time in ``(low, high]``."""
+        """Return the blocks in which a span starts or ends at a time in ``(low, high]``."""
         first = bisect_left(self.event_times, low + 1)
         last = bisect_left(self.event_times, high + 1)
         found: set[int] = set()

@@ -1,7 +1,8 @@
-"""What if some of these had ended: asked again and again of other sets, so reckoned as arrays.
+"""What would be free if some allocations had ended, answered many times for different sets.
 
-For whoever looks for those that have to make way (``scheduler.preemption``): only what is free now
-is different inside. When what runs ends is as before, so nothing may be planned there. Pure.
+The search for victims of preemption (``scheduler.preemption``) uses it. The answers are computed on
+arrays, because there are many questions. Inside the context only what is free now is different. The
+ends of running work are as before, so nothing may be planned there. Pure.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from fluxqueue.graph.model.arrays import Matrix, Vector
 
 
 class WhatIf:
-    """What ``keys``, which have something booked, have of a ledger, as one table: ``rows`` and
-    ``takes`` (rows x columns), and by ``owners`` whose it is (numbers in the order of the keys).
+    """What the jobs in ``keys`` have booked in a ledger, as one table.
+
+    ``rows`` and ``takes`` (rows x columns) have one entry per row of a hold. ``owners`` has the
+    number of its job in the order of ``keys``. All of ``keys`` must have a booking.
     """
 
     def __init__(self, ledger: ShareLedger, keys: Sequence[str]) -> None:
@@ -41,7 +44,7 @@ class WhatIf:
         self.takes: Matrix = np.concatenate(
             [np.zeros((0, width), dtype=np.int64), *(widen(hold.takes, width) for _, hold in holds)]
         )
-        # Only these change what is left at a reservation.
+        # Only these holds change what is left at a reservation.
         planned = set(ledger.plan.rows.tolist())
         self._planned: list[tuple[int, Hold]] = [
             one for one in holds if planned and not planned.isdisjoint(one[1].rows.tolist())
@@ -49,7 +52,7 @@ class WhatIf:
 
     @contextmanager
     def without(self, numbers: Collection[int]) -> Iterator[None]:
-        """Inside, what is free now is as if these had ended."""
+        """Inside the context, what is free now is as if these jobs had ended."""
         is_gone = np.zeros(self.count, dtype=np.bool_)
         is_gone[list(numbers)] = True
         mask = is_gone[self.owners]
@@ -71,7 +74,7 @@ class WhatIf:
         ledger.have_changed(np.unique(rows).tolist())
 
     def on(self, nodes: Collection[str], numbers: Sequence[int]) -> list[int]:
-        """Those of ``numbers`` that have something on ``nodes``."""
+        """Return those of ``numbers`` that have something booked on ``nodes``."""
         is_there = np.zeros(len(self.ledger.names), dtype=np.bool_)
         is_there[[self.ledger.rows[name] for name in nodes]] = True
         found = set(self.owners[is_there[self.rows]].tolist())

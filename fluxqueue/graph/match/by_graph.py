@@ -1,9 +1,9 @@
-"""By graph: a graph of vertices, asked and booked as the scheduling cycle asks and books.
+"""Matching by graph: a graph of vertices with the operations of the scheduling cycle.
 
-Chooses by the request who answers: the table of a cluster's graph (``by_table``) where it says all
-that is asked for, else the vertices (``by_vertices``: block tables, then the walk). What is found
-is a ``Placement`` with its vertices; what is booked, the vertices hold and the table follows.
-Called by ``Matcher``; pure.
+The request decides what answers. The table of a cluster's graph (``by_table``) answers if it can
+express the request. Otherwise the vertices answer (``by_vertices``: block tables, then the walk). A
+result is a ``Placement`` with its vertices. The vertices hold the bookings and the table follows.
+``Matcher`` calls it. Pure.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fluxqueue.jobspec.model import Jobspec
 
 
 class ByGraph:
-    """The questions that are put to a graph of vertices, and the verbs of its ledger.
+    """Answers questions about a graph of vertices, and has the operations of its ledger.
 
-    Keys of what is booked are jobids. ``table`` is None where vertices alone answer.
+    Keys of bookings are jobids. ``table`` is None if only the vertices can answer.
     """
 
     def __init__(self, vertices: ByVertices) -> None:
@@ -40,13 +40,13 @@ class ByGraph:
     # --- questions -------------------------------------------------------------------------------
 
     def match_now(self, request: Jobspec, now: int) -> Placement:
-        """As ``Matcher.match_now``."""
+        """Match as ``Matcher.match_now`` does."""
         found = self.match(request, NOBODY, now, Verb.WITHOUT_ALLOCATING)
         assert found is not None
         return found.placement()
 
     def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
-        """As ``Matcher.match_later``."""
+        """Match as ``Matcher.match_later`` does."""
         self.look(now)
         policy, table = self._way_of(request)
         if table is None or self.table is None:
@@ -57,7 +57,7 @@ class ByGraph:
         return found.placement()
 
     def is_satisfiable(self, request: Jobspec) -> bool:
-        """As ``Matcher.is_satisfiable``."""
+        """Answer as ``Matcher.is_satisfiable`` does."""
         try:
             self.match(request, NOBODY, 0, Verb.SATISFIABILITY)
         except Unsatisfiable:
@@ -73,7 +73,7 @@ class ByGraph:
         *,
         avoid: Collection[str] = (),
     ) -> Placement:
-        """As ``Matcher.match_more``."""
+        """Match as ``Matcher.match_more`` does."""
         policy, table = self._way_of(request)
         if table is None or self.table is None:
             found = self.vertices.match_more(request, nodes, now, until, avoid=avoid, policy=policy)
@@ -85,7 +85,7 @@ class ByGraph:
     def match(
         self, request: Jobspec, job: int, now: int, verb: Verb, policy: str | None = None
     ) -> ResourceSet | None:
-        """As ``Matcher.match``."""
+        """Match as ``Matcher.match`` does."""
         if self.vertices.is_cluster and verb is not Verb.SATISFIABILITY:
             self.look(now)
         chosen, table = self._way_of(request, policy)
@@ -100,12 +100,12 @@ class ByGraph:
     def _way_of(
         self, request: Jobspec, policy: str | None = None
     ) -> tuple[Policy, ByShares | None]:
-        """The policy, and the table if it answers for this request."""
+        """Return the policy, and the table if it answers this request."""
         wanted = policy or request.match_policy
         chosen = self.vertices.policy if wanted is None else parse_policy(str(wanted))
         return chosen, None if self.table is None else self.table.table_for(request, chosen)
 
-    # --- what is booked (``ledger.verbs``) -------------------------------------------------------
+    # --- bookings (``ledger.verbs``) -------------------------------------------------------------
 
     def book(self, key: str, placement: Placement) -> None:
         """Book for a job, in place of what it had."""
@@ -115,7 +115,7 @@ class ByGraph:
         self._book(job, placement, is_reservation=False)
 
     def extend(self, key: str, placement: Placement) -> None:
-        """Book more for a job, beside what it has."""
+        """Book more for a job, in addition to what it has."""
         held = self.vertices.state.bookings.get(int(key))
         if held is not None:
             assert placement.vertices is not None
@@ -123,7 +123,7 @@ class ByGraph:
         self.book(key, placement)
 
     def cancel(self, key: str) -> bool:
-        """Give back all that a job has; raises ``InvalidInput`` if that is nothing."""
+        """Give back all that a job has. Raises ``InvalidInput`` if it has nothing."""
         job = int(key)
         self.vertices.cancel(job)
         if self.table is not None:
@@ -131,26 +131,27 @@ class ByGraph:
         return True
 
     def reserve(self, placement: Placement, now: int) -> None:
-        """Promise ``placement``."""
+        """Reserve ``placement``."""
         self.look(now)
         self._promises += 1
+        # Reservations get numbers below -1, so they never collide with jobids.
         number = NOBODY - self._promises
         self._reserved[id(placement)] = number, placement
         self._book(number, placement, is_reservation=True)
 
     def unreserve(self, placement: Placement) -> None:
-        """Take a promise, the very object, back."""
+        """Remove a reservation. It must be the very object that was reserved."""
         self.cancel(str(self._reserved.pop(id(placement))[0]))
 
     def clear_plan(self) -> None:
-        """Take back all promises."""
+        """Remove all reservations."""
         for number, _ in self._reserved.values():
             self.cancel(str(number))
         self._reserved.clear()
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """What is promised and taken back inside is forgotten at the end."""
+        """Forget at the end what was reserved or removed inside the context."""
         kept = dict(self._reserved)
         try:
             yield
@@ -164,7 +165,7 @@ class ByGraph:
             self._reserved = kept
 
     def look(self, now: int) -> None:
-        """The time has moved on."""
+        """Move the time on."""
         self.vertices.state.look(now)
         if self.table is not None:
             self.table.ledger.look(now)
@@ -175,10 +176,13 @@ class ByGraph:
         self.vertices.book(booking, self.vertices.policy, booking.at)
         self.follow_booked(job)
 
-    # --- the table follows -----------------------------------------------------------------------
+    # --- updates of the table --------------------------------------------------------------------
 
     def follow_booked(self, job: int, *, is_less: bool = False) -> None:
-        """The vertices hold something for ``job`` now; ``is_less``: less than before, if that."""
+        """Update the table after the booking of ``job`` has changed.
+
+        ``is_less``: the job had more before. It may have nothing left.
+        """
         if self.table is None:
             return
         if is_less:
@@ -187,12 +191,12 @@ class ByGraph:
             self.table.book(job)
 
     def follow_vertex(self, v: int) -> None:
-        """A vertex is up, down, of another size, or used by others."""
+        """Update the table after a vertex changed its status, size, or use by unmanaged pods."""
         if self.table is not None:
             self.table.follow_vertex(v)
 
     def follow_nodes(self) -> None:
-        """Nodes have joined or left, or the graph has been compiled anew."""
+        """Update the table after nodes joined or left, or after the graph was compiled again."""
         vertices = self.vertices
         if vertices.graph.cluster is None or vertices.use_reference:
             return

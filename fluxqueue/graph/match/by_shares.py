@@ -1,7 +1,8 @@
-"""By shares: where a request fits the table of nodes x resources, now, later, or ever.
+"""Matching by shares: where a request fits the table of nodes x resources, and when.
 
-Answers jobspecs from the table (``shares.ask`` says which). Called by ``Matcher``, and by ``tell``
-for reasons; changes nothing that is booked. Pure: times are integer seconds handed in.
+``ByShares`` answers the jobspecs that ``shares.ask`` can read, for now, later and ever. ``Matcher``
+calls it, and so does ``tell`` for reasons. It changes no booking. Pure: times are integer seconds
+as arguments.
 """
 
 from __future__ import annotations
@@ -45,15 +46,18 @@ from fluxqueue.jobspec.shape import describe as describe_request
 NOT_USABLE = "the nodes it needs are down, cordoned or used by others"
 
 OFFERS_MAX = 128
-"""Offers kept, each as long as there are nodes; the least recently used goes first."""
+"""Number of offers to cache. Each is as long as there are nodes.
+
+The least recently used goes first.
+"""
 
 ASKS_MAX = 8192
 SKIPS_MAX = 8
-"""Reservations looked at, to skip times that lie before one which leaves no room."""
+"""Number of reservations to check when start times before a full moment are skipped."""
 
 
 class ByShares:
-    """The questions that are put to a ledger of shares.
+    """Answers questions about a ledger of shares.
 
     Parameters
     ----------
@@ -66,18 +70,27 @@ class ByShares:
         self._offers: OrderedDict[tuple[Table, Leaf, bool], Offer] = OrderedDict()
         self._steps: Steps | None = None
         self.work: Work | None = None
-        """What the present question may cost; None: it is not bounded."""
+        """Work that the present question may cost. None: it has no limit."""
         self._scores = PlaceScores(self.ledger.emptiness)
         self._scores_when_empty = PlaceScores(self.ledger.emptiness_when_empty)
 
     def spend(self, steps: int) -> None:
-        """Take off the work of the present question; raises ``TooComplex`` where none is left."""
+        """Subtract ``steps`` from the work left for the present question.
+
+        Raises
+        ------
+        TooComplex
+            No work is left.
+        """
         if self.work is not None:
             self.work.spend(steps)
 
     @contextmanager
     def working(self, work: Work) -> Iterator[None]:
-        """Inside, all questions together cost no more than ``work``, and than what is around it."""
+        """Limit all questions inside the context to ``work`` together.
+
+        If the context is nested, the question outside of it keeps its own limit.
+        """
         before, self.work = self.work, work
         try:
             yield
@@ -87,12 +100,12 @@ class ByShares:
     # --- questions -----------------------------------------------------------------------------
 
     def match_now(self, request: Jobspec, now: int) -> Placement:
-        """Place the whole request now, delaying no reservation.
+        """Place the whole request now, without delaying any reservation.
 
         Raises
         ------
         InsufficientResources
-            Not all slots fit now. Whether they ever can is ``is_satisfiable``'s question.
+            Some slots do not fit now. Ask ``is_satisfiable`` whether they ever can.
         """
         ask = self.ask(request)
         until = end_of(ask, now)
@@ -103,16 +116,16 @@ class ByShares:
         return self._placement(ask, *found, now, until)
 
     def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
-        """Find the earliest start after ``now`` that the plan makes possible, none before
-        ``not_before`` (itself a time at which something ends).
+        """Find the earliest start after ``now`` that the plan allows.
 
-        The start is ``UNKNOWN_END`` where it must wait for something without a known end.
+        It is not before ``not_before``, which must itself be a time at which something ends. It is
+        ``UNKNOWN_END`` if it depends on something without a known end.
 
         Raises
         ------
         InsufficientResources
-            Not even the end of everything that runs makes room: nodes are down or cordoned, or
-            promised without a known end.
+            Even when all running work has ended, the request does not fit: nodes are down,
+            cordoned, or reserved without a known end.
         """
         ask = self.ask(request)
         self.ledger.look(now)
@@ -121,6 +134,7 @@ class ByShares:
             for times, leaf in ask.leaves()
         ]
         self.spend(len(wanted) * (50 + len(self.ledger.ends.times) // 20))
+        # The totals leave few candidate times. Only these are matched exactly.
         times = self._steps_at(now).candidates(wanted, ask.duration_s).tolist()
         found = self._first_exact(ask, [at for at in times if at >= not_before])
         if found is not None:
@@ -137,7 +151,7 @@ class ByShares:
         return steps
 
     def is_satisfiable(self, request: Jobspec) -> bool:
-        """Tell whether the empty cluster could hold it: down and cordoned nodes count."""
+        """Tell whether the empty cluster could hold it. Down and cordoned nodes count."""
         ask = self.ask(request)
         return self._choose(ask, self.ledger.empty, self._scores_when_empty, None) is not None
 
@@ -148,8 +162,14 @@ class ByShares:
         beside_others: Matrix | None,
         on_all_nodes: bool,
     ) -> bool:
-        """Tell whether it would fit if nothing of ours ran: ``beside_others`` is what pods of
-        others use, ``on_all_nodes`` counts nodes that are down or cordoned.
+        """Tell whether it would fit if no job of ours ran.
+
+        Parameters
+        ----------
+        beside_others
+            What unmanaged pods use (rows x columns, base units). None ignores them.
+        on_all_nodes
+            Count nodes that are down or cordoned too.
         """
         free = (
             self.ledger.capacity if beside_others is None else self.ledger.capacity - beside_others
@@ -168,14 +188,15 @@ class ByShares:
         *,
         avoid: Collection[str] = (),
     ) -> Placement:
-        """Place one more slot of the last kind beside those on ``nodes``, bound as they are: in
-        the same places of each level, and on a node of its own where each has one. Elsewhere than
-        on the nodes to ``avoid``, if that can be.
+        """Place one more slot of the last kind, bound as its siblings on ``nodes`` are.
+
+        The slot stands in the same places of each level. It gets a node of its own if each sibling
+        has one. Nodes in ``avoid`` are used only if no other node fits.
 
         Raises
         ------
         InsufficientResources
-            There is no room for it now.
+            It does not fit now.
         """
         ask = self.ask(request)
         if not ask.grown:
@@ -205,8 +226,10 @@ class ByShares:
         return self._placement(ask, [(one, chosen)], set(), now, until)
 
     def _open_to(self, leaf: Leaf, nodes: Sequence[str]) -> Mask:
-        """Nodes that a further slot of a leaf of distinct nodes may go to."""
+        """Return the nodes that may take a further slot of a leaf of distinct nodes."""
         counts = Counter(self.ledger.rows[name] for name in nodes if name in self.ledger.rows)
+        # If all nodes of the leaf are in use and one lacks a slot, fill that one before adding a
+        # node.
         is_full = len(counts) >= leaf.count and leaf.per_unit > 1
         there = [row for row, count in counts.items() if count < leaf.per_unit]
         found = np.full(len(self.ledger.names), not (is_full and there))
@@ -215,7 +238,7 @@ class ByShares:
         return found
 
     def _in_places_of(self, level: str, nodes: Sequence[str]) -> Mask:
-        """Nodes in the places where ``nodes`` stand; all where none of them says."""
+        """Return the nodes in the places of ``nodes``, or all nodes if no place is known."""
         places = self.ledger.topology.places(level, self.ledger.masks.facts)
         rows = [self.ledger.rows[name] for name in nodes if name in self.ledger.rows]
         there = {int(places.ids[row]) for row in rows} - {NOWHERE}
@@ -224,7 +247,7 @@ class ByShares:
         return np.isin(places.ids, list(there))
 
     def held_around(self, ask: Ask, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Nodes of the exclusive places in which ``nodes`` stand."""
+        """Return the nodes of the exclusive places in which ``nodes`` stand."""
         held: set[int] = set()
         for group in groups(ask.parts):
             if group.is_exclusive:
@@ -233,8 +256,10 @@ class ByShares:
         return tuple(self.ledger.names[row] for row in sorted(held))
 
     def places_with(self, ask: Ask, group: Group, *, now: bool = False) -> tuple[int, int]:
-        """How many places of a level hold what each must, of how many: on the empty cluster, or
-        ``now``."""
+        """Return how many places of a level hold what each must hold, and how many places exist.
+
+        This refers to the empty cluster, or with ``now`` to what is free now.
+        """
         if now:
             choice = self._choice(ask, self.ledger.now, self._scores, None)
         else:
@@ -242,20 +267,24 @@ class ByShares:
         return choice.count_good(group)
 
     def room_now(self, ask: Ask, leaf: Leaf) -> int:
-        """How many units of ``leaf`` are free in all: nodes, or slots where they may share them."""
+        """Return how many units of ``leaf`` are free: nodes, or slots if they may share nodes."""
         offer = self._offer(self.ledger.now, leaf, ask)
         return offer.nodes if leaf.is_distinct else offer.total
 
     def room_during(self, ask: Ask, leaf: Leaf, now: int) -> tuple[int, int]:
-        """Nodes with room for a unit of ``leaf``, and units in all, from ``now`` until the end of
-        the request, beside all that is promised."""
+        """Return the nodes with capacity for a unit of ``leaf``, and the units in all.
+
+        Both hold from ``now`` until the end of the request, in addition to all reservations.
+        """
         patch = self.ledger.patch_now(now, end_of(ask, now))
         view = View(self._offer(self.ledger.now, leaf, ask), patch)
         return int(view.nodes), int(view.total)
 
     def relief(self, request: Jobspec, what_if: WhatIf) -> list[Relief]:
-        """Leaf by leaf, what the request lacks now, and the most that each of those asked about
-        would add to it by ending."""
+        """Return what each leaf of the request lacks now, and what the end of other jobs would add.
+
+        The gain of a job is the most that its end could add.
+        """
         ask = self.ask(request)
         return [
             relief(
@@ -268,7 +297,7 @@ class ByShares:
         ]
 
     def fits(self, leaf: Leaf, free: Matrix, usable: Mask, ask: Ask) -> np.ndarray:
-        """How many units of ``leaf`` each node has room for, with ``free`` on it."""
+        """Return how many units of ``leaf`` fit each node if ``free`` is free there (by row)."""
         offer = Offer(self.ledger, self.ledger.now, leaf, is_whole=self.is_whole(leaf, ask))
         allowed = usable & self.ledger.masks.matching(leaf.where)
         return offer.fits(free, self.ledger.capacity, allowed)
@@ -276,27 +305,28 @@ class ByShares:
     # --- requests --------------------------------------------------------------------------------
 
     def ask(self, request: Jobspec) -> Ask:
-        """The request as the table reads it; remembered as long as the object is in use."""
+        """Return the request as the table reads it. Cached while the object is in use."""
         known = self._asks.get(id(request))
         if known is not None:
             return known[1]
         ask = compile_ask(request, self._level_names())
         if len(self._asks) >= ASKS_MAX:
             self._asks.clear()
+        # The request is stored too: while it exists, no other object can get its id.
         self._asks[id(request)] = request, ask
         return ask
 
     def policy_of(self, ask: Ask) -> Policy:
-        """The request's own policy, else the matcher's."""
+        """Return the request's own policy, or else the matcher's."""
         return ask.policy or self.policy
 
     def is_exclusive(self, request: Jobspec | Ask) -> bool:
-        """Whether it takes every node that it touches whole."""
+        """Tell whether the request takes every node that it uses whole."""
         ask = request if isinstance(request, Ask) else self.ask(request)
         return ask.is_exclusive or self.policy_of(ask).is_node_exclusive
 
     def is_whole(self, leaf: Leaf, ask: Ask) -> bool:
-        """Whether a unit of ``leaf`` takes its node whole."""
+        """Tell whether a unit of ``leaf`` takes its node whole."""
         return leaf.is_whole or self.is_exclusive(ask)
 
     def _offer(self, table: Table, leaf: Leaf, ask: Ask) -> Offer:
@@ -306,6 +336,7 @@ class ByShares:
         if constraint is not None and not self.ledger.masks.knows(leaf.where):
             self.spend(constraint.parts * nodes // 4)
         is_whole = self.is_whole(leaf, ask)
+        # Such a table is temporary, so caching its offers would only keep it alive.
         if table is not self.ledger.now and table is not self.ledger.empty:
             offer = Offer(self.ledger, table, leaf, is_whole=is_whole)
             offer.follow()
@@ -317,6 +348,7 @@ class ByShares:
             if len(self._offers) > OFFERS_MAX:
                 self._offers.popitem(last=False)
         elif found.needs is None and self._knows(leaf):
+            # A node with a resource that was unknown has joined, so the offer can be counted now.
             found = self._offers[key] = Offer(self.ledger, table, leaf, is_whole=is_whole)
         found.follow()
         return found
@@ -349,7 +381,7 @@ class ByShares:
         return Choice(self.ledger, table, scores, offer, policy, patch, self.spend)
 
     def _fits_at_last(self, ask: Ask) -> bool:
-        """Whether it fits when all that runs has ended, reservations left aside."""
+        """Tell whether it fits when all running work has ended, ignoring reservations."""
         return self._fits_at(ask, FOREVER, ask.parts)
 
     def _fits_at(self, ask: Ask, at: int, parts: Sequence[Part]) -> bool:
@@ -357,9 +389,10 @@ class ByShares:
         return self._choice(ask, self.ledger.now, self._scores, patch).choose(parts) is not None
 
     def _first_exact(self, ask: Ask, times: list[int]) -> Placement | None:
-        """The first of ``times`` at which the request really fits until its end."""
+        """Return the placement at the first of ``times`` from which the request fits."""
         start = 0
         if len(times) > SKIPS_MAX and not ask.is_flat:
+            # Ignoring reservations, a request that fits once fits at all later times. So bisect.
             start = first_possible(times, lambda at: self._fits_at(ask, at, ask.parts))
         not_before = 0
         for at in times[start:]:
@@ -374,8 +407,11 @@ class ByShares:
         return None
 
     def _full_between(self, ask: Ask, start: int, until: int) -> int:
-        """A reservation's start in the window at which there is no room: no start up to it can be
-        possible. 0 where there is none."""
+        """Return one past the last reservation start in the window at which the request cannot run.
+
+        No start up to that reservation is possible, so they can be skipped. 0 means that there is
+        none.
+        """
         plan = self.ledger.plan
         starts = sorted(set(plan.starts[plan.within(start, until)].tolist()), reverse=True)
         for at in starts[:SKIPS_MAX]:
@@ -393,6 +429,7 @@ class ByShares:
         names = self.ledger.names
         for leaf, rows in chosen:
             numbers = rows.tolist()
+            # Slots are numbered along the topology, so neighbours get neighbouring numbers.
             self.spend(1 + len(numbers))
             if len(numbers) > 1:
                 numbers.sort(key=self.ledger.standing)
@@ -408,11 +445,12 @@ class ByShares:
         with_slot = {slot.node for slot in slots}
         if {names[row] for row in whole} == with_slot:
             return Placement(tuple(slots), at, until, True)
+        # Exclusive places may hold removed nodes, which cannot be held.
         present = [names[row] for row in sorted(whole) if self.ledger.masks.facts[row] is not None]
         return Placement(tuple(slots), at, until, is_exclusive, tuple(present))
 
     def _needs_on(self, row: int, kind: UnitSlots, leaf: Leaf) -> Bundle:
-        """What a slot takes on one node: of pools taken whole, all that there is."""
+        """Return what a slot takes on one node: of pools taken whole, all that the node has."""
         if not leaf.whole_pools:
             return kind.needs
         found = dict(kind.needs)
@@ -422,7 +460,7 @@ class ByShares:
 
 
 def last_leaf(ask: Ask) -> tuple[str | None, Leaf]:
-    """The last leaf of a request, and the lowest level above it."""
+    """Return the last leaf of a request, and the lowest level above it."""
     level: str | None = None
     part = ask.grown[-1]
     while isinstance(part, Group):
@@ -431,22 +469,22 @@ def last_leaf(ask: Ask) -> tuple[str | None, Leaf]:
 
 
 def end_of(ask: Ask, at: int) -> int:
-    """When a request started ``at`` would end."""
+    """Return when a request that started ``at`` would end."""
     return FOREVER if ask.duration_s is None else at + ask.duration_s
 
 
 @lru_cache(maxsize=1024)
 def why_busy(request: Jobspec) -> str:
-    """Say in words what a request waits for.
+    """Return what a request waits for, in words.
 
-    The sentence depends on the request alone, so that a long queue is not rewritten row by row
-    whenever something starts or ends. What is short now, ``tell.busy`` says for the first of them.
+    The sentence depends only on the request. Otherwise every start and end would change the rows of
+    a long queue. ``tell.busy`` says what is short now, for the first request only.
     """
     return f"waits for {describe_request(request)}"
 
 
 def describe_ask(ask: Ask) -> str:
-    """Kinds of slots in words: ``4 slots of 8 cpu and 1 slots of 2 cpu``."""
+    """Return the kinds of slots in words: ``4 slots of 8 cpu and 1 slots of 2 cpu``."""
     return " and ".join(
         f"{times * leaf.count * kind.count} slots of {describe(dict(kind.needs))}"
         for times, leaf in ask.leaves()
@@ -457,7 +495,7 @@ def describe_ask(ask: Ask) -> str:
 def placement_on(
     table: ByShares, request: Jobspec, nodes: Sequence[str], starts_at: int
 ) -> Placement:
-    """A placement read back: ``nodes`` of all slots in slot order."""
+    """Return a stored placement. ``nodes`` are those of all slots, in slot order."""
     ask = table.ask(request)
     needs = [
         kind.needs

@@ -1,8 +1,8 @@
-"""By its table: a cluster's graph of vertices, answered as the scheduling cycle answers.
+"""Matching by table: a cluster's graph of vertices, answered as the cycle answers.
 
-Graphs that stand for Kubernetes nodes (``ResourceGraph.cluster``: levels, nodes, on each node one
-pool of a kind) have a second form, the table of shares. The vertices hold what is booked, the
-table follows them and finds the places. Called by ``ByGraph``; pure.
+A graph that was built from Kubernetes nodes (``ResourceGraph.cluster``: levels, nodes, and on each
+node one pool per kind) has a second form, the table of shares. The vertices hold the bookings. The
+table follows them and finds the places, as for the scheduling cycle. ``ByGraph`` calls it. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from fluxqueue.jobspec.model import Jobspec
 
 
 class ByTable:
-    """The table of a cluster's graph. What lasts until the graph's end has no known end there."""
+    """The table of a cluster's graph.
+
+    A booking that lasts until the graph's end has no known end in the table.
+    """
 
     def __init__(self, vertices: ByVertices) -> None:
         state = vertices.state
@@ -57,8 +60,11 @@ class ByTable:
     # --- matching --------------------------------------------------------------------------------
 
     def table_for(self, jobspec: Jobspec, policy: Policy) -> ByShares | None:
-        """The table, if it says all that this request asks for: policies that choose by node, no
-        ranks, and no rack or pool taken whole, which R lists as a vertex."""
+        """Return the table if it can express all that this request asks for, else None.
+
+        The policy must choose by node, and constraints must not name ranks. Racks or pools must not
+        be taken whole, because R lists these as vertices.
+        """
         if not self._is_whole or not policy.is_node_centric:
             return None
         if any(where.constraint and _names_ranks(where.constraint) for where in _wheres(jobspec)):
@@ -76,8 +82,9 @@ class ByTable:
     def match(
         self, table: ByShares, jobspec: Jobspec, job: int, now: int, verb: Verb
     ) -> ResourceSet | None:
-        """As ``Matcher.match``."""
-        request = self.vertices.compile(jobspec)  # refuses what the graph has no vertices of
+        """Match as ``Matcher.match`` does."""
+        # Raises for types that the graph has no vertices of.
+        request = self.vertices.compile(jobspec)
         if verb.commits and job in self.state.bookings:
             raise InvalidInput("the job holds resources already", where="jobid", value=job)
         placement = self._place(table, jobspec, now, verb)
@@ -110,10 +117,11 @@ class ByTable:
     # --- the graph as it changes -----------------------------------------------------------------
 
     def follow_nodes(self) -> None:
-        """Nodes have joined or left."""
+        """Update the table after nodes have joined or left."""
         for number in range(self._size, len(self.graph.blocks)):
             self._join(number)
         self._size = len(self.graph.blocks)
+        # Bookings on removed nodes are booked again, without what they had there.
         for number in (self.graph.gone - self._gone) & self._names.keys():
             name = self._names.pop(number)
             for job in map(int, dict(self.ledger.keys_on(self.ledger.rows[name]))):
@@ -125,7 +133,7 @@ class ByTable:
         self._gone = set(self.graph.gone)
 
     def follow_vertex(self, v: int) -> None:
-        """A vertex is up, down, or of another size; others use more or less of it."""
+        """Update the table after a vertex changed its status, size, or use by unmanaged pods."""
         numbers = {self.graph.block_of[u] for u in self.graph.subtree(v)}
         for name in (self._names[number] for number in numbers if number in self._names):
             self._set(name)
@@ -159,7 +167,7 @@ class ByTable:
     # --- what is booked --------------------------------------------------------------------------
 
     def book(self, job: int) -> None:
-        """Take in what the graph has booked for ``job``."""
+        """Book in the table what the graph has booked for ``job``."""
         booking = self.state.bookings[job]
         placement = ResourceSet(self.graph, booking).placement()
         if booking.until >= self.end:
@@ -171,7 +179,7 @@ class ByTable:
             self.ledger.book(str(job), placement)
 
     def cancel(self, job: int) -> None:
-        """What ``job`` held is free."""
+        """Free what ``job`` held in the table."""
         reserved = self._reserved.pop(job, None)
         if reserved is None:
             self.ledger.cancel(str(job))
@@ -179,7 +187,7 @@ class ByTable:
             self.ledger.unreserve(reserved)
 
     def resources(self, placement: Placement, job: int) -> ResourceSet:
-        """What ``job`` would hold by a placement of the table: vertices, and shares of pools."""
+        """Return the vertices and shares of pools that ``job`` would hold by a placement."""
         booking = Booking(job, placement.starts_at, min(placement.until, self.end))
         whole = set(placement.nodes) if placement.is_exclusive else set()
         whole.update(placement.held)

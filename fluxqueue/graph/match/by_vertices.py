@@ -1,7 +1,7 @@
-"""By vertices: Fluxion's verbs over one graph of vertices and what is booked on them.
+"""Matching by vertices: Fluxion's operations on one graph of vertices and its bookings.
 
-Answers as Fluxion does (flux-sched, resource/traversers/dfu.cpp): by tables of blocks where they
-serve, else by the walk (``search``). Called by ``ByGraph``; pure.
+Answers are those of Fluxion (flux-sched, resource/traversers/dfu.cpp). Tables of blocks answer
+where they can, and the walk (``search``) answers the rest. ``ByGraph`` calls it. Pure.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MAX_COMPILED = 256
 
 
 class ByVertices(ChangingGraph):
-    """The questions that are put to a graph of vertices, and what is booked on it.
+    """Answers questions about a graph of vertices, and books on it.
 
-    Parameters as of ``Matcher``. ``prune_filters`` also decide the weights of ``first`` and the
+    Parameters as in ``Matcher``. ``prune_filters`` also decide the weights of ``first`` and the
     totals that reservations are checked with. A cluster's graph is walked as the table of shares
-    chooses: an unnamed level between two named ones is passed, and the fullest places come first.
-    ``answers_as_fluxion`` copies the constant answers of the pre-check on the number of nodes, and
+    chooses: an unnamed level between two named ones is passed through. The fullest places come
+    first. ``answers_as_fluxion`` copies the fixed answers of the check of the number of nodes, and
     the weights of ``first`` that a cancel leaves behind.
     """
 
@@ -78,9 +78,7 @@ class ByVertices(ChangingGraph):
         verb: Verb = Verb.ALLOCATE,
         policy: Policy | None = None,
     ) -> ResourceSet | None:
-        """Find resources for ``jobspec`` and book them for ``job`` as ``verb`` says, as
-        ``Matcher.match``.
-        """
+        """Find resources for ``jobspec`` and book them for ``job``, as ``Matcher.match``."""
         if verb.commits and job in self.state.bookings:
             raise InvalidInput("the job holds resources already", where="jobid", value=job)
         search = self._search(jobspec, now, verb, policy)
@@ -100,7 +98,7 @@ class ByVertices(ChangingGraph):
         not_before: int = 0,
         policy: Policy | None = None,
     ) -> ResourceSet:
-        """The earliest start after ``now``, as ``Matcher.match_later``."""
+        """Return the earliest start after ``now``, as ``Matcher.match_later``."""
         search = self._search(jobspec, now, Verb.WITHOUT_ALLOCATING_FUTURE, policy)
         found = search.find_later(NOBODY, not_before)
         if found is None:
@@ -117,8 +115,10 @@ class ByVertices(ChangingGraph):
         avoid: Collection[str] = (),
         policy: Policy | None = None,
     ) -> ResourceSet:
-        """One slot more of the last kind, as ``Matcher.match_more``. Of work that overruns
-        ``until`` has passed: then it takes what is free now."""
+        """Return one more slot of the last kind, as ``Matcher.match_more``.
+
+        If the work overruns, ``until`` has passed. Then the slot takes what is free now.
+        """
         more = one_more(jobspec, self.graph.type_name(0))
         asked = replace(more.jobspec, duration_s=0 if until >= FOREVER else max(1, until - now))
         is_open = self._open_to(more, nodes)
@@ -139,8 +139,11 @@ class ByVertices(ChangingGraph):
         return found
 
     def _open_to(self, more: OneMore, nodes: Sequence[str]) -> Callable[[int], bool]:
-        """Which nodes may have one more slot beside those on ``nodes``: in the same place of the
-        level above, and no more on each and no more nodes than were asked for."""
+        """Return a test for the nodes that may have one more slot beside those on ``nodes``.
+
+        The slot must be in the same place of the level above. The numbers of nodes and of slots on
+        each node must not exceed the request.
+        """
         graph = self.graph
         counts = Counter(nodes)
         is_full = len(counts) >= more.nodes and more.on_each > 1
@@ -160,7 +163,7 @@ class ByVertices(ChangingGraph):
         return is_open
 
     def _above(self, v: int, level: str) -> int:
-        """The vertex of a level that ``v`` stands below; -1 where there is none."""
+        """Return the vertex of a level that ``v`` stands below, or -1."""
         while v >= 0 and self.graph.type_name(v) != level:
             v = self.graph.parent[v]
         return v
@@ -183,7 +186,7 @@ class ByVertices(ChangingGraph):
         return Search(self, requests, chosen, now, verb, nodes=nodes)
 
     def _tried(self, jobspec: Jobspec) -> tuple[Jobspec, ...]:
-        """The request, after the preferred forms of it that this graph has the levels for."""
+        """Return the preferred forms of the request that this graph has levels for, then itself."""
         if not jobspec.prefer_within:
             return (jobspec,)
         known = self.graph.type_number.keys() | jobspec.types()
@@ -191,8 +194,11 @@ class ByVertices(ChangingGraph):
         return tuple(one for one in forms if one.types() <= known)
 
     def _levels(self) -> list[str]:
-        """Types of what stands between root and nodes, top first; of a cluster those that it has
-        labels for: nodes that lack one are in no common place."""
+        """Return the types of the vertices between root and nodes, top first.
+
+        For a cluster these are the levels with labels: nodes without a label are in no common
+        place.
+        """
         graph = self.graph
         if graph.cluster is not None:
             return [level.name for level in graph.cluster.levels]
@@ -208,7 +214,7 @@ class ByVertices(ChangingGraph):
             self.weights.unweighed.add(booking.job)
 
     def compile(self, jobspec: Jobspec) -> Request:
-        """The request for this graph; cached as long as the jobspec object is in use."""
+        """Return the request for this graph. Cached while the jobspec object is in use."""
         known = self._compiled.get(id(jobspec))
         if known is not None:
             return known[1]
@@ -243,7 +249,7 @@ class ByVertices(ChangingGraph):
         Raises
         ------
         InvalidInput
-            The job holds something already, a bad time, or a vertex that is not free.
+            The job holds something already, the time is not valid, or a vertex is not free.
         """
         if job in self.state.bookings:
             raise InvalidInput("the job holds resources already", where="jobid", value=job)
@@ -261,7 +267,7 @@ class ByVertices(ChangingGraph):
         return ResourceSet(self.graph, given.shown)
 
     def read_given(self, document: JgfDocument | Rv1) -> GivenJgf | GivenRv1:
-        """Lay a parsed document on the graph; raises ``InvalidGraph`` where it does not fit."""
+        """Map a parsed document to the graph. Raises ``InvalidGraph`` if it does not fit."""
         if isinstance(document, Rv1):
             return GivenRv1(self.graph, document)
         node = self.graph.type_number["node"]
@@ -269,7 +275,7 @@ class ByVertices(ChangingGraph):
         return GivenJgf(self.graph, document, kinds)
 
     def cancel_part(self, job: int, document: JgfDocument | Rv1) -> bool:
-        """Give back the vertices (JGF) or ranks (rv1exec) listed; True if nothing is left.
+        """Give back the listed vertices (JGF) or ranks (rv1exec). Return True if nothing is left.
 
         Raises
         ------
@@ -316,11 +322,14 @@ class ByVertices(ChangingGraph):
         return found
 
     def find(self, expression: str, *, now: int = 0) -> ResourceSet:
-        """The vertices that ``expression`` describes; raises ``InvalidInput`` if it is none."""
+        """Return the vertices that ``expression`` describes.
+
+        Raises ``InvalidInput`` if it is not an expression.
+        """
         return Finder(self.state, expression).run(now)
 
     def fact_of(self, v: int) -> NodeFact:
-        """What is known of a cluster's node, with the properties that the graph has now."""
+        """Return what is known of a cluster's node, with the graph's properties of it now."""
         graph = self.graph
         assert graph.cluster is not None
         name = graph.name(v)
@@ -330,9 +339,9 @@ class ByVertices(ChangingGraph):
     def constraint_for(
         self, jobspec: Jobspec, labels: Collection[str]
     ) -> Callable[[int], bool] | None:
-        """Whether a node may be given to slots of these labels; None if all may.
+        """Return a test for the nodes that slots of these labels may use, or None for all.
 
-        On a cluster taints and NUMA zones count, too.
+        On a cluster, taints and NUMA zones count too.
         """
         graph = self.graph
         demands = {jobspec.where_of(label) for label in labels} or {jobspec.where}

@@ -1,7 +1,7 @@
-"""A graph of vertices as it changes: nodes join and leave, go up and down, pools change their size.
+"""Changes of a graph of vertices: nodes join, leave, go up and down, and change their pools.
 
-What is booked, the order of children, the tables and the weights follow. One node is an update;
-larger changes compile the graph anew. The base of ``ByVertices``; pure.
+Bookings, the order of children, the tables and the weights are updated too. A change of one node is
+an update. Larger changes compile the graph again. Base of ``ByVertices``. Pure.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fluxqueue.graph.model.shapes import iterate_bits
 from fluxqueue.graph.model.store import ResourceGraph
 
 MAX_GONE = 64
-"""So many nodes may leave, and more in a large graph, before it is compiled again."""
+"""Number of nodes that may leave before the graph is compiled again. More in a large graph."""
 
 
 class ChangingGraph:
-    """A graph and all that is kept of it; parameters as of ``ByVertices``."""
+    """A graph and all data that depends on it. Parameters as in ``ByVertices``."""
 
     def __init__(
         self,
@@ -54,7 +54,10 @@ class ChangingGraph:
         )
 
     def set_status(self, v: int, *, is_up: bool) -> None:
-        """Mark one vertex; a vertex that is down hides everything below it. Jobs stay."""
+        """Mark one vertex up or down. A vertex that is down hides all vertices below it.
+
+        Jobs stay.
+        """
         graph = self.graph
         before = self._nodes_up_below(v)
         if is_up:
@@ -65,12 +68,12 @@ class ChangingGraph:
         self.state.note_status(v, is_up=is_up)
 
     def set_property(self, v: int, key: str, value: str) -> None:
-        """Give a vertex a property; constraints see the key, R shows both."""
+        """Give a vertex a property. Constraints see the key, R shows key and value."""
         self.graph.properties.setdefault(v, {})[key] = value
         self.fast.forget_constraints()
 
     def attach(self, document: JgfDocument) -> None:
-        """Grow the graph by a JGF subgraph; raises ``InvalidGraph`` and changes nothing."""
+        """Add a JGF subgraph to the graph. Raises ``InvalidGraph`` and then changes nothing."""
         if not self.use_reference:
             joining = find_joining(self.graph, document, self.state.filters.tracked)
             if joining is not None:
@@ -82,7 +85,7 @@ class ChangingGraph:
         self._adopt(edit)
 
     def remove_subtree(self, v: int) -> None:
-        """Take ``v`` and everything below it out of the graph; what jobs held there is gone.
+        """Remove ``v`` and all vertices below it. Jobs lose what they held there.
 
         Raises
         ------
@@ -94,7 +97,7 @@ class ChangingGraph:
         self._remove([v])
 
     def remove_ranks(self, ranks: Iterable[int]) -> None:
-        """Take all vertices of these broker ranks out; raises ``InvalidInput`` if one has none."""
+        """Remove all vertices of these broker ranks. Raises ``InvalidInput`` if one has none."""
         roots: list[int] = []
         for rank in ranks:
             vertices = self.graph.by_rank(rank)
@@ -104,14 +107,14 @@ class ChangingGraph:
         self._remove(roots)
 
     def resize(self, v: int, size: int) -> None:
-        """A consumable pool has another size, as when a node's allocatable changes.
+        """Change the size of a consumable pool, as when a node's allocatable changes.
 
-        Jobs keep their shares; what is left may be less than nothing until they end.
+        Jobs keep their shares. What is left may be negative until they end.
 
         Raises
         ------
         InvalidInput
-            ``v`` is no consumable pool of a node, or ``size`` is out of range.
+            ``v`` is not a consumable pool of a node, or ``size`` is out of range.
         """
         self._check_pool(v, size)
         graph = self.graph
@@ -122,7 +125,7 @@ class ChangingGraph:
         self.weights.follow_block(graph.block_of[v], 1)
 
     def set_foreign(self, v: int, units: int) -> None:
-        """Others than our jobs use ``units`` of a consumable pool now; raises as ``resize``."""
+        """Set the ``units`` of a consumable pool that unmanaged pods use. Raises as ``resize``."""
         self._check_pool(v, units)
         if units:
             self.graph.foreign[v] = units
@@ -147,7 +150,7 @@ class ChangingGraph:
             else:
                 left.append(v)
         graph = self.graph
-        # Numbers that are out of reach cost memory and every look at all blocks.
+        # Unreachable numbers cost memory, and every pass over all blocks visits them.
         if left or len(graph.gone) > max(MAX_GONE, len(graph.blocks) // 2):
             self._adopt(GraphEdit(graph, subtrees(graph, left)))
 

@@ -1,10 +1,10 @@
-"""The order in which the ``first`` policies look at children.
+"""The order in which the ``first`` policies visit children.
 
 Fluxion keeps the children of a vertex by (weight, uniq_id), descending. A weight starts at the
-largest number and becomes "units free below it now" when a job is booked through the edge; it is
-not touched when a job ends (flux-sched, dfu_impl_update.cpp, ``upd_by_outedges``). Recorded
-outputs depend on that, so the matcher can leave it so; else it sets weights anew when something is
-given back. Called by the matcher; pure.
+largest number. It becomes "units free below it now" when a job is booked through the edge, and
+stays when a job ends (flux-sched, dfu_impl_update.cpp, ``upd_by_outedges``). Recorded outputs
+depend on that, so the matcher can do the same. Otherwise it sets weights anew when something is
+given back. The matcher calls it. Pure.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fluxqueue.graph.model.store import ResourceGraph
 
 UNTOUCHED = (1 << 64) - 1
 FEW = 64
-"""So many children are sorted when they are looked at; more are kept sorted."""
+"""Up to this many children are sorted on use. More are kept sorted."""
 Key = tuple[int, int, int]
 
 
 class ChildOrder:
-    """Children by weight. ``weights`` has the vertices whose weight is known."""
+    """Children by weight. ``weights`` has the vertices with a known weight."""
 
     def __init__(self, graph: ResourceGraph) -> None:
         self.graph = graph
@@ -31,16 +31,17 @@ class ChildOrder:
         self._few: dict[int, dict[int, int]] = {}
 
     def of(self, v: int) -> list[int]:
-        """The children of ``v``, the most free first, untouched ones before all.
+        """Return the children of ``v``, untouched ones first, then by most free.
 
-        The list is the order's own: it changes with ``set_weight`` and is not to be changed.
+        The list belongs to the order: it changes with ``set_weight``, and the caller must not
+        change it.
         """
         found = self._children.get(v)
         if found is not None:
             return found
         few = self._few.get(v)
         if few is not None:
-            # Ties keep the order of the dictionary, in a reversed sort too.
+            # Ties keep the order of the dictionary, even in a reversed sort.
             found = self._children[v] = sorted(few, key=few.__getitem__, reverse=True)
             return found
         uniq_id = self.graph.uniq_id
@@ -54,7 +55,7 @@ class ChildOrder:
         return found
 
     def forget(self, above: int, gone: Iterable[int] = ()) -> None:
-        """The children of ``above`` are others now; vertices that are gone have no weight."""
+        """Drop what is cached of the children of ``above``, and the weights of removed vertices."""
         self._keys.pop(above, None)
         self._children.pop(above, None)
         self._few.pop(above, None)
@@ -62,7 +63,7 @@ class ChildOrder:
             self.weights.pop(v, None)
 
     def set_weight(self, v: int, weight: int) -> None:
-        """``weight`` units are free below ``v`` now."""
+        """Set the number of units that are free below ``v`` now."""
         old_weight = self.weights.get(v, UNTOUCHED)
         if old_weight == weight:
             return
@@ -70,7 +71,7 @@ class ChildOrder:
         self.weights[v] = weight
 
     def forget_weight(self, v: int) -> None:
-        """Nothing is booked at or below ``v`` any more."""
+        """Drop the weight of ``v``, at or below which nothing is booked any more."""
         old_weight = self.weights.pop(v, UNTOUCHED)
         if old_weight != UNTOUCHED:
             self._place(v, old_weight, UNTOUCHED)
@@ -98,7 +99,7 @@ class ChildOrder:
         children.insert(position, v)
 
     def _few_children(self, above: int) -> dict[int, int]:
-        """The weights below ``above``, in the order of ties."""
+        """Return the weights below ``above``, in the order of ties."""
         weights, uniq_id = self.weights, self.graph.uniq_id
         children = sorted(self.graph.children[above], key=lambda c: (-uniq_id[c], c))
         found = self._few[above] = {c: weights.get(c, UNTOUCHED) for c in children}

@@ -1,7 +1,8 @@
 """From marks to a booking: which vertices a job holds, and which it shares.
 
-The second walk of a match, from the root along the marked vertices (flux-sched, ``upd_dfv``): a
-vertex of an exclusive type is held with its whole subtree. Called by the matcher; pure.
+This is the second walk of a match, from the root along the marked vertices (flux-sched,
+``upd_dfv``). A vertex of an exclusive type is held with its whole subtree. The matcher calls it.
+Pure.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ class Collector:
             self.marked.setdefault(graph.parent[v], []).append(v)
 
     def fill(self, booking: Booking, is_root_exclusive: bool, root: int = 0) -> bool:
-        """Put all that is reached from ``root`` into ``booking``; False if nothing is held
-        exclusively."""
+        """Add all that is reached from ``root`` to ``booking``.
+
+        Returns False if nothing is held exclusively.
+        """
         return self._descend(root, is_root_exclusive, False, booking)
 
     def _descend(self, v: int, is_exclusive: bool, is_whole: bool, booking: Booking) -> bool:

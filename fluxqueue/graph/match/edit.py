@@ -1,8 +1,8 @@
-"""Growing and shrinking a graph: attach a JGF subgraph, take subtrees out.
+"""Growing and shrinking a graph: attach a JGF subgraph, remove subtrees.
 
-A changed graph is compiled anew and the bookings are carried over, vertex by vertex; single nodes
-go the short way of ``match.growth``. Called by ``Matcher``; nothing is changed until the new graph
-has passed every check.
+A changed graph is compiled again and the bookings are carried over, vertex by vertex. Single nodes
+use the faster ``match.growth``. ``Matcher`` calls it. Nothing is changed until the new graph has
+passed every check.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fluxqueue.graph.model.store import ResourceGraph
 
 
 class GraphEdit:
-    """A new graph made from an old one; ``new_number`` maps old vertices to new ones."""
+    """A new graph made from an old one. ``new_number`` maps old vertices to new ones."""
 
     def __init__(self, graph: ResourceGraph, gone: frozenset[int] = frozenset()) -> None:
         self.old = graph
         self.builder = GraphBuilder()
-        # Types keep their numbers: requests and filters of the old graph stay readable.
+        # Types keep their numbers, so requests and filters of the old graph stay valid.
         self.builder.graph.types = list(graph.types)
         self.builder.graph.type_number = dict(graph.type_number)
         self.index_of: dict[int, int] = {}
@@ -43,7 +43,7 @@ class GraphEdit:
         Raises
         ------
         InvalidGraph
-            A dangling edge; everything ``GraphBuilder.build`` refuses comes later.
+            An edge has no vertex at one end. What ``GraphBuilder.build`` refuses is raised later.
         """
         known: dict[str, int] = {}
         fresh: set[str] = set()
@@ -70,16 +70,16 @@ class GraphEdit:
                 self.builder.connect(known[source], known[target], f"{source} -> {target}")
 
     def finish(self) -> None:
-        """Compile the new graph; raises ``InvalidGraph`` as ``GraphBuilder.build`` does."""
+        """Compile the new graph. Raises ``InvalidGraph`` as ``GraphBuilder.build`` does."""
         self.new = self.builder.build()
         self.new.cluster = self.old.cluster
-        # build() numbers in preorder; builder indexes are found again by walking both orders.
+        # build() numbers in preorder, so map the builder's indexes to the new numbers.
         order = self.builder.final_order
         position = {index: v for v, index in enumerate(order)}
         self.new_number = {v: position[index] for v, index in self.index_of.items()}
 
     def carry(self, booking: Booking) -> Booking:
-        """``booking`` on the new graph; vertices that are gone are left out."""
+        """Return ``booking`` on the new graph, without vertices that were removed."""
         old, new = self.old, self.new
         held = [v for v, is_exclusive in booking.tops.items() if is_exclusive]
         for number, (booked, _) in booking.blocks.items():
@@ -95,7 +95,7 @@ class GraphEdit:
 
 
 def subtrees(graph: ResourceGraph, roots: Iterable[int]) -> frozenset[int]:
-    """All vertices at or below ``roots``."""
+    """Return all vertices at or below ``roots``."""
     found: set[int] = set()
     for v in roots:
         found.update(graph.subtree(v))

@@ -1,8 +1,8 @@
-"""``find``: expressions over vertices, ``status=down and sched-now=allocated``.
+"""``find``: expressions over vertices, such as ``status=down and sched-now=allocated``.
 
-Predicates and joining words are Fluxion's (flux-sched, resource/evaluators): ``and``, ``or`` bind
-equally and from the left, two predicates side by side mean ``and``, parentheses group. Called by
-``Matcher.find``; pure.
+Predicates and operators are Fluxion's (flux-sched, resource/evaluators). ``and`` and ``or`` bind
+equally and from the left. Two predicates side by side mean ``and``. Parentheses group.
+``Matcher.find`` calls it. Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _JOB_PREDICATES = ("jobid-alloc", "jobid-reserved", "jobid-span", "jobid-tag")
 
 @dataclass(slots=True)
 class _View:
-    """What the predicates ask about one vertex; the first three are inherited from above."""
+    """What the predicates read of one vertex. The three states are inherited from above."""
 
     v: int = 0
     is_down: bool = False
@@ -50,7 +50,7 @@ class Finder:
     Raises
     ------
     InvalidInput
-        When made, if the expression cannot be read; names the word.
+        When created, if the expression cannot be parsed. The error names the word.
     """
 
     def __init__(self, state: VertexLedger, expression: str) -> None:
@@ -66,7 +66,7 @@ class Finder:
             raise InvalidInput("has a ) too many", where="expression", value=expression)
 
     def run(self, now: int) -> ResourceSet:
-        """All vertices for which the expression holds, and everything above them."""
+        """Return all vertices for which the expression holds, and all vertices above them."""
         booking = Booking(0, 0, 0)
         extras: dict[int, dict[str, str]] = {}
         self._visit(_View(), booking, extras, now)
@@ -98,7 +98,7 @@ class Finder:
         return True
 
     def _is_allocated(self, v: int, now: int) -> bool:
-        """Whether an allocation holds the vertex; a pool is allocated when nothing is left."""
+        """Tell whether an allocation holds the vertex. A pool is allocated when nothing is left."""
         graph, state = self.graph, self.state
         if graph.type_of[v] in graph.consumable:
             used = state.units_used(v, now, now + 1, is_now=True) + graph.foreign.get(v, 0)
@@ -120,7 +120,7 @@ class Finder:
     # -- aggregate filters ------------------------------------------------------------------
 
     def _filter_of(self, v: int, now: int) -> dict[str, str] | None:
-        """Used and total units below ``v``, by type; None where nothing is summed."""
+        """Return used and total units below ``v``, by type, or None if nothing is summed."""
         state, graph = self.state, self.graph
         types = state.filters.types_at(graph.type_of[v])
         if v not in graph.children or not types:
@@ -149,7 +149,7 @@ class Finder:
         return found
 
     def _share_of(self, number: int, kind: int, inside: int, now: int) -> int:
-        """Units taken of the consumable pools of a type below a vertex of a block."""
+        """Return the units taken of the consumable pools of a type below a vertex of a block."""
         graph, state = self.graph, self.state
         if kind not in graph.consumable:
             return 0
@@ -249,7 +249,7 @@ class Finder:
         return holds
 
     def _has_span(self, v: int, job: int) -> bool:
-        """Whether the job takes summed units below ``v``."""
+        """Tell whether the job takes summed units below ``v``."""
         graph = self.graph
         if v not in graph.children or not self.state.filters.types_at(graph.type_of[v]):
             return False

@@ -1,9 +1,9 @@
 """Booking a given R, and giving a part of one back.
 
-``update`` books what a document says a job holds, to restore the state after a restart; partial
+``update`` books what a document says a job holds, to restore the state after a restart. Partial
 cancel frees the vertices (JGF) or the ranks (rv1exec) that a document lists. Both check everything
-before they change anything. Called by ``Matcher``; flux-sched: ``update_vtx``, ``cancel_vtx``,
-``unpack_rank``.
+before they change anything. ``Matcher`` calls them. In flux-sched they are ``update_vtx``,
+``cancel_vtx`` and ``unpack_rank``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fluxqueue.graph.model.store import ResourceGraph
 
 
 def find_vertex(graph: ResourceGraph, found: JgfVertex) -> int:
-    """The vertex of ``graph`` that a JGF vertex describes.
+    """Return the vertex of ``graph`` that a JGF vertex describes.
 
     Raises
     ------
     InvalidGraph
-        None has its path and rank, or its type, size, id or name is another.
+        No vertex has its path and rank, or its type, size, id or name differ.
     """
     given = found.vertex
     assert given.path is not None
@@ -56,7 +56,7 @@ def find_vertex(graph: ResourceGraph, found: JgfVertex) -> int:
 
 
 class GivenJgf:
-    """A JGF document laid on the graph: the booking it describes, and what to show of it."""
+    """A JGF document mapped to the graph: the booking it describes, and what to show of it."""
 
     def __init__(
         self, graph: ResourceGraph, document: JgfDocument, exclusive_kinds: set[int]
@@ -100,7 +100,7 @@ class GivenJgf:
         collector.fill(self.shown, 0 in self.exclusive)
 
     def booking(self) -> Booking:
-        """What to book: all that is exclusive, and everything above it."""
+        """Return what to book: all that is exclusive, and all vertices above it."""
         booking = Booking(0, 0, 0, False, dict(self.shown.blocks), dict(self.shown.tops))
         hold(self.graph, booking, self.exclusive)
         hold_shares(self.graph, booking, self.shares)
@@ -108,7 +108,7 @@ class GivenJgf:
 
 
 class GivenRv1:
-    """An R laid on the graph. Its nodes are shown as exclusive; they are held only if whole."""
+    """An R mapped to the graph. Its nodes are shown as exclusive, but held only if whole."""
 
     def __init__(self, graph: ResourceGraph, document: Rv1) -> None:
         self.graph = graph
@@ -163,7 +163,7 @@ class GivenRv1:
 
 
 def hold(graph: ResourceGraph, booking: Booking, vertices: Iterable[int]) -> None:
-    """Add ``vertices``, exclusively, and everything above them to ``booking``."""
+    """Add ``vertices`` exclusively to ``booking``, and all vertices above them as shared."""
     for v in vertices:
         number = graph.block_of[v]
         if number >= 0:
@@ -181,7 +181,7 @@ def hold(graph: ResourceGraph, booking: Booking, vertices: Iterable[int]) -> Non
 
 
 def hold_shares(graph: ResourceGraph, booking: Booking, shares: Mapping[int, int]) -> None:
-    """Add units of consumable pools, and everything above them, to ``booking``."""
+    """Add units of consumable pools to ``booking``, and all vertices above them as shared."""
     for v, units in shares.items():
         number = graph.block_of[v]
         if number >= 0:
@@ -203,7 +203,7 @@ def hold_shares(graph: ResourceGraph, booking: Booking, shares: Mapping[int, int
 
 
 def mask_upwards(graph: ResourceGraph, number: int, v: int) -> int:
-    """The bits of ``v`` and of everything above it within its block."""
+    """Return the bits of ``v`` and of all vertices above it within its block."""
     block = graph.blocks[number]
     i = v - block.base
     mask = 1 << i
@@ -214,7 +214,7 @@ def mask_upwards(graph: ResourceGraph, number: int, v: int) -> int:
 
 
 def check_free(state: VertexLedger, given: GivenJgf | GivenRv1, start: int, end: int) -> None:
-    """Refuse a given R that needs something held already.
+    """Raise if a given R needs something that is held already.
 
     Raises
     ------
@@ -249,14 +249,14 @@ def without(
     vertices: Iterable[int],
     units_of: Mapping[int, int] | None = None,
 ) -> Booking:
-    """``booking`` after ``vertices`` were given back; what is above nothing is dropped too.
+    """Return ``booking`` without ``vertices``, and without what is above only those.
 
-    ``units_of`` says how much of a pool's share is given back, where it is not all.
+    ``units_of`` says how much of a pool's share is given back, if it is not all.
 
     Raises
     ------
     InvalidInput
-        One of the vertices is not held by it.
+        The booking does not hold one of the vertices.
     """
     gone: dict[int, int] = {}
     tops = {v for v, is_exclusive in booking.tops.items() if is_exclusive}

@@ -1,10 +1,11 @@
-"""One node joins, leaves or changes: the compiled graph is updated, not compiled again.
+"""Updates a compiled graph when one node joins, leaves or changes.
 
-A joining node gets the next free numbers, so a subtree above the blocks is no range any more
-(``ResourceGraph.subtree``), but parents still come before children and siblings are in edge order.
-A node that leaves keeps its numbers, out of reach, until the graph is compiled again. Everything
-larger than whole nodes below a vertex that has nodes already is left to ``graph.edit``. Called by
-``Matcher``; each function checks everything before it changes anything.
+Compiling the graph again is not needed. A joining node gets the next free numbers. A subtree above
+the blocks is then no range any more (``ResourceGraph.subtree``), but parents still come before
+children and siblings are in edge order. A leaving node keeps its numbers, unreachable, until the
+graph is compiled again. ``graph.edit`` handles everything except whole nodes that are added below a
+vertex with nodes. ``Matcher`` calls this. Each function checks everything before it changes
+anything.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fluxqueue.graph.model.store import ResourceGraph
 
 @dataclass(slots=True)
 class Joining:
-    """A node that can be taken in as it is: the vertex to hang it on, and a graph of the two."""
+    """A node that can be added as it is: the vertex above it, and a graph of the two."""
 
     anchor: int
     small: ResourceGraph
@@ -30,7 +31,7 @@ class Joining:
 def find_joining(
     graph: ResourceGraph, document: JgfDocument, tracked: Iterable[int]
 ) -> list[Joining] | None:
-    """The nodes that ``document`` adds, if whole nodes are all that it adds; else None.
+    """Return the nodes that ``document`` adds, or None if it adds anything else.
 
     Raises
     ------
@@ -93,7 +94,7 @@ def _join_one(
 
 
 def _fits(graph: ResourceGraph, one: Joining, tracked: set[int]) -> bool:
-    """Whether nothing that is compiled for the whole graph changes with this node."""
+    """Tell whether this node leaves all that is compiled for the whole graph unchanged."""
     small, anchor = one.small, one.anchor
     node = graph.type_number["node"]
     siblings = graph.children.get(anchor, ())
@@ -115,7 +116,7 @@ def _fits(graph: ResourceGraph, one: Joining, tracked: set[int]) -> bool:
 
 
 def take_in(graph: ResourceGraph, one: Joining) -> int:
-    """Append the node to the graph; returns its block."""
+    """Append the node to the graph and return the number of its block."""
     small, anchor = one.small, one.anchor
     base = len(graph.type_of)
     shift = base - 1
@@ -153,7 +154,7 @@ def _side_tables(graph: ResourceGraph, small: ResourceGraph) -> list[tuple[dict,
 
 
 def can_leave(graph: ResourceGraph, v: int) -> bool:
-    """Whether ``v`` is a node whose leaving changes nothing above but sums."""
+    """Tell whether ``v`` is a node that can leave with only sums above it changed."""
     number = graph.block_of[v]
     if number < 0 or graph.blocks[number].base != v or graph.parent[v] < 0:
         return False
@@ -161,7 +162,7 @@ def can_leave(graph: ResourceGraph, v: int) -> bool:
 
 
 def resized(graph: ResourceGraph, v: int, size: int) -> BlockClass:
-    """The shape of the block of ``v`` with another size of ``v``."""
+    """Return the shape of the block of ``v`` with another size of ``v``."""
     block = graph.blocks[graph.block_of[v]]
     shape = block.shape
     sizes = list(shape.sizes)

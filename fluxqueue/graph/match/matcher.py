@@ -1,20 +1,20 @@
-"""The matcher: one set of verbs over one graph and all that is booked on it.
+"""The matcher: one set of operations on one graph and its bookings.
 
-There is one ``Matcher``. The scheduling cycle and ``resource-query`` both make it and put the same
-verbs to it; what the graph is decides which ledger keeps the bookings, and what is asked decides
+There is one ``Matcher`` class. The scheduling cycle and ``resource-query`` both create it and use
+the same operations. The kind of graph decides which ledger keeps the bookings. The request decides
 how it is answered (docs/developer/matcher.md):
 
 ======================== =========================== ==============================================
 graph                    bookings                    answered
 ======================== =========================== ==============================================
 nodes (``ShareLedger``)  shares of nodes over time   by shares
-a cluster's graph        vertices, with their table  by shares; what asks for more, by the walk
-a Flux graph             vertices                    by vertices; what block tables do not serve,
-                                                     by the walk
+a cluster's graph        vertices, with their table  by shares, or else by the walk
+a Flux graph             vertices                    by block tables of vertices, or else by the
+                                                     walk
 ======================== =========================== ==============================================
 
 Fluxion's two outcomes are two *different* exceptions: ``InsufficientResources`` (EBUSY) and
-``Unsatisfiable`` (ENODEV). Time is an argument: integer seconds, ``now`` included. Pure.
+``Unsatisfiable`` (ENODEV). Time is an argument in integer seconds, including ``now``. Pure.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["GRAPH_END", "PLAN_END", "Matcher", "Verb"]
 
 
 class Answers(Protocol):
-    """Who answers now, later, ever: ``ByShares`` or ``ByGraph``."""
+    """What answers for now, later and ever: ``ByShares`` or ``ByGraph``."""
 
     def match_now(self, request: Jobspec, now: int) -> Placement: ...
 
@@ -73,18 +73,19 @@ class Matcher:
     Parameters
     ----------
     graph
-        Nodes, of which shares are given; or a graph of vertices, which are given whole.
+        Nodes, of which shares are given, or a graph of vertices, which are given whole.
     policy
-        Used by requests that name none.
+        The policy of requests that name none.
     prune_filters
-        Of a graph of vertices: Fluxion's specification of summed types.
+        For a graph of vertices: Fluxion's specification of the types to sum up.
     end
-        Of a graph of vertices: its last second; no booking goes beyond it. ``FOREVER``: it has
-        none, and work without a duration is planned to end after everything that is known.
+        For a graph of vertices: its last second. No booking goes beyond it. ``FOREVER`` means no
+        limit. Work without a duration is then planned to end after everything that is known.
     use_reference
-        True answers everything by the walk, vertex by vertex (tests compare it with the others).
+        True answers everything by the walk, vertex by vertex. Tests compare it with the other
+        methods.
     answers_as_fluxion
-        True copies what recorded outputs rest on (docs/developer/matcher.md).
+        True copies the behaviour that recorded outputs depend on (docs/developer/matcher.md).
     """
 
     def __init__(
@@ -118,76 +119,78 @@ class Matcher:
 
     @property
     def by_shares(self) -> ByShares:
-        """The table's answers; raises ``InvalidInput`` for a graph of vertices."""
+        """Return the table's answers. Raises ``InvalidInput`` for a graph of vertices."""
         if self._shares is None:
             raise InvalidInput("gives vertices, not shares of nodes", where="graph")
         return self._shares
 
     @property
     def by_graph(self) -> ByGraph:
-        """The graph's answers; raises ``InvalidInput`` where there are nodes only."""
+        """Return the graph's answers. Raises ``InvalidInput`` if there are only nodes."""
         if self._graph is None:
             raise InvalidInput("gives shares of nodes, not vertices", where="graph")
         return self._graph
 
     @property
     def by_vertices(self) -> ByVertices:
-        """The vertices' answers; raises ``InvalidInput`` where there are nodes only."""
+        """Return the vertices' answers. Raises ``InvalidInput`` if there are only nodes."""
         return self.by_graph.vertices
 
     @property
     def ledger(self) -> ShareLedger:
-        """Nodes, and what is booked of them."""
+        """Return the nodes and what is booked of them."""
         return self.by_shares.ledger
 
     @property
     def graph(self) -> ResourceGraph:
-        """The graph of vertices."""
+        """Return the graph of vertices."""
         return self.by_vertices.graph
 
     @property
     def state(self) -> VertexLedger:
-        """What is booked on the graph of vertices."""
+        """Return what is booked on the graph of vertices."""
         return self.by_vertices.state
 
     def working(self, work: Work) -> AbstractContextManager[None]:
-        """Inside, all that is asked of a table of shares costs no more than ``work`` together.
+        """Limit all questions to a table of shares inside the context to ``work`` together.
 
-        ``TooComplex`` is raised where it would; nothing has been booked by the question then.
+        Questions beyond the limit raise ``TooComplex``. Nothing has been booked by the question
+        then.
         """
         return self.by_shares.working(work)
 
     @property
     def work(self) -> Work | None:
-        """What the present question to a table of shares may cost."""
+        """Return what the present question to a table of shares may cost."""
         return self.by_shares.work
 
     # --- now, later, ever: nothing is booked -----------------------------------------------------
 
     def match_now(self, request: Jobspec, now: int) -> Placement:
-        """Place the whole request now, delaying no reservation.
+        """Place the whole request now, without delaying any reservation.
 
         Raises
         ------
         InsufficientResources
-            Not all of it fits now. Whether it ever can is ``is_satisfiable``'s question.
+            Some of it does not fit now. Ask ``is_satisfiable`` whether it ever can.
         """
         return self._answers.match_now(request, now)
 
     def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
-        """Find the earliest start that running work and reservations leave open: one after ``now``
-        and none before ``not_before`` (itself a time at which something ends). It is
-        ``UNKNOWN_END`` where it must wait for something without a known end.
+        """Find the earliest start after ``now`` that running work and reservations allow.
+
+        It is not before ``not_before``, which must itself be a time at which something ends. It is
+        ``UNKNOWN_END`` if it depends on something without a known end.
 
         Raises
         ------
         InsufficientResources
-            Not even the end of everything that runs makes room.
+            Even when all running work has ended, the request does not fit.
         """
         return self._answers.match_later(request, now, not_before=not_before)
 
     def is_satisfiable(self, request: Jobspec) -> bool:
-        """Tell whether the empty graph could hold it, all that is down or cordoned included."""
+        """Tell whether the empty graph could hold it, including all that is down or cordoned."""
         return self._answers.is_satisfiable(request)
 
     def match_more(
@@ -199,78 +202,86 @@ class Matcher:
         *,
         avoid: Collection[str] = (),
     ) -> Placement:
-        """Place one more slot of the last kind beside those on ``nodes`` (one for each slot), bound
-        as they are: in the same places of each level, and on a node of its own where each has one.
-        Elsewhere than on the nodes to ``avoid``, if that can be.
+        """Place one more slot of the last kind, bound as its siblings are.
+
+        ``nodes`` has the node of each sibling. The slot stands in the same places of each level. It
+        gets a node of its own if each sibling has one. Nodes in ``avoid`` are used only if no other
+        node fits.
 
         Raises
         ------
         InsufficientResources
-            There is no room for it now.
+            It does not fit now.
         """
         return self._answers.match_more(request, nodes, now, until, avoid=avoid)
 
     def ask(self, request: Jobspec) -> Ask:
-        """The request as the table of shares reads it: equal ones have equal answers."""
+        """Return the request as the table of shares reads it. Equal results have equal answers."""
         return self.by_shares.ask(request)
 
-    # --- what is booked (``ledger.verbs``) -------------------------------------------------------
+    # --- bookings (``ledger.verbs``) -------------------------------------------------------------
 
     def allocate(self, job: int | str, placement: Placement) -> None:
         """Book what was found for ``job``, in place of what it had."""
         self._booked.book(str(job), placement)
 
     def extend(self, job: int | str, placement: Placement) -> None:
-        """Book more for ``job``, beside what it has; all of it lasts as long as the new part."""
+        """Book more for ``job``. All that it has then lasts as long as the new part."""
         self._booked.extend(str(job), placement)
 
     def shrink(self, job: int | str, placement: Placement) -> None:
-        """Only ``placement`` is left of what ``job`` has."""
+        """Leave only ``placement`` of what ``job`` has."""
         self._booked.book(str(job), placement)
 
     def cancel(self, job: int | str) -> bool:
-        """Give back all that ``job`` has; tell whether there was anything.
+        """Give back all that ``job`` has. Return False if it had nothing.
 
         Raises
         ------
         InvalidInput
-            Of a graph of vertices: it holds nothing.
+            On a graph of vertices: the job holds nothing.
         """
         return self._booked.cancel(str(job))
 
     def reserve(self, placement: Placement, now: int) -> None:
-        """Promise ``placement``: nothing that is matched later will delay it."""
+        """Reserve ``placement``: later matches cannot delay it."""
         self._booked.reserve(placement, now)
 
     def unreserve(self, placement: Placement) -> None:
-        """Take a promise, the very object, back."""
+        """Remove a reservation. It must be the very object that was reserved."""
         self._booked.unreserve(placement)
 
     def clear_plan(self) -> None:
-        """Take back all promises; every cycle plans anew (flux-sched qmanager does the same)."""
+        """Remove all reservations.
+
+        Every cycle makes a new plan (flux-sched's qmanager does the same).
+        """
         self._booked.clear_plan()
 
     def trying(self) -> AbstractContextManager[None]:
-        """Reserve and take back inside, and forget it at the end: the plan stays as it was."""
+        """Allow reservations inside the context and forget them afterwards."""
         return self._booked.trying()
 
     def look(self, now: int) -> None:
-        """The time has moved on: what has overrun its end is planned to end a little later."""
+        """Move the time on. Work past its end is planned to end a little later."""
         self._booked.look(now)
 
-    # --- the graph as it changes -----------------------------------------------------------------
+    # --- changes of the graph --------------------------------------------------------------------
 
     def set_node(
         self, fact: NodeFact, foreign: Mapping[str, int], others: Others | None = None
     ) -> None:
-        """A node joins, or is of another size, up, cordoned, or used by others (base units)."""
+        """Add or update a node: its size, status, cordon, and use by unmanaged pods.
+
+        ``foreign`` is in base units.
+        """
         self.ledger.set_node(fact, foreign, others)
 
     def remove_node(self, name: str) -> None:
-        """A node leaves; what is booked there stays known until its allocation ends."""
+        """Remove a node. Bookings on it stay known until their allocations end."""
         self.ledger.remove_node(name)
 
-    # --- Fluxion's own verbs: jobids, documents, vertices ----------------------------------------
+    # --- Fluxion's own operations: jobids, documents, vertices -----------------------------------
 
     def match(
         self,
@@ -283,15 +294,16 @@ class Matcher:
     ) -> ResourceSet | None:
         """Find resources for ``jobspec`` and book them for ``job`` as ``verb`` says.
 
-        Returns the resource set, ``is_reserved`` if it starts later than ``now``; None for
-        ``satisfiability``, which books and returns nothing.
+        Returns the resource set. It has ``is_reserved`` if it starts later than ``now``. The verb
+        ``satisfiability`` books nothing and returns None.
 
         Raises
         ------
         InsufficientResources
-            Not now, but the graph could (EBUSY).
+            Not possible now, but on this graph later (EBUSY).
         Unsatisfiable
-            Never on this graph (ENODEV); only the verbs that look into the future can say so.
+            Never possible on this graph (ENODEV). Only the verbs that look into the future can say
+            so.
         InvalidJobspec
             An unknown type, a duration beyond the graph, ``exclusive: false`` inside something
             exclusive, or nothing that would be held exclusively.
@@ -308,18 +320,18 @@ class Matcher:
         Raises
         ------
         InvalidInput
-            The job holds something already, a bad time, or a vertex that is not free.
+            The job holds something already, the time is not valid, or a vertex is not free.
         """
         found = self.by_vertices.update(given, job, at=at, duration_s=duration_s, now=now)
         self.by_graph.follow_booked(job)
         return found
 
     def read_given(self, document: JgfDocument | Rv1) -> GivenJgf | GivenRv1:
-        """Lay a parsed document on the graph; raises ``InvalidGraph`` where it does not fit."""
+        """Map a parsed document to the graph. Raises ``InvalidGraph`` if it does not fit."""
         return self.by_vertices.read_given(document)
 
     def cancel_part(self, job: int, document: JgfDocument | Rv1) -> bool:
-        """Give back the vertices (JGF) or ranks (rv1exec) listed; True if nothing is left.
+        """Give back the listed vertices (JGF) or ranks (rv1exec). Return True if nothing is left.
 
         Raises
         ------
@@ -331,36 +343,42 @@ class Matcher:
         return is_over
 
     def find(self, expression: str, *, now: int = 0) -> ResourceSet:
-        """The vertices that ``expression`` describes; raises ``InvalidInput`` if it is none."""
+        """Return the vertices that ``expression`` describes.
+
+        Raises ``InvalidInput`` if it is not an expression.
+        """
         return self.by_vertices.find(expression, now=now)
 
     def set_status(self, v: int, *, is_up: bool) -> None:
-        """Mark one vertex; a vertex that is down hides everything below it. Jobs stay."""
+        """Mark one vertex up or down. A vertex that is down hides all vertices below it.
+
+        Jobs stay.
+        """
         self.by_vertices.set_status(v, is_up=is_up)
         self.by_graph.follow_vertex(v)
 
     def set_property(self, v: int, key: str, value: str) -> None:
-        """Give a vertex a property; constraints see the key, R shows both."""
+        """Give a vertex a property. Constraints see the key, R shows key and value."""
         self.by_vertices.set_property(v, key, value)
         self.by_graph.follow_vertex(v)
 
     def resize(self, v: int, size: int) -> None:
-        """A consumable pool has another size; see ``ByVertices.resize``."""
+        """Change the size of a consumable pool. See ``ByVertices.resize``."""
         self.by_vertices.resize(v, size)
         self.by_graph.follow_vertex(v)
 
     def set_foreign(self, v: int, units: int) -> None:
-        """Others than our jobs use ``units`` of a consumable pool now; raises as ``resize``."""
+        """Set the ``units`` of a consumable pool that unmanaged pods use. Raises as ``resize``."""
         self.by_vertices.set_foreign(v, units)
         self.by_graph.follow_vertex(v)
 
     def attach(self, document: JgfDocument) -> None:
-        """Grow the graph by a JGF subgraph; raises ``InvalidGraph`` and changes nothing."""
+        """Add a JGF subgraph to the graph. Raises ``InvalidGraph`` and then changes nothing."""
         self.by_vertices.attach(document)
         self.by_graph.follow_nodes()
 
     def remove_subtree(self, v: int) -> None:
-        """Take ``v`` and everything below it out of the graph; what jobs held there is gone.
+        """Remove ``v`` and all vertices below it. Jobs lose what they held there.
 
         Raises
         ------
@@ -371,6 +389,6 @@ class Matcher:
         self.by_graph.follow_nodes()
 
     def remove_ranks(self, ranks: Iterable[int]) -> None:
-        """Take all vertices of these broker ranks out; raises ``InvalidInput`` if one has none."""
+        """Remove all vertices of these broker ranks. Raises ``InvalidInput`` if one has none."""
         self.by_vertices.remove_ranks(ranks)
         self.by_graph.follow_nodes()

@@ -1,7 +1,7 @@
-"""One slot more of a request's last kind: what it takes, and what binds it to its siblings.
+"""One more slot of a request's last kind: what it takes, and what ties it to its siblings.
 
-For work that grows while it runs, on graphs of vertices; the table of shares has its own form of a
-request (``shares.ask``). Called by ``by_vertices``; pure.
+Running work on graphs of vertices grows by it. The table of shares has its own form of a request
+(``shares.ask``). ``by_vertices`` calls it. Pure.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ ONE = Count(1, 1)
 
 @dataclass(frozen=True, slots=True)
 class OneMore:
-    """``jobspec`` asks for the slot alone. All slots stand in the same vertex of ``level``, if that
-    is one; ``on_each`` at most on each of ``nodes`` nodes (0: on any)."""
+    """A request for one more slot.
+
+    ``jobspec`` asks for the slot alone. If ``level`` is set, all slots stand in the same vertex of
+    that level. At most ``on_each`` slots stand on each of ``nodes`` nodes (0: on any).
+    """
 
     jobspec: Jobspec
     level: str
@@ -26,7 +29,9 @@ class OneMore:
 
 
 def one_more(jobspec: Jobspec, root: str) -> OneMore:
-    """The last kind of slots of ``jobspec``; ``root`` is the type at the top of the graph.
+    """Return one slot of the last kind of ``jobspec``.
+
+    ``root`` is the type at the top of the graph.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""In which order several kinds of slots are placed, each beside those before it.
+"""In which order several kinds of slots are placed, each in addition to those before it.
 
-Used by the table of shares and by the walk alike: both then find the same. Pure.
+The table of shares and the walk both use it, so they find the same. Pure.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ def place_all(
     place: Callable[[One], Placed | None],
     start_again: Callable[[], None],
 ) -> list[Placed] | None:
-    """Place all ``parts``, in their order if that can be; what was found for each, in their order.
+    """Place all ``parts``, in their order if possible, and return the results in that order.
 
-    One that finds no room beside those before it goes first in the next try: a launcher that fits
-    anywhere does not keep the workers from the one node that has what they need. None where one
-    finds no room though it is the first, or no order is left that this leads to.
+    If one does not fit after those before it, it goes first in the next try. So a launcher that
+    fits anywhere does not keep the workers from the only node that fits them. None means that one
+    does not fit even as the first, or that this leads to no new order.
 
     Parameters
     ----------
-    place : what is placed stays until ``start_again``; None where there is no room.
+    place : places one part until ``start_again`` is called. It returns None if nothing is free.
     start_again : takes back all that was placed.
     """
     order = tuple(range(len(parts)))

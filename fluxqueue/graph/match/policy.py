@@ -1,8 +1,8 @@
 """Match policies: which of the sufficient resources a job gets.
 
-Named as in Fluxion (``first``, ``lonode``, ...), or a custom string of Fluxion's options, or one of
-two policies of ours: ``pack`` (fewest and fullest nodes) and ``spread`` (emptiest nodes). Called
-by the matcher, per request if the request says so. Pure.
+The names are Fluxion's (``first``, ``lonode``, ...) or a custom string of Fluxion's options. Two
+policies are our own: ``pack`` (fewest and fullest nodes) and ``spread`` (emptiest nodes). The
+matcher uses them, per request if the request names one. Pure.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ from dataclasses import dataclass, replace
 from fluxqueue.errors import InvalidSettings
 
 NODE_FACTOR = 10_000
-"""Weight of a node's id against the ids below it (flux-sched, dfu_match_policy_factory.cpp)."""
+"""Weight of a node's id against the ids below it.
+
+Source: flux-sched, dfu_match_policy_factory.cpp.
+"""
 
 MAX_SCORE = 1 << 62
-"""Sort keys are 64-bit; graphs with larger ids are left to the reference walk."""
+"""Sort keys have 64 bits. Graphs with larger ids are answered by the reference walk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """One policy.
 
-    ``is_high`` prefers high ids; ``is_node_centric`` lets the node's id decide first;
-    ``is_node_exclusive`` books every touched node whole; ``stops_early`` takes the first
-    sufficient candidates, in the order of free resources (Fluxion's ``stop_on_1_matches``).
-    ``occupancy`` is 1 for fullest nodes first, -1 for emptiest first, 0 for Fluxion's policies.
+    ``is_high`` prefers high ids. ``is_node_centric`` compares the node's id first.
+    ``is_node_exclusive`` books every touched node whole. ``stops_early`` takes the first sufficient
+    candidates, in the order of free resources (Fluxion's ``stop_on_1_matches``). ``occupancy`` is 1
+    for fullest nodes first, -1 for emptiest first, and 0 for Fluxion's policies.
     """
 
     name: str
@@ -36,7 +39,7 @@ class Policy:
     occupancy: int = 0
 
     def of_whole_nodes(self) -> Policy:
-        """The same for a request that takes whole every node that it touches."""
+        """Return the policy for a request that takes every touched node whole."""
         if self.is_node_exclusive:
             return self
         return replace(self, name=f"{self.name}, whole nodes", is_node_exclusive=True)
@@ -65,12 +68,14 @@ _OPTIONS = {
 
 
 def parse_policy(text: str) -> Policy:
-    """The policy called ``text``, or made of options: ``policy=low node_centric=true``.
+    """Return the policy called ``text``, or one made of options.
+
+    Options look like ``policy=low node_centric=true``.
 
     Raises
     ------
     InvalidSettings
-        An unknown name or option, a value that is no boolean, or no ``policy=``.
+        An unknown name or option, a value that is not a boolean, or no ``policy=``.
     """
     known = POLICIES.get(text)
     if known is not None:
@@ -80,7 +85,7 @@ def parse_policy(text: str) -> Policy:
     for option in text.split():
         name, _, value = option.partition("=")
         if name == "policy" and value in ("high", "low"):
-            # Fluxion lets high win when both are given.
+            # Fluxion gives precedence to high if both are given.
             high = value == "high" or bool(high)
         elif name in _OPTIONS and value in ("true", "false"):
             values.setdefault(_OPTIONS[name], value == "true")

@@ -1,6 +1,6 @@
 """A jobspec compiled for one graph: types as numbers, sums of what is needed below.
 
-Called by the matcher, once per jobspec and graph; the result is reused for every match. Pure.
+The matcher compiles it once per jobspec and graph, and uses the result for every match. Pure.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from fluxqueue.jobspec.shape import bounded
 
 
 class Need:
-    """One resource of the request. ``below`` is the least that one of it needs, by type;
-    ``labels`` are those of the slots that it is, or that are below it."""
+    """One resource of the request.
+
+    ``below`` is the least that one of it needs, by type. ``labels`` are the labels of the slots
+    that it is, or that are below it.
+    """
 
     __slots__ = (
         "below",
@@ -50,7 +53,7 @@ class Need:
         self.labels: frozenset[str] = frozenset(own.union(*(c.labels for c in children)))
 
     def at_least(self) -> Need:
-        """The same with the counts of levels, nodes and slots fixed at their least."""
+        """Return the same with the counts of levels, nodes and slots fixed at their minimum."""
         found = copy(self)
         found.count = Count(self.count.minimum, self.count.minimum)
         found.per_share = self.count.minimum
@@ -61,24 +64,30 @@ class Need:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether none of these counts leaves anything to choose."""
+        """Tell whether all these counts are fixed."""
         return self.count.is_fixed and (
             self.is_slot or all(child.is_fixed for child in self.children)
         )
 
     def names(self, kind: int) -> bool:
-        """Whether it, or something below it, is of this type."""
+        """Tell whether it, or a resource below it, is of this type."""
         return self.kind == kind or any(child.names(kind) for child in self.children)
 
 
 def are_several_kinds(needs: tuple[Need, ...]) -> bool:
-    """Whether slots of several kinds stand side by side: Fluxion's traverser has no answer."""
+    """Tell whether slots of several kinds stand side by side.
+
+    Fluxion's traverser has no answer for this.
+    """
     return len(needs) > 1 and sum(bool(need.labels) for need in needs) > 1
 
 
 def exclusive_kinds(needs: tuple[Need, ...], *, is_here: bool = False) -> set[int]:
-    """The types that ``needs`` want whole, below them too; with ``is_here`` not of those that stand
-    side by side with others: of these each has its own."""
+    """Return the types that ``needs`` want whole, including all below them.
+
+    With ``is_here``, leave out needs that stand side by side with others: each of those has its
+    own.
+    """
     found: set[int] = set()
     if is_here and are_several_kinds(needs):
         return found
@@ -90,7 +99,7 @@ def exclusive_kinds(needs: tuple[Need, ...], *, is_here: bool = False) -> set[in
 
 
 def total_needs(needs: tuple[Need, ...]) -> dict[int, int]:
-    """The least units of each type that ``needs`` ask for, everything below included."""
+    """Return the least units of each type that ``needs`` ask for, including all below them."""
     found: dict[int, int] = {}
     for need in needs:
         least = need.count.minimum
@@ -101,10 +110,13 @@ def total_needs(needs: tuple[Need, ...]) -> dict[int, int]:
 
 
 class Request:
-    """A whole request. ``exclusive_kinds`` are the types that the jobspec wants exclusively;
-    ``slot_labels`` those of its slots; ``has_several_kinds``: some of these stand side by side;
-    ``plans`` is the vectorised matcher's memory, by policy. ``has_pools``: the graph has pools that
-    shares are taken of."""
+    """A whole request.
+
+    ``exclusive_kinds`` are the types that the jobspec wants exclusively. ``slot_labels`` are the
+    labels of its slots. ``has_several_kinds`` says that slots of several kinds stand side by side.
+    ``plans`` caches plans of the vectorised matcher, by policy. ``has_pools`` says that the graph
+    has pools of which jobs take shares.
+    """
 
     __slots__ = (
         "_has_pools",
@@ -136,7 +148,7 @@ class Request:
         self.slot_labels: frozenset[str] = frozenset().union(*(need.labels for need in self.needs))
         self.has_several_kinds = has_several_kinds(self.needs)
         self.duration_s = math.ceil(jobspec.duration_s)
-        # Equal keys mean equal answers: what the vectorised matcher remembers goes by it.
+        # Equal keys mean equal answers. The caches of the vectorised matcher use this key.
         self.plans: dict[str, Any] = {}
         tree = tuple(_key(resource) for resource in jobspec.resources)
         self.key: Hashable = tree, jobspec.where, jobspec.slot_where
@@ -170,7 +182,7 @@ class Request:
 
 
 def has_several_kinds(needs: tuple[Need, ...]) -> bool:
-    """Whether they do so there or anywhere below."""
+    """Tell whether slots of several kinds stand side by side here or anywhere below."""
     return are_several_kinds(needs) or any(has_several_kinds(need.children) for need in needs)
 
 

@@ -1,8 +1,8 @@
 """One search of the matcher: which windows are tried, and what a failure means.
 
-Called by ``Matcher.match``. The order of events is Fluxion's (flux-sched,
-resource/traversers/dfu.cpp): a pre-check on the number of nodes, one selection now, then, for the
-verbs that look ahead, one at each later time at which something changes. Pure.
+``Matcher.match`` calls it. The order of steps is Fluxion's (flux-sched,
+resource/traversers/dfu.cpp). First comes a check of the number of nodes, then one selection now.
+The verbs that look ahead then select at each later time at which something changes. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GRAPH_END = 3_153_600_000
 """Fluxion's default lifetime of a graph: 100 years in seconds."""
 PLAN_END = (1 << 63) - 1
 NOBODY = -1
-"""The job of a question that books nothing."""
+"""The job number of a question that books nothing."""
 
 
 class Verb(StrEnum):
@@ -61,7 +61,7 @@ NEVER = "the graph can never satisfy this request"
 
 
 class Searched(Protocol):
-    """What a search needs of the matcher whose graph it looks through."""
+    """The attributes of the matcher that a search needs."""
 
     graph: ResourceGraph
     state: VertexLedger
@@ -76,7 +76,7 @@ class Searched(Protocol):
     def constraint_for(
         self, jobspec: Jobspec, labels: Collection[str]
     ) -> Callable[[int], bool] | None:
-        """The nodes that may be given to slots of these labels."""
+        """Return a test for the nodes that slots of these labels may use."""
         ...
 
 
@@ -85,8 +85,8 @@ class Search:
 
     Parameters
     ----------
-    requests : the request, after those forms of it that are preferred.
-    nodes : of these only, None for all; then the walk answers.
+    requests : the request, after its preferred forms.
+    nodes : only these nodes, answered by the walk. None means all nodes.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Search:
         self.has_conflict = False
 
     def find(self, job: int) -> ResourceSet:
-        """The resource set, now or (for the verbs that look ahead) at the earliest time."""
+        """Return the resource set, now or (for verbs that look ahead) at the earliest time."""
         self._check_feasibility()
         found = self._select(self.now, is_now=True)
         if found is not None:
@@ -126,8 +126,10 @@ class Search:
         return later
 
     def find_later(self, job: int, not_before: int = 0) -> ResourceSet | None:
-        """The resource set at the earliest time after now, none before ``not_before``; None where
-        no time will do."""
+        """Return the resource set at the earliest time after now that is not before ``not_before``.
+
+        None means that no time is possible.
+        """
         for at in self._candidate_times():
             found = self._select(at, is_now=False) if at >= not_before else None
             if found is not None:
@@ -137,13 +139,13 @@ class Search:
         return None
 
     def check_satisfiability(self) -> None:
-        """Raise ``Unsatisfiable`` unless the empty graph, down vertices included, would do."""
+        """Raise ``Unsatisfiable`` unless the empty graph could hold it. Down vertices count."""
         start = max(PLAN_END - self.duration - 1, self.matcher.end)
         if self._select(start, is_now=False, ignores_status=True) is None:
             raise Unsatisfiable(NEVER)
 
     def _candidate_times(self) -> Iterator[int]:
-        """Times later than now at which something starts or ends and the sums would fit."""
+        """Return the times after now at which something starts or ends and the sums would fit."""
         planner = self.state.planners.get(0)
         if planner is None:
             return iter([t for t in self.state.event_times if t > self.now])
@@ -155,8 +157,10 @@ class Search:
     def _select(
         self, start: int, *, is_now: bool, ignores_status: bool = False
     ) -> Walk | Booking | None:
-        """A walk with its marks (or a ready booking) for the request, or the first of its preferred
-        forms that fits; None if it does not fit there."""
+        """Return a walk with its marks, or a ready booking, or None if nothing fits there.
+
+        The preferred forms of the request are tried first.
+        """
         window = Window(
             start,
             start + self.duration,
@@ -191,7 +195,7 @@ class Search:
         return walk if is_found else None
 
     def _constraint_of(self, labels: Collection[str]) -> Callable[[int], bool] | None:
-        """The nodes that may be given to slots of these labels, None for all."""
+        """Return a test for the nodes that slots of these labels may use, or None for all."""
         found, nodes = self.matcher.constraint_for(self.request.jobspec, labels), self.nodes
         if found is None or nodes is None:
             return found or nodes
@@ -225,11 +229,11 @@ class Search:
         return ResourceSet(graph, booking, self.request.jobspec.queue, self.request.labels)
 
     def _check_feasibility(self) -> None:
-        """Fluxion's pre-check on the number of nodes, where ``node`` is a summed type.
+        """Check the number of nodes as Fluxion does, if ``node`` is a summed type.
 
-        Fluxion's answer to a failed check is a constant per verb, so that nodes that are down
-        make a job unsatisfiable; here the verbs that may say "never" look before they say it,
-        unless ``answers_as_fluxion``.
+        Fluxion's answer to a failed check is fixed per verb, so there a job is unsatisfiable when
+        nodes are down. Here, the verbs that may say "never" check before they say it, unless
+        ``answers_as_fluxion`` is set.
         """
         matcher, graph = self.matcher, self.matcher.graph
         node = graph.type_number["node"]

@@ -1,7 +1,8 @@
-"""Weights of the policies ``first``: how much is free below each vertex that a booking touches.
+"""Weights of the policies ``first``: what is free below each vertex that a booking touches.
 
-Fluxion orders children by them. Recorded outputs rest on weights that a cancel leaves behind; where
-they need not be copied, what is given back is weighed anew. Called by ``by_vertices``; pure.
+Fluxion orders children by them. Recorded outputs depend on weights that a cancel leaves behind. If
+these need not be copied, the weights are computed anew when something is given back.
+``by_vertices`` calls it. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ MAX_REMEMBERED = 256
 
 
 class Weights:
-    """Weights in ``order``, kept in step with bookings.
+    """Weights in ``order``, updated with bookings.
 
     ``unweighed`` are jobs that other policies have placed since the last request for ``first``.
     """
@@ -35,7 +36,7 @@ class Weights:
         self._inside: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
 
     def update(self, booking: Booking, now: int) -> None:
-        """What is free below the vertices of a new booking."""
+        """Set the weights of the vertices of a new booking from what is free below them."""
         graph, state = self.graph, self.state
         self._weighed_at = now
         self._weigh_tops(booking, now)
@@ -46,7 +47,7 @@ class Weights:
                 self.order.set_weight(block.base + i, weight)
 
     def weigh_the_rest(self, now: int) -> None:
-        """Jobs that other policies have placed since the last request for ``first``."""
+        """Weigh the jobs that other policies have placed since the last request for ``first``."""
         for job in self.unweighed:
             booking = self.state.bookings.get(job)
             if booking is not None:
@@ -54,7 +55,10 @@ class Weights:
         self.unweighed.clear()
 
     def follow(self, booking: Booking) -> None:
-        """What was given back is free again, and untouched if nobody else is there."""
+        """Update the weights after ``booking`` was given back.
+
+        A vertex that no other job uses counts as untouched again.
+        """
         order, blocks = self.order, self.graph.blocks
         if self.answers_as_fluxion or not order.weights:
             return
@@ -80,7 +84,7 @@ class Weights:
                     self.order.set_weight(v, weight)
 
     def follow_block(self, number: int, touched: int) -> None:
-        """The weights in a block, ``touched`` as it was, by what is booked there now."""
+        """Compute the weights in a block from its bookings now. ``touched`` is the former mask."""
         block, weights = self.graph.blocks[number], self.order.weights
         if self.answers_as_fluxion or block.base not in weights:
             return
@@ -100,9 +104,10 @@ class Weights:
     def _weights_inside(
         self, block: Block, touched: int, held: int, now: int
     ) -> list[tuple[int, int]]:
-        """Units free below the root of a block and below its inner vertices, as far as touched."""
+        """Return the units free below the touched vertices of a block (root and inner ones)."""
         graph, state, shape = self.graph, self.state, block.shape
-        # Blocks of one shape that hold the same have the same left, unless shares are taken.
+        # Blocks of the same shape with the same bookings have the same left, unless shares are
+        # taken.
         key = (shape.number, touched, held)
         known = self._inside.get(key)
         if known is not None:

@@ -1,1 +1,1 @@
-"""What a graph is: vertices, levels, shapes; how one is built and checked."""
+"""Graphs: their vertices, levels and shapes, and how a graph is built and checked."""

@@ -1,4 +1,7 @@
-"""What arrays of the graph and of the ledger are called. Rows are nodes, columns resources."""
+"""Type names for the arrays of the graph and of the ledger.
+
+Rows are nodes and columns are resources.
+"""
 
 from __future__ import annotations
 

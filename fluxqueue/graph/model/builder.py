@@ -1,7 +1,7 @@
-"""Collects vertices and edges in any order, checks that they are a tree, compiles the graph.
+"""Builds a graph from vertices and edges that arrive in any order.
 
-Called by the readers (GRUG, JGF, rv1exec, Kubernetes nodes). Everything that is wrong is an
-``InvalidGraph`` that names the vertex.
+``GraphBuilder`` checks that they form a tree and compiles the ``ResourceGraph``. The readers (GRUG,
+JGF, rv1exec, Kubernetes nodes) call it. Every error is an ``InvalidGraph`` that names the vertex.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ MAX_DEPTH = 100
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection while millions of small objects appear: it halves the time.
+    """Pause cyclic garbage collection while millions of small objects are made.
 
-    What was made is then old without having been looked at: the collector would otherwise visit
-    all of it at once. (A process that has frozen objects keeps them frozen, and pays that visit.)
+    This halves the time. When collection resumes, the new objects go to the oldest generation
+    unvisited. Otherwise the collector would visit all of them at once. A process that has frozen
+    objects keeps them frozen and pays for that visit.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -47,10 +48,13 @@ def collection_paused() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Vertex:
-    """One vertex as a reader found it. ``name`` and ``path`` are None when they are the default;
-    ``other_paths`` are its paths in other subsystems than containment, shown in JGF only.
-    ``is_consumable`` lets shares be taken of all vertices of its type; ``foreign`` is what others
-    than our jobs use of it."""
+    """One vertex as a reader found it.
+
+    ``name`` and ``path`` are None when they have their defaults. ``other_paths`` are its paths in
+    subsystems other than containment, and only JGF shows them. If ``is_consumable`` is set, jobs
+    take shares of all vertices of this type. ``foreign`` is what unmanaged pods use of the vertex,
+    in its units.
+    """
 
     type: str
     id: int = 0
@@ -69,7 +73,11 @@ class Vertex:
 
 
 class GraphBuilder:
-    """Vertices in columns; ``add`` numbers them, ``connect`` makes edges (order = child order)."""
+    """Vertices and edges as columns, before they are compiled.
+
+    ``add`` numbers the vertices. ``connect`` makes edges, and their order is the order of the
+    children.
+    """
 
     def __init__(self) -> None:
         self.graph = ResourceGraph()
@@ -95,7 +103,7 @@ class GraphBuilder:
         self._texts: dict[str, int] = {}
 
     def intern_type(self, kind: str) -> int:
-        """The number of a type, new types after the known ones."""
+        """Return the number of a type. A new type gets the next number."""
         number = self.graph.type_number.get(kind)
         if number is None:
             number = self.graph.type_number[kind] = len(self.graph.types)
@@ -110,12 +118,12 @@ class GraphBuilder:
         return number
 
     def add(self, vertex: Vertex, where: str = "graph") -> int:
-        """Take one vertex; its number is the order of ``add`` calls.
+        """Add one vertex and return its number, which counts the calls of ``add``.
 
         Raises
         ------
         InvalidGraph
-            No type, or a size outside 0 to 2^62.
+            The vertex has no type, or its size is outside 0 to 2^62.
         """
         if not vertex.type:
             raise InvalidGraph("a vertex needs a type", where=where)
@@ -151,7 +159,7 @@ class GraphBuilder:
     def add_plain(
         self, kind: int, basename: int, number: int, uniq_id: int, rank: int, size: int
     ) -> None:
-        """``add`` for the hot loops: type and basename interned already, nothing unusual."""
+        """Add a vertex in a hot loop: its texts are interned already and nothing is unusual."""
         self.kinds.append(kind)
         self.basenames.append(basename)
         self.ids.append(number)
@@ -161,7 +169,7 @@ class GraphBuilder:
         self.parents.append(-1)
 
     def complete_columns(self) -> None:
-        """After a reader filled the other columns itself: size 1, no parent yet."""
+        """Complete the columns after a reader filled them itself: size 1, no parent yet."""
         if self.above_texts:
             self.above_codes.extend([-1] * (len(self.kinds) - len(self.above_codes)))
         missing = len(self.kinds) - len(self.sizes)
@@ -169,12 +177,12 @@ class GraphBuilder:
         self.parents.extend([-1] * missing)
 
     def connect(self, source: int, target: int, where: str = "edge") -> None:
-        """Put ``target`` into ``source``, after the children it has already.
+        """Make ``target`` the last child of ``source``.
 
         Raises
         ------
         InvalidGraph
-            ``target`` has a parent already, or is ``source``.
+            ``target`` has a parent already, or is ``source`` itself.
         """
         if self.parents[target] >= 0:
             raise InvalidGraph(
@@ -192,19 +200,20 @@ class GraphBuilder:
             found.append(target)
 
     def label(self, number: int) -> str:
-        """How an error message calls a vertex."""
+        """Return the name that error messages use for a vertex."""
         name = self.names.get(number)
         if name is None:
             name = f"{self.graph.texts[self.basenames[number]]}{self.ids[number]}"
         return f"{name} (id {self.uniq_ids[number]})"
 
     def build(self) -> ResourceGraph:
-        """Check and compile.
+        """Check the vertices and edges, and compile the graph.
 
         Raises
         ------
         InvalidGraph
-            Empty, several roots, a cycle, deeper than 100, or two vertices with one path.
+            The graph is empty, has several roots, has a cycle, is deeper than 100 levels, or gives
+            two vertices the same path.
         """
         if not self.kinds:
             raise InvalidGraph("has no vertices", where="graph")
@@ -230,11 +239,15 @@ class GraphBuilder:
         return self.graph
 
     def _is_preordered(self) -> bool:
-        """Whether numbers are those of a depth-first walk already; most documents are so."""
+        """Tell whether the numbers are already those of a depth-first walk.
+
+        Most documents are so.
+        """
         if self.parents[0] != -1 or any(below != sorted(below) for below in self.children.values()):
             return False
         parents = np.asarray(self.parents, dtype=np.int64)
-        # A vertex follows its parent or a leaf beside it; elsewhere the parent must be found above.
+        # Usually a vertex follows its parent, or follows a leaf with the same parent. Otherwise its
+        # parent must be found among the ancestors of the vertex before it.
         is_plain = (parents[1:] == parents[:-1]) | (parents[1:] == np.arange(len(parents) - 1))
         for v in (np.flatnonzero(~is_plain) + 1).tolist():
             above = v - 1
@@ -277,7 +290,7 @@ class GraphBuilder:
             graph.children = {
                 new_number[i]: [new_number[c] for c in below] for i, below in self.children.items()
             }
-            # One column after the other, so that old and new ones do not stand side by side.
+            # Convert one column after the other, so that only one exists twice at any time.
             graph.type_of, self.kinds = [self.kinds[i] for i in order], []
             graph.id, self.ids = [self.ids[i] for i in order], []
             graph.uniq_id, self.uniq_ids = [self.uniq_ids[i] for i in order], []
@@ -308,14 +321,17 @@ class GraphBuilder:
             self._keep_unusual_paths(order)
 
     def _keep_unusual_paths(self, order: list[int]) -> None:
-        """Every JGF vertex states its path; only those that are not parent + name are stored."""
+        """Store only the paths that differ from the parent's path plus the name.
+
+        Every JGF vertex states its path, so storing all of them would waste memory.
+        """
         graph = self.graph
         stated, graph.paths = graph.paths, {}
         codes = np.full(len(order), -1, dtype=np.int64)
         if self.above_codes:
             codes = np.asarray(self.above_codes, dtype=np.int64)[np.asarray(order)]
         code_of = {text: code for code, text in enumerate(self.above_texts)}
-        # Parents come before what is below them, so their own paths are settled in time.
+        # Ascending numbers put a parent before its children, so its path is known in time.
         parents = np.asarray(graph.parent, dtype=np.int64)
         expected = np.full(len(order) + 1, -2, dtype=np.int64)
         inner: dict[int, str] = {-1: ""}
@@ -341,7 +357,8 @@ class GraphBuilder:
         return path
 
     def _check_paths(self, columns: Columns) -> None:
-        # Fluxion tells vertices with one path apart by rank (several brokers on one host).
+        # Fluxion uses the rank to distinguish vertices with the same path (several brokers on a
+        # host).
         graph = self.graph
         if graph.paths:
             groups = [list(range(len(graph)))]
@@ -360,7 +377,7 @@ class GraphBuilder:
 
 
 class _SiblingCheck:
-    """Whether siblings have different names; equal runs of children are looked at once."""
+    """Checks that siblings have different names. Equal runs of children are checked once."""
 
     def __init__(self, graph: ResourceGraph, columns: Columns) -> None:
         self.graph = graph
@@ -388,7 +405,7 @@ class _SiblingCheck:
 
 
 def vertex_of(graph: ResourceGraph, v: int) -> Vertex:
-    """The vertex as a reader would have found it."""
+    """Return a vertex as a reader would have found it."""
     return Vertex(
         type=graph.type_name(v),
         id=graph.id[v],
@@ -408,8 +425,11 @@ def vertex_of(graph: ResourceGraph, v: int) -> Vertex:
 
 
 def to_networkx(graph: ResourceGraph) -> nx.DiGraph[int]:
-    """The graph as networkx, for drawing, checking and export. Node keys are vertex numbers."""
-    import networkx as nx  # not at the start of every worker
+    """Return the graph as a networkx graph, for drawing, checks and export.
+
+    Node keys are vertex numbers.
+    """
+    import networkx as nx  # Imported here because it would slow the start of every worker.
 
     found: nx.DiGraph[int] = nx.DiGraph()
     for v in range(len(graph)):

@@ -1,8 +1,8 @@
-"""Whether what was read is a tree, told by networkx: the errors name the place.
+"""Checks with networkx that an input is a tree. The errors name the place.
 
-Called by the builder for graphs whose vertices do not come in preorder (those that do cannot have
-a circle). Only vertices with something below them are looked at: a leaf closes no circle, and a
-networkx graph of all cores of a cluster would take half a gigabyte.
+The builder calls it for graphs with vertices that are not in preorder. Graphs in preorder cannot
+have a cycle. Only vertices with children are checked: a leaf closes no cycle, and a networkx graph
+of all cores of a cluster would take half a gigabyte.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from fluxqueue.errors import InvalidGraph
 def check_tree(
     root: int, children: Mapping[int, Sequence[int]], label: Callable[[int], str]
 ) -> None:
-    """Refuse what is no tree below ``root``; every vertex has one parent at most.
+    """Raise unless the vertices below ``root`` form a tree.
+
+    Every vertex has at most one parent when this is called.
 
     Raises
     ------
     InvalidGraph
-        A circle, with the vertices on it; or vertices that cannot be reached.
+        There is a cycle (the message shows its vertices), or vertices cannot be reached.
     """
-    import networkx as nx  # not at the start of every worker
+    import networkx as nx  # Imported here because it would slow the start of every worker.
 
     skeleton: nx.DiGraph[int] = nx.DiGraph()
     skeleton.add_node(root)

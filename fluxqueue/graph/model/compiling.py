@@ -1,6 +1,6 @@
-"""Compiling: which vertices are blocks, and which blocks are of one shape.
+"""Finds the blocks of a graph, and which blocks share a shape.
 
-The last step of ``GraphBuilder.build``; works on whole columns. Pure.
+This is the last step of ``GraphBuilder.build``. It works on whole columns. Pure.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from fluxqueue.graph.model.shapes import Block, BlockClass
 from fluxqueue.graph.model.store import ResourceGraph
 
 MAX_BLOCK = 4096
-"""Largest block in a graph without nodes: a block's state is one integer of as many bits."""
+"""Largest block in a graph without nodes.
+
+The state of a block is an integer of that many bits.
+"""
 
 
 class Columns:
-    """The columns of a graph as arrays, made once for all that looks at whole columns."""
+    """The columns of a graph as arrays, made once for all readers of whole columns."""
 
     def __init__(self, graph: ResourceGraph) -> None:
         self.kinds = np.asarray(graph.type_of, dtype=np.int64)
@@ -27,7 +30,10 @@ class Columns:
 
 
 def compile_blocks(graph: ResourceGraph, columns: Columns) -> None:
-    """Find the blocks (nodes, or the whole graph where there is none) and the shapes they share."""
+    """Find the blocks and the shapes that they share, and store both in the graph.
+
+    Blocks are the nodes. A graph without nodes is one block, or several of moderate size.
+    """
     roots = _block_roots(graph)
     graph.block_of = [-1] * len(graph)
     kinds, parents = columns.kinds, columns.parents
@@ -66,7 +72,7 @@ def compile_blocks(graph: ResourceGraph, columns: Columns) -> None:
 
 
 def _block_roots(graph: ResourceGraph) -> Sequence[int]:
-    """The topmost nodes; in a graph without nodes, the largest subtrees of moderate size."""
+    """Return the topmost nodes, or the largest subtrees of moderate size if there are no nodes."""
     node = graph.type_number["node"]
     if node not in graph.type_of:
         return _moderate_subtrees(graph)

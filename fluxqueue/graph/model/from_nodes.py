@@ -1,9 +1,10 @@
-"""A Flux graph from Kubernetes nodes: cluster -> topology levels -> node -> cores, gpus, memory.
+"""A Flux graph from Kubernetes nodes.
 
-Called for ``resource-query --from-cluster`` and ``fluxqueue graph``: what-if questions in Flux's
-words, over whole vertices, or over shares of pools as the scheduling cycle (``match.shares``).
-Columns are filled a node at a time, not a vertex at a time: 10,000 nodes of 64 cores take a
-fraction of a second.
+Its levels are cluster -> topology levels -> node -> cores, gpus, memory. ``resource-query
+--from-cluster`` and ``fluxqueue graph`` call it. They answer what-if questions in Flux's words,
+over whole vertices or over shares of pools. The scheduling cycle uses such shares too
+(``match.shares``). Columns are filled node by node, not vertex by vertex: 10,000 nodes of 64 cores
+take a fraction of a second.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fluxqueue.graph.model.store import ClusterNodes, ResourceGraph
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 UNITS = {"cpu": "m", "memory": "B", "ephemeral-storage": "B"}
 MAX_UNITS = 100_000
-"""More units of one resource on one node than this cannot be vertices."""
+"""Most units of one resource that a node may have as vertices."""
 
 
 def graph_from_nodes(
@@ -32,28 +33,29 @@ def graph_from_nodes(
     foreign: Mapping[str, Mapping[str, int]] | None = None,
     present: Collection[str] = (),
 ) -> ResourceGraph:
-    """Build the graph; nodes in the order given get the ranks 0, 1, ...
+    """Build the graph. The nodes get the ranks 0, 1, ... in the order given.
 
     Parameters
     ----------
     levels
-        From the top down. A level that no node is labelled for is left out; where others are, a
-        node without its label stands below a vertex of type ``unknown``.
+        The topology levels from the top down. A level that no node is labelled for is left out. If
+        some nodes have the label, a node without it stands below a vertex of type ``unknown``.
     memory_granule_bytes
-        Size of one memory vertex; 0 leaves memory out. Flux gives vertices as a whole.
+        Size of one memory vertex. 0 leaves memory out. Flux allocates only whole vertices.
     takes_shares
-        Instead of cores, gpus and granules every node gets one consumable pool per resource, by
-        its Kubernetes name and in base units (``cpu`` in millicores, ``memory`` in bytes), and
-        jobs take shares of them: the data model of the scheduling cycle.
+        Give every node one consumable pool per resource instead of cores, gpus and granules. A pool
+        has the Kubernetes name of its resource and base units (``cpu`` in millicores, ``memory`` in
+        bytes). Jobs take shares of the pools. This is the data model of the scheduling cycle.
     foreign
-        With ``takes_shares``: by node, what others than our jobs use of it, in base units.
+        With ``takes_shares``: what unmanaged pods use, by node, in base units.
     present
-        Names of levels that are there, whether or not one of ``facts`` is labelled for them.
+        Names of levels to keep even if none of ``facts`` is labelled for them.
 
     Raises
     ------
     InvalidGraph
-        Two nodes with one name in one place, or a node with more than 100,000 units of something.
+        Two nodes have the same name in the same place, or a node has more than 100,000 units of a
+        resource.
     """
     with collection_paused():
         used = foreign or {}
@@ -88,7 +90,7 @@ def _build(
         rank, fact = ranked
         return tuple(place or "" for place in path_of(levels, fact.labels)), rank
 
-    # Nodes of one place together: numbers are then in preorder, and compiling is quick.
+    # Nodes of one place stand together, so numbers are in preorder and compiling is quick.
     for rank, fact in sorted(enumerate(facts), key=place_of):
         parent = _level_vertex(builder, groups, counters, fact, levels)
         fill(builder, _add_node(builder, parent, fact, rank), fact, rank)
@@ -142,7 +144,10 @@ def _add_node(builder: GraphBuilder, parent: int, fact: NodeFact, rank: int) -> 
 def _add_pools(
     builder: GraphBuilder, node: int, fact: NodeFact, rank: int, used: Mapping[str, int]
 ) -> None:
-    """One pool per resource; others may use more of one than it has, then nothing is left."""
+    """Add one pool per resource.
+
+    Unmanaged pods may use more of a resource than the node has. Then nothing of it is left.
+    """
     for name, size in sorted(fact.capacity.items()):
         if size > 0:
             pool = Vertex(
@@ -176,7 +181,7 @@ def _add_units(
 
 
 def _units(fact: NodeFact, memory_granule_bytes: int) -> Mapping[str, int]:
-    """Whole vertices per type; a part of a core or granule that is left over is not offered."""
+    """Return the number of whole vertices by type. Parts of a core or granule are not offered."""
     found = {"core": fact.capacity.get("cpu", 0) // 1000}
     found["gpu"] = sum(fact.capacity.get(name, 0) for name in GPU_RESOURCES)
     if memory_granule_bytes:

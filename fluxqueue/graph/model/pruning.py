@@ -1,8 +1,9 @@
 """Pruning filters: which resource types are summed up at which vertices.
 
 Called when a graph is loaded or changed. The rules are Fluxion's (flux-sched,
-resource/policies/base/matcher.cpp): ``ALL:core`` at every vertex with children, ``rack:gpu`` at
-racks; every leaf type that is not tracked otherwise is tracked at vertices of type ``cluster``.
+resource/policies/base/matcher.cpp). ``ALL:core`` sums up cores at every vertex with children,
+``rack:gpu`` sums up gpus at racks. Leaf types that the specification does not name are summed up at
+vertices of type ``cluster``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ ANY = "ALL"
 
 
 class PruningFilters:
-    """The parsed specification for one graph; ``types_at`` answers for a vertex type."""
+    """A specification parsed for one graph. ``types_at`` answers for a vertex type."""
 
     def __init__(self, graph: ResourceGraph, specification: str = DEFAULT) -> None:
         self.everywhere: set[int] = set()
@@ -29,7 +30,7 @@ class PruningFilters:
         self.tracked = self.everywhere.union(*self.anchored.values())
 
     def types_at(self, kind: int) -> tuple[int, ...]:
-        """Types summed below a vertex of type ``kind``, in Fluxion's order."""
+        """Return the types summed up below a vertex of type ``kind``, in Fluxion's order."""
         found = self._cache.get(kind)
         if found is None:
             own = sorted(self.anchored.get(kind, ()))

@@ -1,7 +1,7 @@
-"""Blocks: a node and all below it, and the shape that many of them share.
+"""Blocks (a node with all vertices below it), and the shapes that many blocks share.
 
-Vertices of a block are numbered from its root; a set of them is the bits of one integer. Part of
-``ResourceGraph``; read by the ledger of vertices and the matcher. Pure.
+The vertices of a block are numbered from its root. A set of them is the bits of one integer. Blocks
+are part of ``ResourceGraph``. The ledger of vertices and the matcher read them. Pure.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 
 FULL_SHARE = 1 << 20
-"""A type of which all is free counts so much when nodes are compared by how empty they are."""
+"""Weight of a type of which all is free, when nodes are compared by how empty they are."""
 
 ShapeKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class BlockClass:
-    """The shape that many blocks share: everything about a node's subtree but names and its id.
+    """The shape of a block: everything about a node's subtree except names and the node's id.
 
-    Vertices are numbered from the block's root, which is 0. ``type_mask[t]`` has the bits of all
-    vertices of type ``t``; ``below(i)`` the bits of the subtree of ``i``, itself included;
-    ``inner`` are the vertices with children, the root left out; ``lite_texts`` is the R_lite
-    writer's memory of masks.
+    Many blocks share one shape. Vertices are numbered from the block's root, which is 0.
+    ``type_mask[t]`` has the bits of all vertices of type ``t``. ``below(i)`` has the bits of the
+    subtree of ``i``, including ``i``. ``inner`` are the vertices with children, without the root.
+    ``lite_texts`` caches texts of masks for the R_lite writer.
     """
 
     __slots__ = (
@@ -69,15 +69,15 @@ class BlockClass:
         )
 
     def key(self) -> ShapeKey:
-        """Equal for blocks that are alike."""
+        """Return a key that is equal for blocks of the same shape."""
         return tuple(self.types), tuple(self.parents), tuple(self.ids), tuple(self.sizes)
 
     def below(self, i: int) -> int:
-        """The bits of the subtree of ``i``."""
+        """Return the bits of the subtree of ``i``."""
         return ((1 << (self.ends[i] - i)) - 1) << i
 
     def units_below(self) -> tuple[tuple[int, int], ...]:
-        """Each type below the root that has units, and how many."""
+        """Return each type below the root that has units, with the number of units."""
         if self._units is None:
             mask = self.full & ~1
             found = ((kind, self.count(kind, mask)) for kind in self.type_mask)
@@ -85,7 +85,7 @@ class BlockClass:
         return self._units
 
     def count(self, kind: int, mask: int) -> int:
-        """Units of type ``kind`` among the vertices in ``mask``."""
+        """Return the units of type ``kind`` among the vertices in ``mask``."""
         bits = mask & self.type_mask.get(kind, 0)
         if not bits:
             return 0
@@ -96,7 +96,7 @@ class BlockClass:
 
 
 def iterate_bits(mask: int) -> Iterator[int]:
-    """The positions of the ones in ``mask``, ascending."""
+    """Yield the positions of the set bits of ``mask``, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -116,7 +116,7 @@ def _postorder(children: list[list[int]]) -> list[int]:
 
 @dataclass(slots=True)
 class Block:
-    """A node and all below it: vertices ``base`` to ``base + len(shape.types) - 1``."""
+    """A node and all vertices below it: ``base`` to ``base + len(shape.types) - 1``."""
 
     base: int
     shape: BlockClass

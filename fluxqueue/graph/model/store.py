@@ -1,9 +1,9 @@
-"""The resource graph: a containment tree compiled to flat, preorder-numbered arrays.
+"""The resource graph: a containment tree compiled to flat arrays in preorder.
 
-Built by ``GraphBuilder`` (fed by the readers); read by the matcher, the writers and ``find``. A
-vertex is its preorder number, so a subtree is a range and the vertices of one *block* (a node and
-all below it) are the bits of one integer. Holds what a graph *is*; what is booked on it lives in
-``ledger.vertices``.
+``GraphBuilder`` builds it from what the readers find. The matcher, the writers and ``find`` read
+it. A vertex is its preorder number, so a subtree is a range. The vertices of one *block* (a node
+with all vertices below it) are the bits of one integer. This module holds what a graph *is*. What
+is booked on it is in ``ledger.vertices``.
 """
 
 from __future__ import annotations
@@ -31,28 +31,31 @@ FIXED_TYPES = (
     "ssd",
     "storage_node",
 )
-"""Fluxion's first interned types; later ones follow in order of appearance. The order decides the
-order of types in a pruning filter and in R_lite (flux-sched, resource/schema/data_std.cpp)."""
+"""Fluxion's first interned types.
+
+Further types follow in order of appearance. The order decides the order of types in a pruning
+filter and in R_lite (flux-sched, resource/schema/data_std.cpp).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterNodes:
-    """The Kubernetes nodes that a graph of shares stands for, by name, and its levels."""
+    """The Kubernetes nodes, by name, and the levels that a graph of shares was built from."""
 
     levels: Levels
     facts: Mapping[str, NodeFact]
 
 
 class ResourceGraph:
-    """The compiled tree. Arrays are indexed by vertex; 0 is the root.
+    """The compiled tree. Arrays are indexed by vertex, and vertex 0 is the root.
 
-    ``end[v]`` is one past the last vertex of the subtree of ``v``; ``block_of[v]`` is -1 for
-    vertices above (or beside) all blocks. ``consumable`` are the types of which a job takes a
-    share; in a graph read from Fluxion's formats there are none unless they are declared.
-    ``foreign`` is what others than our jobs use of a pool: not free, but not for ever. ``gone``
-    are blocks that left; their numbers stay until the graph is compiled again. ``version`` counts
-    the changes since then. ``cluster``: what the graph was made of, where it is a cluster whose
-    nodes are given in shares (``from_nodes``).
+    ``end[v]`` is one past the last vertex of the subtree of ``v``. ``block_of[v]`` is -1 for
+    vertices outside all blocks. ``consumable`` are the types of which a job takes a share. A graph
+    that was read from Fluxion's formats has none unless they are declared. ``foreign`` is what
+    unmanaged pods use of a pool: it is not free now, but may be later. ``gone`` are blocks that
+    were removed. Their numbers stay until the graph is compiled again. ``version`` counts the
+    changes since it was compiled. ``cluster`` is set if the graph was built from the nodes of a
+    cluster in shares (``from_nodes``).
     """
 
     def __init__(self) -> None:
@@ -101,7 +104,7 @@ class ResourceGraph:
         return self.texts[self.basename_of[v]]
 
     def name(self, v: int) -> str:
-        """The vertex's name: its own, else basename and id (no id when it is -1)."""
+        """Return the vertex's own name, or basename and id (without the id when it is -1)."""
         own = self.names.get(v)
         if own is not None:
             return own
@@ -109,7 +112,7 @@ class ResourceGraph:
         return self.basename(v) + (str(number) if number != -1 else "")
 
     def path(self, v: int) -> str:
-        """The containment path, ``/cluster0/rack0/node3``."""
+        """Return the containment path, such as ``/cluster0/rack0/node3``."""
         parts: list[str] = []
         while v >= 0:
             own = self.paths.get(v)
@@ -121,7 +124,7 @@ class ResourceGraph:
         return "".join(reversed(parts))
 
     def depth(self, v: int) -> int:
-        """Levels from the root, which has depth 1."""
+        """Return the number of levels from the root, which has depth 1."""
         depth = 0
         while v >= 0:
             depth += 1
@@ -129,7 +132,7 @@ class ResourceGraph:
         return depth
 
     def find_path(self, path: str) -> list[int]:
-        """The vertices at ``path``; more than one only if their ranks differ."""
+        """Return the vertices at ``path``. There are several only if their ranks differ."""
         if self.paths:
             return self._path_index().get(path, [])
         top, slash, rest = path[1:].partition("/")
@@ -138,7 +141,7 @@ class ResourceGraph:
         return sorted(self._descend(0, rest.split("/"))) if slash else [0]
 
     def _path_index(self) -> dict[str, list[int]]:
-        """All paths; needed where some vertex states another than its place gives it."""
+        """Return the index of all paths, needed if a vertex states an unusual path."""
         if self._by_path is None:
             self._by_path = {}
             for v, own in enumerate(self.all_paths()):
@@ -147,7 +150,10 @@ class ResourceGraph:
         return self._by_path
 
     def _descend(self, v: int, parts: list[str]) -> Iterator[int]:
-        """Vertices below ``v`` by the parts of their path; a name may itself contain slashes."""
+        """Yield the vertices below ``v`` at the path ``parts``.
+
+        A name may contain slashes itself.
+        """
         for length in range(1, len(parts) + 1):
             name = "/".join(parts[:length])
             for child in self._named_children(v).get(name, ()):
@@ -167,7 +173,7 @@ class ResourceGraph:
         return known
 
     def all_paths(self) -> list[str]:
-        """The paths of all vertices, in vertex order."""
+        """Return the paths of all vertices, in vertex order."""
         found: list[str] = []
         parent, own = self.parent, self.paths
         for v in range(len(self)):
@@ -180,7 +186,7 @@ class ResourceGraph:
         return found
 
     def by_rank(self, rank: int) -> list[int]:
-        """All vertices of one broker rank, ascending."""
+        """Return all vertices of one broker rank, ascending."""
         if self._by_rank is None:
             self._by_rank = {}
             for v, number in enumerate(self.rank):
@@ -189,7 +195,7 @@ class ResourceGraph:
         return self._by_rank.get(rank, [])
 
     def subtree(self, v: int) -> Iterable[int]:
-        """``v`` and everything below it; a range unless nodes joined after it was compiled."""
+        """Return ``v`` and all vertices below it: a range unless nodes joined after compiling."""
         if self.block_of[v] >= 0 or not self.version:
             return range(v, self.end[v])
         return self._reach(v)
@@ -205,7 +211,7 @@ class ResourceGraph:
                 stack.extend(self.children.get(u, ()))
 
     def walk_order(self) -> Vector | None:
-        """The blocks in the order of a walk; None while that is the order of their numbers."""
+        """Return the blocks in the order of a walk, or None if they are numbered in that order."""
         if not self.has_joined:
             return None
         if self._walk_order is None or self._walk_order[0] != self.version:
@@ -220,10 +226,10 @@ class ResourceGraph:
             self._walk_order = self.version, np.asarray(found, dtype=np.int64)
         return self._walk_order[1]
 
-    # -- one node more or less (graph.growth) -------------------------------------------------
+    # -- adding and removing one node (graph.growth) -------------------------------------------
 
     def text_number(self, text: str) -> int:
-        """The number of a basename."""
+        """Return the number of a basename. A new one gets the next number."""
         if not self._text_numbers:
             self._text_numbers = {known: i for i, known in enumerate(self.texts)}
         number = self._text_numbers.setdefault(text, len(self.texts))
@@ -232,7 +238,7 @@ class ResourceGraph:
         return number
 
     def shape_like(self, shape: BlockClass) -> BlockClass:
-        """The graph's own shape that equals ``shape``; a new one gets the next number."""
+        """Return the graph's own shape that equals ``shape``. A new shape gets the next number."""
         if not self._shape_index:
             self._shape_index = {known.key(): known for known in self.shapes}
         known = self._shape_index.get(shape.key())
@@ -243,7 +249,7 @@ class ResourceGraph:
         return known
 
     def note_joined(self, number: int) -> None:
-        """A block is there; the indexes learn of it."""
+        """Update the indexes after a block was added."""
         base = self.blocks[number].base
         self._by_path = None
         self.has_joined = True
@@ -257,7 +263,7 @@ class ResourceGraph:
         self.version += 1
 
     def drop(self, number: int) -> None:
-        """Take a block out of reach; its parent must have other children."""
+        """Make a block unreachable. Its parent must have other children."""
         base = self.blocks[number].base
         above = self.parent[base]
         self._by_path = None
@@ -276,7 +282,7 @@ class ResourceGraph:
         self.version += 1
 
     def postorder(self, v: int = 0) -> Iterator[int]:
-        """The subtree of ``v``, children in edge order before their parent."""
+        """Yield the subtree of ``v``, children in edge order before their parent."""
         stack = [(v, iter(self.children.get(v, ())))]
         while stack:
             u, pending = stack[-1]
@@ -288,12 +294,12 @@ class ResourceGraph:
                 stack.append((child, iter(self.children.get(child, ()))))
 
     def declare_consumable(self, names: Iterable[str]) -> None:
-        """Let shares be taken of all vertices of these types, as of millicores and bytes.
+        """Let jobs take shares of all vertices of these types, such as millicores and bytes.
 
         Raises
         ------
         InvalidGraph
-            The graph has no such type, or a vertex of it contains others.
+            The graph has no such type, or a vertex of that type has children.
         """
         kinds: set[int] = set()
         for name in names:
@@ -309,7 +315,7 @@ class ResourceGraph:
         self.consumable |= kinds
 
     def is_up(self, v: int) -> bool:
-        """Whether ``v`` and everything above it is up."""
+        """Tell whether ``v`` and all vertices above it are up."""
         while v >= 0:
             if v in self.down:
                 return False

@@ -1,7 +1,7 @@
 """Which level is short now: ``2 racks of 8 have 4 free nodes with 8 cpu; 3 are needed``.
 
-Called by the forecast for FluxJobs near the head of a queue, and for what-if questions. Counts what
-is free at this moment, promises to others left aside. Changes nothing.
+The forecast calls it for FluxJobs near the head of a queue, and for what-if questions. It counts
+what is free at this moment and ignores reservations of other jobs. It changes nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from fluxqueue.jobspec.model import Jobspec
 
 
 def why_not_now(table: ByShares, request: Jobspec) -> str | None:
-    """Say which level lacks what, the lowest first; None where each has enough by itself, so that
-    promises to others stand in the way, or where the request names neither levels nor nodes."""
+    """Return which level lacks what, the lowest first.
+
+    None means that each level has enough by itself, so reservations of other jobs are in the way.
+    It is also returned for a request that names neither levels nor nodes.
+    """
     ask = table.ask(request)
     for times, leaf in ask.leaves():
         room = table.room_now(ask, leaf)

@@ -1,7 +1,7 @@
-"""Why a request can never fit this cluster, in words a user can act on.
+"""Why a request can never fit this cluster, in words that a user can act on.
 
-Called by the cycle only for requests that ``is_satisfiable`` refused; looks at one cause after the
-other, the narrowest first, and names the largest there is.
+The cycle calls it only for requests that ``is_satisfiable`` refused. It checks one cause after
+another, the narrowest first, and names the largest amount that exists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fluxqueue.jobspec.model import Jobspec
 
 
 def why_never(table: ByShares, request: Jobspec) -> str:
-    """Say why ``request`` is unsatisfiable on the nodes as they are."""
+    """Return why ``request`` is unsatisfiable on the nodes as they are."""
     present = table.ledger.masks.present()
     if not present.any():
         return "the cluster has no nodes"
@@ -34,7 +34,7 @@ def why_never(table: ByShares, request: Jobspec) -> str:
 
 
 def _one_unit(table: ByShares, leaf: Leaf) -> str | None:
-    """The first resource that no admissible node has enough of, or the constraint itself."""
+    """Return the first resource that no admissible node has enough of, or the constraint."""
     allowed = table.ledger.masks.matching(leaf.where) & table.ledger.masks.present()
     if not allowed.any():
         return _no_zone(table, leaf) or f"no node is allowed by {_constraint(leaf.where)}"
@@ -56,7 +56,10 @@ def _one_unit(table: ByShares, leaf: Leaf) -> str | None:
 
 
 def _no_zone(table: ByShares, leaf: Leaf) -> str | None:
-    """Nodes would be allowed, and their kubelets would refuse it: no NUMA zone is large enough."""
+    """Return why no NUMA zone is large enough for a request, or None if zones are not the cause.
+
+    Nodes would be allowed, but their kubelets would refuse the pod.
+    """
     masks = table.ledger.masks
     elsewhere = masks.matching(leaf.where.anywhere_in_nodes()) & masks.present()
     facts = [masks.facts[row] for row in np.flatnonzero(elsewhere)]
@@ -74,9 +77,9 @@ def _no_zone(table: ByShares, leaf: Leaf) -> str | None:
 
 
 def _zone_room(where: NodeDemand, fact: NodeFact, name: str) -> tuple[int, int]:
-    """The most of a resource that has to fit one zone of a node, and the most that one has."""
+    """Return the most of a resource that must fit one zone of a node, and the most in a zone."""
     need = max(dict(bundle).get(name, 0) for bundle in where.bundles_for(fact))
-    # What zones are not divided by, they are not asked for.
+    # A resource that is not divided by zones is not asked of them.
     return need, max(zone.get(name, need) for zone in fact.numa_zones)
 
 
@@ -98,7 +101,7 @@ def _all_units(table: ByShares, ask: Ask) -> str:
 
 
 def _level(table: ByShares, ask: Ask, group: Group) -> str | None:
-    """Too few places of one level hold what each must."""
+    """Return that too few places of one level hold what each must, or None."""
     if group.count == 1 and only_level(ask) == group.level:
         return None
     good, there = table.places_with(ask, group)
@@ -122,7 +125,7 @@ def _too_few(leaf: Leaf, wanted: int, room: int) -> str:
 
 
 def _bare(name: str, amount: int) -> str:
-    """An amount without the resource's name, which the sentence has just said."""
+    """Return an amount without the resource's name, which the sentence already contains."""
     return describe_amount(name, amount).removesuffix(f" {name}")
 
 

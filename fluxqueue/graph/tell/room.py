@@ -1,6 +1,6 @@
 """Questions that matching does not need: what is in use, what has been lost.
 
-Called by the cycle, the forecast and the worker's plans; changes nothing.
+The cycle, the forecast and the worker's plans call it. It changes nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fluxqueue.graph.model.arrays import Matrix
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What each usable node has for us in all, whatever of it is booked; names by row."""
+    """The capacity of each usable node for our jobs, whatever is booked. Names are by row."""
 
     names: tuple[str, ...]
     amounts: Matrix
 
 
 def rows_in_use(ledger: ShareLedger, placement: Placement) -> list[int]:
-    """Rows on which ``placement`` does not fit beside what is there now."""
+    """Return the rows on which ``placement`` does not fit beside what is there now."""
     hold = ledger.compile(placement)
     free = ledger.now.free[hold.rows]
     is_short = ((free < hold.takes) & (hold.takes > 0)).any(axis=1)
@@ -32,7 +32,7 @@ def rows_in_use(ledger: ShareLedger, placement: Placement) -> list[int]:
 
 
 def is_open(ledger: ShareLedger, placement: Placement, now: int) -> bool:
-    """Tell whether a start planned earlier is still possible beside everything known now."""
+    """Tell whether a start planned earlier is still possible with everything known now."""
     hold = ledger.compile(placement)
     if placement.starts_at < now or not ledger.masks.usable()[hold.rows].all():
         return False
@@ -42,13 +42,13 @@ def is_open(ledger: ShareLedger, placement: Placement, now: int) -> bool:
 
 
 def room(ledger: ShareLedger) -> Room:
-    """What there is now."""
+    """Return the capacity now."""
     amounts = (ledger.capacity - ledger.foreign) * ledger.masks.usable()[:, None]
     return Room(tuple(ledger.names), amounts)
 
 
 def lost_room(ledger: ShareLedger, before: Room) -> list[str]:
-    """Nodes with less room than they had ``before``."""
+    """Return the nodes with less capacity than they had ``before``."""
     now = room(ledger)
     size = len(before.names)
     less = now.amounts[:size] < widen(before.amounts, now.amounts.shape[1])
@@ -61,13 +61,16 @@ def lost_room(ledger: ShareLedger, before: Room) -> list[str]:
 
 
 def unusable(ledger: ShareLedger) -> list[str]:
-    """Nodes that are gone, down or cordoned, as far as anything is known of them."""
+    """Return the known nodes that are removed, down or cordoned."""
     usable = ledger.masks.usable()
     return [name for name, row in ledger.rows.items() if not usable[row]]
 
 
 def permanent_use(ledger: ShareLedger) -> Matrix:
-    """What pods of others use that end with their node only: no waiting helps against them."""
+    """Return what unmanaged pods use that end only with their node.
+
+    Waiting does not help against these.
+    """
     used = np.zeros_like(ledger.foreign)
     for node, others in ledger.others.items():
         for name, amount in others.permanent.items():

@@ -1,7 +1,7 @@
-"""Why a graph of vertices has no room, in words: which type is short, which level, on how many.
+"""Why a request does not fit a graph of vertices: which type, which level, how many.
 
-For ``resource-query`` and whoever else asks a graph of vertices; nodes have ``never``, ``busy`` and
-``waiting``. Counts vertices and units, one cause after the other, and changes nothing.
+``resource-query`` and other users of a graph of vertices call it. Nodes have ``never``, ``busy``
+and ``waiting``. It counts vertices and units, one cause after another, and changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from fluxqueue.jobspec.model import Jobspec
 
 
 def why_not(vertices: ByVertices, jobspec: Jobspec, now: int | None) -> str:
-    """Say what ``jobspec`` lacks at ``now``; None: on the empty graph, with all that is down."""
+    """Return what ``jobspec`` lacks at ``now``.
+
+    None for ``now`` means the empty graph, including all that is down.
+    """
     request = vertices.compile(jobspec)
     room = _Room(vertices, request, now)
     free = "" if now is None else "free "
@@ -48,8 +51,10 @@ def _are(count: int) -> str:
 
 
 def _levels(needs: tuple[Need, ...], times: int) -> Iterator[tuple[int, Need]]:
-    """Vertices that must hold something, the lowest first, and how often each is asked for; where a
-    slot stands between, its parts are."""
+    """Yield the vertices that must hold something, the lowest first, with the times of each.
+
+    If a slot stands between, its parts are counted.
+    """
     for need in needs:
         yield from _levels(need.children, times * need.count.minimum)
         if need.children and not need.is_slot:
@@ -58,7 +63,7 @@ def _levels(needs: tuple[Need, ...], times: int) -> Iterator[tuple[int, Need]]:
 
 @dataclass(slots=True)
 class _Block:
-    """A block with the vertices that may be used, and the units of each type among these."""
+    """A block with the vertices that may be used, and the units of each type among them."""
 
     base: int
     mask: int
@@ -66,7 +71,7 @@ class _Block:
 
 
 class _Room:
-    """What there is, or is free, below every vertex above the blocks and in every block."""
+    """What exists, or is free, in every block and below every vertex above the blocks."""
 
     def __init__(self, vertices: ByVertices, request: Request, now: int | None) -> None:
         self.graph, self.state = vertices.graph, vertices.state
@@ -89,15 +94,15 @@ class _Room:
         self.below = self._sum_up()
 
     def name(self, kind: int) -> str:
-        """A type as the jobspec calls it."""
+        """Return a type as the jobspec names it."""
         return next(name for name, number in self.graph.type_number.items() if number == kind)
 
     def counted_of(self, need: Need) -> dict[int, int]:
-        """What one of it must hold; slots are no vertices."""
+        """Return what one vertex must hold. Slots are not vertices."""
         return {kind: units for kind, units in need.below.items() if kind in self.counted}
 
     def with_all(self, need: Need) -> tuple[int, int]:
-        """How many vertices of the type have all that one of it must hold, of how many."""
+        """Return how many vertices of the type hold what one must hold, and how many exist."""
         graph = self.graph
         good = there = 0
         needs = self.counted_of(need)
@@ -118,7 +123,7 @@ class _Room:
         return good, there
 
     def _mask(self, number: int) -> int:
-        """Vertices of a block that may be used."""
+        """Return the vertices of a block that may be used."""
         state, shape = self.state, self.graph.blocks[number].shape
         if self.now is None:
             return shape.full

@@ -1,8 +1,8 @@
-"""What a request that could run waits for: nodes in use and by whom, or nodes that are unusable.
+"""What a request that could run waits for: nodes that jobs use, or unusable nodes.
 
-Called by ``scheduler.forecast`` for FluxJobs near the head of a queue, and by the cycle where no
-plan is possible. Times in sentences are UTC and name what is stable (ends of running work), never
-"in five minutes": a sentence that changes without news would be published again and again.
+``scheduler.forecast`` calls it for FluxJobs near the head of a queue. The cycle calls it if no plan
+is possible. Times in sentences are UTC and name what is stable (ends of running work), never "in
+five minutes". A sentence that changes without news would be published again and again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fluxqueue.graph.tell.room import permanent_use, rows_in_use
 from fluxqueue.jobspec.model import Jobspec
 
 NAMED_MAX = 3
-"""Jobs or namespaces named in one sentence."""
+"""Most jobs or namespaces named in one sentence."""
 
 HOSTLIST_MAX = 60
-"""Longest hostlist shown; a longer one becomes a number of nodes."""
+"""Longest hostlist shown. A longer one becomes a number of nodes."""
 
 DAY_S = 86_400
 
@@ -40,14 +40,14 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class InTheWay:
-    """Nodes of a placement that are in use now, and who holds them, the last to end first."""
+    """Nodes of a placement that are in use now, and their holders, the last to end first."""
 
     nodes: tuple[str, ...]
     holders: tuple[Holder, ...]
 
 
 def in_the_way(table: ByShares, placement: Placement) -> InTheWay:
-    """Who must end before ``placement`` can start, as far as it is running work."""
+    """Return the running work that must end before ``placement`` can start."""
     rows = rows_in_use(table.ledger, placement)
     is_endless = placement.starts_at >= UNKNOWN_END
     untils = {
@@ -65,8 +65,10 @@ def in_the_way(table: ByShares, placement: Placement) -> InTheWay:
 
 
 def describe_nodes(table: ByShares, nodes: Sequence[str], level: str | None) -> str:
-    """Nodes in words: ``3 nodes of rack r2`` where they had to be of one place, else their names
-    or, if those are too long, how many they are.
+    """Return nodes in words.
+
+    If they had to be of one place, this is ``3 nodes of rack r2``. Otherwise it is their names, or
+    their number if the names are too long.
     """
     distinct = sorted(set(nodes), key=lambda name: (len(name), name))
     count = "1 node" if len(distinct) == 1 else f"{len(distinct)} nodes"
@@ -90,21 +92,21 @@ def _place(table: ByShares, nodes: Iterable[str], level: str) -> str | None:
 
 
 def describe_holders(holders: Sequence[Holder], now: int, jobids: Mapping[str, int]) -> str:
-    """Holders in words: ``job 17 until 14:05 UTC, job 12 until 13:40 UTC and 2 more``."""
+    """Return holders in words: ``job 17 until 14:05 UTC, job 12 until 13:40 UTC and 2 more``."""
     return enumerate_some(
         [f"{name_of(one.key, jobids)} {_until(one.until, now)}" for one in holders]
     )
 
 
 def enumerate_some(words: Sequence[str]) -> str:
-    """The first few of ``words``, and how many more there are."""
+    """Return the first few of ``words``, and how many more there are."""
     shown = ", ".join(words[:NAMED_MAX])
     more = len(words) - NAMED_MAX
     return f"{shown} and {more} more" if more > 0 else shown
 
 
 def name_of(key: str, jobids: Mapping[str, int]) -> str:
-    """A FluxJob as users know it."""
+    """Return a FluxJob's name for users."""
     return f"job {jobids[key]}" if key in jobids else "another job"
 
 
@@ -115,16 +117,16 @@ def _until(until: int, now: int) -> str:
 
 
 def write_time(at: int, now: int) -> str:
-    """A time for people: ``14:05 UTC``, with the day where it is not within a day of ``now``."""
+    """Return a time for people: ``14:05 UTC``. A day or more after ``now``, the date is shown."""
     form = "%H:%M UTC" if at - now < DAY_S else "%b %d %H:%M UTC"
     return datetime.fromtimestamp(at, tz=UTC).strftime(form)
 
 
 def why_no_plan(table: ByShares, request: Jobspec, *, names_others: bool = True) -> str | None:
-    """Say why no end of running work makes room for a request that fits the empty cluster.
+    """Return why no end of running work lets a request start that fits the empty cluster.
 
-    None where it would fit if nothing of ours ran: then something promised has no known end.
-    ``names_others``: tell the namespaces whose pods are in the way.
+    None means that it would fit if none of our jobs ran: then a reservation has no known end.
+    ``names_others``: name the namespaces of the unmanaged pods in the way.
     """
     if table.fits_empty(request, beside_others=table.ledger.foreign, on_all_nodes=False):
         return None
@@ -137,7 +139,7 @@ def why_no_plan(table: ByShares, request: Jobspec, *, names_others: bool = True)
 
 
 def _others(table: ByShares, request: Jobspec, names_others: bool) -> str:
-    """Pods that are not ours take the room; nobody knows when they end."""
+    """Return that unmanaged pods use the capacity. Their ends are not known."""
     usable = table.ledger.masks.usable()
     with_room = _units(table, request, table.ledger.capacity, usable)
     beside = _units(table, request, table.ledger.capacity - table.ledger.foreign, usable)
@@ -161,7 +163,7 @@ def _namespaces(names: Sequence[str]) -> str:
 
 
 def _unusable(table: ByShares, request: Jobspec) -> str:
-    """Nodes it could use if they were well: ``down: n1,n2; cordoned: n3``."""
+    """Return the nodes it could use if they were healthy: ``down: n1,n2; cordoned: n3``."""
     lists: dict[str, list[str]] = {"down": [], "cordoned": []}
     units = _units(table, request, table.ledger.capacity, table.ledger.masks.present())
     for row in np.flatnonzero(units.any(axis=0)).tolist():
@@ -176,6 +178,6 @@ def _unusable(table: ByShares, request: Jobspec) -> str:
 
 
 def _units(table: ByShares, request: Jobspec, free: Matrix, usable: Mask) -> Matrix:
-    """How many units of each leaf each node has room for: leaves x rows."""
+    """Return how many units of each leaf fit each node: leaves x rows."""
     ask = table.ask(request)
     return np.array([table.fits(leaf, free, usable, ask) for _, leaf in ask.leaves()])

@@ -1,6 +1,6 @@
-"""Requests in words: what a unit of one takes, and what it wants of each level.
+"""Requests in words: what one unit takes, and what the request wants of each level.
 
-Shared by ``never`` and ``waiting``.
+``never`` and ``waiting`` share it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LEVEL_LABEL_SEPARATOR = "/"
 
 
 def units(leaf: Leaf, count: int, *, free: bool = False) -> str:
-    """``4 nodes with 8 cpu``, ``4 slots of 8 cpu``; ``4 free nodes with 8 cpu``."""
+    """Return ``4 nodes with 8 cpu``, ``4 slots of 8 cpu`` or ``4 free nodes with 8 cpu``."""
     what, word = describe(dict(leaf.needs)), "free " if free else ""
     if leaf.is_distinct:
         return f"{count} {word}{'node' if count == 1 else 'nodes'} with {what}"
@@ -22,18 +22,21 @@ def units(leaf: Leaf, count: int, *, free: bool = False) -> str:
 
 
 def level_word(level: str) -> str:
-    """A level as people call it: the last part of a label."""
+    """Return the common name of a level: the last part of a label."""
     return level.rpartition(LEVEL_LABEL_SEPARATOR)[2]
 
 
 def several(level: str, count: int) -> str:
-    """``1 rack``, ``3 racks``."""
+    """Return ``1 rack`` or ``3 racks``."""
     word = level_word(level)
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def contents(parts: Sequence[Part], *, free: bool = False) -> str:
-    """What one vertex must hold: ``4 nodes with 8 cpu``, ``2 racks with 4 nodes with 8 cpu``."""
+    """Return what one vertex must hold, in words.
+
+    Examples are ``4 nodes with 8 cpu`` and ``2 racks with 4 nodes with 8 cpu``.
+    """
     return " and ".join(
         units(part, part.count, free=free)
         if isinstance(part, Leaf)
@@ -43,7 +46,7 @@ def contents(parts: Sequence[Part], *, free: bool = False) -> str:
 
 
 def too_few_places(group: Group, good: int, there: int, *, free: bool = False) -> str:
-    """``2 racks of 8 have 4 free nodes with 8 cpu; 3 are needed``."""
+    """Return ``2 racks of 8 have 4 free nodes with 8 cpu; 3 are needed``."""
     what = contents(group.below, free=free)
     if not there:
         return f"no node says in which {level_word(group.level)} it stands"
@@ -55,7 +58,7 @@ def too_few_places(group: Group, good: int, there: int, *, free: bool = False) -
 
 
 def only_level(ask: Ask) -> str | None:
-    """The level of which one vertex must hold everything; None where there is no such."""
+    """Return the level of which one vertex must hold everything, or None."""
     level = None
     parts = ask.parts
     while len(parts) == 1 and isinstance(parts[0], Group) and parts[0].count == 1:

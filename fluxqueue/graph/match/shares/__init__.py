@@ -1,1 +1,1 @@
-"""Shares of nodes: a table of nodes x resources, counted once and corrected by row."""
+"""Shares of nodes: a table of nodes x resources, counted once and then corrected by row."""

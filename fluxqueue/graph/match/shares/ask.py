@@ -1,7 +1,8 @@
-"""A jobspec as the table of shares reads it: levels, then nodes or slots, then what a slot takes.
+"""A jobspec as the table of shares reads it: levels, then nodes or slots, then resources.
 
-Counts that are not fixed stand at their least, and their series beside it (``up_to``). What the
-table has no answer for (vertices below a node) has a ``problem`` and never fits. Pure.
+Variable counts are stored as their minimum, with the whole series in ``up_to``. Some requests
+cannot be answered from the table (vertices below a node). They have a ``problem`` and never fit.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ CLUSTER = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class UnitSlots:
-    """``count`` equal slots on one unit of a leaf; with ``up_to`` as many on each node as it has
-    room for, out of this series."""
+    """``count`` equal slots on one unit of a leaf.
+
+    With ``up_to``, each node gets as many slots as fit, out of this series.
+    """
 
     label: str
     count: int
@@ -34,10 +37,12 @@ class UnitSlots:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The lowest part of a request: ``count`` slots that may share nodes, or (``is_distinct``) so
-    many nodes with the slots of ``kinds`` on each; with ``up_to`` as many as there are.
-    ``is_whole``: its nodes are taken whole; ``whole_pools``: of these resources a slot takes all
-    that its node has.
+    """The lowest part of a request.
+
+    Its units are ``count`` slots that may share nodes. If ``is_distinct`` is set, they are
+    ``count`` nodes with the slots of ``kinds`` on each. With ``up_to`` there are as many units as
+    fit, out of this series. With ``is_whole`` the nodes are taken whole. A slot takes all that its
+    node has of the resources in ``whole_pools``.
     """
 
     count: int
@@ -54,12 +59,12 @@ class Leaf:
         object.__setattr__(self, "_hash", hash((of, self.up_to)))
 
     def __hash__(self) -> int:
-        """Reckoned once: what is remembered goes by it in every match."""
+        """Return the hash computed once, because every match looks up caches by it."""
         return self._hash
 
     @property
     def needs(self) -> Bundle:
-        """What one unit takes of one node."""
+        """Return what one unit takes of one node."""
         if len(self.kinds) == 1 and self.kinds[0].count == 1:
             return self.kinds[0].needs
         total: dict[str, int] = {}
@@ -70,14 +75,16 @@ class Leaf:
 
     @property
     def per_unit(self) -> int:
-        """Slots on one unit."""
+        """Return the number of slots on one unit."""
         return sum(kind.count for kind in self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """``count`` vertices of a level, with ``up_to`` as many as there are, each with all that is
-    ``below``."""
+    """``count`` vertices of a level, each with all that is ``below``.
+
+    With ``up_to`` there are as many vertices as fit, out of this series.
+    """
 
     level: str
     count: int
@@ -91,11 +98,12 @@ Part: TypeAlias = Leaf | Group
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A whole request. ``duration_s`` None is unlimited; ``policy`` None is the matcher's.
+    """A whole request.
 
-    ``preferred`` are narrower forms of it, to be tried first: all below one vertex of a level.
-    ``grown`` is what it would be with a slot at least: how work of no slots grows. ``problem`` says
-    in words what the table has no answer for.
+    ``duration_s`` None means no limit. ``policy`` None means the matcher's policy. ``preferred``
+    are narrower forms to try first: all slots below one vertex of a level. ``grown`` is the request
+    with at least one slot, from which a job of no slots can grow. ``problem`` says in words why the
+    table cannot answer it.
     """
 
     parts: tuple[Part, ...]
@@ -112,31 +120,34 @@ class Ask:
         object.__setattr__(self, "_hash", hash((*of, self.preferred)))
 
     def __hash__(self) -> int:
-        """Reckoned once: what is remembered goes by it in every match."""
+        """Return the hash computed once, because every match looks up caches by it."""
         return self._hash
 
     @property
     def is_flat(self) -> bool:
-        """Whether it asks for one kind of unit anywhere: then totals over the cluster decide."""
+        """Tell whether it asks for one kind of unit anywhere.
+
+        Then totals over the cluster decide.
+        """
         is_one = len(self.parts) == 1 and isinstance(self.parts[0], Leaf)
         return is_one and not self.preferred
 
     @property
     def size(self) -> int:
-        """Number of slots, at least."""
+        """Return the minimum number of slots."""
         return sum(times * leaf.count * leaf.per_unit for times, leaf in self.leaves())
 
     def leaves(self) -> Iterator[tuple[int, Leaf]]:
-        """Every leaf in slot order, and how often it is asked for."""
+        """Yield every leaf in slot order, after the number of times that it is requested."""
         yield from _leaves(self.parts, 1)
 
     def alternatives(self) -> tuple[tuple[Part, ...], ...]:
-        """What to try, in order: the preferred forms, then the request as it stands."""
+        """Return what to try, in order: the preferred forms, then the request itself."""
         return (*self.preferred, self.parts)
 
 
 def groups(parts: Sequence[Part]) -> Iterator[Group]:
-    """All levels that are asked for, the lowest of each chain first."""
+    """Yield all requested levels, the lowest of each chain first."""
     for part in parts:
         if isinstance(part, Group):
             yield from groups(part.below)
@@ -152,14 +163,13 @@ def _leaves(parts: Sequence[Part], times: int) -> Iterator[tuple[int, Leaf]]:
 
 
 class _Unanswerable(Exception):
-    """The table has no answer for this."""
+    """The table cannot answer this request."""
 
 
 def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
-    """Read ``jobspec`` for the table.
+    """Return ``jobspec`` as the table reads it.
 
     ``levels`` are the names of the cluster's levels, top first.
-
     """
     policy = None if jobspec.match_policy is None else parse_policy(str(jobspec.match_policy))
     try:
@@ -181,7 +191,10 @@ def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
 
 
 def _answerable(preferred: Sequence[Jobspec]) -> Iterator[tuple[Part, ...]]:
-    """A form that cannot be is no reason against the request: the next one up is tried."""
+    """Yield the preferred forms that the table can answer.
+
+    An impossible form is no reason to refuse the request: the next wider one is tried.
+    """
     for one in preferred:
         with suppress(_Unanswerable):
             yield _parts(one.resources, one)
@@ -218,7 +231,7 @@ def _parts(resources: Sequence[Resource], jobspec: Jobspec) -> tuple[Part, ...]:
 
 
 def _slots(slot: Resource, count: int, jobspec: Jobspec) -> Leaf:
-    """Slots that may share nodes; a slot that contains a node takes it whole."""
+    """Return slots that may share nodes. A slot that contains a node takes it whole."""
     if len(slot.with_) == 1 and slot.with_[0].type == NODE and _fixed(slot.with_[0]) == 1:
         kind = UnitSlots(slot.label, 1, _pools(slot.with_[0].with_))
         where = jobspec.where_of(slot.label)
@@ -240,7 +253,8 @@ def _nodes(node: Resource, count: int, jobspec: Jobspec) -> Leaf:
     whole = tuple(name for slot in slots for name in _whole_pools(slot.with_))
     if whole and (len(kinds) > 1 or kinds[0].count > 1):
         raise _Unanswerable(f"all {whole[0]} of a node in several slots")
-    if len(kinds) == 1 and not whole:  # a node has one slot that takes all of a pool
+    # Only one slot of a node can take all of a pool, so it has no series.
+    if len(kinds) == 1 and not whole:
         kinds = (replace(kinds[0], up_to=_series(slots[0])),)
     return Leaf(
         count,
@@ -267,7 +281,7 @@ def _pools(resources: Sequence[Resource]) -> Bundle:
 
 
 def at_least(part: Part) -> Part:
-    """The same with all counts fixed at their least."""
+    """Return the same part with all counts fixed at their minimum."""
     if isinstance(part, Group):
         return replace(part, below=tuple(map(at_least, part.below)), up_to=None)
     kinds = tuple(replace(kind, up_to=None) for kind in part.kinds)

@@ -1,13 +1,15 @@
 """One choice from the table: which nodes hold a whole request during one window.
 
-From the leaves upwards it is counted how many units every place holds (sums over segments of the
-topology); from the top downwards the best places are taken, and in the lowest ones the policy
-chooses among nodes. Requests of one kind of slots are answered exactly. Of several side by side
-the first kind is placed, then the next in what is left; one that finds no room there goes first in
-another try (``match.orders``). Sound, and for kinds that fit beside each other complete.
+From the leaves upwards, count how many units every place holds (sums over segments of the
+topology). From the top downwards, take the best places. In the lowest places the policy chooses
+among nodes.
 
-Places are taken the fullest first (``spread``: the emptiest first), then in the order of their
-names: what is left stays in one piece. Called by the matcher; changes nothing.
+Requests with one kind of slots are answered exactly. With several kinds side by side, the first
+kind is placed, then the next in what is left. A kind that does not fit then goes first in another
+try (``match.orders``). The result is sound. It is complete for kinds that fit beside each other.
+
+Places are taken the fullest first, or the emptiest first with ``spread``, and then by name. So what
+is left stays in one piece. The matcher calls this. It changes no booking.
 """
 
 from __future__ import annotations
@@ -33,13 +35,14 @@ Chosen: TypeAlias = tuple[Leaf, Vector]
 
 
 class Choice:
-    """One choice; ``held`` are rows of exclusive places, to be taken whole.
+    """One choice. ``held`` are rows of exclusive places that are taken whole.
 
     Parameters
     ----------
-    offers : the offer for a leaf; up to date.
-    patch : rows on which something else is free than the table says.
-    spend : takes steps off the work of the question; raises ``TooComplex`` where none is left.
+    offers : returns the current offer for a leaf.
+    patch : rows on which the free resources differ from the table.
+    spend
+        subtracts steps from the work of the question. It raises ``TooComplex`` when none is left.
     """
 
     def __init__(
@@ -63,12 +66,12 @@ class Choice:
         self._has_company = False
 
     def choose(self, parts: Sequence[Part]) -> list[Chosen] | None:
-        """The rows of all units in slot order; None where it does not fit."""
+        """Return the rows of all units in slot order, or None if the request does not fit."""
         self._has_company = len(parts) > 1 or _has_siblings(parts)
         return self._fill(parts, None, None)
 
     def count_good(self, group: Group) -> tuple[int, int]:
-        """How many places of the group's level hold what each must, of how many."""
+        """Return how many places of the group's level hold what each must, and how many exist."""
         places = self._places(group)
         there = sum(path is not None for path in places.paths)
         return int(np.count_nonzero(self._good(group, places))), there
@@ -85,6 +88,8 @@ class Choice:
         def place_one(part: Part) -> list[Chosen] | None:
             return self._fill_part(part, places, place)
 
+        # First try with as many units as fit. One part may then leave too little for the next, so
+        # try again with the minimum of each.
         for tried in dict.fromkeys((tuple(parts), tuple(map(at_least, parts)))):
             found = place_all(tried, place_one, lambda: self._restore(kept))
             if found is not None:
@@ -114,6 +119,7 @@ class Choice:
             return None
         count = leaf.count if leaf.up_to is None else leaf.up_to.largest_within(room)
         chosen = fill(view, count, self.policy, is_distinct=leaf.is_distinct, rows=rows)
+        # Other parts of the request must see what this one takes. A lone part skips the cost.
         if self._has_company:
             self._note(leaf, chosen)
         if not view.is_moldable:
@@ -126,6 +132,7 @@ class Choice:
         self, group: Group, above: Places | None, place: int | None
     ) -> list[Chosen] | None:
         places = self._places(group)
+        # Each place is judged alone here, so filling may still fail.
         good = self._good(group, places)
         if above is not None and place is not None:
             good &= places.above(above) == place
@@ -147,7 +154,8 @@ class Choice:
             kept.append(self._keep())
             if len(chosen) == count:
                 break
-        if len(chosen) < count:  # of several kinds in one place there may be room for each only
+        # Several kinds may each fit a place alone but not together, so fewer places may be left.
+        if len(chosen) < count:
             count = 0 if up_to is None else up_to.largest_within(len(chosen))
             self._restore(kept[count])
         return [one for found in chosen[:count] for one in found] if count else None
@@ -156,6 +164,7 @@ class Choice:
         ranks = places.ranks()[numbers]
         if len(numbers) == count:
             return list(numbers[np.argsort(ranks)].tolist())
+        # All places are needed, so their scores do not matter.
         scores = self.scores.of(places, numbers, self.patch)
         if self.policy.occupancy < 0:
             scores = -scores
@@ -164,7 +173,7 @@ class Choice:
     # --- from the leaves up ----------------------------------------------------------------------
 
     def _good(self, group: Group, places: Places) -> Mask:
-        """Places that hold all that is below; of several kinds of slots each for itself."""
+        """Return the places that hold all that is below. Each kind of slots is judged alone."""
         good = np.ones(len(places), dtype=np.bool_)
         for part in group.below:
             self._spend(20 + len(self.ledger.names) // 100)
@@ -181,7 +190,7 @@ class Choice:
         return good
 
     def _untouched(self, places: Places) -> Mask:
-        """Places none of whose nodes is used by anybody."""
+        """Return the places in which no node is used at all."""
         shares = self.table.free[:, 0]
         patch = self._patch()
         if patch is not None:
@@ -205,7 +214,7 @@ class Choice:
         return view
 
     def _patch(self, leaf: Leaf | None = None) -> Patch | None:
-        """The window's patch with all that this choice has taken so far."""
+        """Return the window's patch, with all that this choice has taken so far."""
         if not self._taken and not self.held:
             return self.patch
         self._spend(20 + len(self._taken) + len(self.held))
@@ -219,6 +228,7 @@ class Choice:
             taken = self._taken.get(row)
             if taken is not None:
                 free[index] -= taken
+            # No second unit of distinct nodes may use a node that such a unit already has.
             if row in self.held or (
                 leaf is not None and leaf.is_distinct and row in self._distinct
             ):
@@ -226,7 +236,7 @@ class Choice:
         return Patch(rows, free)
 
     def _note(self, leaf: Leaf, rows: Vector) -> None:
-        """Later parts of this request must not take the same again."""
+        """Record what was taken, so that later parts of this request cannot take it again."""
         view = self._view(leaf)
         self._spend(3 * len(rows))
         for row in rows.tolist():
@@ -258,7 +268,7 @@ class Choice:
 
 
 def _with(leaf: Leaf, count: int) -> Leaf:
-    """One node of ``leaf`` with so many slots on it."""
+    """Return one node of ``leaf`` with ``count`` slots on it."""
     kinds = (replace(leaf.kinds[0], count=count, up_to=None),)
     return replace(leaf, count=1, kinds=kinds, up_to=None)
 

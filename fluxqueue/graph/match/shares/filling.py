@@ -1,6 +1,6 @@
 """Which rows get the units of one leaf, by match policy.
 
-A row may hold several units; whoever chooses whole nodes has one unit a row. Hot path.
+A row may hold several units. Leaves of distinct nodes get one unit per row. Hot path.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ FIRST = 0
 def fill(
     view: View, wanted: int, policy: Policy, *, is_distinct: bool, rows: Vector | None = None
 ) -> Vector:
-    """The row of each of ``wanted`` units, which are known to be there.
+    """Return the row of each of ``wanted`` units, which are known to fit.
 
-    ``rows`` (ascending): only these may be used.
+    If ``rows`` (ascending) is given, only these may be used.
     """
     counts = view.fit if rows is None else view.fit[rows]
     if policy.occupancy:
@@ -50,7 +50,7 @@ def _lowest(counts: Vector, wanted: int, *, is_distinct: bool) -> Vector:
 
 
 def _in_order(order: Vector, counts: Vector, wanted: int) -> Vector:
-    """One row after the other, each filled up."""
+    """Return the rows with each one filled up before the next."""
     running = np.cumsum(counts)
     last = int(np.searchsorted(running, wanted))
     taken = counts[: last + 1].copy()
@@ -59,12 +59,16 @@ def _in_order(order: Vector, counts: Vector, wanted: int) -> Vector:
 
 
 def smallest(keys: Vector, count: int) -> Vector:
-    """Indexes of the ``count`` smallest keys in order, the lower index first among equals."""
+    """Return the indexes of the ``count`` smallest keys, in order.
+
+    The lower index comes first among equal keys.
+    """
     if count == 1:
         return np.array((int(keys.argmin()),))
     if count >= len(keys):
         order = np.argsort(keys, kind="stable")
     else:
+        # Sorting all keys would cost more than selecting the few that are needed.
         limit = np.partition(keys, count - 1)[count - 1]
         less = np.flatnonzero(keys < limit)
         equal = np.flatnonzero(keys == limit)[: count - len(less)]
@@ -74,7 +78,7 @@ def smallest(keys: Vector, count: int) -> Vector:
 
 
 def _first(keys: Vector, counts: Vector, wanted: int, *, is_distinct: bool) -> Vector:
-    """flux-sched looks until there is enough, then takes the highest ids of what it saw."""
+    """Choose as flux-sched does: look until there is enough, then take the highest ids seen."""
     order = smallest(keys, wanted)
     units = np.minimum(counts[order], 1) if is_distinct else counts[order]
     seen = int(np.searchsorted(np.cumsum(units), wanted)) + 1
@@ -85,20 +89,20 @@ def _first(keys: Vector, counts: Vector, wanted: int, *, is_distinct: bool) -> V
 def _by_occupancy(
     keys: Vector, counts: Vector, wanted: int, policy: Policy, *, is_distinct: bool
 ) -> Vector:
-    """``pack`` and ``spread``; a key says how empty a row is left by one unit."""
+    """Return the rows for ``pack`` and ``spread``. A key says how empty one unit leaves a row."""
     if is_distinct or wanted == 1:
         return smallest(keys, wanted)
     if policy.occupancy < 0:
         order = smallest(keys, wanted)
         return order if len(order) == wanted else _in_rounds(order, counts[order], wanted)
     roomy = counts >= wanted
-    if roomy.any():  # the fullest node that holds all
+    if roomy.any():  # The fullest node that holds all of them.
         return np.full(wanted, int(np.where(roomy, keys, NO_ROOM).argmin()))
     return _on_fewest(smallest(keys, len(keys)), counts, wanted)
 
 
 def _in_rounds(order: Vector, counts: Vector, wanted: int) -> Vector:
-    """``spread``: one slot to each node in order, then a second one to each, ..."""
+    """Choose for ``spread``: one slot to each node in order, then a second one, and so on."""
     rounds = bisect_right(
         range(int(counts.max()) + 1), wanted, key=lambda r: int(np.minimum(counts, r).sum())
     )
@@ -109,7 +113,11 @@ def _in_rounds(order: Vector, counts: Vector, wanted: int) -> Vector:
 
 
 def _on_fewest(order: Vector, every: Vector, wanted: int) -> Vector:
-    """``pack``: the fullest node that holds the rest, else the roomiest one, and so on."""
+    """Choose for ``pack``: use as few nodes as possible.
+
+    The nodes with most capacity are filled until the rest fits one node. The fullest such node gets
+    it.
+    """
     counts = every[order]
     roomiest = np.argsort(-counts, kind="stable")
     rest = wanted - np.cumsum(counts[roomiest]) + counts[roomiest]

@@ -1,9 +1,9 @@
-"""The earliest start after now: which times are worth a look, all of them judged at once.
+"""The earliest start after now: which times are worth an exact match, all judged at once.
 
-Total units over the cluster are a step function of time, given by the ends of what runs and by the
-reservations. A start is possible only if the total is enough from then until the end, so one pass
-over arrays leaves few times for an exact look (flux-sched, dfu.cpp :200-216, asks its planner the
-same). Called by the matcher. Hot path.
+Total units over the cluster are a step function of time. The steps are the ends of running work and
+the reservations. A start is possible only if the total is enough from then until the end. So one
+pass over arrays leaves few times for an exact match. flux-sched (dfu.cpp :200-216) asks its planner
+the same question. The matcher calls this. Hot path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """So many units (``is_distinct``: nodes) of an offer are needed over the whole cluster."""
+    """A number of units of an offer (nodes, if ``is_distinct``) needed over the whole cluster."""
 
     offer: Offer
     count: int
@@ -30,10 +30,11 @@ class Wanted:
 
 
 class Steps:
-    """Changes of what is free, over time: ends of rows without reservations, which are looked up,
-    and all changes of rows with them, which are simulated.
+    """Changes of the free resources over time.
 
-    Kept while nothing starts or ends: a reservation more changes its own rows.
+    Ends on rows without reservations are looked up. All changes on rows with reservations are
+    simulated. The object is reused as long as nothing starts or ends: a new reservation changes
+    only its own rows.
     """
 
     def __init__(self, ledger: ShareLedger, now: int) -> None:
@@ -56,7 +57,7 @@ class Steps:
         return ledger.version, ledger.ends.version, ledger.plan.removed, len(ledger.columns)
 
     def follow(self) -> bool:
-        """Take in what was reserved since; False where more than that has changed."""
+        """Add the reservations made since. Return False if anything else has changed."""
         if self._plan is not self.ledger.plan or self._key != self._what_it_is_of():
             return False
         if self._reserved < len(self.ledger.plan.rows):
@@ -68,6 +69,7 @@ class Steps:
         is_new = np.zeros(len(self.ledger.names), dtype=np.bool_)
         is_new[plan.rows[self._reserved :]] = True
         self._reserved = len(plan.rows)
+        # A row with a new reservation is simulated anew, from its first change on.
         kept = ~is_new[self._rows]
         rows, times, free, is_release = self._simulate(is_new)
         self._rows = np.concatenate([self._rows[kept], rows])
@@ -78,7 +80,7 @@ class Steps:
         self._put_in_order()
 
     def _simulate(self, is_new: Mask) -> tuple[Vector, Vector, Matrix, Mask]:
-        """All changes of some rows, row by row in the order of time; what is free after each."""
+        """Return all changes of some rows, by row and time, and what is free after each."""
         ends, plan = self.ledger.ends, self.ledger.plan
         inside = np.flatnonzero(is_new[ends.rows])
         starts = np.flatnonzero(is_new[plan.rows])
@@ -93,13 +95,13 @@ class Steps:
         rows, times, deltas = rows[order], times[order], deltas[order]
         sums = np.cumsum(deltas, axis=0)
         first = first_of_each(rows)
-        # Sums from the first change of a row on: what others summed up before is taken off.
+        # Sums start at the first change of a row, so subtract what earlier rows summed up.
         before = sums[first] - deltas[first] - self.ledger.now.free[rows[first]]
         sizes = np.diff(np.append(first, len(rows)))
         return rows, times, sums - np.repeat(before, sizes, axis=0), is_release[order]
 
     def _put_in_order(self) -> None:
-        """All changes by time; of those at one time the last tells what is free then."""
+        """Merge all changes by time. Of several at one time, the last says what is free then."""
         both = np.concatenate([self.ledger.ends.times[self._plain], self._times])
         self._merge = np.argsort(both, kind="stable")
         times = both[self._merge]
@@ -114,7 +116,7 @@ class Steps:
         self.has_release = np.logical_or.reduceat(is_release, firsts)
 
     def totals(self, wanted: Wanted) -> Vector:
-        """Units over the cluster after each of ``times``."""
+        """Return the units over the cluster after each of ``times``."""
         offer = wanted.offer
         allowed = offer.allowed()
         now = np.minimum(offer.fit, 1) if wanted.is_distinct else offer.fit
@@ -132,7 +134,7 @@ class Steps:
     def _changes(
         self, wanted: Wanted, rows: Vector, free: Matrix, now: Vector, allowed: Mask
     ) -> Vector:
-        """By how much the units of its row change at each step; row by row in the order of time."""
+        """Return the change of a row's units at each step, in order of row and time."""
         units = wanted.offer.fits(free, self.ledger.capacity[rows], allowed[rows])
         if wanted.is_distinct:
             units = np.minimum(units, 1)
@@ -143,13 +145,14 @@ class Steps:
         return units - before
 
     def candidates(self, wanted: Sequence[Wanted], duration_s: int | None) -> Vector:
-        """Times later than now at which something ends, and from which the total is enough."""
+        """Return the times after now at which something ends and from which the total is enough."""
         times = self.times
         if not len(times):
             return times
         good = np.ones(len(times), dtype=np.bool_)
         for one in wanted:
             good &= self.totals(one) >= one.count
+        # The next time at which a total is too low, seen from each time.
         bad_from = np.where(good, FOREVER, times)
         next_bad = np.minimum.accumulate(bad_from[::-1])[::-1]
         until = np.full_like(times, FOREVER) if duration_s is None else times + duration_s
@@ -157,13 +160,15 @@ class Steps:
 
 
 def first_of_each(rows: Vector) -> Vector:
-    """Where each row begins, in rows that stand together."""
+    """Return the index at which each row begins. Equal rows must stand together."""
     return np.flatnonzero(np.append(True, rows[1:] != rows[:-1])[: len(rows)])
 
 
 def first_possible(times: Sequence[int], is_possible: Callable[[int], bool]) -> int:
-    """The index of the first time that is possible, where all later ones are possible too; the
-    number of times if none is."""
+    """Return the index of the first possible time, or the number of times if none is possible.
+
+    All times after a possible one must be possible too.
+    """
     low, high = 0, len(times)
     while low < high:
         middle = (low + high) // 2

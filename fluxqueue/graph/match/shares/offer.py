@@ -1,7 +1,7 @@
-"""Offers: how many units of one leaf every node has room for, counted once and then corrected.
+"""Offers: how many units of one leaf fit every node, counted once and then corrected.
 
-An ``Offer`` follows the table row by row; a ``View`` is an offer during one window, where some rows
-have less or more room than now (``Patch``). Hot path: arrays by hand.
+An ``Offer`` follows the table row by row. A ``View`` is an offer during one window, in which some
+rows have less or more free than now (``Patch``). Hot path: arrays by hand.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from fluxqueue.graph.model.shapes import FULL_SHARE
 from fluxqueue.jobspec.demand import NodeDemand
 
 NO_ROOM = np.iinfo(np.int64).max
-"""The key of a row that has no room: behind all others."""
+"""The key of a row without capacity: it sorts after all others."""
 
 FEW = 4
-"""So many rows are corrected one by one; for more, arrays are quicker."""
+"""Up to this many rows are corrected one by one. For more rows, arrays are quicker."""
 
 TOUCHED = 1 << 61
 CPU_BITS, ROW_BITS = 36, 24
 
 
 class Offer(Follower):
-    """Units of a leaf by row. ``total`` is their sum, ``nodes`` how many rows have one at all."""
+    """Units of a leaf by row. ``total`` is their sum, ``nodes`` the number of rows with any."""
 
     __slots__ = ("_keys", "_ledger", "_sums", "fit", "is_whole", "more", "needs", "nodes",
                  "per_slot", "take", "total", "where", "whole")  # fmt: skip
@@ -47,13 +47,14 @@ class Offer(Follower):
         self.whole = [ledger.columns[name] for name in leaf.whole_pools if self.needs]
         kind = leaf.kinds[-1]
         self.more = kind.up_to if self.needs else None
-        """How many slots a node gets that has room for one unit; None where that is fixed."""
+        """The series of slots that a node with capacity for a unit gets. None: a fixed number."""
         self.per_slot: Vector = np.zeros(0, dtype=np.int64)
         if self.needs is not None:
             self.take = np.zeros(len(ledger.columns), dtype=np.int64)
             self.take[0] = max(1, leaf.per_unit)
             for column, need in self.needs:
                 self.take[column] = need
+            # A leaf that needs nothing still takes one share of its node per slot.
             if not self.needs:
                 self.needs = [(0, int(self.take[0]))]
             if self.more is not None:
@@ -66,8 +67,10 @@ class Offer(Follower):
     # --- counting ------------------------------------------------------------------------------
 
     def fits(self, free: Matrix, capacity: Matrix, allowed: Mask) -> Vector:
-        """Units by row of ``free``, of which only the ``allowed`` count; ``capacity`` is what these
-        rows have in all."""
+        """Return the units that fit each row of ``free``. Rows outside ``allowed`` get 0.
+
+        ``capacity`` is the whole capacity of these rows.
+        """
         if self.needs is None:
             return np.zeros(len(free), dtype=np.int64)
         if self.is_whole:
@@ -86,7 +89,7 @@ class Offer(Follower):
         return fit
 
     def allowed(self) -> Mask:
-        """Rows whose nodes may be used."""
+        """Return the rows with nodes that may be used."""
         return self.table.usable & self._ledger.masks.matching(self.where)
 
     def _count_all(self) -> None:
@@ -148,7 +151,7 @@ class Offer(Follower):
                 places.add_at(sums, index, more if is_distinct else new - old)
 
     def slots_on(self, free: Matrix) -> Vector:
-        """How many slots rows with so much ``free`` get, that have room for one unit."""
+        """Return how many slots fit rows with this much ``free``, each of which fits one unit."""
         assert self.more is not None
         needed = np.flatnonzero(self.per_slot)
         room = (free[:, needed] // self.per_slot[needed]).min(axis=1)
@@ -156,11 +159,11 @@ class Offer(Follower):
         return np.array(found, dtype=np.int64)
 
     def taken(self, free: Matrix) -> Matrix | Vector:
-        """What one unit takes of rows with so much ``free``, whole pools left aside."""
+        """Return what one unit takes of rows with this much ``free``, without whole pools."""
         return self.take if self.more is None else self.slots_on(free)[:, None] * self.per_slot
 
     def take_of(self, row: int, free: Vector) -> Vector:
-        """What one unit takes of a row with so much ``free``."""
+        """Return what one unit takes of a row with this much ``free``."""
         if self.more is not None:
             return self.per_slot * int(self.slots_on(free[None, :])[0])
         if not self.whole:
@@ -169,10 +172,13 @@ class Offer(Follower):
         take[self.whole] = self.table.capacity[row, self.whole]
         return take
 
-    # --- what is derived -------------------------------------------------------------------------
+    # --- derived values --------------------------------------------------------------------------
 
     def sums(self, places: Places, *, is_distinct: bool) -> Vector:
-        """Units (nodes with one, if ``is_distinct``) by place; not to be changed."""
+        """Return the units by place (nodes with any, if ``is_distinct``).
+
+        The caller must not change the array.
+        """
         known = self._sums.get((places, is_distinct))
         if known is None or known[0] != places.version:
             units = np.minimum(self.fit, 1) if is_distinct else self.fit
@@ -181,7 +187,10 @@ class Offer(Follower):
         return known[1]
 
     def keys(self, order: int) -> Vector:
-        """What a policy sorts rows by, the smallest first; not to be changed."""
+        """Return the keys by which a policy sorts rows, the smallest first.
+
+        The caller must not change the array.
+        """
         known = self._keys.get(order)
         if known is None:
             rows = np.arange(len(self.fit))
@@ -190,11 +199,13 @@ class Offer(Follower):
         return known
 
     def keys_on(self, order: int, rows: Vector, free: Matrix) -> Vector:
-        """The keys of ``rows`` with ``free`` on them: 0 is *first*, 1 the fullest, -1 the emptiest
-        with one unit of the leaf placed."""
+        """Return the keys of ``rows`` with ``free`` on them, for one order.
+
+        Order 0 is *first*. 1 prefers the fullest and -1 the emptiest row, after one unit is placed.
+        """
         if not order:
-            # As flux-sched orders children for ``first``: untouched ones before others, then most
-            # free cores, then the highest id.
+            # flux-sched orders children for ``first`` like this: untouched ones before others, then
+            # by most free cores, then by highest id.
             is_touched = free[:, 0] != SHARES_TOTAL
             cpu = free[:, self._ledger.columns.get(CPU, 0)].clip(0, (1 << CPU_BITS) - 1)
             after = (((1 << CPU_BITS) - cpu) << ROW_BITS) + TOUCHED
@@ -204,7 +215,10 @@ class Offer(Follower):
         return order * emptiness(left, self.table.capacity[rows])
 
     def _key_of(self, order: int, row: int) -> int:
-        """The same for one row as it is: for so few numbers arrays would take longer."""
+        """Return the key of one row as it is now. For so few numbers arrays would be slower.
+
+        The result must equal that of ``keys_on``.
+        """
         if order and self.more is not None:
             return int(self.keys_on(order, np.array((row,)), self.table.free[[row]])[0])
         free = self.table.free[row].tolist()
@@ -224,7 +238,7 @@ class Offer(Follower):
 
 
 class View:
-    """An offer during a window. Without a patch it is the offer itself."""
+    """An offer during a window. Without a patch it equals the offer."""
 
     __slots__ = ("_free", "_offer", "_rows", "fit", "nodes", "total")
 
@@ -245,15 +259,15 @@ class View:
 
     @property
     def is_moldable(self) -> bool:
-        """Whether nodes get as many slots as they have room for."""
+        """Tell whether nodes get as many slots as fit."""
         return self._offer.more is not None
 
     def slots_on(self, rows: Vector) -> Vector:
-        """How many slots each of some rows gets."""
+        """Return how many slots each of ``rows`` gets."""
         return self._offer.slots_on(np.array([self._free_on(row) for row in rows.tolist()]))
 
     def take_of(self, row: int) -> Vector:
-        """What one unit takes of a row."""
+        """Return what one unit takes of a row."""
         return self._offer.take_of(row, self._free_on(row))
 
     def _free_on(self, row: int) -> Vector:
@@ -264,7 +278,7 @@ class View:
         return np.asarray(self._offer.table.free[row])
 
     def sums(self, places: Places, *, is_distinct: bool) -> Vector:
-        """Units by place."""
+        """Return the units by place."""
         sums = self._offer.sums(places, is_distinct=is_distinct)
         if self._rows is None:
             return sums
@@ -276,7 +290,7 @@ class View:
         return sums
 
     def keys(self, order: int) -> Vector:
-        """What a policy sorts rows by."""
+        """Return the keys by which a policy sorts rows."""
         keys = self._offer.keys(order)
         if self._rows is None:
             return keys
@@ -287,13 +301,13 @@ class View:
 
 
 class PlaceScores:
-    """How empty places are, kept with the emptiness of their nodes."""
+    """How empty places are, updated with the emptiness of their nodes."""
 
     def __init__(self, values: Emptiness) -> None:
         self._values = values
 
     def of(self, places: Places, numbers: Vector, patch: Patch | None) -> Vector:
-        """The emptiness of some places (by number) during the window of ``patch``."""
+        """Return how empty some places (by number) are during the window of ``patch``."""
         self._values.follow()
         sums = self._values.sums(places)
         if patch is not None and len(patch.rows):

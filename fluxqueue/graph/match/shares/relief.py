@@ -1,8 +1,8 @@
-"""Relief: what a request lacks, and the most that the end of each of some others could add to it.
+"""Relief: what a request lacks, and the most that the end of other jobs could add to it.
 
-For whoever looks for the fewest that have to make way: a set whose reliefs do not add up to what is
-lacking cannot be enough, so it need not be tried. That a set is enough only the match itself says:
-reservations, places and whole pools are left aside here. Called by the matcher; pure.
+The search for victims of preemption uses it. A set of jobs with reliefs below the shortage cannot
+be enough, so it need not be tried. Only the match itself says that a set is enough: reservations,
+places and whole pools are ignored here. The matcher calls it. Pure.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ HOPELESS = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Relief:
-    """Of one leaf of a request: ``lacking`` units over the whole cluster, and the most that each of
-    those asked about gives back of them (by their numbers). Both in units.
+    """What one leaf of a request lacks, in units over the whole cluster.
+
+    ``gains`` has the most units that the end of each job could add, by the job's number.
     """
 
     lacking: float
@@ -29,11 +30,10 @@ class Relief:
 
 
 def relief(what_if: WhatIf, offer: Offer, count: int, *, is_distinct: bool) -> Relief:
-    """What is lacking of ``count`` units of ``offer`` (``is_distinct``: nodes), and who holds it.
+    """Return what is missing of ``count`` units of ``offer`` (nodes, if ``is_distinct``).
 
-    A node has room for a further unit when enough is given back of that of its resources of which
-    most is short; so what somebody holds of it, as a share of what is short there, is the most that
-    his end adds.
+    A node fits one more unit when enough of its scarcest resource is given back. So the most that
+    the end of a job adds is its part of that resource, as a share of what is short there.
     """
     if offer.needs is None:
         return Relief(HOPELESS, (0.0,) * what_if.count)

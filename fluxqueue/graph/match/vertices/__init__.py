@@ -1,1 +1,1 @@
-"""Whole vertices: a row per node for each request, kept with its bookings."""
+"""Matching whole vertices: one row per node for each request, updated with bookings."""

@@ -1,9 +1,9 @@
-"""Requests that name levels above the nodes: ``rack[1] -> node[4] -> slot``, from the tables.
+"""Requests that name levels above the nodes, such as ``rack[1] -> node[4] -> slot``.
 
-Which units the nodes of a rack offer is in the rows of the same table that answers for nodes alone
-(``block_table``), for the part of the request below the last level. What is left is to choose
-among racks as the reference walk does: those that hold enough, by their own id, or in the order of
-exploration for the ``first`` policies. Called by ``FastSelector``; pure.
+Tables answer them. The rows of ``block_table`` say how many units the nodes of a rack offer, for
+the part of the request below the last level. The same rows answer requests for nodes alone. Among
+racks the choice is that of the reference walk: those that hold enough, by their own id, or in the
+order of exploration for the ``first`` policies. ``FastSelector`` calls it. Pure.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ Members = npt.NDArray[np.int64]
 
 
 def levels_of(graph: ResourceGraph, needs: tuple[Need, ...]) -> tuple[Need, ...] | None:
-    """The levels above the nodes that a request names, from the top; None if the tables cannot
-    answer for it: exclusive levels, several things on one, or levels that are nested in each
-    other or have nodes and further levels side by side."""
+    """Return the levels above the nodes that a request names, from the top.
+
+    None means that the tables cannot answer. This is so for exclusive levels, several things on one
+    level, levels nested in each other, and levels with nodes and further levels side by side.
+    """
     kinds = {graph.type_of[v] for v in graph.tops}
     found: list[Need] = []
     while len(needs) == 1 and needs[0].kind in kinds:
@@ -54,7 +56,7 @@ def _is_layered(graph: ResourceGraph, named: set[int], last: int) -> bool:
 
 
 class LevelMap:
-    """Where the levels are in one version of a graph: remembered between matches."""
+    """The places of the levels in one version of a graph, kept between matches."""
 
     def __init__(self, graph: ResourceGraph, levels: tuple[Need, ...]) -> None:
         self.graph, self.levels = graph, levels
@@ -63,7 +65,7 @@ class LevelMap:
         self._members: dict[int, Members] = {}
 
     def _vertices_of(self, kind: int) -> list[int]:
-        """Topmost vertices of a type, in the order of a walk."""
+        """Return the topmost vertices of a type, in the order of a walk."""
         graph = self.graph
         found: list[int] = []
         stack = [0]
@@ -76,7 +78,7 @@ class LevelMap:
         return found
 
     def members(self, v: int) -> Members:
-        """The blocks right below ``v``, ascending."""
+        """Return the blocks directly below ``v``, ascending."""
         found = self._members.get(v)
         if found is None:
             block_of = self.graph.block_of
@@ -86,7 +88,7 @@ class LevelMap:
 
 
 class LevelChoice:
-    """One choice: the vertices of each level, then the blocks below the last."""
+    """One choice: the vertices of each level, then the blocks below the last level."""
 
     def __init__(self, table: BlockTable, level_map: LevelMap) -> None:
         self.table, self.map = table, level_map
@@ -95,7 +97,7 @@ class LevelChoice:
         self._holds: dict[int, bool] = {}
 
     def choose(self) -> Booking | None:
-        """The booking without job and time; None if no vertices of the first level suffice."""
+        """Return the booking without job and time, or None if the first level does not suffice."""
         need = self.levels[0]
         candidates: list[int] = []
         if self.policy.stops_early:
@@ -110,7 +112,10 @@ class LevelChoice:
         return None if picks is None else self.table.book(picks)
 
     def _explore(self, v: int, depth: int, need: Need, found: list[int]) -> int:
-        """As the ``first`` policies look: in the order of free resources, until there is enough."""
+        """Collect vertices in order of free resources until there is enough. Return their units.
+
+        The ``first`` policies look in this way.
+        """
         graph, total = self.graph, 0
         for child in self.table.order.of(v):
             if graph.block_of[child] >= 0:
@@ -127,7 +132,7 @@ class LevelChoice:
         return total
 
     def _is_enough(self, v: int, depth: int) -> bool:
-        """Whether what the request wants below ``v`` is there."""
+        """Tell whether ``v`` holds what the request wants below it."""
         known = self._holds.get(v)
         if known is None:
             units = self.table.units_below[v]
@@ -142,7 +147,7 @@ class LevelChoice:
         return known
 
     def _next(self, v: int, depth: int) -> list[int]:
-        """The vertices of the next level below ``v`` that suffice."""
+        """Return the vertices of the next level below ``v`` that suffice."""
         graph, kind = self.graph, self.levels[depth + 1].kind
         return [
             c

@@ -1,7 +1,7 @@
-"""One row per block for one request: how many candidates, and the sort key of the best.
+"""A table with one row per block for one request: candidates, and the sort key of the best.
 
-Called by ``FastSelector``. Rows follow the bookings through ``VertexLedger.log`` and the passing of
-time through ``VertexLedger.blocks_changing``; choosing is a minimum over the keys. Pure.
+``FastSelector`` calls it. Rows follow the bookings through ``VertexLedger.log``, and the passing of
+time through ``VertexLedger.blocks_changing``. Choosing is a minimum over the keys. Pure.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ NOTHING: Masks = (0, 0, 0)
 NO_KEY = np.iinfo(np.int64).max
 Keys = npt.NDArray[np.int64]
 Pick = tuple[int, int]
-"""A block, and which of its candidates."""
+"""A block, and the index of one of its candidates."""
 FEW = 8
-"""Up to so many blocks are found by one minimum each; more by one partition."""
+"""Up to this many blocks are found by one minimum each. More are found by one partition."""
 
 
 class BlockTable:
     """Offers of all blocks in one window, and the choice among them.
 
-    ``keys[b]`` orders blocks by their best candidate, lower first, ties in graph order;
-    ``units[b]`` is what the block offers in all; ``total`` their sum.
+    ``keys[b]`` orders blocks by their best candidate, lower first, ties in graph order.
+    ``units[b]`` is what the block offers in all. ``total`` is their sum.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class BlockTable:
         self._extend()
 
     def _extend(self) -> None:
-        """Make rows for the blocks that the graph has got since the last call."""
+        """Add rows for the blocks that the graph has got since the last call."""
         graph, first = self.graph, len(self.offers)
         new = graph.blocks[first:]
         for v in graph.tops:
@@ -86,11 +86,11 @@ class BlockTable:
     # -- following the state ------------------------------------------------------------------
 
     def follow(self, window: Window) -> None:
-        """Bring the rows up to date: bookings since the last call, and a new window."""
+        """Update the rows for the bookings since the last call, and for a new window."""
         old = self.window
         if window != old:
             self.window = window
-            # Blocks that joined have rows first: what changes with the window may be theirs.
+            # Blocks that joined need rows first, because the new window may change these too.
             self._extend_if_grown()
             changed: set[int] = set()
             for before, after in ((old.start, window.start), (old.end, window.end)):
@@ -101,7 +101,7 @@ class BlockTable:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Bring the rows up to date with the bookings since the last call, and new blocks."""
+        """Update the rows for the bookings since the last call, and for new blocks."""
         self._extend_if_grown()
         log = self.state.log
         if self.position < len(log):
@@ -120,7 +120,8 @@ class BlockTable:
         blocks, parent, keys, is_allowed = graph.blocks, graph.parent, self.keys, self.is_allowed
         is_all_open = not state.down_tops and not state.exclusive_tops
         follows_weights = plan.policy.stops_early
-        # Weights outlive bookings, foreign use has none: then no booking does not mean untouched.
+        # Weights outlive bookings, and use by unmanaged pods has no bookings. In both cases a block
+        # without bookings may still be touched.
         has_plain_rows = is_all_open and not (plan.has_pools and graph.foreign)
         changes: dict[int, int] = {}
         for number in numbers:
@@ -140,7 +141,7 @@ class BlockTable:
             elif is_all_open or self._is_open(number):
                 masks = state.block_masks(number, start, end)
                 down = 0 if window.ignores_status else down_masks.get(number, 0)
-                # A block whose root is held or down offers nothing.
+                # A block with a held or down root offers nothing.
                 if not (masks[0] | down) & 1:
                     offer = plan.offer(state, self.order, number, window, masks, down)
             before = offers[number]
@@ -155,7 +156,7 @@ class BlockTable:
         self._count(changes)
 
     def _untouched_offer(self, number: int, shape: int) -> BlockOffer | None:
-        """What every block of a shape offers while nothing is booked in it."""
+        """Return what every block of a shape offers while nothing is booked in it."""
         try:
             return self._untouched[shape]
         except KeyError:
@@ -164,7 +165,7 @@ class BlockTable:
             return offer
 
     def _count(self, changes: dict[int, int]) -> None:
-        """Add changes of units to the sums of all vertices above; by the lowest of them."""
+        """Add changes of units to the sums of all vertices above. Keys are the lowest of them."""
         parent, below = self.graph.parent, self.units_below
         for lowest, change in changes.items():
             self.total += change
@@ -174,7 +175,7 @@ class BlockTable:
                 above = parent[above]
 
     def _is_open(self, number: int) -> bool:
-        """Whether nothing above the block, nor its root, is down or held."""
+        """Tell whether the block's root and all vertices above it are up and not held."""
         state, graph, window = self.state, self.graph, self.window
         down_tops: set[int] = set()
         if not window.ignores_status:
@@ -198,7 +199,7 @@ class BlockTable:
     def _key(self, number: int, offer: BlockOffer, index: int) -> int:
         policy = self.plan.policy
         if policy.occupancy:
-            # Of equally full nodes the one with the lower id, whatever rack it is in.
+            # Of equally full nodes take the lower id, in whatever rack it is.
             own = self.graph.id[self.graph.blocks[number].base]
             free = policy.occupancy * self._free_after(number, offer)
             return free * TIES + min(max(own, 0), TIES - 1)
@@ -206,7 +207,10 @@ class BlockTable:
         return -score if policy.is_high else score
 
     def _free_after(self, number: int, offer: BlockOffer) -> int:
-        """How empty the block would be after its best candidate: best fit, whatever its size."""
+        """Return how empty the block would be after its best candidate.
+
+        This gives best fit for candidates of any size.
+        """
         start, end = self.window.start, self.window.end
         booked = self.state.block_masks(number, start, end)[0]
         asked, shares = offer.asked
@@ -215,7 +219,7 @@ class BlockTable:
     # -- choosing -----------------------------------------------------------------------------
 
     def choose(self) -> Booking | None:
-        """The best candidates as a booking without job and time; None if there are too few."""
+        """Return the best candidates as a booking without job and time, or None if too few."""
         wanted = self.plan.top.count.largest_within(self.total)
         if not wanted:
             return None
@@ -226,7 +230,7 @@ class BlockTable:
         return None if picks is None else self.book(picks)
 
     def choose_below(self, v: int, members: Vector) -> list[Pick] | None:
-        """The same among ``members`` only, the blocks right below ``v``."""
+        """Choose among ``members`` only, the blocks directly below ``v``."""
         if self.plan.policy.stops_early:
             return self._choose_early(v, goes_deeper=False)
         wanted = self.plan.top.count.largest_within(self.units_below[v])
@@ -240,10 +244,10 @@ class BlockTable:
         return self._choose_best(wanted, members)
 
     def _choose_best(self, wanted: int, members: Vector | None) -> list[Pick]:
-        """Merge the best blocks' candidates in order; at most ``wanted`` blocks can contribute."""
+        """Merge the best blocks' candidates in order. At most ``wanted`` blocks can contribute."""
         keys = self.keys if members is None else self.keys[members]
         if wanted < len(keys):
-            # Of blocks with equal keys the first ones count, which a partition alone ignores.
+            # Of blocks with equal keys the first ones count, which a partition alone would ignore.
             limit = np.partition(keys, wanted - 1)[wanted - 1]
             blocks = np.flatnonzero(keys <= limit)
         else:
@@ -256,7 +260,7 @@ class BlockTable:
         return self._merge(found[order].tolist(), numbers.tolist(), wanted)
 
     def _take_in_order(self, numbers: list[int], wanted: int) -> list[Pick]:
-        """Blocks that are one candidate each."""
+        """Choose among blocks that are one candidate each."""
         chosen: list[Pick] = []
         for number in numbers:
             offer = self.offers[number]
@@ -285,7 +289,7 @@ class BlockTable:
         return chosen
 
     def _choose_few(self, wanted: int, members: Vector | None) -> list[Pick]:
-        """One minimum after the other: cheaper than sorting while there are few."""
+        """Take one minimum after another. For a few this is cheaper than sorting."""
         keys, offers = (self.keys if members is None else self.keys[members]), self.offers
         chosen: list[Pick] = []
         next_index: dict[int, int] = {}
@@ -305,13 +309,18 @@ class BlockTable:
             next_index[number] = index = index + 1
             is_last = index >= len(offer.counts)
             keys[place] = NO_KEY if is_last else self._key(number, offer, index)
+        # The keys were changed in place, so restore them for the next match.
         if members is None:
             for place, key in saved.items():
                 keys[place] = key
         return chosen
 
     def _choose_by_occupancy(self, wanted: int, members: Vector | None) -> list[Pick]:
-        """pack: the fullest node that holds the rest, else the roomiest one; spread: in rounds."""
+        """Choose for ``pack`` or ``spread``.
+
+        ``pack``: the fullest node that holds the rest, else the one with most capacity. ``spread``:
+        one to each node, in rounds.
+        """
         numbers = range(len(self.offers)) if members is None else members.tolist()
         ranked = [(int(self.keys[b]), b) for b in numbers if self.offers[b] is not None]
         ranked.sort(key=lambda entry: entry[0])
@@ -330,7 +339,7 @@ class BlockTable:
         while wanted > 0:
             fitting = next((pair for pair in left if pair[1].units >= wanted), None)
             if fitting is None:
-                # max keeps the first of equals: the fullest among the roomiest.
+                # max keeps the first of equals: the fullest of those with most capacity.
                 fitting = max(left, key=lambda pair: pair[1].units)
                 left.remove(fitting)
             number, offer = fitting
@@ -341,7 +350,10 @@ class BlockTable:
         return chosen
 
     def _choose_early(self, v: int, *, goes_deeper: bool) -> list[Pick] | None:
-        """The ``first`` policies: explore by free resources, stop at enough, take the best."""
+        """Choose for the ``first`` policies.
+
+        Explore by free resources, stop at enough, and take the best.
+        """
         found: list[tuple[int, int, int]] = []
         per_share = self.plan.top.per_share
         total = self._gather(v, per_share, found, goes_deeper=goes_deeper)
@@ -362,7 +374,7 @@ class BlockTable:
     def _gather(
         self, v: int, enough: int, found: list[tuple[int, int, int]], *, goes_deeper: bool
     ) -> int:
-        """Collect candidates below ``v`` until there are ``enough``; returns their units."""
+        """Collect candidates below ``v`` until there are ``enough``. Return their units."""
         total = 0
         block_of, below, offers = self.graph.block_of, self.units_below, self.offers
         is_high = self.plan.policy.is_high
@@ -390,7 +402,7 @@ class BlockTable:
         return total
 
     def book(self, chosen: list[Pick]) -> Booking:
-        """A booking of candidates, without job and time."""
+        """Return a booking of these candidates, without job and time."""
         booking = Booking(0, 0, 0)
         graph, blocks, tops = self.graph, booking.blocks, booking.tops
         for number, index in chosen:

@@ -1,7 +1,7 @@
-"""What a block offers to a request: evaluated by the reference walk, remembered by shape.
+"""What a block offers to a request, computed by the reference walk and cached by shape.
 
-Called by ``block_table``. A ``BlockOffer`` is independent of *which* block it is: vertices are
-bits from the block's root, and scores are a base plus a multiple of the node's own factor. Pure.
+``block_table`` calls it. A ``BlockOffer`` does not depend on *which* block it is. Vertices are bits
+from the block's root. Scores are a base plus a multiple of the node's own factor. Pure.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ MAX_OFFERS = 2048
 
 
 class BlockOffer:
-    """Candidates of one block, best first: units, score base, factor multiple, booked, touched,
-    shares of pools. ``asked`` is what the best one needs, apart from taking a node whole."""
+    """Candidates of one block, best first, as parallel lists.
+
+    The lists are units, score base, factor multiple, booked, touched, and shares of pools.
+    ``asked`` is what the best candidate needs, except for taking a node whole.
+    """
 
     __slots__ = ("asked", "bases", "booked", "counts", "multiples", "shares", "touched", "units")
 
@@ -38,9 +41,9 @@ class BlockOffer:
 
 
 class BlockPlan:
-    """A request under a policy on one graph, with everything remembered about it.
+    """A request under a policy on one graph, with all that is cached for it.
 
-    ``levels`` are the levels above the nodes that it names; the tables answer for what is below.
+    ``levels`` are the levels above the nodes that it names. The tables answer for what is below.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class BlockPlan:
         if policy.is_node_exclusive:
             self.exclusive_kinds.add(graph.type_number["node"])
         self.is_for_nodes = self.top.kind == graph.type_number["node"]
-        # Pools that the request does not ask for do not decide what a block offers to it.
+        # Pools that the request does not ask for do not change what a block offers to it.
         asked = request.totals.keys() & graph.consumable
         self._pools = frozenset(asked - request.exclusive_kinds)
         self._whole_pools = frozenset(asked & request.exclusive_kinds)
@@ -75,9 +78,9 @@ class BlockPlan:
         masks: Masks,
         down: int,
     ) -> BlockOffer | None:
-        """What block ``number`` offers while ``masks`` are taken; None if nothing.
+        """Return what block ``number`` offers while ``masks`` are taken, or None for nothing.
 
-        Status and constraint of the block's root are the caller's business.
+        The caller checks the status and the constraint of the block's root.
         """
         shape = self.graph.blocks[number].shape
         allocated = masks[2] if window.is_now else 0
@@ -87,8 +90,8 @@ class BlockPlan:
         used = self._used(state, number, window) if self._pools else ()
         if self._whole_pools and self.graph.foreign and not window.ignores_status:
             down |= self._used_by_others(number)
-        # Unequal pools make the number of vertices per slot vary, and with it the weight of the
-        # node's factor against the ids: then an offer holds for its own block only.
+        # Unequal pools make the number of vertices per slot vary. The weight of the node's factor
+        # against the ids then varies too, so an offer is valid for its own block only.
         owner = -1 if shape.has_equal_pools else number
         key = (shape.number, masks[0], masks[1], allocated, down, inner, owner, used)
         try:
@@ -105,7 +108,7 @@ class BlockPlan:
         return offer
 
     def _pools_of(self, shape: BlockClass) -> tuple[int, ...]:
-        """The pools of a shape that the request takes shares of."""
+        """Return the pools of a shape that the request takes shares of."""
         found = self._pool_mask.get(shape.number)
         if found is None:
             found = tuple(i for i, kind in enumerate(shape.types) if kind in self._pools)
@@ -113,7 +116,7 @@ class BlockPlan:
         return found
 
     def _used(self, state: VertexLedger, number: int, window: Window) -> tuple[int, ...]:
-        """What is taken of each of those pools during the window, by others too."""
+        """Return what is taken of each of those pools during the window, by any pods."""
         block = self.graph.blocks[number]
         foreign = {} if window.ignores_status else self.graph.foreign
         return tuple(
@@ -122,7 +125,7 @@ class BlockPlan:
         )
 
     def _used_by_others(self, number: int) -> int:
-        """The pools that are wanted whole and that others use: as if they were down."""
+        """Return the pools that are wanted whole but used by unmanaged pods. They count as down."""
         block, foreign = self.graph.blocks[number], self.graph.foreign
         return sum(
             1 << i
@@ -165,7 +168,7 @@ class BlockPlan:
 
 
 def _inner_order(graph: ResourceGraph, order: ChildOrder, number: int) -> tuple[int, ...]:
-    """Weights below a block's root, for the policies that explore by weight."""
+    """Return the weights below a block's root, for policies that explore by weight."""
     weights = order.weights
     block = graph.blocks[number]
     return tuple(weights.get(block.base + i, -1) for i in block.shape.inner)
@@ -204,7 +207,7 @@ class _MaskMaker:
         return booked, touched, tuple((i, n) for i, n in units.items() if not booked >> i & 1)
 
     def _below(self, i: int, is_exclusive: bool, units: dict[int, int]) -> tuple[int, int]:
-        """Bits below ``i``; shares found there are added to ``units``."""
+        """Return the bits below ``i``. Shares found there are added to ``units``."""
         shape = self.shape
         if shape.types[i] in self.exclusive_kinds:
             return shape.below(i), shape.below(i)
@@ -223,11 +226,14 @@ class _MaskMaker:
 
 
 class BlockWalk(Walk):
-    """The reference walk inside one block, with masks given and a short way for leaves."""
+    """The reference walk inside one block, with given masks and a shortcut for leaves."""
 
     def preset(self, number: int, masks: Masks, down: int, *, is_shared: bool) -> None:
-        """Use ``masks`` instead of asking the state. ``is_shared``: the result must not depend
-        on which block it is, so the node's factor becomes a power of two."""
+        """Use ``masks`` instead of reading the state.
+
+        ``is_shared``: the result must not depend on which block it is, so the node's factor becomes
+        a power of two.
+        """
         self._block = number
         self._base = self.graph.blocks[number].base
         self._booked, self._touched, self._allocated = masks
@@ -269,7 +275,7 @@ class BlockWalk(Walk):
     def _explore_leaves(
         self, v: int, need: Need, is_exclusive: bool, shares: int, found: Found
     ) -> None:
-        """Children of one type that is asked for without anything below: no visit is needed."""
+        """Explore children of one type that needs nothing below it. No visit is needed."""
         shape = self.graph.blocks[self._block].shape
         taken = self._booked | self._down
         is_exclusive = is_exclusive or need.is_exclusive is True

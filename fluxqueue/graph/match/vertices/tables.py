@@ -1,14 +1,14 @@
 """The vectorised matcher: one number per node instead of a visit to every core.
 
-What the reference walk finds inside a block (a node and all below it) depends on the block's shape
-and on which of its vertices are taken. So that is computed once per shape and state, and kept; per
-request there is a *table* with, for every block, how many candidates it offers and the sort key of
-the best one. A booking changes the rows of its own blocks only. A match is then a minimum over an
-array, and a match that cannot succeed is one comparison.
+What the reference walk finds inside a block (a node with all vertices below it) depends on two
+things. These are the block's shape, and which of its vertices are taken. So it is computed once per
+shape and state, and cached. For each request there is a *table*. It has for every block how many
+candidates it offers, and the sort key of the best one. A booking changes only the rows of its own
+blocks. A match is then a minimum over an array. A match that cannot succeed is one comparison.
 
-Called by ``Matcher``. Levels that a request names above the nodes are chosen by ``levels``.
-Requests that cannot be answered exactly so (several kinds of slots, exclusive racks) are
-left to the reference walk, which also evaluates the inside of a block here. Pure.
+``Matcher`` calls it. ``levels`` chooses the levels that a request names above the nodes. The
+reference walk answers the requests that tables cannot answer exactly (several kinds of slots,
+exclusive racks). It also evaluates the inside of a block here. Pure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_LOG = 100_000
 
 
 class Prepared:
-    """A request under a policy: its plan, the tables made for it, and where its levels are."""
+    """A request under a policy: its plan, the tables made for it, and the places of its levels."""
 
     __slots__ = ("level_map", "plan", "tables")
 
@@ -42,7 +42,7 @@ class Prepared:
 
 
 class FastSelector:
-    """Answers matches for one graph; remembers tables for the last requests and policies."""
+    """Answers matches for one graph. Caches tables for the last requests and policies."""
 
     def __init__(self, state: VertexLedger, order: ChildOrder) -> None:
         self.state, self.order, self.graph = state, order, state.graph
@@ -66,7 +66,7 @@ class FastSelector:
     def select(
         self, request: Request, policy: Policy, window: Window, constraint: Allowed | None
     ) -> tuple[bool, Booking | None]:
-        """Whether the request is one for tables, and if so the booking, None if it cannot be."""
+        """Return whether tables can answer the request, and the booking if it is possible."""
         if len(self.state.log) > self.max_log:
             self._shorten_log()
         known = self._plan_for(request, policy)
@@ -90,7 +90,7 @@ class FastSelector:
         return LevelChoice(table, known).choose()
 
     def forget_constraints(self) -> None:
-        """Properties changed: which nodes a constraint allows must be found again."""
+        """Forget which nodes constraints allow, because properties have changed."""
         self._plans.clear()
         self._stamp += 1
 

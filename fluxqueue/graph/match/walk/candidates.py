@@ -1,6 +1,6 @@
 """Candidates of a walk: what could be taken as a whole, and how many slots it adds up to.
 
-Made by the traversal, best first by the policy's score. Pure.
+The traversal makes them, best first by the policy's score. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Share = tuple[int, int]
 class Candidate:
     """Something that can be taken as a whole: a vertex, or the vertices of one slot.
 
-    A consumable pool counts what is left of it; ``shares`` is what a slot takes of pools.
+    A consumable pool counts what is left of it. ``shares`` is what a slot takes of pools.
     """
 
     __slots__ = ("count", "edges", "is_root", "score", "shares")
@@ -36,7 +36,7 @@ class Candidate:
 
 
 class Candidates:
-    """Candidates of one type; ``chosen`` of them, from the front, were taken for ``wanted``."""
+    """Candidates of one type. The first ``chosen`` of them were taken for ``wanted`` units."""
 
     __slots__ = ("chosen", "members", "total", "wanted")
 
@@ -89,7 +89,7 @@ class ShareTally:
         if self.is_pool:
             self.shares = self.collected // self.per_share
         elif self.collected >= self.per_share:
-            # What a share has too much is not carried over: slots take whole vertices.
+            # The excess of a share is not carried over, because slots take whole vertices.
             self.shares += 1
             self.collected = 0
 
@@ -106,8 +106,10 @@ class PoolTaker:
         self._left = members[0].count if members else 0
 
     def take(self, count: int, edges: list[Edge], shares: list[Share]) -> int:
-        """Take ``count`` units that are known to be there; returns the first pool's score, so
-        that a slot that needs two pools is not worth twice."""
+        """Take ``count`` units that are known to exist, and return the first pool's score.
+
+        Only the first score counts, so that a slot that needs two pools is not worth twice as much.
+        """
         while not self._left:
             self._next()
         score = self._members[self._position].score

@@ -1,6 +1,7 @@
 """Choices of a walk: the best candidates for each need, and the marks that they leave.
 
-A vertex whose named children suffice chooses among them, the root among all that came up. Pure.
+A vertex chooses among its named children if they suffice. The root chooses among all candidates
+that reach it. Pure.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from fluxqueue.graph.match.walk.scoring import Scoring
 
 
 class Choosing(Scoring):
-    """Chooses and marks."""
+    """The part of the walk that chooses and marks."""
 
     def _choose(self, needs: Sequence[Need], found: Found) -> bool:
-        """Choose the best for every need; False if one cannot be met."""
+        """Choose the best candidates for every need. Return False if one cannot be met."""
         for need in needs:
             candidates = found.get(need.kind)
             count = need.count.largest_within(candidates.total if candidates else 0)
@@ -31,11 +32,14 @@ class Choosing(Scoring):
         return True
 
     def _choose_first(self, candidates: Candidates, wanted: int) -> None:
-        """``first`` on a cluster: nodes are looked at until there is enough, untouched ones before
-        others, then those with the most free cpu; of what was seen the highest ids."""
+        """Choose for ``first`` on a cluster.
+
+        Look at nodes until there is enough: untouched ones before others, then by most free cpu.
+        Then take the highest ids seen.
+        """
         by_block = self._by_block(candidates)
         if by_block is None:
-            candidates.choose(wanted, self.policy.is_high)  # racks
+            candidates.choose(wanted, self.policy.is_high)  # These are racks.
             return
         seen: list[list[Candidate]] = []
         total = 0
@@ -57,7 +61,7 @@ class Choosing(Scoring):
         self._put_first(candidates, chosen, wanted)
 
     def _by_block(self, candidates: Candidates) -> list[list[Candidate]] | None:
-        """The candidates node by node, best first; None where one is no part of a node."""
+        """Return the candidates by node, best first, or None if one is not part of a node."""
         block_of = self.graph.block_of
         found: dict[int, list[Candidate]] = {}
         for member in candidates.members:
@@ -74,12 +78,15 @@ class Choosing(Scoring):
         candidates.wanted, candidates.chosen = wanted, len(chosen)
 
     def _choose_by_occupancy(self, candidates: Candidates, wanted: int) -> None:
-        """Slots, or what else lies in nodes, node by node. ``pack``: the fullest node that holds
-        the rest, else the roomiest one; ``spread``: one to each node, the emptiest first, in
-        rounds."""
+        """Choose slots, or other things inside nodes, node by node.
+
+        ``pack``: the fullest node that holds the rest, else the one with most capacity. ``spread``:
+        one to each node in rounds, the emptiest node first.
+        """
         by_block = self._by_block(candidates)
         if by_block is None:
-            candidates.choose(wanted, self.policy.is_high)  # racks, or slots of several nodes
+            # These are racks, or slots of several nodes.
+            candidates.choose(wanted, self.policy.is_high)
             return
         left = sorted(
             by_block,
@@ -93,7 +100,7 @@ class Choosing(Scoring):
             left = [in_turn]
         while rest > 0:
             fitting = next((one for one in left if units_of(one) >= rest), None)
-            # max keeps the first of equals: the fullest among the roomiest.
+            # max keeps the first of equals: the fullest of those with most capacity.
             members = max(left, key=units_of) if fitting is None else fitting
             left.remove(members)
             for member in members:
@@ -111,14 +118,15 @@ class Choosing(Scoring):
                 for v, is_exclusive in candidate.edges:
                     self.marks[v] = is_exclusive and kind not in self._pools
                     # A slot may lie one unnamed level lower (node -> slot -> core on a graph with
-                    # sockets). Fluxion finds it there and then cannot book it; here it is shared.
+                    # sockets). Fluxion finds it there and then cannot book it. Here that level is
+                    # shared.
                     above = parent[v]
                     while above != chooser:
                         self.marks.setdefault(above, False)
                         above = parent[above]
 
     def _take_shares(self, kind: int, candidates: Candidates) -> None:
-        """Note what the chosen candidates take of consumable pools."""
+        """Record what the chosen candidates take of consumable pools."""
         if not self._pools:
             return
         left = candidates.wanted

@@ -1,7 +1,8 @@
 """One vertex during a walk: whether the request names it, and whether it can be used.
 
-The first of the walk's parts (``Looking``, ``Scoring``, ``Choosing``, ``Walk``), each on the one
-before. ``test`` and ``prune`` of flux-sched's ``dfu_impl.cpp``. Pure.
+This is the first part of the walk (``Looking``, ``Scoring``, ``Choosing``, ``Walk``), each a
+subclass of the one before. It implements ``test`` and ``prune`` of flux-sched's ``dfu_impl.cpp``.
+Pure.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.request import Need, Request
 
 AMBIGUOUS = Need.__new__(Need)
-"""Two needs of one type, or two slots, on one level: Fluxion's simple traverser has no answer."""
+"""Two needs of one type, or two slots, on one level.
+
+Fluxion's simple traverser has no answer for this.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """When, and how strictly. ``ignores_status`` counts down vertices as usable (satisfiability);
-    ``is_now`` refuses vertices that an overrunning allocation still holds."""
+    """A time window, and how strictly it is checked.
+
+    ``ignores_status`` counts down vertices as usable (satisfiability). ``is_now`` refuses vertices
+    that an overrunning allocation still holds.
+    """
 
     start: int
     end: int
@@ -61,7 +68,7 @@ class Looking:
         self._booked = self._touched = self._allocated = 0
 
     def _want_whole(self, kinds: set[int]) -> None:
-        """From here on these types are wanted whole; of other pools shares are taken."""
+        """Take these types whole from now on. Shares are taken of the other pools."""
         self._exclusive_kinds = kinds
         self._pools = self.graph.consumable - kinds
         self._whole_pools = self.graph.consumable & kinds
@@ -71,7 +78,7 @@ class Looking:
         return any(need.is_exclusive is True and need.kind == kind for need in needs)
 
     def _test(self, v: int, needs: tuple[Need, ...]) -> tuple[Need | None, Need | None]:
-        """The slot that applies to the children of ``v``, and the need that ``v`` matches."""
+        """Return the slot that applies to the children of ``v``, and the need for ``v``."""
         kind = self.graph.type_of[v]
         slot = match = None
         for need in needs:
@@ -92,7 +99,10 @@ class Looking:
         return all(part.kind in below for part in slot.children)
 
     def _is_usable(self, v: int, needs: Sequence[Need], is_exclusive: bool) -> bool:
-        """Fluxion's ``prune``: status, constraint, own planner, exclusivity."""
+        """Tell whether ``v`` can be used, as Fluxion's ``prune`` does.
+
+        It checks status, constraint, the vertex's own planner, and exclusivity.
+        """
         graph, window = self.graph, self.window
         kind = graph.type_of[v]
         if not window.ignores_status and self._is_down(v):
@@ -119,11 +129,14 @@ class Looking:
         return True
 
     def _is_taken_by_another_kind(self, v: int, needs: Sequence[Need]) -> bool:
-        """The nodes that several kinds of slots ask for are all different ones."""
+        """Tell whether another kind of slots has this node. Kinds get different nodes."""
         return v in self._distinct and any(need.kind == self._node for need in needs)
 
     def _is_down(self, v: int) -> bool:
-        """A pool that is wanted whole, and of which others use anything, is as if it were."""
+        """Tell whether ``v`` is down.
+
+        A pool that is wanted whole counts as down if unmanaged pods use any of it.
+        """
         graph = self.graph
         return v in graph.down or (graph.type_of[v] in self._whole_pools and v in graph.foreign)
 
@@ -135,7 +148,7 @@ class Looking:
         return used if window.ignores_status else used + self.graph.foreign.get(v, 0)
 
     def _occupation(self, v: int) -> tuple[bool, bool, bool]:
-        """Whether ``v`` is held, touched, and held by an allocation of any time."""
+        """Tell whether ``v`` is held, touched, and held by an allocation at any time."""
         number = self.graph.block_of[v]
         if number < 0:
             state, start, end = self.state, self.window.start, self.window.end

@@ -1,7 +1,8 @@
 """Scores of a walk: which of several vertices a policy prefers.
 
-Low is better, or high where the policy says so; ``pack`` and ``spread`` compare how empty nodes are
-with the request on them, a cluster's graph how empty its places are. Pure.
+Low scores are better, or high ones if the policy says so. ``pack`` and ``spread`` compare how empty
+nodes are with the request on them. On a cluster's graph, places are compared by how empty they are.
+Pure.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ from fluxqueue.graph.match.walk.looking import Looking
 from fluxqueue.graph.model.shapes import BlockClass
 
 FACTOR_SHIFT = 44
-"""A node's factor stands as 2^44 where it must not matter which node it is."""
+"""A node's factor is 2^44 if the result must not depend on the node."""
 TIES = 1 << 32
-"""So many ids are told apart among equally full nodes."""
+"""Number of ids that can be distinguished among equally full nodes."""
 
 
 class Scoring(Looking):
-    """The scores of what has been found; ``marks`` are the vertices chosen so far."""
+    """The scores of what has been found. ``marks`` are the vertices chosen so far."""
 
     def _score_of(self, v: int, needs: Sequence[Need], found: Found) -> int:
-        """The vertex among its like: low is better, or high where the policy says so."""
+        """Return the score of a vertex among others of its type.
+
+        Low is better, or high if the policy says so.
+        """
         if self.is_cluster and v and self.graph.block_of[v] < 0:
             return self._place_score(v)
         if self.policy.occupancy and self.graph.type_of[v] == self._node:
@@ -40,7 +44,10 @@ class Scoring(Looking):
         return self._score + self.graph.id[v] + 2
 
     def _place_score(self, v: int) -> int:
-        """On a cluster: the fullest places first (``spread``: the emptiest), then by number."""
+        """Return the score of a cluster's place.
+
+        The fullest places come first (``spread``: the emptiest), then those with the lowest number.
+        """
         graph, window = self.graph, self.window
         free = 0
         for number in {graph.block_of[u] for u in graph.subtree(v)} - {-1}:
@@ -52,8 +59,11 @@ class Scoring(Looking):
         return -score if self.policy.is_high else score
 
     def _emptiness_after(self, v: int, taken: Sequence[Candidate]) -> int:
-        """How empty the block of ``v`` is with these candidates in it, of equally empty ones the
-        lower id first: what ``pack`` and ``spread`` sort nodes by."""
+        """Return how empty the block of ``v`` is with these candidates in it.
+
+        Equally empty blocks are ordered by id, the lower first. ``pack`` and ``spread`` sort nodes
+        by it.
+        """
         graph, window = self.graph, self.window
         number = graph.block_of[v]
         if number < 0:
@@ -74,8 +84,10 @@ class Scoring(Looking):
         return self.policy.occupancy * free * TIES + min(max(graph.id[block.base], 0), TIES - 1)
 
     def _first_key(self, v: int) -> tuple[bool, int, int]:
-        """What ``first`` sorts a cluster's nodes by: those where nobody is, then those with the
-        most free cpu, the highest id first."""
+        """Return the key by which ``first`` sorts a cluster's nodes.
+
+        Unused nodes come first, then those with the most free cpu, then those with the highest id.
+        """
         graph = self.graph
         base = graph.blocks[graph.block_of[v]].base
         is_touched = self._occupation(base)[1]
@@ -93,14 +105,17 @@ class Scoring(Looking):
         )
 
     def _factor(self, v: int) -> int:
-        """What a node adds to the scores below it (``score_factor_t::calc_factor``)."""
+        """Return what a node adds to the scores below it (``score_factor_t::calc_factor``)."""
         if self.policy.occupancy:
-            return 1 << FACTOR_SHIFT  # which node it is, is chosen by its emptiness
+            return 1 << FACTOR_SHIFT  # A node is chosen by how empty it is.
         tie = abs(self.graph.uniq_id[v] % NODE_FACTOR - 1)
         return (self.graph.id[v] + 2) * NODE_FACTOR + tie
 
     def _held_bits(self, u: int, base: int, shape: BlockClass, *, is_own: bool = True) -> int:
-        """What taking ``u`` holds: itself and what was chosen below, or all if its type is."""
+        """Return the bits that taking ``u`` holds.
+
+        They are itself and what was chosen below, or all below if its type is exclusive.
+        """
         if self.graph.type_of[u] in self._exclusive_kinds:
             return shape.below(u - base)
         bits = 1 << (u - base) if is_own else 0

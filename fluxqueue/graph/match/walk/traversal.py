@@ -1,15 +1,15 @@
 """The reference walk: Fluxion's depth-first-and-up traversal, one vertex at a time.
 
-Slow and plain on purpose: it is what the vectorised matcher is compared with, and what it asks
-for the inside of a block. The steps carry the names of flux-sched's ``dfu_impl.cpp``: at a vertex,
-``test`` says how the request applies, ``prune`` whether anything here can be used; the children
-are explored; a vertex whose named children suffice *chooses* the best of them (marks), any other
-hands its candidates up; the root chooses among all that came up.
+It is slow and plain on purpose. The vectorised matcher is compared with it, and uses it for the
+inside of a block. The steps have the names of flux-sched's ``dfu_impl.cpp``. At a vertex, ``test``
+says how the request applies, and ``prune`` whether anything here can be used. Then the children are
+explored. A vertex *chooses* (marks) the best of its named children if they suffice. Otherwise it
+passes its candidates up. The root chooses among all that reach it.
 
-Of several kinds of slots side by side Fluxion's traverser has no answer. Here one kind after the
-other is placed, each beside those before it, as by the table of shares (``match.orders``).
+Fluxion's traverser has no answer for several kinds of slots side by side. Here, one kind is placed
+after another, each in addition to those before it, as in the table of shares (``match.orders``).
 
-Called by the matcher; changes nothing but the marks it returns.
+The matcher calls it. It changes nothing but the marks that it returns.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from fluxqueue.graph.match.walk.looking import AMBIGUOUS, Window
 from fluxqueue.graph.model.shapes import iterate_bits
 
 Allowed: TypeAlias = Callable[[int], bool]
-"""Which nodes a constraint allows."""
+"""A test for the nodes that a constraint allows."""
 
 
 class Walk(Choosing):
@@ -56,8 +56,8 @@ class Walk(Choosing):
     ----------
     constraint : the nodes that may be used, None for all.
     constraint_of
-        The same for slots of some labels, where several kinds of slots are placed; None where such
-        requests are answered as by Fluxion, which has no answer.
+        The same for slots of some labels, used to place several kinds of slots. None answers such
+        requests as Fluxion does, which has no answer.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Walk(Choosing):
         self._constraint_of = constraint_of
         self._distinct_below: dict[int, set[int]] = {}
 
-    # -- the two entrances ------------------------------------------------------------------
+    # -- entry points -----------------------------------------------------------------------
 
     def select(self) -> bool:
-        """Walk the whole graph and choose; False if the request cannot be met."""
+        """Walk the whole graph and choose. Return False if the request cannot be met."""
         needs = self.request.needs
         if self._are_kinds(needs):
             return self._place_kinds(0, needs, self._select_kind) is not None
@@ -110,7 +110,7 @@ class Walk(Choosing):
     def visit(
         self, v: int, needs: tuple[Need, ...], is_pristine: bool, is_exclusive: bool, into: Found
     ) -> tuple[int, int, bool] | None:
-        """Explore ``v``; candidates go ``into`` the parent's unless a choice is made here.
+        """Explore ``v``. Candidates go ``into`` the parent's unless a choice is made here.
 
         Returns units, score and exclusivity of ``v`` itself as a candidate, or None.
         """
@@ -163,9 +163,10 @@ class Walk(Choosing):
     def _place_kinds(
         self, v: int, needs: tuple[Need, ...], place: Callable[[Need], Found | None]
     ) -> Found | None:
-        """``place`` one need after the other at or below ``v``, each beside those before it.
+        """Call ``place`` for one need after another at or below ``v``.
 
-        Returns what was chosen, its marks made; None where there is no room for one of them.
+        Each is placed in addition to those before it. Returns what was chosen, and makes its marks.
+        None means that one of them does not fit.
         """
         assert self._constraint_of is not None
         constraint_of = self._constraint_of
@@ -214,8 +215,11 @@ class Walk(Choosing):
         return chosen
 
     def _forms(self, v: int, needs: tuple[Need, ...]) -> Iterator[tuple[Need, ...]]:
-        """Of counts that are not fixed as many as there are; where that leaves no room for another
-        kind, and on one node, the least."""
+        """Yield the forms of ``needs`` to try.
+
+        Counts that are not fixed first take as many as fit. If that leaves too little for another
+        kind, and always on one node, they take the minimum.
+        """
         is_fixed = all(need.is_fixed for need in needs)
         if is_fixed or self.graph.type_of[v] != self._node:
             yield needs
@@ -223,12 +227,12 @@ class Walk(Choosing):
             yield tuple(need.at_least() for need in needs)
 
     def _place_kind(self, v: int, need: Need) -> Found | None:
-        """One of several needs below ``v``, which itself has been found usable."""
+        """Place one of several needs below ``v``, which has itself been found usable."""
         found: Found = {}
         if need.is_slot and self._has_parts(v, need):
             self._find_slots(v, need, found)
         else:
-            # What is above is taken by this request only: what is below need not be untouched.
+            # The vertices above are taken by this request alone, so those below may be touched.
             self._explore(v, (need,), False, False, 1, found)
         if not self._choose((need,), found):
             return None
@@ -237,10 +241,10 @@ class Walk(Choosing):
 
     def _set_beside(self, beside: Booking | None) -> None:
         self._beside = beside
-        self._block = -1  # what is known of the block is without it
+        self._block = -1  # what is cached of the block does not include ``beside``
 
     def _taken_below(self, v: int, need: Need) -> Booking:
-        """What the marks of one need come to; ``v`` itself is shared with the other needs."""
+        """Return what the marks of one need amount to. ``v`` is shared with the other needs."""
         kinds = exclusive_kinds((need,), is_here=True)
         if self.policy.is_node_exclusive:
             kinds.add(self._node)
@@ -250,7 +254,7 @@ class Walk(Choosing):
         return found
 
     def _distinct_nodes(self, need: Need, taken: Booking) -> set[int]:
-        """Nodes that ``need`` asked for by themselves: no other need takes them, too."""
+        """Return the nodes that ``need`` requested as nodes. No other need may take them."""
         blocks = self.graph.blocks
         found = {n for v in taken.tops for n in self._distinct_below.get(v, ())}
         if not need.is_slot and not has_several_kinds((need,)) and need.names(self._node):
@@ -325,14 +329,14 @@ class Walk(Choosing):
     # -- slots ------------------------------------------------------------------------------
 
     def _find_slots(self, v: int, slot: Need, into: Found) -> None:
-        """Build as many slots as fit below ``v``, the best parts first, whole vertices only."""
+        """Build as many slots as fit below ``v``, best parts first, from whole vertices only."""
         parts: Found = {}
         self._explore(v, slot.children, False, True, slot.per_share, parts)
         for candidates in parts.values():
             candidates.members.sort(key=score_of, reverse=self.policy.is_high)
         counts = {part.kind: self._per_slot(part, parts) for part in slot.children}
         number = min(self._slots_of(kind, count, parts) for kind, count in counts.items())
-        number = min(number, slot.count.largest)  # whoever chooses takes no more from here
+        number = min(number, slot.count.largest)  # no choice takes more than this from here
         position = dict.fromkeys(counts, 0)
         pools = {
             kind: PoolTaker(parts[kind].members)
