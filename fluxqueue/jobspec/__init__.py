@@ -1,6 +1,7 @@
-"""Flux jobspecs: what a job asks for (RFC 14 and RFC 25), parsed and checked; no Kubernetes here.
+"""Flux jobspecs: what a job asks for (RFC 14 and RFC 25), parsed and checked.
 
-Called by ``graph`` (the matcher), ``workload`` and the command line. Pure: text in, data out.
+``graph`` (the matcher), ``workload`` and the command line call it. It knows nothing of Kubernetes.
+Pure: text in, data out.
 """
 
 from __future__ import annotations

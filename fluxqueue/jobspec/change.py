@@ -1,8 +1,8 @@
-"""A request with one thing different: fewer slots, less time, less of a resource, fewer demands.
+"""A request with one thing changed: fewer slots, less time, less of a resource or demand.
 
-Called to answer "what if" (``explain.variants``) and to read what somebody asks about
-(``workload.placement_review``). Each function gives another jobspec, or None where what is to be
-changed is not there or cannot be told. Pure.
+It answers "what if" (``explain.variants``) and reads the questions of users
+(``workload.placement_review``). Each function returns another jobspec. It returns None if what is
+to be changed does not exist or is ambiguous. Pure.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fluxqueue.jobspec.shape import moldable_counts, of_size
 
 
 def with_size(jobspec: Jobspec, size: int) -> Jobspec | None:
-    """The same with ``size`` slots; None where it is not told which of its counts that changes.
+    """Return the jobspec with ``size`` slots, or None if it is unclear which count changes.
 
-    Of one chain of levels, nodes and slots the highest count above 1 is changed, so what is asked
-    for on each node or in each rack stays.
+    In a chain of levels, nodes and slots the highest count above 1 is changed. So the request for
+    each node or each rack stays the same.
     """
     if size < 1:
         return None
@@ -37,26 +37,26 @@ def with_size(jobspec: Jobspec, size: int) -> Jobspec | None:
 
 
 def smaller_sizes(jobspec: Jobspec) -> range:
-    """The sizes below its own that ``with_size`` can give it."""
+    """Return the sizes below its own that ``with_size`` can give it."""
     if moldable_counts(jobspec):
-        return range(0)  # its own is the least already
+        return range(0)  # Its own size is the minimum already.
     _, step = _step(jobspec)
     return range(step, jobspec.size, step) if step else range(0)
 
 
 def _step(jobspec: Jobspec) -> tuple[int, int]:
-    """Which count of the chain is changed, and by how many slots; by 0 where none can be."""
+    """Return which count of the chain changes, and by how many slots. 0 means none can change."""
     counts = _chain(jobspec.resources)
     if counts is None:
         return 0, 0
     at = next((i for i, count in enumerate(counts) if count > 1), len(counts) - 1)
     if at == len(counts) - 1 and len(counts) > 1 and jobspec.size == 1 and _is_spread(jobspec):
-        return 0, 0  # one pod on one node: on the same, or on a node each?
+        return 0, 0  # One pod on one node: more pods could share that node or have a node each.
     return at, prod(counts[at + 1 :])
 
 
 def _chain(resources: Sequence[Resource]) -> list[int] | None:
-    """The counts from the top to the slots, where one thing stands below the other."""
+    """Return the counts from the top to the slots, or None if a level has several entries."""
     counts: list[int] = []
     while True:
         if len(resources) != 1:
@@ -84,12 +84,12 @@ def _with_count(resources: Sequence[Resource], at: int, count: int) -> tuple[Res
 
 
 def with_duration(jobspec: Jobspec, seconds: int | None) -> Jobspec:
-    """The same for so many seconds; None is without limit."""
+    """Return the jobspec for this many seconds. None means no limit."""
     return replace(jobspec, duration_s=float(seconds or 0))
 
 
 def with_amount(jobspec: Jobspec, name: str, amount: int) -> Jobspec:
-    """The same with ``amount`` base units of a resource in each slot that asks for some."""
+    """Return the jobspec with ``amount`` base units of a resource in each slot that wants some."""
 
     def change(resource: Resource) -> Resource:
         if resource.type == name and not resource.with_ and resource.is_exclusive is not True:
@@ -100,7 +100,10 @@ def with_amount(jobspec: Jobspec, name: str, amount: int) -> Jobspec:
 
 
 def without_top_level(jobspec: Jobspec) -> Jobspec | None:
-    """The same without the one level below one vertex of which all of it had to be."""
+    """Return the jobspec without its top level, or None if there is none to leave out.
+
+    The top level must be one vertex below which all of the request had to be.
+    """
     if len(jobspec.resources) != 1:
         return None
     (top,) = jobspec.resources
@@ -110,7 +113,7 @@ def without_top_level(jobspec: Jobspec) -> Jobspec | None:
 
 
 def sharing_nodes(jobspec: Jobspec) -> Jobspec | None:
-    """The same on nodes that others may use, too; None where it asked for none alone."""
+    """Return the jobspec on nodes that may be shared, or None if it asked for no whole node."""
     found = replace(
         jobspec,
         is_node_exclusive=False,
@@ -128,7 +131,7 @@ def _shared(resource: Resource) -> Resource:
 
 
 def demands(constraint: Constraint | None) -> tuple[Constraint, ...]:
-    """The parts of a constraint that all have to hold, each by itself."""
+    """Return the parts of a constraint that must all hold, each by itself."""
     return tuple(_demands(constraint)) if constraint is not None else ()
 
 
@@ -144,7 +147,7 @@ def _demands(constraint: Constraint) -> Iterator[Constraint]:
 
 
 def without_demand(jobspec: Jobspec, demand: Constraint) -> Jobspec:
-    """The same without one of the ``demands`` on its nodes."""
+    """Return the jobspec without one of the ``demands`` on its nodes."""
 
     def relaxed(where: NodeDemand) -> NodeDemand:
         kept = [one for one in demands(where.constraint) if one != demand]
@@ -155,7 +158,10 @@ def without_demand(jobspec: Jobspec, demand: Constraint) -> Jobspec:
 
 
 def describe_demand(demand: Constraint) -> str:
-    """A demand as people write it: ``pool=main``, ``zone in (a, b)``, ``hostlist n[1-3]``."""
+    """Return a demand as people write it.
+
+    Examples are ``pool=main``, ``zone in (a, b)`` and ``hostlist n[1-3]``.
+    """
     if demand.operator == MATCH_EXPRESSIONS:
         return ", ".join(
             f"{one.key}={one.values[0]}"

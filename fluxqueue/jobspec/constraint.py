@@ -1,8 +1,9 @@
-"""Constraints on nodes (RFC 31): properties, hostlist, ranks, and, or, not, and one of our own.
+"""Constraints on nodes: the operators of RFC 31 and one of our own.
 
-``fluxqueue/matchExpressions`` takes Kubernetes' node selector requirements (key, operator, values),
-all of which must hold: what node selectors and node affinity say, with the six operators' meaning.
-Called by the jobspec parser; evaluated by the matcher on vertices of type ``node``. Pure.
+Those of RFC 31 are properties, hostlist, ranks, and, or, not. ``fluxqueue/matchExpressions`` takes
+Kubernetes' node selector requirements (key, operator, values), which must all hold. It expresses
+node selectors and node affinity, with the meaning of the six operators. The jobspec parser builds
+constraints. The matcher evaluates them on vertices of type ``node``. Pure.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from fluxqueue.jobspec.bounds import WRITTEN, Left
 from fluxqueue.jobspec.document import PlainScalar
 
 MATCH_EXPRESSIONS = "fluxqueue/matchExpressions"
-"""Our operator: requirements on node labels (``metadata.name``: the node's name)."""
+"""Our operator: requirements on node labels (``metadata.name`` is the node's name)."""
 
 _NOT_IN_PROPERTY = frozenset("!&'\"^`|()")
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One operator and its operands; ``matches`` is its meaning.
+    """One operator and its operands. ``matches`` defines its meaning.
 
-    ``operator`` is ``properties`` (names; ``^name`` is absent), ``hostlist``, ``ranks``, ``and``,
-    ``or``, ``not`` (not all of them), ``fluxqueue/matchExpressions`` (all of ``requirements``), or
-    ``""`` which everything satisfies.
+    ``operator`` is ``properties`` (names, ``^name`` means absent), ``hostlist``, ``ranks``,
+    ``and``, ``or``, ``not`` (not all of them) or ``fluxqueue/matchExpressions`` (all of
+    ``requirements``). Every node satisfies the operator ``""``.
     """
 
     operator: str = ""
@@ -41,9 +42,9 @@ class Constraint:
     operands: tuple[Constraint, ...] = ()
     requirements: tuple[NodeRequirement, ...] = ()
     parts: int = field(default=0, init=False, repr=False, compare=False)
-    """What has to be looked at for each node: operators, names and values, operands included."""
+    """The number of parts evaluated per node: operators, names and values, with all operands."""
     depth: int = field(default=0, init=False, repr=False, compare=False)
-    """Constraints below this one."""
+    """The depth of constraints below this one."""
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -55,13 +56,13 @@ class Constraint:
             object.__setattr__(self, name, value)
 
     def __hash__(self) -> int:
-        """Reckoned once: nodes are remembered by it, and it may be large."""
+        """Return the hash computed once: masks of nodes are cached by it, and it may be large."""
         return self._hash
 
     def matches(self, name: str, rank: int, properties: Mapping[str, str]) -> bool:
-        """Whether a node called ``name``, of broker rank ``rank`` (-1: none), satisfies this.
+        """Tell whether a node with this name and broker rank (-1: none) satisfies the constraint.
 
-        ``properties`` are a Flux vertex' properties, or a Kubernetes node's labels.
+        ``properties`` are those of a Flux vertex, or the labels of a Kubernetes node.
         """
         match self.operator:
             case "properties":
@@ -86,7 +87,7 @@ class Constraint:
 
 
 def all_of(parts: Sequence[Constraint]) -> Constraint | None:
-    """All of ``parts`` together; None where nothing is demanded."""
+    """Return all of ``parts`` together, or None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
     return Constraint("and", operands=tuple(parts))
@@ -100,8 +101,9 @@ def parse_constraint(
     Raises
     ------
     InvalidJobspec
-        Not a map of at most one known operator, operands that are no list, an unquoted or
-        forbidden property name, a hostlist or idset that cannot be read, or more than is ``left``.
+        Not a map of at most one known operator, operands that are not a list, or a property name
+        that is unquoted or forbidden. Also a hostlist or idset that cannot be parsed, or more than
+        is ``left``.
     """
     return _constraint(value, where, Left(WRITTEN) if left is None else left, 0)
 

@@ -1,7 +1,7 @@
-"""What a node must be like to be given to a slot: constraint, tolerated taints, NUMA zones.
+"""What a slot demands of its node: constraint, tolerated taints, NUMA zones.
 
-Part of a jobspec; asked by the matcher, node by node, and remembered there as a mask, so equal
-demands must be equal keys. Pure.
+It is part of a jobspec. The matcher evaluates it node by node and caches the result as a mask, so
+equal demands must be equal keys. Pure.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Bundle: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class NodeDemand:
-    """Where a slot may go.
+    """The nodes that a slot may use.
 
-    ``tolerations`` is part of Kubernetes' side: a taint that repels and is tolerated by none of
-    them keeps the slot away, so a jobspec without any stays off tainted nodes. ``numa`` are
-    bundles each of which (on some nodes: all together) must fit one NUMA zone, where the node's
-    kubelet insists on that.
+    ``tolerations`` work as in Kubernetes: a taint that repels keeps the slot away unless one of
+    them tolerates it. So a jobspec without tolerations stays off tainted nodes. ``numa`` are
+    bundles that must each fit one NUMA zone (on some nodes: all together), if the node's kubelet
+    insists on that.
     """
 
     constraint: Constraint | None = None
@@ -40,7 +40,7 @@ class NodeDemand:
         return self._hash
 
     def admits(self, fact: NodeFact, rank: int = -1) -> bool:
-        """Tell whether a slot may go to this node, its readiness and its room apart."""
+        """Tell whether a slot may use this node, apart from its readiness and free capacity."""
         if self.constraint is not None and not self.constraint.matches(
             fact.name, rank, fact.labels
         ):
@@ -54,7 +54,7 @@ class NodeDemand:
         return self.fits_zones(fact)
 
     def anywhere_in_nodes(self) -> NodeDemand:
-        """The same of nodes that do not insist on zones."""
+        """Return the demand for nodes that do not insist on zones."""
         return replace(self, numa=())
 
     def fits_zones(self, fact: NodeFact) -> bool:
@@ -65,7 +65,7 @@ class NodeDemand:
         )
 
     def bundles_for(self, fact: NodeFact) -> tuple[Bundle, ...]:
-        """What has to fit one zone of this node: each container, or the pod."""
+        """Return what must fit one zone of this node: each container, or the whole pod."""
         return (_together(self.numa),) if fact.is_numa_for_pods else self.numa
 
 
@@ -83,5 +83,8 @@ def _together(bundles: tuple[Bundle, ...]) -> Bundle:
 
 
 def _fits(bundle: Bundle, zone: Mapping[str, int]) -> bool:
-    """A zone is asked only for what it is divided by: it has no pods and no storage."""
+    """Tell whether a bundle fits a zone.
+
+    Only resources that zones are divided by are compared: zones have no pods and no storage.
+    """
     return all(zone[name] >= amount for name, amount in bundle if name in zone)

@@ -1,8 +1,8 @@
 """YAML and JSON texts as plain Python data, with bounds against hostile documents.
 
-Called by the jobspec parser and the readers of ``graph``. No Python object is ever constructed
-from a tag; depth, size and the number of values are bounded *before* anything recursive runs, and
-aliases are refused, so that alias bombs and depth bombs cost nothing.
+The jobspec parser and the readers of ``graph`` call it. No tag ever makes a Python object. Depth,
+size and the number of values are bounded *before* anything recursive runs, and aliases are refused.
+So alias bombs and depth bombs cost nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class PlainScalar(str):
-    """A YAML string that was not quoted; some Flux fields insist on quotes."""
+    """A YAML string that was not quoted. Some Flux fields insist on quotes."""
 
     __slots__ = ()
 
@@ -38,8 +38,8 @@ def load(text: str | bytes, error: type[InvalidInput], max_bytes: int = MAX_BYTE
     Raises
     ------
     InvalidInput
-        As the subclass ``error``: too large, too deep, not UTF-8, not YAML, an alias, a repeated
-        key; ``where`` is the line.
+        As the subclass ``error``: too large, too deep, not UTF-8, not YAML, an alias, or a repeated
+        key. ``where`` is the line.
     """
     if len(text) > max_bytes:
         raise error(f"is larger than {max_bytes} bytes", where="document")
@@ -56,7 +56,7 @@ def load(text: str | bytes, error: type[InvalidInput], max_bytes: int = MAX_BYTE
 
 
 def to_bytes(text: str | bytes, error: type[InvalidInput]) -> bytes:
-    """UTF-8 of ``text``; lone surrogates are refused as ``error``."""
+    """Return ``text`` as UTF-8. Lone surrogates are refused as ``error``."""
     try:
         return text.encode() if isinstance(text, str) else text
     except UnicodeEncodeError as failure:
@@ -81,7 +81,7 @@ def load_json(text: str | bytes, error: type[InvalidInput], max_bytes: int) -> A
 
 
 def _load_json(text: str) -> Any:
-    """JSON at orjson's speed; None where YAML must have its say (errors, duplicate keys, depth)."""
+    """Return parsed JSON, or None if YAML must decide (errors, duplicate keys, depth)."""
     try:
         return json.loads(text, object_pairs_hook=_unique) if len(text) < 65536 else None
     except (ValueError, RecursionError):
@@ -162,7 +162,7 @@ class _YamlReader:
 
 def _scalar(event: Any) -> Any:
     text = str(event.value)
-    if event.style:  # a plain scalar has None or "", depending on the parser
+    if event.style:  # A plain scalar has None or "", depending on the parser.
         return text
     if text in ("", "~", "null"):
         return None

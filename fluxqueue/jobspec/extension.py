@@ -1,4 +1,4 @@
-"""``attributes.system.fluxqueue``: what Kubernetes says and RFC 14 has no word for.
+"""``attributes.system.fluxqueue``: what Kubernetes can express and RFC 14 cannot.
 
 ::
 
@@ -7,12 +7,12 @@
       numa: [{cpu: 8000, memory: 17179869184}]     # each fits one NUMA zone (base units)
       match-policy: pack
       exclusive: true          # every node touched is taken whole
-      prefer-within: rack      # below one rack if that can be, else one level up, ...
+      prefer-within: rack      # below one rack if possible, else one level up, ...
       slots:                   # what the slots of a label need beyond that
         launcher: {constraints: {...}, tolerations: [...], numa: [...]}
 
-``constraints`` of a slot hold beside those of the jobspec; its ``tolerations`` and ``numa`` replace
-the jobspec's. Called by the jobspec parser. Pure.
+``constraints`` of a slot are added to those of the jobspec. ``tolerations`` and ``numa`` of a slot
+replace the jobspec's. The jobspec parser calls it. Pure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AMOUNT_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """The section as data; see ``model.Jobspec`` for the fields."""
+    """The section as data. See ``model.Jobspec`` for the fields."""
 
     where: NodeDemand
     slot_where: tuple[tuple[str, NodeDemand], ...] = ()
@@ -47,12 +47,12 @@ class Extension:
 
 
 def parse_extension(value: Any, where: str, constraint: Constraint | None, left: Left) -> Extension:
-    """Read the section; ``constraint`` is the jobspec's own.
+    """Read the section. ``constraint`` is the jobspec's own.
 
     Raises
     ------
     InvalidJobspec
-        Naming the place, the value and what is allowed.
+        With the place, the value and what is allowed.
     """
     ours = _mapping(value, where, _KEYS)
     common = _demand(ours, where, NodeDemand(constraint))

@@ -1,6 +1,6 @@
 """Idsets: ``0-3,7`` for many small numbers (Flux RFC 22).
 
-Called by the R readers and writers and by rank constraints. Pure.
+The R readers and writers and rank constraints call it. Pure.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from fluxqueue.errors import InvalidInput
 
 MAX_ID = (1 << 32) - 2
-"""Flux's largest id; a larger one is a typing error."""
+"""Flux's largest id. A larger one is a typing error."""
 MAX_IDS = 2_000_000
-"""More ids than this in one idset are refused: an attack on memory."""
+"""Most ids in one idset. More are refused, because they could exhaust memory."""
 
 _PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 
 def encode(ids: Iterable[int]) -> str:
-    """Write ``ids`` as an ascending idset without repetitions; nothing is the empty string."""
+    """Return ``ids`` as an ascending idset without repetitions. No ids give the empty string."""
     ordered = sorted(set(ids))
     if ordered and ordered[0] < 0:
         raise InvalidInput("an idset has no negative ids", where="idset", value=ordered[0])
@@ -36,12 +36,14 @@ def encode(ids: Iterable[int]) -> str:
 
 
 def decode(text: str, *, most: int = MAX_IDS) -> list[int]:
-    """Read an idset, brackets around the whole of it allowed; ascending, without repetitions.
+    """Return the ids of an idset, ascending and without repetitions.
+
+    Brackets around the whole text are allowed.
 
     Raises
     ------
     InvalidInput
-        ``text`` is no idset, has a backward range or more than ``most`` members.
+        ``text`` is not an idset, has a backward range, or has more than ``most`` members.
     """
     body = text.strip()
     if body.startswith("[") and body.endswith("]"):

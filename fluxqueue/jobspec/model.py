@@ -1,8 +1,8 @@
 """The jobspec as data: a tree of resource requests, tasks and attributes.
 
-Built by ``jobspec.parse`` or by ``workload`` from Kubernetes objects, written by
-``jobspec.render``, read by the matcher. Frozen, so that a request can be a cache key and can be
-shared between threads; its hash is computed once.
+``jobspec.parse`` builds it, or ``workload`` from Kubernetes objects. ``jobspec.render`` writes it
+and the matcher reads it. It is frozen, so that a request can be a cache key and be shared between
+threads. Its hash is computed once.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from fluxqueue.jobspec.constraint import Constraint
 from fluxqueue.jobspec.demand import ANYWHERE, NodeDemand
 
 UNLIMITED = (1 << 32) - 1
-"""No upper bound of a count; Fluxion's unsigned maximum, so that arithmetic agrees."""
+"""No upper bound of a count: Fluxion's unsigned maximum, so that arithmetic agrees."""
 AMOUNT_MAX = (1 << 63) - 1
 """Largest amount of a pool (bytes, millicores), which is a count with a unit."""
 SLOT = "slot"
 NODE = "node"
 RFC14 = 9999
-"""Version of a jobspec that needs RFC 14 as a whole: levels, pools and shares of them are beyond
-version 1 (RFC 25)."""
+"""Version of a jobspec that needs all of RFC 14.
+
+Levels, pools and shares of pools are beyond version 1 (RFC 25).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many: ``minimum``, then ``minimum operator operand`` again and again up to ``maximum``.
+    """A number, or a series of numbers.
 
-    A plain number ``n`` is ``Count(n, n)``. The series is defined in RFC 14; the matcher always
-    takes its largest member that fits (flux-sched, ``calc_count``).
+    The series is ``minimum``, then ``minimum operator operand`` repeatedly up to ``maximum`` (RFC
+    14). A plain number ``n`` is ``Count(n, n)``. The matcher always takes the largest member that
+    fits (flux-sched, ``calc_count``).
     """
 
     minimum: int
@@ -41,16 +44,16 @@ class Count:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether there is nothing to choose."""
+        """Tell whether it is a single number."""
         return self.minimum == self.maximum
 
     @property
     def largest(self) -> int:
-        """The largest member of the series."""
+        """Return the largest member of the series."""
         return self.largest_within(max(self.maximum, UNLIMITED))
 
     def largest_within(self, available: int) -> int:
-        """The largest member of the series that is at most ``available``; 0 if there is none."""
+        """Return the largest member of the series that is at most ``available``, or 0."""
         low, high = self.minimum, min(available, self.maximum)
         if low > self.maximum or low > available:
             return 0
@@ -70,8 +73,8 @@ class Count:
 class Resource:
     """One vertex of the request tree.
 
-    ``is_exclusive`` is None when the jobspec does not say. ``unit`` and ``id`` are carried, never
-    matched (as in Fluxion); ``label`` names a slot, or a vertex in the JGF output.
+    ``is_exclusive`` is None if the jobspec does not say. ``unit`` and ``id`` are kept but never
+    matched (as in Fluxion). ``label`` names a slot, or a vertex in the JGF output.
     """
 
     type: str
@@ -89,7 +92,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What runs in a slot. Nothing in it influences matching."""
+    """What runs in a slot. It has no influence on matching."""
 
     command: tuple[str, ...]
     slot: str
@@ -99,13 +102,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Jobspec:
-    """A whole request. ``duration_s`` 0 means as long as the graph lives; fractions round up.
+    """A whole request.
 
-    ``match_policy`` None leaves the choice to the matcher. ``is_node_exclusive``: every node that
-    is touched is taken whole, as by the policies ``...nodex``. ``prefer_within`` names a level: all
-    slots below one vertex of it if that can be, else below one of the next level up, and so on.
-    ``where`` is what every node of it must be like, ``slot_where`` what those of single slots must
-    be like, by label. ``system`` is what else ``attributes.system`` says, kept and never matched.
+    ``duration_s`` 0 means as long as the graph lives. Fractions are rounded up. ``match_policy``
+    None leaves the choice to the matcher. With ``is_node_exclusive`` every touched node is taken
+    whole, as by the policies ``...nodex``. ``prefer_within`` names a level: all slots below one
+    vertex of it if possible, else below one of the next level up, and so on. ``where`` is the
+    demand on every node. ``slot_where`` has the demands of single slots, by label. ``system`` is
+    the rest of ``attributes.system``, kept but never matched.
     """
 
     version: int
@@ -121,7 +125,7 @@ class Jobspec:
     system: Mapping[str, Any] = field(default_factory=dict)
     user: Any = None
     size: int = field(default=0, init=False, repr=False, compare=False)
-    """Number of slots (at least), which is the number of pods that run at once."""
+    """Minimum number of slots, which is the number of pods that run at once."""
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -135,18 +139,18 @@ class Jobspec:
 
     @property
     def constraint(self) -> Constraint | None:
-        """The constraint (RFC 31) on all nodes."""
+        """Return the constraint (RFC 31) on all nodes."""
         return self.where.constraint
 
     def where_of(self, label: str) -> NodeDemand:
-        """What the nodes of slots called ``label`` must be like."""
+        """Return the demand on nodes of slots called ``label``."""
         for name, demand in self.slot_where:
             if name == label:
                 return demand
         return self.where
 
     def types(self) -> frozenset[str]:
-        """Every resource type that is asked for, slots left out."""
+        """Return every resource type that is asked for, without slots."""
         found: set[str] = set()
         stack = list(self.resources)
         while stack:

@@ -1,11 +1,17 @@
 """The jobspec parser: canonical jobspec, version 1 to 9999 (RFC 14, RFC 25), YAML or JSON.
 
-Called with what users write and with what is stored; every refusal is an ``InvalidJobspec`` that
-names the place. Accepts and refuses what Fluxion does (flux-sched, resource/libjobspec), with these
-differences: a slot must have something in it, sizes and nesting are bounded, a non-finite duration
-is refused, and an amount (a count with a unit, or of a Kubernetes resource such as
-``example.com/fpga``) may be as large as bytes are. ``attributes.system.fluxqueue`` is ours
-(``jobspec.extension``). ``jobspec.render`` is the inverse.
+It reads what users write and what is stored. Every error is an ``InvalidJobspec`` that names the
+place. It accepts and refuses what Fluxion does (flux-sched, resource/libjobspec), with these
+differences:
+
+- A slot must contain something.
+- Sizes and nesting are bounded.
+- A non-finite duration is refused.
+- An amount (a count with a unit, or of a Kubernetes resource such as ``example.com/fpga``) may be
+  as large as bytes are.
+
+``attributes.system.fluxqueue`` is our own section (``jobspec.extension``). ``jobspec.render`` is
+the inverse.
 """
 
 from __future__ import annotations
@@ -33,17 +39,18 @@ def parse_jobspec(text: str | bytes) -> Jobspec:
     Raises
     ------
     InvalidJobspec
-        With the place in the document (a line while it is no YAML yet, then
-        ``resources[0].with[1].count``), the value and the way out.
+        With the place in the document, the value and the way out. The place is a line for text that
+        is not YAML, else a path such as ``resources[0].with[1].count``.
     """
     return parse_document(document.load(text, InvalidJobspec))
 
 
 def parse_document(top: Any, *, is_stored: bool = False) -> Jobspec:
-    """Read a jobspec from parsed YAML or JSON; raises ``InvalidJobspec`` as ``parse_jobspec``.
+    """Read a jobspec from parsed YAML or JSON. Raises ``InvalidJobspec`` as ``parse_jobspec``.
 
-    ``is_stored``: it was built and bounded by us (``bounds.check_stored``). The bounds on what
-    users write do not apply to it, and it may ask for no resources at all: a workload of no pods.
+    ``is_stored``: fluxqueue built it and checked its bounds (``bounds.check_stored``). The bounds
+    on what users write do not apply to it. It may ask for no resources at all: a workload of no
+    pods.
     """
     if top is None:
         _refuse("is empty", "jobspec", None, f"needs {', '.join(sorted(_TOP_KEYS))}")
@@ -211,7 +218,7 @@ def _task(value: Any, where: str) -> Task:
 
 def _unsigned(value: Any, where: str, most: int = UNLIMITED) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit():
-        # Longer ones are out of range whatever they are, and int() of them may take long.
+        # Longer ones are out of range in any case, and int() of them may be slow.
         value = int(value[:20])
     if isinstance(value, bool) or not isinstance(value, int):
         _refuse("must be a whole number", where, value)

@@ -1,7 +1,7 @@
 """A jobspec as the document that ``parse`` reads: plain data for JSON and YAML.
 
-Called by ``workload`` (the FluxJob's ``spec.jobspec``) and by whoever stores a request. What is at
-its default is left out, so that equal jobspecs are equal documents. Pure.
+``workload`` (for the FluxJob's ``spec.jobspec``) and all code that stores a request call it.
+Defaults are left out, so that equal jobspecs give equal documents. Pure.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fluxqueue.jobspec.model import UNLIMITED, Count, Jobspec, Resource, Task
 
 
 def render(jobspec: Jobspec) -> dict[str, Any]:
-    """Write ``jobspec``; ``parse_document`` is the inverse.
+    """Return ``jobspec`` as plain data. ``parse_document`` is the inverse.
 
     Raises
     ------
     InvalidJobspec
-        A text of it has a NUL in it, which no row can hold (JSON and annotations can).
+        A text contains a NUL character, which no row can hold (JSON and annotations can).
     """
     system: dict[str, Any] = {}
     if jobspec.duration_s:
@@ -47,7 +47,7 @@ def render(jobspec: Jobspec) -> dict[str, Any]:
         "tasks": [_task(one) for one in jobspec.tasks],
         "attributes": attributes,
     }
-    # Looked for in the text: cheaper than a walk, and no field is forgotten.
+    # Search the text: this is cheaper than a walk, and it covers every field.
     if b"\\u0000" in orjson.dumps(document, default=str):
         raise InvalidJobspec(
             "a text has a NUL character in it", where="jobspec", hint="leave it out"
@@ -56,7 +56,7 @@ def render(jobspec: Jobspec) -> dict[str, Any]:
 
 
 def render_constraint(constraint: Constraint) -> dict[str, Any]:
-    """Write one constraint as RFC 31 does."""
+    """Return one constraint as RFC 31 writes it."""
     match constraint.operator:
         case "":
             return {}
@@ -101,7 +101,7 @@ def _slot_demand(demand: NodeDemand, common: NodeDemand) -> dict[str, Any]:
 
 
 def _beyond(constraint: Constraint | None, common: Constraint | None) -> Constraint | None:
-    """What a slot's constraint has beside the jobspec's, which parsing puts before it."""
+    """Return what a slot's constraint adds to the jobspec's, which parsing puts before it."""
     if common is None:
         return constraint
     if constraint is None or constraint == common:

@@ -1,7 +1,7 @@
-"""What a jobspec comes to: its slots in order, their needs, and the least it takes.
+"""The shape of a jobspec: its slots in order, their needs, and the minimum it takes.
 
-Called by queue limits, the scheduling cycle and the matcher; asks no graph. Counts are the least
-that is asked for. Pure.
+Queue limits, the scheduling cycle and the matcher call it. It reads no graph. Counts are the
+minimum that is asked for. Pure.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from fluxqueue.jobspec.model import NODE, RFC14, SLOT, Count, Jobspec, Resource
 from fluxqueue.jobspec.sizes import Sizes
 
 LABEL = "task"
-"""Label of slots that nobody has named."""
+"""Label of slots without a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotKind:
-    """``count`` equal slots in all; what each needs (resource name -> base units), and where.
+    """All slots of one kind: ``count`` in all, what each needs, and on which nodes.
 
-    ``above`` are the vertices that hold it, top first, with the number of each below the one
-    before. ``node_count`` is the number of node vertices among them, 0 where none is named.
+    ``needs`` maps resource names to base units. ``above`` are the vertices that hold the slots, top
+    first, each with its number below the one before. ``node_count`` is the number of node vertices
+    among them, 0 if none is named.
     """
 
     label: str
@@ -40,7 +41,7 @@ class SlotKind:
 
 @lru_cache(maxsize=4096)
 def slot_kinds(jobspec: Jobspec) -> tuple[SlotKind, ...]:
-    """The kinds of slots in the order of the document, which is the order of slot numbers."""
+    """Return the kinds of slots in document order, which is the order of slot numbers."""
     return tuple(_kinds(jobspec, jobspec.resources, (), 1))
 
 
@@ -77,7 +78,7 @@ def _product(above: Sequence[tuple[str, int]], *, up_to: str) -> int:
 
 
 def _amounts(resources: Sequence[Resource]) -> dict[str, int]:
-    """Units by type in one slot, those below other vertices included."""
+    """Return the units by type in one slot, including those below other vertices."""
     found: dict[str, int] = {}
     for resource in resources:
         least = resource.count.minimum
@@ -89,7 +90,7 @@ def _amounts(resources: Sequence[Resource]) -> dict[str, int]:
 
 
 def equal_slots(count: int, needs: Mapping[str, int], *, duration_s: int | None = None) -> Jobspec:
-    """A jobspec of ``count`` equal slots anywhere; no duration is unlimited."""
+    """Return a jobspec of ``count`` equal slots anywhere. Without a duration it has no limit."""
     pools = tuple(
         Resource(name, Count(n, n), unit=unit_of(name)) for name, n in sorted(needs.items())
     )
@@ -98,19 +99,19 @@ def equal_slots(count: int, needs: Mapping[str, int], *, duration_s: int | None 
 
 
 def slot_needs(jobspec: Jobspec) -> Iterator[Bundle]:
-    """What each slot needs, in the order of slot numbers."""
+    """Yield what each slot needs, in the order of slot numbers."""
     for kind in slot_kinds(jobspec):
         for _ in range(kind.count):
             yield kind.needs
 
 
 def total(jobspec: Jobspec, name: str) -> int:
-    """Base units of one resource over all slots."""
+    """Return the base units of one resource over all slots."""
     return sum(kind.count * dict(kind.needs).get(name, 0) for kind in slot_kinds(jobspec))
 
 
 def fewest_nodes(jobspec: Jobspec) -> int:
-    """Nodes that a request cannot do without: those it names are all different ones."""
+    """Return the minimum number of nodes. Nodes that the request names are all different."""
     return max(min(1, jobspec.size), sum(map(_nodes, jobspec.resources)))
 
 
@@ -123,7 +124,7 @@ def _nodes(resource: Resource) -> int:
 
 
 def takes_whole_nodes(jobspec: Jobspec) -> bool:
-    """Whether the nodes of its slots are shared with nobody."""
+    """Tell whether the nodes of its slots are not shared with other jobs."""
     return jobspec.is_node_exclusive or any(map(_is_whole, jobspec.resources))
 
 
@@ -134,14 +135,14 @@ def _is_whole(resource: Resource) -> bool:
 
 
 def bounded(count: Count) -> Count:
-    """The number of slots that take shares of pools: what is not fixed ends at ``OPEN_MAX``."""
+    """Return the number of slots that take shares of pools, bounded by ``OPEN_MAX`` if variable."""
     if count.is_fixed or count.maximum <= OPEN_MAX:
         return count
     return replace(count, maximum=max(count.minimum, OPEN_MAX))
 
 
 def moldable_counts(jobspec: Jobspec) -> tuple[Count, ...]:
-    """The counts of levels, nodes and slots that are not fixed, from the top down."""
+    """Return the counts of levels, nodes and slots that are not fixed, from the top down."""
     return tuple(_moldable(jobspec.resources))
 
 
@@ -154,7 +155,7 @@ def _moldable(resources: Sequence[Resource]) -> Iterator[Count]:
 
 
 def with_counts(jobspec: Jobspec, counts: Sequence[int]) -> Jobspec:
-    """The same with these numbers in place of ``moldable_counts``."""
+    """Return the jobspec with these numbers in place of ``moldable_counts``."""
     return replace(jobspec, resources=_with_counts(jobspec.resources, iter(counts)))
 
 
@@ -171,13 +172,14 @@ def _with_counts(resources: Sequence[Resource], counts: Iterator[int]) -> tuple[
 
 
 def of_size(jobspec: Jobspec, size: int) -> Jobspec | None:
-    """The same with exactly ``size`` slots, each count the largest for which that can be, from the
-    top down; None where no counts give that.
+    """Return the jobspec with exactly ``size`` slots, or None if no counts give that.
+
+    From the top down, each count is the largest for which this is possible.
 
     Raises
     ------
     TooComplex
-        Finding the counts takes more work than one request may.
+        Finding the counts takes more work than one request may cost.
     """
     if not moldable_counts(jobspec):
         return jobspec if jobspec.size == size else None
@@ -191,18 +193,19 @@ def of_size(jobspec: Jobspec, size: int) -> Jobspec | None:
 
 
 def levels_named(jobspec: Jobspec) -> tuple[str, ...]:
-    """Types above the nodes that the request names, top first, each once."""
+    """Return the types above the nodes that the request names, top first, each once."""
     found = (kind for one in slot_kinds(jobspec) for kind, _ in one.above if kind != NODE)
     return tuple(dict.fromkeys(found))
 
 
 def relaxations(jobspec: Jobspec, levels: Sequence[str]) -> tuple[Jobspec, ...]:
-    """What ``prefer_within`` means: the request below one vertex of the level it names, below one
-    of the next level up, ..., and as it stands; the matcher takes the first that fits.
+    """Return what to try for ``prefer_within``, in order. The matcher takes the first that fits.
 
-    ``levels`` are those of the graph, top first; nodes are the lowest. What the request demands
-    stays: below one zone, only levels under zones are tried. A level that the graph does not have,
-    or that cannot stand above what the request names, is passed over.
+    The forms are the request below one vertex of the level that it names, below one of the next
+    level up, and so on. The last is the request itself. ``levels`` are those of the graph, top
+    first, with nodes below them. The demands of the request stay: within one zone, only levels
+    below zones are tried. A level that the graph does not have is skipped. So is a level that
+    cannot stand above what the request names.
     """
     if not jobspec.prefer_within:
         return (jobspec,)
@@ -221,7 +224,7 @@ def relaxations(jobspec: Jobspec, levels: Sequence[str]) -> tuple[Jobspec, ...]:
 def _below_one(
     resources: tuple[Resource, ...], ladder: Sequence[str], index: int
 ) -> tuple[Resource, ...]:
-    """``resources`` with one vertex of a level put above what is lower; empty if that is none."""
+    """Return ``resources`` with one vertex of a level above what is lower, or nothing."""
     first = resources[0] if len(resources) == 1 else None
     if first is not None and first.type in ladder[:index] and first.count.minimum == 1:
         inner = _below_one(first.with_, ladder, index)
@@ -236,13 +239,16 @@ def _names(resource: Resource, types: Sequence[str]) -> bool:
 
 
 def within(jobspec: Jobspec, level: str) -> Jobspec:
-    """The same below one vertex of ``level``."""
+    """Return the jobspec below one vertex of ``level``."""
     top = Resource(level, Count(1, 1), jobspec.resources)
     return replace(jobspec, resources=(top,))
 
 
 def describe(jobspec: Jobspec) -> str:
-    """The request in words: ``16 slots of 8 cpu, 2 on each of 4 nodes in each of 2 racks``."""
+    """Return the request in words.
+
+    An example is ``16 slots of 8 cpu, 2 on each of 4 nodes in each of 2 racks``.
+    """
     return " and ".join(_describe(kind) for kind in slot_kinds(jobspec)) or "nothing"
 
 
@@ -252,7 +258,7 @@ def _describe(kind: SlotKind) -> str:
         return text
     inner = kind.count
     for _, count in kind.above:
-        inner //= max(1, count)  # a Job scaled to nothing asks for slots on no nodes
+        inner //= max(1, count)  # A Job scaled to nothing asks for slots on no nodes.
     parts = []
     for level, count in reversed(kind.above):
         word = "on" if level == NODE else "in"
@@ -269,7 +275,7 @@ def _count(count: int, noun: str) -> str:
 
 @lru_cache(maxsize=4096)
 def only(jobspec: Jobspec, label: str) -> Jobspec:
-    """The same with the slots of one label alone, and what stands above them."""
+    """Return the jobspec with only the slots of one label and what stands above them."""
     return replace(jobspec, resources=_only(jobspec.resources, label))
 
 

@@ -1,10 +1,9 @@
 """The sizes that a moldable jobspec can have, and the counts that give a size.
 
-Called by ``jobspec.shape``. Nothing is enumerated: the sizes below a vertex are one set of numbers,
-sets are added and multiplied as wholes, and the counts are read off from the top down. A set is an
-``int`` with one byte for each number up to the wanted size: byte ``k`` is 1 if ``k`` is in it, so
-that a set is moved by a shift and thinned by a slice. Every operation is paid for out of ``Work``.
-Pure.
+``jobspec.shape`` calls it. Nothing is enumerated. The sizes below a vertex are one set of numbers,
+and sets are added and multiplied as wholes. The counts are then read from the top down. A set is an
+``int`` with one byte for each number up to the wanted size: byte ``k`` is 1 if ``k`` is in the set.
+So a shift moves a set, and a slice thins it. Every operation costs ``Work``. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fluxqueue.jobspec.bounds import SIZE_STEPS, Work
 from fluxqueue.jobspec.model import Count, Resource
 
 _CELLS_PER_STEP = 4096
-"""So many bytes are combined in about a microsecond."""
+"""Number of bytes that are combined in about a microsecond."""
 
 
 class Sizes:
@@ -30,8 +29,9 @@ class Sizes:
         self._known: dict[int, tuple[Resource, int]] = {}
 
     def counts_for(self, resources: Sequence[Resource]) -> list[int] | None:
-        """The counts that are not fixed, in the order of the document, so that there are ``most``
-        slots: each the largest for which that can be, given those before it; None if none do.
+        """Return the variable counts in document order that give ``most`` slots, or None.
+
+        Each count is the largest that is possible, given those before it.
 
         Raises
         ------
@@ -43,7 +43,7 @@ class Sizes:
             return None
         return self._read_off(resources, target)[0]
 
-    # --- from the leaves up: which sizes there are -----------------------------------------------
+    # --- from the leaves up: which sizes exist ---------------------------------------------------
 
     def _of_all(self, resources: Sequence[Resource]) -> int:
         found = 1
@@ -69,10 +69,10 @@ class Sizes:
             return self._filled(count.minimum, min(count.maximum, self.most), count.operand)
         return sum(1 << 8 * number for number in members(count, self.most))
 
-    # --- from the top down: which counts give one ------------------------------------------------
+    # --- from the top down: which counts give a size ---------------------------------------------
 
     def _read_off(self, resources: Sequence[Resource], targets: int) -> tuple[list[int], int]:
-        """The counts, and the size that they come to, which is one of ``targets``."""
+        """Return the counts, and the size that they give, which is one of ``targets``."""
         behind = [1]
         for resource in reversed(resources):
             behind.append(self._add(behind[-1], self._of(resource)))
@@ -98,7 +98,7 @@ class Sizes:
         raise AssertionError("a size was found that no counts give")
 
     def _tried(self, resource: Resource, targets: int, below: int) -> Sequence[int]:
-        """What the count may be, the largest first."""
+        """Return the values that the count may have, the largest first."""
         count = resource.count
         if resource.is_slot:
             fitting = self._members(count) & targets
@@ -122,13 +122,14 @@ class Sizes:
         return int.from_bytes(cells, "little")
 
     def _add(self, one: int, other: int) -> int:
-        """All sums of a member of each, up to ``most``."""
+        """Return all sums of a member of each, up to ``most``."""
         if one == 1 or other == 1:
             return other if one == 1 else one
         if not one or not other:
             return 0
         terms, others = self._elements(one), self._elements(other)
         moved = other
+        # Loop over the evenly spaced side, or else over the smaller one: that takes fewer shifts.
         if _is_even(others) or (len(others) < len(terms) and not _is_even(terms)):
             moved, terms = one, others
         if _is_even(terms):
@@ -140,7 +141,7 @@ class Sizes:
         return found & self._all
 
     def _subtract(self, targets: int, rest: int) -> int:
-        """What gives one of ``targets`` together with one of ``rest``."""
+        """Return the numbers that give one of ``targets`` together with one of ``rest``."""
         if rest == 1:
             return targets
         wanted, terms = self._elements(targets), self._elements(rest)
@@ -159,7 +160,8 @@ class Sizes:
         return found
 
     def _spread(self, numbers: int, step: int, times: int, *, is_up: bool) -> int:
-        """``numbers`` moved by 0, 1, ..., ``times`` - 1 steps, all together."""
+        """Return ``numbers`` moved by 0, 1, ..., ``times`` - 1 steps, all together."""
+        # Double the moves that are done in each round.
         done = 1
         while done < times:
             more = min(done, times - done)
@@ -170,7 +172,10 @@ class Sizes:
         return numbers & self._all
 
     def _multiply(self, one: int, other: int) -> int:
-        """All products of a member of each, up to ``most``: a factor of each is below the root."""
+        """Return all products of a member of each, up to ``most``.
+
+        One factor of each product is at most the root of ``most``, so only small factors are tried.
+        """
         if one == 1 << 8 or other == 1 << 8:
             return other if one == 1 << 8 else one
         root, cells = isqrt(self.most), bytearray(self.most + 1)
@@ -188,7 +193,7 @@ class Sizes:
         return int.from_bytes(cells, "little")
 
     def _divide(self, numbers: int, count: int) -> int:
-        """What gives one of ``numbers`` when taken ``count`` times."""
+        """Return the numbers that give one of ``numbers`` when taken ``count`` times."""
         if count == 1:
             return numbers
         if not count:
@@ -208,7 +213,7 @@ class Sizes:
 
 
 def members(count: Count, most: int) -> Sequence[int]:
-    """What a count may be, up to ``most``, the largest last."""
+    """Return the values of a count up to ``most``, the largest last."""
     if count.operator == "+" and not count.is_fixed:
         return range(count.minimum, min(count.maximum, most) + 1, count.operand)
     found: list[int] = []
@@ -228,5 +233,5 @@ def _step(terms: Sequence[int]) -> int:
 
 
 def _is_even(terms: Sequence[int]) -> bool:
-    """Whether they are all equally far apart."""
+    """Tell whether the terms are evenly spaced."""
     return terms == list(range(terms[0], terms[-1] + 1, _step(terms)))

@@ -1,8 +1,8 @@
-"""Requests as they stand in rows and in ``FluxJob.spec.jobspec``, of this version and of those
-before: read as jobspecs.
+"""Stored requests of this and earlier versions, read as jobspecs.
 
-The form of before (a mapping with ``slots``: count, resources, selector, terms, tolerations) is
-still in rows of what was queued by an older version. Called by ``db`` and the command line. Pure.
+They are in rows and in ``FluxJob.spec.jobspec``. Rows of jobs that an older version queued may have
+the former form: a mapping with ``slots`` (count, resources, selector, terms, tolerations). ``db``
+and the command line call it. Pure.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from fluxqueue.jobspec.parse import parse_document
 
 
 def read_stored(data: Mapping[str, Any]) -> Jobspec:
-    """Read a stored request, whatever version wrote it.
+    """Read a stored request that any version wrote.
 
     Raises
     ------
     InvalidJobspec
-        It is neither form.
+        It has neither form.
     """
     if "resources" in data:
         return parse_document(data, is_stored=True)
@@ -45,10 +45,10 @@ def read_stored(data: Mapping[str, Any]) -> Jobspec:
 
 
 def check_storable(jobspec: Jobspec) -> Jobspec:
-    """Give a request back that may be stored: it is within ``bounds.BUILT``.
+    """Return a request that may be stored, because it is within ``bounds.BUILT``.
 
-    Asked when a request is built, at admission and again by the controller. What passes is read
-    back by ``read_stored``, whatever its size.
+    This is called when a request is built, at admission and again by the controller.
+    ``read_stored`` can read back what passes, whatever its size.
 
     Raises
     ------
@@ -105,7 +105,10 @@ def _slots(label: str, slot: Mapping[str, Any], is_spread: bool) -> Resource:
 
 
 def _level(word: str) -> str:
-    """Levels were named by short words and labels; there was nothing to configure."""
+    """Return the level for a former word.
+
+    Levels were named by short words and labels, because they could not be configured.
+    """
     if word in NODE_WORDS:
         return NODE
     level = find_level(DEFAULT_LEVELS, word)
