@@ -1,5 +1,5 @@
-"""A discrete-event simulator around the production cycle: ``fluxqueue sim``, tests, benchmarks.
+"""A discrete-event simulator of the production cycle: ``fluxqueue sim``, tests, benchmarks.
 
-Virtual time, the same ``run_cycle``, ``top_up`` and queue policies as the worker's. Never reaches
-a database, a cluster or the machine's clock, and gives the same result for the same seed.
+It runs on virtual time with the same ``run_cycle``, ``top_up`` and queue policies as the worker. It
+never reaches a database, a cluster or the machine's clock. The same seed gives the same result.
 """

@@ -1,10 +1,10 @@
-"""The engine: events in the order of virtual time, and after each instant one production cycle.
+"""The engine: events in the order of virtual time, and a cycle after each instant.
 
-``Engine.step`` moves to the next instant, so tests can look at everything in between;
-``simulate`` runs to the end. A lost node takes its slots away: what is left of a job goes on, lost
-slots are placed anew by ``top_up`` and begin their work again, and a job that has lost all waits
-again, as in ``db.life.settling``. Who makes way for others leaves when its time has come, as in
-``db.life.preemption``.
+``Engine.step`` moves to the next instant, so tests can check everything in between. ``simulate``
+runs to the end. The cycle is the production cycle. A lost node takes its slots away, and the rest
+of the job continues. ``top_up`` places lost slots anew, and these begin their work again. A job
+that has lost all its slots becomes pending again, as in ``db.life.settling``. Victims of preemption
+leave when their time has come, as in ``db.life.preemption``.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ from fluxqueue.settings import MATCH_POLICY
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
 
 END, NODE, SUBMIT, LEAVE = range(4)
-"""Order of what happens at one instant: resources come back before they are asked for."""
+"""Order of events at one instant: resources are given back before they are requested."""
 
 
 class Event(NamedTuple):
-    """Something that happens; ``number`` is the place of a job or fault in its
-    list, ``version`` tells an end that no longer counts."""
+    """One event.
+
+    ``number`` is the index of a job or fault in its list. ``version`` identifies an end that no
+    longer counts.
+    """
 
     at: int
     kind: int
@@ -57,7 +60,7 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """What became of one job; times are seconds of virtual time, None where it did not happen."""
+    """What happened to one job. Times are seconds of virtual time, None if it did not happen."""
 
     job: SimulatedJob
     started_s: int | None = None
@@ -69,20 +72,20 @@ class Record:
     restarts: int = 0
     requeues: int = 0
     requeued_for: list[str] = field(default_factory=list)
-    """UIDs of those for whom it made way."""
+    """UIDs of the jobs that preempted it."""
     overtaken_by: int = 0
     spans: list[tuple[int, int, Placement]] = field(default_factory=list)
     """What it held: from, until, and where."""
 
     @property
     def wait_s(self) -> int:
-        """From submission to its (last) start."""
+        """Return the time from submission to its (last) start, in seconds."""
         assert self.started_s is not None
         return self.started_s - self.job.submit_s
 
     @property
     def is_promise_kept(self) -> bool:
-        """Whether it started when first promised, or earlier."""
+        """Tell whether it started when first promised, or earlier."""
         if self.promise is None or self.started_s is None:
             return True
         return self.started_s <= self.promise.starts_at
@@ -113,10 +116,10 @@ class Engine:
         self.policy = policy
         self.rules = QueueRules(DEFAULT_QUEUE, preemption=preemption)
         self.leaves_s = leaves_s
-        """How long the pods of what is requeued take to end."""
+        """Seconds that the pods of a requeued job take to end."""
         self.making_way: dict[str, MakingWay] = {}
         self.leaving: dict[str, int] = {}
-        """When who was requeued is gone, by UID."""
+        """When a requeued job is gone, by UID."""
         self.facts = {fact.name: fact for fact in nodes}
         self.matcher = Matcher(ShareLedger(), match_policy)
         self.matcher.ledger.add_rows([fact.name for fact in nodes])
@@ -143,7 +146,10 @@ class Engine:
     # --- time ------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Take all events of the next instant and run one cycle; tell whether there was one."""
+        """Process all events of the next instant and run one cycle.
+
+        Return False if none is left.
+        """
         if not self._events:
             return False
         self.now = self._events[0].at
@@ -165,14 +171,14 @@ class Engine:
             self._end(self.records[event.number], event.version)
 
     def _overrunning(self) -> list[int]:
-        """Jobs that hold their resources past the planned end, as of the cycle before."""
+        """Return the jobs that hold their resources past the planned end, as of the last cycle."""
         return [
             self.by_uid[uid].job.number
             for uid, one in self.matcher.ledger.live.items()
             if one.until < self.now
         ]
 
-    # --- what happens ----------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------
 
     def _submit(self, record: Record) -> None:
         job = record.job
@@ -230,7 +236,7 @@ class Engine:
         self._submit(record)
 
     def _leave(self) -> None:
-        """The pods of what was requeued have ended."""
+        """Requeue the jobs that were preempted and have no pods left."""
         for uid in [uid for uid, at in self.leaving.items() if at <= self.now]:
             record = self.by_uid[uid]
             self._close_span(record, self.running[uid])
@@ -245,11 +251,11 @@ class Engine:
     # --- cycles ----------------------------------------------------------------------------------
 
     def queue(self) -> list[PendingJob]:
-        """Whom a cycle looks at: priority, then submission, to the policy's depth."""
+        """Return the jobs that a cycle examines: by priority, then submission, up to the depth."""
         return [job for _, _, job in self.pending[: self.policy.queue_depth]]
 
     def cycle(self, overran: Sequence[int] = ()) -> None:
-        """What the worker's matcher does: top up, then cycles while there is more behind."""
+        """Do what the worker's matcher does: top up, then run cycles while more jobs are behind."""
         self.matcher.clear_plan()
         self.making_way = {
             head: replace(
@@ -307,7 +313,7 @@ class Engine:
         )
 
     def _make_way(self) -> None:
-        """After a cycle: who is spared, who is to leave, who is gone."""
+        """Apply the preemptions after a cycle: victims that are spared, leave, or are gone."""
         before, self.making_way = self.making_way, dict(self.decisions.making_way)
         kept = {uid for one in self.making_way.values() for uid in one.leaving}
         for one in before.values():
@@ -325,7 +331,7 @@ class Engine:
                 heapq.heappush(self._events, Event(self.leaving[uid], LEAVE, 0))
 
     def _top_up(self) -> list[int]:
-        """Place lost slots anew as far as there is room; give the jobs that got some."""
+        """Place lost slots anew as far as capacity is free. Return the jobs that got some."""
         lacks = [
             Lack(
                 uid,
@@ -349,7 +355,7 @@ class Engine:
         return [self.by_uid[lack.uid].job.number for lack, _ in given]
 
     def _run(self, record: Record, running: _Running) -> None:
-        """Its last slots begin their work now; they run as long as the job was to run."""
+        """Let its last slots begin their work now. They run as long as the job was to run."""
         index = self._indexes[record.job.uid]
         heapq.heappush(
             self._events, Event(self.now + record.job.runs_s, END, index, running.version)
@@ -388,7 +394,7 @@ def simulate(
     preemption: PreemptionRules | None = None,
     match_policy: str = MATCH_POLICY,
 ) -> list[Record]:
-    """Run until nothing happens any more; one record per job, in the order given."""
+    """Run until no event is left. Return one record per job, in the order given."""
     engine = Engine(
         nodes, jobs, policy, faults=faults, preemption=preemption, match_policy=match_policy
     )

@@ -1,8 +1,8 @@
-"""The Gantt chart of simulated schedules: nodes down the side, time across, one panel per policy.
+"""The Gantt chart of simulated schedules: nodes by time, one panel per policy.
 
-A job is a block as high as the cores it holds on each node. Blue started in its turn, orange was
-backfilled; dark grey is a node that was down; the curve below each panel is how many jobs waited.
-Drawn by matplotlib (extra ``draw``), called by ``fluxqueue sim``.
+A job is a block as high as the cores it holds on each node. Blue jobs started in their turn, orange
+jobs were backfilled. A node is dark grey while it was down. The curve below each panel is the
+number of pending jobs. matplotlib (extra ``draw``) draws it for ``fluxqueue sim``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PICTURES = (".svg", ".png", ".pdf")
 LANES_MAX = 64
-"""Cores of a node drawn one by one; of larger nodes several share a lane."""
+"""Most cores of a node that are drawn one by one. On larger nodes several share a lane."""
 
 IN_TURN_HUE, BACKFILLED_HUE = 0.58, 0.075
 DOWN = "#4a4a4a"
@@ -34,12 +34,15 @@ QUEUE = "#b03a48"
 NODE_LABELS_MAX = 40
 LABEL_SHARE = 0.012
 LABEL_ROWS = 0.8
-"""A block narrower than this share of the axis, or lower than so many rows, has no number."""
+"""Smaller blocks have no number.
+
+The limits are a share of the axis for the width, and rows for the height.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One policy's run, as it is drawn."""
+    """One policy's run to draw."""
 
     figures: Figures
     records: Sequence[Record]
@@ -59,7 +62,7 @@ class Block:
 
 
 def check_format(output: Path) -> None:
-    """Refuse a suffix that is none of ``PICTURES``; asked before the work that is to be drawn."""
+    """Raise unless the suffix is in ``PICTURES``. Called before the work that is to be drawn."""
     if output.suffix not in PICTURES:
         raise InvalidSettings(
             f"cannot draw a {output.suffix or 'file without a suffix'}",
@@ -69,12 +72,12 @@ def check_format(output: Path) -> None:
 
 
 def draw(panels: Sequence[Panel], output: Path) -> None:
-    """Draw all panels under each other into ``output``; its suffix names the format.
+    """Draw all panels below each other into ``output``. Its suffix gives the format.
 
     Raises
     ------
     InvalidSettings
-        matplotlib is not installed, or the suffix is none of ``PICTURES``.
+        matplotlib is not installed, or the suffix is not in ``PICTURES``.
     """
     check_format(output)
     try:
@@ -122,7 +125,7 @@ def _end_h(panel: Panel) -> float:
 
 
 def blocks(panel: Panel) -> Iterator[Block]:
-    """All rectangles of a schedule: on each node a job takes lanes of cores, the lowest free."""
+    """Yield all rectangles of a schedule. On each node a job takes the lowest free lanes."""
     rows = {fact.name: row for row, fact in enumerate(panel.nodes)}
     cores = {fact.name: max(1, fact.capacity.get(CPU, 0) // 1000) for fact in panel.nodes}
     spans = sorted(
@@ -157,7 +160,7 @@ def blocks(panel: Panel) -> Iterator[Block]:
 
 
 def _runs(lanes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Neighbouring lanes as first lane and count."""
+    """Yield neighbouring lanes as first lane and count."""
     start = last = -2
     for lane in lanes:
         if lane != last + 1:
@@ -170,7 +173,7 @@ def _runs(lanes: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _joined(pieces: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Pieces that touch, as one: whole nodes next to each other make one block."""
+    """Yield touching pieces as one: whole nodes next to each other make one block."""
     top = bottom = -1.0
     for low, height in sorted(pieces):
         if low > bottom + 1e-9:
@@ -186,7 +189,7 @@ def _joined(pieces: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
 
 
 def _colour(record: Record) -> tuple[float, float, float]:
-    """A shade of its class; neighbours in time differ by the golden ratio."""
+    """Return a shade of its class. Neighbours in time differ by the golden ratio."""
     shade = (record.job.number * 0.618034) % 1
     hue = BACKFILLED_HUE if record.is_backfilled else IN_TURN_HUE
     return colorsys.hls_to_rgb(hue + 0.05 * (shade - 0.5), 0.5 + 0.3 * shade, 0.6)
@@ -225,7 +228,7 @@ def _draw_schedule(axes: Axes, panel: Panel, end_h: float) -> None:
 
 
 def _label_blocks(axes: Axes, drawn: Sequence[Block], end_h: float) -> None:
-    """Job numbers where there is room for them."""
+    """Draw job numbers where they fit."""
     for block in drawn:
         number, width_h = str(block.record.job.number), (block.until - block.since) / 3600
         if width_h < LABEL_SHARE * end_h * (len(number) / 2) or block.height < LABEL_ROWS:
@@ -253,7 +256,7 @@ def _down_times(panel: Panel, end_h: float) -> Iterator[tuple[int, float, float]
 
 
 def _waiting(panel: Panel, end_h: float) -> tuple[list[float], list[int]]:
-    """How many jobs wait: from when (hours), and how many until the next."""
+    """Return when the number of pending jobs changes (hours), and the number from then on."""
     changes: dict[int, int] = {}
     for record in panel.records:
         if record.started_s is not None:
@@ -267,7 +270,7 @@ def _waiting(panel: Panel, end_h: float) -> tuple[list[float], list[int]]:
 
 
 def _draw_queue(axes: Axes, times_h: Sequence[float], waiting: Sequence[int], longest: int) -> None:
-    """The strip below a panel, to the same scale for all."""
+    """Draw the strip below a panel, at the same scale for all panels."""
     axes.fill_between(times_h, waiting, step="post", color=QUEUE, alpha=0.35, linewidth=0)
     axes.set_ylim(0, max(1, longest) * 1.1)
     axes.set_ylabel("waiting", fontsize=8)

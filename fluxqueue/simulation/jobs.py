@@ -1,4 +1,4 @@
-"""What a simulation is given: jobs with their real run times, nodes, and what happens to nodes."""
+"""The input of a simulation: jobs with their real run times, nodes, and events of nodes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RACK = "rack"
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJob:
-    """One job: ``submit_s`` and ``runs_s`` (its real run time) in seconds of virtual time.
+    """One job. ``submit_s`` and ``runs_s`` (its real run time) are seconds of virtual time.
 
-    ``number`` serves as its jobid: among equals the smaller one was submitted first.
+    ``number`` serves as its jobid: of equal jobs the smaller number was submitted first.
     """
 
     number: int
@@ -29,12 +29,12 @@ class SimulatedJob:
 
     @property
     def uid(self) -> str:
-        """The key of its allocation."""
+        """Return the key of its allocation."""
         return str(self.number)
 
     @property
     def cpu_m(self) -> int:
-        """All millicores it asks for."""
+        """Return all millicores that it asks for."""
         return total(self.request, CPU)
 
 
@@ -48,7 +48,7 @@ class NodeEvent:
 
 
 def uniform_cluster(nodes: int, cores: int, *, rack_size: int = 16) -> list[NodeFact]:
-    """Equal nodes ``n0``, ``n1``, ... of so many cores, in racks ``r0``, ``r1``, ..."""
+    """Return equal nodes ``n0``, ``n1``, ... of ``cores`` cores, in racks ``r0``, ``r1``, ..."""
     width = len(str(max(nodes - 1, 0)))
     return [
         NodeFact(
@@ -64,7 +64,10 @@ def uniform_cluster(nodes: int, cores: int, *, rack_size: int = 16) -> list[Node
 def cores_request(
     cores: int, duration_s: int | None, *, cores_per_node: int, is_exclusive: bool = False
 ) -> Jobspec:
-    """Ask for ``cores`` as batch systems do: a share of one node, or whole nodes from there on."""
+    """Return a request for ``cores`` as batch systems make it.
+
+    It asks for a share of one node, or for whole nodes if one node is too small.
+    """
     count = 1 if cores <= cores_per_node else -(-cores // cores_per_node)
     needs = {CPU: min(cores, cores_per_node) * MILLICORES}
     return replace(equal_slots(count, needs, duration_s=duration_s), is_node_exclusive=is_exclusive)

@@ -1,9 +1,9 @@
-"""What a schedule is judged by: the field's usual figures, from the records of one simulation.
+"""Figures of a schedule: the usual ones of the field, from the records of one simulation.
 
-Bounded slowdown is max(1, (wait + run) / max(run, tau)) with tau = 10 s, so that very short jobs
-do not rule the mean (Feitelson and Rudolph, "Metrics and benchmarking for parallel job
-scheduling", JSSPP 1998; Feitelson, "Metrics for parallel job scheduling and their convergence",
-JSSPP 2001).
+Bounded slowdown is max(1, (wait + run) / max(run, tau)) with tau = 10 s, so that very short jobs do
+not dominate the mean. Sources: Feitelson and Rudolph, "Metrics and benchmarking for parallel job
+scheduling", JSSPP 1998. Feitelson, "Metrics for parallel job scheduling and their convergence",
+JSSPP 2001.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ P95 = 95
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One policy's result; times in seconds, ``utilisation`` between 0 and 1."""
+    """One policy's result. Times are in seconds, ``utilisation`` is between 0 and 1."""
 
     policy: str
     jobs: int
@@ -42,17 +42,23 @@ class Figures:
 
     @property
     def promises_broken(self) -> int:
-        """Promises not kept and with nobody to blame: must be 0."""
+        """Return the number of promises broken without an excuse, which must be 0."""
         return self.promised - self.promises_kept - self.promises_excused
 
 
 def bounded_slowdown(wait_s: float, runs_s: float, tau_s: float = TAU_S) -> float:
-    """How many times longer than alone a job took, with short run times raised to ``tau_s``."""
+    """Return how many times longer than alone a job took.
+
+    Run times below ``tau_s`` count as ``tau_s``.
+    """
     return max(1.0, (wait_s + runs_s) / max(runs_s, tau_s))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that ``percent`` of all do not exceed (nearest rank); 0 of none."""
+    """Return the smallest value that ``percent`` of all do not exceed (nearest rank).
+
+    It is 0 for no values.
+    """
     ordered = sorted(values)
     if not ordered:
         return 0.0
@@ -106,7 +112,7 @@ _HEAD = (
 
 
 def render_table(results: Sequence[Figures]) -> str:
-    """One line per policy."""
+    """Return a table with one line per policy."""
     return "\n".join([_HEAD, *(_render(one) for one in results)])
 
 
@@ -127,6 +133,6 @@ def _render(one: Figures) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as ``hh:mm:ss``, hours as many as there are."""
+    """Return seconds as ``hh:mm:ss``. Hours can exceed 99."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -1,10 +1,12 @@
 """The Standard Workload Format, version 2.2: reader, writer, and jobs for the simulator.
 
-The common format of the Parallel Workloads Archive (Chapin et al., "Benchmarks and Standards for
-the Evaluation of Parallel Job Schedulers", JSSPP 1999; Feitelson, "The standard workload format",
-https://www.cs.huji.ac.il/labs/parallel/workload/swf.html). One job per line, 18 numbers, -1 for
-unknown; lines that begin with ``;`` are comments, ``; Key: value`` among them the header. Pure but
-for ``read_file``, which also reads ``.gz``.
+It is the common format of the Parallel Workloads Archive. Sources: Chapin et al., "Benchmarks and
+Standards for the Evaluation of Parallel Job Schedulers", JSSPP 1999. Feitelson, "The standard
+workload format", https://www.cs.huji.ac.il/labs/parallel/workload/swf.html.
+
+Each job is a line of 18 numbers, with -1 for unknown. Lines that begin with ``;`` are comments.
+Comments of the form ``; Key: value`` make the header. Pure except for ``read_file``, which also
+reads ``.gz``.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ JOBS_MAX = 5_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwfJob:
-    """One line, in the order of the format; times in seconds, memory in KB per processor."""
+    """One line, in the order of the format. Times are in seconds, memory in KB per processor."""
 
     number: int
     submit_s: int
@@ -55,24 +57,27 @@ _REQUIRED = {"number", "submit_s"}
 
 @dataclass(frozen=True, slots=True)
 class SwfLog:
-    """A whole file: the header's fields as they stand there, and the jobs in order."""
+    """A whole file: the header's fields as written, and the jobs in order."""
 
     header: Mapping[str, str] = field(default_factory=dict)
     jobs: tuple[SwfJob, ...] = ()
 
     def header_number(self, name: str) -> int | None:
-        """A header field such as ``MaxProcs`` as a number; None where it is absent or no number."""
+        """Return a header field such as ``MaxProcs`` as a number, or None.
+
+        None means that it is missing or not a number.
+        """
         word = self.header.get(name, "").split()
         return int(word[0]) if word and word[0].isdigit() else None
 
 
 def read_file(path: Path) -> SwfLog:
-    """Read a file, gzip-compressed where its name ends in ``.gz``.
+    """Read a file, gzip-compressed if its name ends in ``.gz``.
 
     Raises
     ------
     InvalidInput
-        It cannot be read, or a line is not SWF; the message names line and field.
+        It cannot be read, or a line is not SWF. The message names line and field.
     """
     try:
         data = path.read_bytes()
@@ -83,7 +88,7 @@ def read_file(path: Path) -> SwfLog:
 
 
 def parse(text: str, *, source: str = "SWF") -> SwfLog:
-    """Read a whole text; ``source`` stands in front of errors."""
+    """Read a whole text. Errors begin with ``source``."""
     header: dict[str, str] = {}
     jobs: list[SwfJob] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -134,7 +139,7 @@ def _parse_field(word: str, where: str, is_fraction: bool, name: str) -> int | f
 
 
 def render(log: SwfLog) -> str:
-    """Write a log; ``parse`` reads the same back."""
+    """Return a log as text, which ``parse`` can read."""
     lines = [f"; {key}: {value}".rstrip() for key, value in log.header.items()]
     lines += [" ".join(f"{getattr(job, name):.12g}" for name, _ in _COLUMNS) for job in log.jobs]
     return "\n".join(lines) + "\n"
@@ -143,11 +148,11 @@ def render(log: SwfLog) -> str:
 def to_jobs(
     log: SwfLog, *, cores_per_node: int, count: int | None = None
 ) -> tuple[list[SimulatedJob], int]:
-    """Make simulator jobs; also give how many lines were left out.
+    """Return simulator jobs, and the number of lines that were left out.
 
-    Left out are jobs without a run time or without a size: they were cancelled before they
-    started, or nobody knows. The time of the first submission becomes 0; a job without a requested
-    time asks for what it ran. Jobs that ran longer than they had asked for overrun here too.
+    Jobs without a run time or without a size are left out: they were cancelled before they started,
+    or the data is missing. The time of the first submission becomes 0. A job without a requested
+    time asks for its run time. Jobs that ran longer than requested overrun here too.
     """
     usable = [job for job in log.jobs if job.run_s > 0 and _processors(job) > 0]
     usable.sort(key=lambda job: (job.submit_s, job.number))
@@ -176,7 +181,7 @@ def _processors(job: SwfJob) -> int:
 
 
 def from_jobs(jobs: Iterable[SimulatedJob], header: Mapping[str, str]) -> SwfLog:
-    """Write simulator jobs as a log, without what a schedule decides (the wait)."""
+    """Return simulator jobs as a log, without what a schedule decides (the wait)."""
     return SwfLog(
         dict(header),
         tuple(

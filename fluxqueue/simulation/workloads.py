@@ -1,10 +1,10 @@
-"""Synthetic workloads from a seed, shaped like the logs of real machines.
+"""Synthetic workloads from a seed, with the shape of logs of real machines.
 
-Sizes are log-uniform with a preference for powers of two and run times log-uniform (Downey, "A
-parallel workload model and its implications for processor allocation", HPDC 1997; powers of two
-after Lublin and Feitelson, JPDC 63, 2003). Users over-estimate: they ask for one of a few round
-durations well above the real run time (Tsafrir, Etsion and Feitelson, "Modeling user runtime
-estimates", JSSPP 2005). Arrivals are Poisson, on request with a daily cycle.
+Sizes are log-uniform with a preference for powers of two. Run times are log-uniform. Sources:
+Downey, "A parallel workload model and its implications for processor allocation", HPDC 1997. For
+powers of two: Lublin and Feitelson, JPDC 63, 2003. Users over-estimate: they ask for one of a few
+round durations well above the real run time (Tsafrir, Etsion and Feitelson, "Modeling user runtime
+estimates", JSSPP 2005). Arrivals are Poisson, with a daily cycle on request.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ ROUND_DURATIONS_S = tuple(
     minutes * 60
     for minutes in (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 600, 720, 1080, 1440)
 )
-"""What people write as a duration."""
+"""Durations that users commonly request."""
 
 POWER_OF_TWO_SHARE = 0.75
 EXACT_SHARE = 0.1
-"""Jobs that run until the limit that they asked for."""
+"""Share of jobs that run until the limit that they asked for."""
 
 USERS = 12
 
 URGENT = 10
-"""Priority of what is urgent."""
+"""Priority of urgent jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadShape:
-    """How a synthetic workload looks.
+    """The shape of a synthetic workload.
 
-    ``load``: work that arrives per unit of time over what the machine can do (1 keeps it just
-    busy); ``overrun_share``: jobs that run past their duration; ``longest_s``, ``shortest_s``: of
-    the real run times; ``widest``: share of the machine that one job may take.
+    ``load`` is the work that arrives per unit of time, divided by what the machine can do (1 keeps
+    it just busy). ``overrun_share`` is the share of jobs that run past their duration.
+    ``longest_s`` and ``shortest_s`` limit the real run times. ``widest`` is the share of the
+    machine that one job may take.
     """
 
     load: float = 1.1
@@ -59,13 +60,14 @@ def synthetic(
     cores_per_node: int,
     shape: WorkloadShape | None = None,
 ) -> list[SimulatedJob]:
-    """Draw ``count`` jobs for a machine of ``nodes`` x ``cores_per_node``; the same seed draws
-    the same jobs.
+    """Draw ``count`` jobs for a machine of ``nodes`` x ``cores_per_node``.
+
+    The same seed draws the same jobs.
 
     Raises
     ------
     InvalidInput
-        No jobs, no nodes, or a load that never lets a job come.
+        There are no jobs or no nodes, or with this load no job would ever arrive.
     """
     shape = shape or WorkloadShape()
     for name, value in (("jobs", count), ("nodes", nodes), ("cores", cores_per_node)):
@@ -93,7 +95,7 @@ def synthetic(
 
 
 def _body(draw: random.Random, cores: int, shape: WorkloadShape) -> tuple[int, int, int]:
-    """Size (cores), real run time and asked duration (seconds)."""
+    """Return size (cores), real run time and requested duration (seconds)."""
     widest = max(1, int(cores * shape.widest))
     exponent = draw.uniform(0, math.log2(widest))
     if draw.random() < POWER_OF_TWO_SHARE:
@@ -114,7 +116,10 @@ def _round_up(wanted_s: int) -> int:
 
 
 def _arrivals(draw: random.Random, mean_gap_s: float, *, is_diurnal: bool) -> Iterator[int]:
-    """Times of a Poisson process; by day, thinned to a cycle that peaks in the early afternoon."""
+    """Yield times of a Poisson process.
+
+    With a daily cycle they are thinned, with a peak in the early afternoon.
+    """
     at = 0.0
     while True:
         yield int(at)
@@ -127,7 +132,7 @@ def _arrivals(draw: random.Random, mean_gap_s: float, *, is_diurnal: bool) -> It
 
 
 def with_urgent(seed: int, jobs: Sequence[SimulatedJob], share: float) -> list[SimulatedJob]:
-    """Draw which of ``jobs``, a ``share`` of them, are of a higher priority."""
+    """Return ``jobs`` with a random ``share`` of them at a higher priority."""
     draw = random.Random(f"urgent-{seed}")
     return [replace(one, priority=URGENT) if draw.random() < share else one for one in jobs]
 
@@ -135,8 +140,9 @@ def with_urgent(seed: int, jobs: Sequence[SimulatedJob], share: float) -> list[S
 def node_faults(
     seed: int, names: Sequence[str], *, count: int, until_s: int, repair_s: int = 1800
 ) -> list[NodeEvent]:
-    """Draw ``count`` losses of nodes in ``[0, until_s)``, each repaired after about ``repair_s``;
-    no node is lost while it is down.
+    """Draw ``count`` losses of nodes, each repaired after about ``repair_s`` seconds.
+
+    The losses are in ``[0, until_s)``. No node is lost while it is down.
     """
     draw = random.Random(f"faults-{seed}")
     events: list[NodeEvent] = []
