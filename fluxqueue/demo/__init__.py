@@ -1,1 +1,1 @@
-"""The story that ``fluxqueue demo`` tells: scenes on a live cluster, watched and accounted for."""
+"""The story that ``fluxqueue demo`` tells: scenes on a live cluster, watched and verified."""

@@ -1,8 +1,7 @@
-"""What was seen to run: an account kept from watched pods alone, never from our own rows.
+"""An account of what was seen to run, from watched pods alone and never from our own rows.
 
-Fed by an informer's change handler, whose order is that of the API server's versions; so the
-counts after each change are those of one true moment of the cluster. Pure: the caller says the
-time.
+An informer's change handler feeds it in the order of the API server's versions. So the counts after
+each change are those of one real moment of the cluster. Pure: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _TERMINAL = frozenset({"Succeeded", "Failed"})
 class Account:
     """The pods of one namespace.
 
-    A pod *occupies* its node from its binding until it is terminal or gone. ``core_s`` is the
+    A pod *occupies* its node from its binding until it is terminal or deleted. ``core_s`` is the
     integral of occupied cores over time.
     """
 
@@ -39,13 +38,13 @@ class Account:
     _counted_until_s: float | None = None
 
     def advance(self, now_s: float) -> None:
-        """Account for the time until now."""
+        """Add the time until now to the account."""
         if self._counted_until_s is not None:
             self.core_s += self.cores_m / 1000 * (now_s - self._counted_until_s)
         self._counted_until_s = now_s
 
     def occupy(self, cpu_m: int, change: int, now_s: float) -> None:
-        """One pod more (+1) or fewer (-1) occupies a node."""
+        """Record that one pod more (+1) or fewer (-1) occupies a node."""
         self.advance(now_s)
         self.together += change
         self.together_peak = max(self.together_peak, self.together)
@@ -61,7 +60,7 @@ class Ledger:
     node_peak_m: dict[str, int] = field(default_factory=dict)
 
     def take(self, old: Pod | None, new: Pod | None, now_s: float) -> None:
-        """Take in one change of a pod (an informer's handler, plus the time in seconds)."""
+        """Record one change of a pod: an informer's arguments, and the time in seconds."""
         pod = new or old
         if pod is None:
             return
@@ -85,7 +84,7 @@ class Ledger:
 
 
 def _occupied(pod: Pod | None) -> str:
-    """The node it uses now, empty for none."""
+    """Return the node that the pod uses now, or an empty string."""
     if pod is None or _phase(pod) in _TERMINAL:
         return ""
     return str(pod["spec"].get("nodeName") or "")

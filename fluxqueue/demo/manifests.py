@@ -1,7 +1,7 @@
 """The three scenes as data: which Jobs are submitted when, and how each must end. Pure.
 
-The pods do nothing but last: the embedded cluster reads from annotations how long, and how they
-end (``localcluster/...``). Everything else is an ordinary batch/v1 Job.
+The pods do no work. The embedded cluster reads from annotations how long they run and how they end
+(``localcluster/...``). Everything else is an ordinary batch/v1 Job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PI_CORES, PI_NODE = 16, "pi-1"
 BATCH_NODES, BATCH_CORES, BATCH_MEMORY_GI = 20, 32, 128
 BATCH_NODE_NAMES = tuple(f"node-{number}" for number in range(1, BATCH_NODES + 1))
 POOL_LABEL = "demo"
-"""Node label that keeps the first two scenes and the third apart."""
+"""Node label that separates the first two scenes from the third."""
 
 BURST_SHARE = 0.7
 TRICKLE_S = 6.0
@@ -33,12 +33,12 @@ class Submission:
 
     @property
     def name(self) -> str:
-        """The Job's name."""
+        """Return the Job's name."""
         return str(self.manifest["metadata"]["name"])
 
     @property
     def completions(self) -> int:
-        """How many of its pods must succeed."""
+        """Return how many of its pods must succeed."""
         return int(self.manifest["spec"]["completions"]) if self.must_end == "Completed" else 0
 
 
@@ -46,8 +46,8 @@ class Submission:
 class Scene:
     """Jobs in a namespace of their own.
 
-    ``together_max``: how many pods may hold a node at one moment, and must at some moment; None
-    where only the nodes' capacity limits it.
+    ``together_max`` is the number of pods that may hold a node at one moment, and must do so at
+    some moment. None means that only the nodes' capacity limits it.
     """
 
     title: str
@@ -59,17 +59,17 @@ class Scene:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The scene's nodes."""
+        """Return the scene's nodes."""
         return (PI_NODE,) if self.pool == "pi" else BATCH_NODE_NAMES
 
     @property
     def cores(self) -> int:
-        """Cores of the scene's nodes."""
+        """Return the cores of the scene's nodes."""
         return PI_CORES if self.pool == "pi" else BATCH_NODES * BATCH_CORES
 
 
 def node_arguments() -> list[str]:
-    """Arguments of the embedded cluster: one node for pi, twenty for the batch."""
+    """Return arguments of the embedded cluster: one node for pi, twenty for the batch."""
     batch = f"cpu={BATCH_CORES},memory={BATCH_MEMORY_GI}Gi,{POOL_LABEL}=batch"
     nodes = [f"{PI_NODE},cpu={PI_CORES},memory=64Gi,{POOL_LABEL}=pi"]
     nodes += [f"{name},{batch}" for name in BATCH_NODE_NAMES]
@@ -77,7 +77,7 @@ def node_arguments() -> list[str]:
 
 
 def pi_scene() -> Scene:
-    """Four pods of 8 cores on 16: two run, two wait, all complete."""
+    """Return four pods of 8 cores on 16: two run, two wait, all complete."""
     jobs = [_job(f"pi-{n}", "demo-pi", "pi", cpu=8, duration_s=2.0) for n in range(1, 5)]
     return Scene(
         title="four pods of 8 cores on one node of 16: two run, two wait",
@@ -89,7 +89,7 @@ def pi_scene() -> Scene:
 
 
 def retry_scene() -> Scene:
-    """The same with pods that fail and are retried, and one Job that fails for good."""
+    """Return the same with pods that fail and are retried, and one Job that fails for good."""
     jobs = [
         _job(
             f"pi-{n}",
@@ -121,7 +121,10 @@ def retry_scene() -> Scene:
 
 
 def batch_scene(jobs: int, seed: int) -> Scene:
-    """``jobs`` mixed Jobs, most of them in one burst, and first one that can never run."""
+    """Return ``jobs`` mixed Jobs, most of them in one burst.
+
+    The first of them can never run.
+    """
     dice = random.Random(seed)
     impossible = _job("impossible", "demo-batch", "batch", cpu=IMPOSSIBLE_CORES, duration_s=1.0)
     submissions = [Submission(impossible, 0.0, "Unsatisfiable")]
@@ -139,7 +142,10 @@ def batch_scene(jobs: int, seed: int) -> Scene:
 
 
 def _mixed_job(number: int, dice: random.Random) -> dict[str, Any]:
-    """One Job of a kind drawn by weight; every Job is a gang: all its pods at once or none."""
+    """Return one Job of a kind drawn by weight.
+
+    Every Job is a gang: all its pods start at once or none.
+    """
     kind = dice.choices(("small", "medium", "gang", "memory", "big"), (52, 28, 5, 10, 5))[0]
     pods, cpu, memory_gi = _dimensions(kind, dice)
     return _job(
@@ -155,7 +161,7 @@ def _mixed_job(number: int, dice: random.Random) -> dict[str, Any]:
 
 
 def _dimensions(kind: str, dice: random.Random) -> tuple[int, int, int]:
-    """Pods, and each one's cores and GiB of memory."""
+    """Return the number of pods, and the cores and GiB of memory of each."""
     match kind:
         case "small":
             return dice.randint(1, 4), dice.randint(1, 4), 1

@@ -1,7 +1,7 @@
 """Plays scenes on a running stack: submits the Jobs, shows what happens, judges the end.
 
-Called by ``fluxqueue demo`` with a database and a client; it uses the queue only as a user does
-(Jobs are created, FluxJobs and rows are read) and decides nothing.
+``fluxqueue demo`` calls it with a database and a client. It uses the queue only as a user does (it
+creates Jobs, and reads FluxJobs and rows) and decides nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Play:
         self._submitted_at_s: dict[str, float] = {}
 
     async def run(self, scene: Scene) -> Outcome:
-        """Play one scene to its end, or to its time-out, and judge it.
+        """Play one scene to its end or its time-out, and judge it.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class Play:
             ) from error
 
     async def _submit_all(self, scene: Scene, started_s: float) -> None:
-        """Submit at the scene's times: one after the other, as a user does, a burst at once."""
+        """Submit at the scene's times: one Job after another like a user, or a burst at once."""
         for at_s, group in itertools.groupby(scene.submissions, key=lambda one: one.at_s):
             await self._clock.sleep(max(0.0, started_s + at_s - self._clock.monotonic_s()))
             together = list(group)
@@ -97,7 +97,7 @@ class Play:
                 lines = await fluxjob_lines(self._database, scene.namespace)
                 self._screen.show(await self._frame(scene, lines, elapsed_s))
             except DatabaseUnavailable as error:
-                # Whoever tries what happens when a part is killed may kill this one, too.
+                # A user may test what happens when a process is killed, and kill this one too.
                 self._screen.say(f"   the database is away: {error}")
                 lines = []
             if submitting.done() and (_is_over(scene, lines) or submitting.exception()):
@@ -115,7 +115,7 @@ class Play:
         return Frame(elapsed_s, lines, nodes, account.together, len(account.pods))
 
     async def _judge(self, scene: Scene) -> Outcome:
-        """The end as it stands; a moment's patience for the eyes, which lag behind the rows."""
+        """Return the outcome. Wait a moment first, because the watches lag behind the rows."""
         until_s = self._clock.monotonic_s() + SETTLE_S
         while True:
             outcome = judge(
@@ -131,7 +131,7 @@ class Play:
             await self._clock.sleep(FRAME_S)
 
     def _told_after_s(self, scene: Scene) -> dict[str, float]:
-        """How long it took until a FluxJob was seen as Unsatisfiable, by the Job's name."""
+        """Return the seconds until a FluxJob was seen as Unsatisfiable, by the Job's name."""
         found = {}
         for one in scene.submissions:
             said_s = self._watching.said_at_s.get((scene.namespace, one.name, "Unsatisfiable"))
@@ -140,7 +140,7 @@ class Play:
         return found
 
     async def story(self, scene: Scene) -> list[str]:
-        """What was seen of the pods, and what the impossible Jobs were told, and how soon."""
+        """Return what was seen of the pods, and the reason and delay of each impossible Job."""
         lines = await fluxjob_lines(self._database, scene.namespace)
         after_s = self._told_after_s(scene)
         account = self._watching.ledger.accounts[scene.namespace]
@@ -157,6 +157,6 @@ class Play:
 
 
 def _is_over(scene: Scene, lines: Sequence[FluxJobLine]) -> bool:
-    """Whether nothing more will come; Unsatisfiable is an end only where it must be."""
+    """Tell whether nothing more will happen. Unsatisfiable is an end only where expected."""
     states = {line.name: line.state for line in lines}
     return all(states.get(one.name) in {one.must_end, *FINAL} for one in scene.submissions)

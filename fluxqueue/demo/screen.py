@@ -1,7 +1,7 @@
 """How the story is shown: a live table and bars on a terminal, plain lines elsewhere.
 
-Both show the same facts. ``LiveScreen`` redraws; ``PlainScreen`` tells each change of a small
-scene, and a large one in figures every two seconds.
+Both show the same facts. ``LiveScreen`` redraws. ``PlainScreen`` prints each change of a small
+scene, and figures every two seconds for a large one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from fluxqueue.fluxjob.hostlist import compress
 
 ROWS_MIN = 4
 OTHER_ROWS = 16
-"""Height of everything but the FluxJobs: the sum, headings and the bars of 21 nodes in pairs."""
+"""Height of everything except the FluxJobs.
+
+These are the sum, headings and the bars of 21 nodes in pairs.
+"""
 
 SMALL_SCENE = 12
 PROGRESS_S = 2.0
@@ -44,7 +47,7 @@ _ORDER = ("Unsatisfiable", "Running", "Allocated", "Reserved", "Pending", "Faile
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One moment of a scene; ``elapsed_s`` counts from the scene's start."""
+    """One moment of a scene. ``elapsed_s`` counts from the scene's start."""
 
     elapsed_s: float
     lines: Sequence[FluxJobLine]
@@ -54,12 +57,12 @@ class Frame:
 
     @property
     def states(self) -> Counter[str]:
-        """FluxJobs by state."""
+        """Return the number of FluxJobs by state."""
         return Counter(line.state for line in self.lines)
 
 
 class Screen(Protocol):
-    """What the play needs of a screen; a context manager."""
+    """What the play needs of a screen. It is a context manager."""
 
     def __enter__(self) -> Self: ...
 
@@ -71,10 +74,10 @@ class Screen(Protocol):
     ) -> None: ...
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Show a line that stays."""
 
     def show(self, frame: Frame) -> None:
-        """The present moment."""
+        """Show the present moment."""
 
 
 class PlainScreen:
@@ -97,12 +100,12 @@ class PlainScreen:
         return None
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Show a line that stays."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         self._states, self._next_progress_s = {}, 0.0
 
     def show(self, frame: Frame) -> None:
-        """Changes of a small scene one by one, a large one in sums."""
+        """Show the changes of a small scene one by one, and sums of a large scene."""
         if len(frame.lines) <= SMALL_SCENE:
             for line in frame.lines:
                 if self._states.get(line.uid) != line.state:
@@ -136,7 +139,7 @@ class LiveScreen:
         self._live.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
-        """A line that stays, above the picture."""
+        """Show a line that stays, above the picture."""
         self._live.console.print(text, markup=False, highlight=False)
 
     def show(self, frame: Frame) -> None:
@@ -145,12 +148,12 @@ class LiveScreen:
 
 
 def choose_screen(console: Console, *, is_plain: bool) -> Screen:
-    """The live one on a terminal, unless plain lines are asked for."""
+    """Return the live screen on a terminal, unless plain lines are asked for."""
     return PlainScreen(console) if is_plain or not console.is_terminal else LiveScreen(console)
 
 
 def draw(frame: Frame, height: int) -> RenderableType:
-    """The picture of one moment, for a terminal of so many rows."""
+    """Return the picture of one moment, for a terminal of ``height`` rows."""
     return Group(
         Text(f"{frame.elapsed_s:6.1f} s  {describe_frame(frame)}", style="bold"),
         _table(frame.lines, max(ROWS_MIN, height - OTHER_ROWS)),
@@ -181,7 +184,10 @@ def _table(lines: Sequence[FluxJobLine], rows_max: int) -> Table:
 
 
 def _rank(line: FluxJobLine) -> tuple[int, int]:
-    """What is going on first, in queue order; what has ended last, newest first."""
+    """Return the sort key of a line: active jobs first in queue order, ended jobs last.
+
+    The job that ended last comes first among the ended ones.
+    """
     rank = _ORDER.index(line.state) if line.state in _ORDER else len(_ORDER)
     has_ended = line.state in {"Completed", "Failed", "Cancelled"}
     return rank, -line.jobid if has_ended else line.jobid
@@ -198,7 +204,7 @@ def _bar(node: NodeLine) -> RenderableType:
 
 
 def describe_line(line: FluxJobLine) -> str:
-    """One FluxJob in words: ``pi-1 Running on pi-1 (waited 0.1 s)``."""
+    """Return one FluxJob in words: ``pi-1 Running on pi-1 (waited 0.1 s)``."""
     where = f" on {_hosts(line)}" if line.nodes and line.ran_s is not None else ""
     why = f": {line.reason}" if line.reason else ""
     waited = f" (waited {line.waited_s:.1f} s)" if line.state in {"Allocated", "Running"} else ""
@@ -206,7 +212,7 @@ def describe_line(line: FluxJobLine) -> str:
 
 
 def describe_frame(frame: Frame) -> str:
-    """All FluxJobs in sums."""
+    """Return all FluxJobs in sums."""
     states = ", ".join(f"{frame.states[s]} {s}" for s in reversed(_ORDER) if frame.states[s])
     allocated = sum(node.allocated_m for node in frame.nodes) // 1000
     capacity = sum(node.capacity_m for node in frame.nodes) // 1000

@@ -1,4 +1,4 @@
-"""What a scene came to, in numbers, and everything that went otherwise than it must. Pure."""
+"""The result of a scene in numbers, and everything that did not go as it must. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAID_AT_ONCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A scene at its end. ``leaked`` counts slots; ``problems`` is empty where all went well."""
+    """A scene at its end. ``leaked`` counts slots. ``problems`` is empty if all went well."""
 
     jobs: int
     pods: int
@@ -26,7 +26,7 @@ class Outcome:
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """The line at the end of a scene."""
+        """Return the line at the end of a scene."""
         return (
             f"jobs={self.jobs} pods={self.pods} makespan={self.makespan_s:.1f}s"
             f" utilisation={100 * self.utilisation:.0f}% mean_wait={self.mean_wait_s:.2f}s"
@@ -42,7 +42,7 @@ def judge(
     ledger: Ledger,
     told_after_s: Mapping[str, float],
 ) -> Outcome:
-    """Compare what the rows say and what was watched with what the scene must be.
+    """Compare the rows and the watched pods with what the scene must be.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def judge(
 
 
 def _ends(scene: Scene, lines: Sequence[FluxJobLine]) -> list[str]:
-    """Every Job has its one FluxJob, which ended as it must."""
+    """Return an error for every Job without exactly one FluxJob that ended as it must."""
     states: dict[str, list[str]] = {}
     for line in lines:
         states.setdefault(line.name, []).append(line.state)

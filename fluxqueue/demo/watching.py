@@ -1,6 +1,7 @@
-"""The demo's own eyes on the cluster: pods into the ledger, FluxJobs into a time line.
+"""The demo's own watches of the cluster: pods into the ledger, FluxJobs into a time line.
 
-Separate from the controller's informers on purpose: what the demo claims, it has seen itself.
+They are separate from the controller's informers on purpose: the demo claims only what it has seen
+itself.
 """
 
 from __future__ import annotations
