@@ -1,8 +1,8 @@
-"""An embedded Postgres for laptops, demos and tests: real Postgres, started by us.
+"""An embedded Postgres for laptops, demos and tests: a real Postgres, started by fluxqueue.
 
-Called by ``fluxqueue up``, ``demo`` and the tests when no ``DATABASE_URL`` is given. Production
-uses a database of its own and never comes here. This package knows nothing of our tables; it may
-import ``errors`` and ``settings`` and nothing else of ours, and it needs no database driver.
+``fluxqueue up``, ``demo`` and the tests use it if no ``DATABASE_URL`` is given. Production has its
+own database and does not use this package. The package knows nothing of our tables. Of our modules
+it may import only ``errors`` and ``settings``, and it needs no database driver.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
 """Become Postgres: tie this process to its parent, leave root behind, then exec.
 
-Run as a script by ``privileges.py`` in a fresh interpreter (``python -I -S become.py MODE PARENT
-PROGRAM ARG...``) instead of in a ``preexec_fn``, because code between fork and exec can deadlock in
-a parent that has threads. Standard library only; imports nothing of ours.
+``privileges.py`` runs it as a script in a fresh interpreter (``python -I -S become.py MODE PARENT
+PROGRAM ARG...``) instead of in a ``preexec_fn``. Code between fork and exec can deadlock if the
+parent has threads. It uses only the standard library and imports none of our modules.
 
-Modes: ``plain``; ``userns``: a user namespace in which root looks like uid 65534, so that Postgres
-agrees to run while the files stay ours; ``nobody``: really change to the user ``nobody``.
+Modes:
+
+- ``plain``: change nothing.
+- ``userns``: a user namespace in which root looks like uid 65534. So Postgres agrees to run while
+  the files stay ours.
+- ``nobody``: really change to the user ``nobody``.
 """
 
 from __future__ import annotations
@@ -39,13 +43,14 @@ def _leave_root(mode: str) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Do as the module's docstring says; returns only by exception."""
+    """Do what the module's docstring says. Returns only by an exception."""
     mode, parent, command = argv[1], int(argv[2]), argv[3:]
     _leave_root(mode)
     if sys.platform == "linux":
-        # After the change of user, which clears it. SIGINT is Postgres' fast, clean shutdown.
+        # This must follow the change of user, which clears it. SIGINT is Postgres' fast, clean
+        # shutdown.
         _call("prctl", _PR_SET_PDEATHSIG, signal.SIGINT)
-    if os.getppid() != parent:  # the parent died before prctl could notice
+    if os.getppid() != parent:  # The parent died before prctl could notice.
         sys.exit("the parent is gone")
     os.execv(command[0], command)  # noqa: S606  no shell is the point
 

