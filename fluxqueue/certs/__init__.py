@@ -1,4 +1,4 @@
-"""The webhook's certificates: made (``pairs``), kept in a folder or in a Secret (``rotation``)."""
+"""The webhook's certificates: made in ``pairs``, kept in a folder or a Secret."""
 
 from fluxqueue.certs.folder import CertificateFiles, ensure
 from fluxqueue.certs.pairs import (

@@ -1,6 +1,6 @@
-"""A CA and a serving certificate as files in a folder, kept good by ``ensure``.
+"""A CA and a serving certificate as files in a folder, kept valid by ``ensure``.
 
-Called by ``fluxqueue certs``, ``fluxqueue up`` and the tests; the webhook only reads the files.
+``fluxqueue certs``, ``fluxqueue up`` and the tests call it. The webhook only reads the files.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class CertificateFiles:
 
     @property
     def ca(self) -> Path:
-        """The CA's certificate, which clients must trust."""
+        """Return the path of the CA's certificate, which clients must trust."""
         return self.folder / CA_CERTIFICATE
 
     @property
     def certificate(self) -> Path:
-        """The serving certificate."""
+        """Return the path of the serving certificate."""
         return self.folder / CERTIFICATE
 
     @property
     def key(self) -> Path:
-        """The serving certificate's private key."""
+        """Return the path of the serving certificate's private key."""
         return self.folder / KEY
 
 
@@ -49,16 +49,16 @@ def ensure(
     validity: timedelta = timedelta(days=365),
     ca_validity: timedelta = timedelta(days=3650),
 ) -> CertificateFiles:
-    """Make sure ``folder`` holds a CA and a serving certificate for ``names``.
+    """Make sure that ``folder`` holds a CA and a serving certificate for ``names``.
 
-    A set that is valid for at least another third of its life is kept. A new serving certificate
-    is signed by the present CA as long as that is valid, so that clients need no new CA. Files are
-    replaced whole; private keys are readable by their owner alone.
+    A set that is valid for at least another third of its life is kept. The present CA signs a new
+    serving certificate as long as the CA is valid, so that clients need no new CA. Files are
+    replaced whole. Only their owner can read private keys.
 
     Raises
     ------
     InvalidInput
-        A name is no name, or the folder cannot be written.
+        A name is not valid, or the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -87,9 +87,9 @@ def _ensure_ca(folder: Path, now: datetime, validity: timedelta) -> tuple[KeyPai
 
 
 def _load(certificate: Path, key: Path) -> KeyPair | None:
-    """Read a pair; None where a file is missing or damaged (it is then replaced).
+    """Return a pair, or None if a file is missing or damaged (it is then replaced).
 
-    A key of another kind is somebody else's and raises InvalidInput rather than being replaced.
+    A key of another kind was not made by fluxqueue. It raises InvalidInput and is not replaced.
     """
     try:
         pair = KeyPair(certificate.read_bytes(), key.read_bytes())

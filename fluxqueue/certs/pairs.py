@@ -1,7 +1,7 @@
-"""A certificate authority and serving certificates: making them, and telling whether they are good.
+"""A certificate authority and serving certificates: creating them and checking them.
 
-Used by ``folder`` (files on this machine) and ``rotation`` (a Secret of the cluster). Nothing here
-reads a clock, a disk or the cluster: the time is an argument.
+``folder`` (files on this machine) and ``rotation`` (a Secret of the cluster) use it. It reads no
+clock, no disk and no cluster: the time is an argument.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fluxqueue.errors import InvalidInput
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""Certificates are good from a little before they are made: clocks differ."""
+"""Certificates are valid from a little before they are made, because clocks differ."""
 
 ISSUER = "fluxqueue CA"
 
@@ -34,17 +34,17 @@ class KeyPair:
 
     @property
     def certificate(self) -> x509.Certificate:
-        """The certificate, parsed."""
+        """Return the certificate, parsed."""
         return x509.load_pem_x509_certificate(self.certificate_pem)
 
     @property
     def key(self) -> ec.EllipticCurvePrivateKey:
-        """The private key, parsed.
+        """Return the private key, parsed.
 
         Raises
         ------
         InvalidInput
-            It is no elliptic-curve key, so not one of ours.
+            It is not an elliptic-curve key, so fluxqueue did not make it.
         """
         key = serialization.load_pem_private_key(self.key_pem, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -57,7 +57,7 @@ class KeyPair:
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:
-    """Name a Service as the API server calls it (first), and as people do."""
+    """Return the names of a Service: first the API server's, then the usual ones."""
     return (
         f"{service}.{namespace}.svc",
         f"{service}.{namespace}.svc.cluster.local",
@@ -67,7 +67,7 @@ def service_names(service: str, namespace: str) -> tuple[str, ...]:
 
 
 def make_ca(*, now: datetime, validity: timedelta) -> KeyPair:
-    """Make a self-signed CA that signs serving certificates and nothing below them."""
+    """Make a self-signed CA that signs serving certificates and no further CAs."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(ISSUER)
     usage = _usage(signs_certificates=True)
@@ -107,7 +107,7 @@ def make_serving(
 
 
 def is_valid_ca(ca: KeyPair, *, now: datetime, margin: timedelta) -> bool:
-    """Tell whether ``ca`` is a CA whose key fits, valid for at least ``margin`` from ``now``."""
+    """Tell whether ``ca`` is a CA with its own key, valid for ``margin`` or more from ``now``."""
     certificate = ca.certificate
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
@@ -119,8 +119,10 @@ def is_valid_ca(ca: KeyPair, *, now: datetime, margin: timedelta) -> bool:
 def is_valid_serving(
     serving: KeyPair, ca: KeyPair, names: Sequence[str], *, now: datetime, margin: timedelta
 ) -> bool:
-    """Tell whether ``serving`` is signed by ``ca``, names all of ``names``, and is valid for at
-    least ``margin`` from ``now``."""
+    """Tell whether ``serving`` is signed by ``ca``, has all ``names``, and is valid long enough.
+
+    It must be valid for at least ``margin`` from ``now``.
+    """
     certificate = serving.certificate
     try:
         certificate.verify_directly_issued_by(ca.certificate)

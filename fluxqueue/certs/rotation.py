@@ -1,13 +1,13 @@
-"""What certificates there should be, given those there are: the rotation as a pure function.
+"""Certificate rotation as a pure function: the certificates to have, given the present ones.
 
-Called in a loop by ``controller.certificates``. ``plan`` takes one safe step at a time, so that at
-every moment whoever calls the webhook trusts what it serves:
+``controller.certificates`` calls it in a loop. ``plan`` takes one safe step at a time. So at every
+moment the callers of the webhook trust the certificate that it serves:
 
-1. A new CA is only *added* to the bundle; what is served stays as it is.
+1. A new CA is only *added* to the bundle. The served certificate stays the same.
 2. Once all callers trust the new CA, it signs a new serving certificate.
-3. The former CA leaves the bundle when no webhook can still be serving what it signed.
+3. The former CA leaves the bundle when no webhook can still serve what it signed.
 
-Only randomness (keys, serial numbers) makes two calls differ; time is an argument.
+Only randomness (keys, serial numbers) makes two calls differ. Time is an argument.
 """
 
 from __future__ import annotations
@@ -38,11 +38,15 @@ _NONE = timedelta(0)
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """How long things last. A certificate is renewed when two thirds of its life are over.
+    """How long certificates last. They are renewed when two thirds of their life are over.
 
-    Parameters: ``serving`` and ``ca`` are lives from making to expiry; ``overlap`` is how long a
-    former CA stays trusted after its last serving certificate was replaced, longer than a mounted
-    Secret takes to reach every webhook (kubelet: up to two minutes).
+    Parameters
+    ----------
+    serving, ca
+        Lives from creation to expiry.
+    overlap
+        How long a former CA stays trusted after its last serving certificate was replaced. It must
+        be longer than a mounted Secret takes to reach every webhook (kubelet: up to two minutes).
     """
 
     serving: timedelta = timedelta(days=365)
@@ -52,7 +56,7 @@ class Lives:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The certificates that a Secret holds: the CA that signs, those trusted, what is served."""
+    """The certificates in a Secret: the CA that signs, those trusted, and the one served."""
 
     ca: KeyPair | None = None
     trusted: tuple[x509.Certificate, ...] = ()
@@ -60,12 +64,12 @@ class Held:
 
     @property
     def bundle_pem(self) -> bytes:
-        """All trusted CAs, for callers; the one that signs comes first."""
+        """Return all trusted CAs for callers, beginning with the one that signs."""
         return b"".join(one.public_bytes(Encoding.PEM) for one in self.trusted)
 
 
 def read_held(data: Mapping[str, bytes]) -> Held:
-    """Read a Secret's decoded data; what is absent or damaged is None, and so is made anew."""
+    """Return a Secret's decoded data. What is missing or damaged is None, and so is made anew."""
     trusted = read_bundle(data.get(CA_BUNDLE, b""))
     first = trusted[0].public_bytes(Encoding.PEM) if trusted else b""
     return Held(
@@ -76,7 +80,7 @@ def read_held(data: Mapping[str, bytes]) -> Held:
 
 
 def to_data(held: Held) -> dict[str, bytes]:
-    """Write a Secret's data (not yet base64); a pair that is absent leaves its keys out."""
+    """Return a Secret's data (not yet base64). A missing pair leaves its keys out."""
     data = {CA_BUNDLE: held.bundle_pem}
     if held.ca is not None:
         data[CA_KEY] = held.ca.key_pem
@@ -86,7 +90,7 @@ def to_data(held: Held) -> dict[str, bytes]:
 
 
 def read_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
-    """Read the certificates of a bundle; none where it is damaged."""
+    """Return the certificates of a bundle, or none if it is damaged."""
     try:
         return tuple(x509.load_pem_x509_certificates(pem))
     except ValueError:
@@ -101,15 +105,17 @@ def plan(
     now: datetime,
     lives: Lives,
 ) -> Held:
-    """Give what the Secret should hold now; ``held`` itself where nothing is to be done.
+    """Return what the Secret should hold now, or ``held`` itself if nothing is to be done.
+
+    The caller stores the result first, then makes ``bundle_pem`` the callers' bundle. Then it reads
+    everything again and calls this once more, until nothing changes.
 
     Parameters
     ----------
-    trusted_by_callers : the CAs in every caBundle of the webhook configuration as last read.
-    names : what the serving certificate must be good for.
-
-    The caller stores the result first, then makes ``bundle_pem`` the callers' bundle, then reads
-    everything again and asks once more, until nothing changes.
+    trusted_by_callers
+        The CAs in every caBundle of the webhook configuration as last read.
+    names
+        What the serving certificate must be valid for.
     """
     ca = held.ca
     if ca is None or not is_valid_ca(ca, now=now, margin=_NONE) or _is_due(ca, now):
@@ -117,6 +123,7 @@ def plan(
     serving = held.serving
     if serving is not None and not _is_accepted(serving, held.trusted, now):
         serving = None
+    # Sign only when all callers trust the CA. Otherwise they would reject what is served.
     if not _is_good(serving, ca, names, now) and ca.certificate in trusted_by_callers:
         serving = make_serving(ca, names, now=now, validity=lives.serving)
     former = _former(ca, (*held.trusted, *trusted_by_callers), now)
@@ -132,7 +139,7 @@ def _is_due(pair: KeyPair, now: datetime) -> bool:
 
 
 def _is_good(serving: KeyPair | None, ca: KeyPair, names: Sequence[str], now: datetime) -> bool:
-    """Whether ``serving`` needs no replacement yet."""
+    """Tell whether ``serving`` needs no replacement yet."""
     return (
         serving is not None
         and is_valid_serving(serving, ca, names, now=now, margin=_NONE)
@@ -141,7 +148,7 @@ def _is_good(serving: KeyPair | None, ca: KeyPair, names: Sequence[str], now: da
 
 
 def _is_accepted(serving: KeyPair, trusted: Iterable[x509.Certificate], now: datetime) -> bool:
-    """Whether ``serving`` is still of use until it is replaced: key, signer and time are right."""
+    """Tell whether ``serving`` is usable until it is replaced: key, signer and time are right."""
     return any(
         is_valid_serving(
             serving, KeyPair(one.public_bytes(Encoding.PEM), b""), (), now=now, margin=_NONE
@@ -153,7 +160,7 @@ def _is_accepted(serving: KeyPair, trusted: Iterable[x509.Certificate], now: dat
 def _former(
     ca: KeyPair, candidates: Iterable[x509.Certificate], now: datetime
 ) -> tuple[x509.Certificate, ...]:
-    """CAs of ours beside the present one, each once and unexpired, the newest first."""
+    """Return our other CAs, each once and unexpired, the newest first."""
     found = {
         one
         for one in candidates
@@ -170,7 +177,7 @@ def _is_ours(certificate: x509.Certificate) -> bool:
 def _is_overlap_over(
     serving: KeyPair | None, ca: KeyPair, now: datetime, overlap: timedelta
 ) -> bool:
-    """Whether everybody has had the time to change to what the present CA signed."""
+    """Tell whether all callers have had time to change to what the present CA signed."""
     if serving is None or not is_valid_serving(serving, ca, (), now=now, margin=_NONE):
         return False
     made = serving.certificate.not_valid_before_utc + CLOCK_SKEW

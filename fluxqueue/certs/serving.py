@@ -1,7 +1,7 @@
-"""HTTPS under a certificate that is taken from files, and again whenever they change.
+"""HTTPS with a certificate from files, which are reloaded when they change.
 
-Called by ``webhook.server`` and ``view.server``. A mounted Secret is replaced under a running
-server, so the files are looked at every few seconds; connections that are open stay as they are.
+``webhook.server`` and ``view.server`` call it. A mounted Secret is replaced under a running server,
+so the files are checked every few seconds. Open connections stay as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Pair: TypeAlias = tuple[Path, Path]
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """From when to when the loaded certificate is good."""
+    """The time during which the loaded certificate is valid."""
 
     not_before: datetime
     not_after: datetime
@@ -42,7 +42,7 @@ class Validity:
 
 
 class ServingCertificate:
-    """One SSL context whose certificate follows two files, ``tls.crt`` and ``tls.key``."""
+    """One SSL context with a certificate that follows two files, ``tls.crt`` and ``tls.key``."""
 
     def __init__(self, folder: Path) -> None:
         self._certificate, self._key = folder / CERTIFICATE, folder / KEY
@@ -53,7 +53,7 @@ class ServingCertificate:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
 
     def load(self) -> None:
-        """Take the files for the first time.
+        """Load the files for the first time.
 
         Raises
         ------
@@ -71,18 +71,18 @@ class ServingCertificate:
             ) from error
 
     def has_changed(self) -> bool:
-        """Tell whether ``reload`` would find anything new; may be called in another thread."""
+        """Tell whether ``reload`` would find anything new. It may be called in another thread."""
         try:
             return _digest(self._find_pair()) not in {self._digest, self._refused}
         except OSError:
             return self._refused != b""
 
     def reload(self) -> bool:
-        """Take the files if their content changed; on trouble keep what is loaded, and say so.
+        """Load the files if their content changed. On an error keep what is loaded, and log it.
 
-        To be called in the thread that shakes hands: certificate and key are set one after the
-        other, and a handshake in between would find a certificate without its key.
-        Returns whether another certificate is served now.
+        Call this in the thread that does the handshakes. Certificate and key are set one after the
+        other, and a handshake in between would find a certificate without its key. Returns whether
+        another certificate is served now.
         """
         digest = b""
         try:
@@ -92,7 +92,7 @@ class ServingCertificate:
                 return False
             self._take(pair, digest)
         except (OSError, ValueError) as error:
-            # Both files are rarely replaced in the same instant; the next look will see the pair.
+            # Both files are rarely replaced in the same instant. The next check will see the pair.
             if digest != self._refused:
                 logger.warning(
                     "certificate files not usable, the old one stays",
@@ -104,20 +104,20 @@ class ServingCertificate:
         return True
 
     def is_valid(self, now: datetime | None = None) -> bool:
-        """Tell whether a certificate is loaded and neither expired nor too young."""
+        """Tell whether a certificate is loaded and valid at ``now``."""
         at = now or datetime.now(tz=UTC)
         return self.validity is not None and self.validity.covers(at)
 
     def _find_pair(self) -> Pair:
-        """The two files behind the links of a mounted Secret: those are never changed, only left.
+        """Return the two files behind the links of a mounted Secret.
 
-        Read through the links, the files may be exchanged between one look and the next.
+        These files never change. Read through the links, they could be exchanged between two reads.
         """
         return self._certificate.resolve(strict=True), self._key.resolve(strict=True)
 
     def _take(self, pair: Pair, digest: bytes) -> None:
         certificate = x509.load_pem_x509_certificate(pair[0].read_bytes())
-        # A pair that does not fit must fail on a context that nobody uses.
+        # A pair that does not fit must fail on a context that is not in use.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
         self.context.load_cert_chain(*pair)
         self.validity = Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
@@ -129,7 +129,7 @@ class Listener:
 
     Parameters
     ----------
-    certificate : is loaded when it opens, and looked at every ``reload_interval_s`` seconds.
+    certificate : loaded on opening, and checked every ``reload_interval_s`` seconds.
     """
 
     def __init__(self, certificate: ServingCertificate, *, reload_interval_s: float) -> None:
@@ -138,7 +138,7 @@ class Listener:
         self._watcher: asyncio.Task[None] | None = None
 
     async def open(self, runner: web.AppRunner, host: str | None, port: int) -> int:
-        """Listen; ``port`` 0 takes a free one. Give the port.
+        """Listen, and return the port. ``port`` 0 takes a free one.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class Listener:
         return int(runner.addresses[0][1])
 
     async def close(self) -> None:
-        """Answer what is under way, then close; harmless where it is not open."""
+        """Answer the open requests, then close. Harmless if it is not open."""
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.cancel()
