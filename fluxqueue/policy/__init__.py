@@ -1,1 +1,1 @@
-"""Queue policies: who goes next, who may hold a reservation, who may backfill. Pure."""
+"""Queue policies: the order of jobs, and which may hold a reservation or backfill. Pure."""

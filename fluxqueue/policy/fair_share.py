@@ -1,14 +1,15 @@
 """Fair share: how far past use lowers a priority.
 
-Called by the worker at an interval; pure, times are arguments. Slurm's classic fair-share
-(slurm.schedmd.com/classic_fair_share.html) with two levels, queues and the users of a queue:
+The worker calls it at an interval. It is pure: times are arguments. It is Slurm's classic
+fair-share (slurm.schedmd.com/classic_fair_share.html) with two levels, queues and the users of a
+queue:
 
     U   normalised use: decayed cpu-seconds as a part of all that was used
     S   normalised share: weight of the queue among the queues, each user of a queue alike
-    UE  effective use: of a queue its U; of a user U + (UE of the queue - U) * (1 / users)
-    F   = 2 ** (-UE / S), 1 without any use, 1/2 at exactly one's share, towards 0 beyond
+    UE  effective use: of a queue its U, of a user U + (UE of the queue - U) * (1 / users)
+    F   = 2 ** (-UE / S), 1 without any use, 1/2 at exactly the share, towards 0 beyond
 
-and the points added to the priority are ``F`` times the queue's ``fairShare.weight``.
+The points added to the priority are ``F`` times the queue's ``fairShare.weight``.
 """
 
 from __future__ import annotations
@@ -20,22 +21,25 @@ from collections.abc import Iterable, Mapping
 from fluxqueue.policy.queue_rules import QueueRules
 
 STEPS = 100
-"""Points move in steps of a hundredth of the weight, so that the slow decay of use does not
-rewrite every waiting FluxJob at each interval."""
+"""Points change in steps of a hundredth of the weight.
+
+Otherwise the slow decay of use would rewrite every pending FluxJob at each interval.
+"""
 
 
 def decay(used: float, elapsed_s: float, half_life_s: float) -> float:
-    """What ``used`` counts for ``elapsed_s`` later: half of it after each half-life."""
+    """Return what ``used`` counts after ``elapsed_s`` seconds: half of it after each half-life."""
     return used * float(0.5 ** (max(0.0, elapsed_s) / half_life_s))
 
 
 def decayed_use(
     cpus: float, begin_s: float, end_s: float, now_s: float, half_life_s: float
 ) -> float:
-    """Cpu-seconds of ``cpus`` held over ``[begin_s, end_s]`` as they count at ``now_s``.
+    """Return the cpu-seconds of ``cpus`` held over a time as they count at ``now_s``.
 
-    The integral of ``cpus * 0.5 ** ((now - t) / half_life)``, so the same whatever the intervals
-    are at which it is summed up. Slurm decays stepwise, which tends to this with small steps.
+    The time is ``[begin_s, end_s]``. The result is the integral of ``cpus * 0.5 ** ((now - t) /
+    half_life)``. So it is the same for any intervals over which it is summed up. Slurm decays
+    stepwise, which approaches this with small steps.
     """
     end_s = min(end_s, now_s)
     if end_s <= begin_s:
@@ -50,13 +54,13 @@ def factors(
     users: Iterable[tuple[str, str]],
     weights: Mapping[str, int],
 ) -> dict[tuple[str, str], float]:
-    """Compute ``F`` for each (queue, user).
+    """Return ``F`` for each (queue, user).
 
     Parameters
     ----------
     used : decayed cpu-seconds by (queue, user).
-    users : everybody who waits or has used something; queues without a weight are left out.
-    weights : by queue that takes part.
+    users : all with pending jobs or past use. Queues without a weight are left out.
+    weights : weights of the queues that take part.
     """
     members: dict[str, set[str]] = defaultdict(set)
     for queue, user in (*used, *users):
@@ -83,7 +87,7 @@ def _part(amount: float, whole: float) -> float:
 
 
 def to_points(factor: float, rules: QueueRules) -> int:
-    """Points that ``factor`` is worth in a queue, in steps; 0 where fair share is off."""
+    """Return the points that ``factor`` is worth in a queue, in steps. 0 if fair share is off."""
     if rules.fair_share is None:
         return 0
     return round(round(factor * STEPS) / STEPS * rules.fair_share.points)

@@ -1,8 +1,9 @@
-"""What a named queue takes in, and what of it may run at the same time.
+"""What a named queue accepts, and how much of it may run at the same time.
 
-Called by the worker when a FluxJob is examined (``why_refused``) and by the cycle while it walks
-the queue (``Use``). Pure. Two outcomes that are never confused: *refused* is held until somebody
-changes something; *over a limit* waits, blocks nobody and starts when enough has ended.
+The worker calls ``why_refused`` when it examines a FluxJob. The cycle calls ``Use`` while it walks
+the queue. Pure. The two outcomes are different: *refused* jobs are held until a user or
+administrator changes something. Jobs *over a limit* wait, block no others, and start when enough
+has ended.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ def why_refused(
     request: Jobspec,
     is_new: bool,
 ) -> str | None:
-    """Say why ``queue`` does not take a FluxJob in; None where it does.
+    """Return why ``queue`` does not accept a FluxJob, or None if it does.
 
     Parameters
     ----------
-    rules : of that queue; None if there is no such queue.
+    rules : of that queue. None means that there is no such queue.
     request : with the queue's default duration filled in.
-    is_new : not taken in by this queue before; a queue that is not enabled keeps what it has.
+    is_new : not accepted by this queue before. A queue that is not enabled keeps its jobs.
     """
     if rules is None:
         return (
@@ -66,7 +67,7 @@ def why_refused(
 
 
 def why_too_large(rules: QueueRules, has: Amounts, more: Amounts) -> str | None:
-    """Name the limit of one job that ``more`` would pass, beside what that job ``has``."""
+    """Return the limit of one job that ``more`` would exceed, on top of what that job ``has``."""
     return _over(rules, "perJob", replace(rules.per_job, jobs=None), has, more, "it")
 
 
@@ -97,10 +98,10 @@ def _over_per_job(queue: str, limits: Limits, request: Jobspec) -> str | None:
 
 @dataclass(slots=True)
 class Use:
-    """What holds resources now, by queue and by (queue, user); grows while a cycle decides.
+    """What holds resources now, by queue and by (queue, user). It grows while a cycle decides.
 
-    A FluxJob with a reservation counts too: whoever starts before it must not take the room under
-    a limit that it was promised.
+    A FluxJob with a reservation counts too. Otherwise a job that starts before it could use up the
+    limit that it was promised.
     """
 
     by_queue: dict[str, Amounts] = field(default_factory=dict)
@@ -108,7 +109,7 @@ class Use:
 
     @classmethod
     def of(cls, by_user: Mapping[tuple[str, str], Amounts]) -> Use:
-        """Sum up what was counted by (queue, user)."""
+        """Sum up amounts that were counted by (queue, user)."""
         found = cls()
         for (queue, user), amounts in by_user.items():
             found.add(queue, user, amounts)
@@ -120,7 +121,7 @@ class Use:
         self.by_user[queue, user] = self.by_user.get((queue, user), NOTHING) + more
 
     def why_over(self, rules: QueueRules, user: str, more: Amounts) -> str | None:
-        """Name the limit that ``more`` would pass, its value and what is used; None if none."""
+        """Return the limit that ``more`` would exceed, its value and what is used, or None."""
         mine = self.by_user.get((rules.name, user), NOTHING)
         whose = f"user {user}" if user else "users without a name"
         return (
@@ -155,7 +156,7 @@ def _over(
         ("jobs", limits.jobs, used.jobs, more.jobs),
         ("nodes", limits.nodes, used.nodes, more.nodes),
     ):
-        # What adds nothing passes no limit, even one that was lowered below what runs.
+        # A job that adds nothing exceeds no limit, even one that was lowered below what runs.
         if limit is not None and then > 0 and now + then > limit:
             return f"{path}.{name} is {limit}, {whose} has {now} and this job needs {then} more"
     if limits.cpu_m is not None and more.cpu_m > 0 and used.cpu_m + more.cpu_m > limits.cpu_m:

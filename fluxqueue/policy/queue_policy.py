@@ -1,9 +1,9 @@
-"""The queue policies, each as three numbers that the cycle obeys.
+"""The queue policies, each as three numbers that the cycle follows.
 
-Semantics of flux-sched's qmanager (``qmanager/policies``): a cycle walks the queue in order; as
-long as reservations are left, a FluxJob that cannot start is given one; behind the last
-reservation others may start only where they delay none (backfill). ``fcfs`` gives none and stops
-at the first that is blocked.
+The semantics are those of flux-sched's qmanager (``qmanager/policies``). A cycle walks the queue in
+order. A FluxJob that cannot start gets a reservation, as long as reservations are left. Behind the
+last reservation, jobs may start only if they delay none (backfill). ``fcfs`` gives no reservation
+and stops at the first blocked job.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fluxqueue.errors import InvalidSettings
 
 QUEUE_DEPTH = 1000
-"""FluxJobs looked at in one cycle: the depth of backfill."""
+"""Number of FluxJobs examined in one cycle: the depth of backfill."""
 
 RESERVATIONS_MAX = 100_000
 HYBRID_RESERVATIONS = 64
@@ -21,7 +21,7 @@ HYBRID_RESERVATIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """How far a cycle looks and how much future it promises."""
+    """How far a cycle looks, and how many reservations it makes."""
 
     name: str
     reservation_depth: int
@@ -40,12 +40,12 @@ POLICIES = {
 def queue_policy(
     name: str, *, reservation_depth: int | None = None, queue_depth: int | None = None
 ) -> QueuePolicy:
-    """Look up a policy by name, with the administrator's depths in place of the defaults.
+    """Return a policy by name, with the administrator's depths in place of the defaults.
 
     Raises
     ------
     InvalidSettings
-        Unknown name, or a depth out of range.
+        The name is unknown, or a depth is out of range.
     """
     policy = POLICIES.get(name)
     if policy is None:

@@ -1,8 +1,8 @@
 """The rules of one named queue, read from the spec of a FluxQueue.
 
-Made by ``db.life.queues`` from rows for the cycle, and by the controller to check a spec before it
-is written down. Pure. What the fields mean to an administrator is in docs/admin/queues.md; the
-definition the spec must fit is ``chart/crds/fluxqueues.yaml``.
+``db.life.queues`` makes them from rows for the cycle. The controller makes them to check a spec
+before it is stored. Pure. docs/admin/queues.md explains the fields to administrators. The spec must
+fit the definition in ``chart/crds/fluxqueues.yaml``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ HALF_LIFE_S = 7 * 86_400
 """Slurm's default ``PriorityDecayHalfLife``: a week."""
 
 FAIR_SHARE_WEIGHT = 1000
-"""Most points that fair share adds to a priority, where the administrator gives no other."""
+"""Most points that fair share adds to a priority, if the administrator sets no other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Upper bounds; None is none. ``cpu_m`` in millicores, ``duration_s`` in seconds."""
+    """Upper bounds. None means no limit. ``cpu_m`` is in millicores, ``duration_s`` in seconds."""
 
     jobs: int | None = None
     nodes: int | None = None
@@ -37,7 +37,7 @@ class Limits:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is bounded."""
+        """Tell whether nothing is limited."""
         return self == NO_LIMITS
 
 
@@ -46,22 +46,23 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
-    """Half-life of past use in seconds, and the most points it is worth."""
+    """Half-life of past use in seconds, and the most points that it is worth."""
 
     half_life_s: int = HALF_LIFE_S
     points: int = FAIR_SHARE_WEIGHT
 
 
 LOWER_PRIORITY = "lowerPriority"
-"""The one value of ``spec.preemption.within``: who makes way has a lower priority."""
+"""The only value of ``spec.preemption.within``: victims must have a lower priority."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRules:
-    """Whom the head of a queue may have requeued, so that it starts.
+    """Which jobs the head of a queue may preempt, so that it can start.
 
-    ``queues`` are those whose FluxJobs may make way, its own included. Who has run for less than
-    ``min_runtime_s`` (seconds) is left alone; who makes way is told ``grace_s`` before.
+    ``queues`` are the queues with possible victims, including its own. Jobs that have run for less
+    than ``min_runtime_s`` (seconds) are not preempted. Victims are warned ``grace_s`` (seconds)
+    before.
     """
 
     queues: frozenset[str]
@@ -71,11 +72,11 @@ class PreemptionRules:
 
 @dataclass(frozen=True, slots=True)
 class QueueRules:
-    """One queue as the cycle obeys it.
+    """The rules of one queue for the cycle.
 
-    ``policy_name`` and the depths are None where the administrator left them to the settings of
-    the worker. ``namespaces`` are those allowed, None for all. ``weight`` is the queue's share
-    among the queues, ``priority`` what it adds to each of its FluxJobs.
+    ``policy_name`` and the depths are None if the administrator left them to the settings of the
+    worker. ``namespaces`` are the allowed ones, None for all. ``weight`` is the queue's share among
+    the queues. ``priority`` is added to each of its FluxJobs.
     """
 
     name: str
@@ -98,11 +99,11 @@ class QueueRules:
 
     @property
     def has_use_limits(self) -> bool:
-        """Whether what runs must be counted before more may start."""
+        """Tell whether running work must be counted before more may start."""
         return not (self.per_user.is_empty and self.total.is_empty)
 
     def policy(self, default: QueuePolicy) -> QueuePolicy:
-        """The queue's policy; what it leaves open is as in ``default``."""
+        """Return the queue's policy. What the queue leaves open is as in ``default``."""
         name = default.name if self.policy_name is None else self.policy_name
         depth = self.reservation_depth
         if depth is None and name == default.name:
@@ -119,13 +120,13 @@ def read_rules(
 ) -> QueueRules:
     """Read a FluxQueue's spec.
 
-    The API server checks most of it (``chart/crds/fluxqueues.yaml``); what it cannot, such as
-    quantities and durations, is refused here.
+    The API server checks most of it (``chart/crds/fluxqueues.yaml``). The rest, such as quantities
+    and durations, is checked here.
 
     Raises
     ------
     InvalidInput
-        A field cannot be used; ``where`` is its path.
+        A field is not valid. ``where`` is its path.
     """
     reader = _Reader(spec)
     if (policy := spec.get("policy")) is not None and policy not in POLICIES:
@@ -246,7 +247,10 @@ def _whole(value: object, where: str, low: int) -> int | None:
 def rules_or_none(
     name: str, spec: Mapping[str, Any], namespaces: frozenset[str] | None
 ) -> QueueRules | None:
-    """Read a stored spec; None where this release cannot use it (it was written by another)."""
+    """Return a stored spec's rules, or None if this release cannot use it.
+
+    Another release may have written it.
+    """
     try:
         return read_rules(name, spec, namespaces)
     except (InvalidInput, InvalidSettings):
