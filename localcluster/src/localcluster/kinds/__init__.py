@@ -1,1 +1,1 @@
-"""What each kind is: registry, strategies, schemas, CRDs, admission, discovery and OpenAPI."""
+"""The kinds: registry, strategies, schemas, CRDs, admission, discovery and OpenAPI."""

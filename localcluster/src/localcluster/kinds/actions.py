@@ -1,7 +1,7 @@
-"""What happens behind pods/binding, pods/eviction, serviceaccounts/token and the reviews.
+"""The actions of pods/binding, pods/eviction, serviceaccounts/token and the reviews.
 
-Called by ``server.subresources`` through ``Subresource.handler`` and ``ResourceInfo.create_only``.
-Rights are decided by ``authorizer``.
+``server.subresources`` calls them through ``Subresource.handler`` and ``ResourceInfo.create_only``.
+``authorizer`` decides about rights.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Tokens(Protocol):
     """Service-account tokens (``server.auth``)."""
 
     def issue(self, account: Obj, spec: Obj) -> tuple[str, str]:
-        """A token for a ServiceAccount and the time it expires (RFC 3339)."""
+        """Return a token for a ServiceAccount and the time it expires (RFC 3339)."""
 
     def review(self, token: str, audiences: list[str]) -> UserInfo | str:
-        """The user of a token, or why it is not one."""
+        """Return the user of a token, or why it is not valid."""
 
 
 def bind_pod(body: Obj, pod: Obj, ctx: RequestContext) -> Obj:
-    """Assign a pod to a node: sets nodeName, PodScheduled=True, copies annotations and labels."""
+    """Assign a pod to a node: set nodeName, PodScheduled=True, copy annotations and labels."""
     meta = body.get("metadata") or {}
     name = pod["metadata"]["name"]
     if meta.get("name") and meta["name"] != name:
@@ -91,7 +91,7 @@ def _set_scheduled(pod: Obj, ctx: RequestContext) -> None:
 
 
 def check_eviction(body: Obj, pod: Obj, ctx: RequestContext) -> Obj:
-    """Refuse (429) when a budget forbids it; mark the pod as disrupted."""
+    """Mark the pod as disrupted. Raise 429 if a budget forbids the eviction."""
     meta = body.get("metadata") or {}
     name = pod["metadata"]["name"]
     if meta.get("name") and meta["name"] != name:
@@ -143,7 +143,7 @@ _BOUND = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
 
 def _check_bound(bound: Obj | None, namespace: str, ctx: RequestContext) -> None:
-    """What a token is bound to must be there."""
+    """Raise unless the object that a token is bound to exists."""
     if bound is None:
         return
     group, _, version = str(bound.get("apiVersion") or "").rpartition("/")
@@ -169,7 +169,7 @@ class Reviews:
         self._tokens, self._authorizer = tokens, authorizer
 
     def token(self, body: Obj, account: Obj, ctx: RequestContext) -> Obj:
-        """serviceaccounts/token: a TokenRequest with its token."""
+        """Handle serviceaccounts/token: return a TokenRequest with its token."""
         spec = body.setdefault("spec", {})
         seconds = spec.get("expirationSeconds", 3600)
         if seconds < 600:
@@ -198,7 +198,7 @@ class Reviews:
         }
 
     def token_review(self, body: Obj, ctx: RequestContext) -> Obj:
-        """TokenReview: who holds this token."""
+        """Handle TokenReview: return which user the token belongs to."""
         if self._tokens is None:
             raise not_served("token reviews")
         spec = body.get("spec") or {}
@@ -217,13 +217,13 @@ class Reviews:
 
     @staticmethod
     def who_am_i(body: Obj, ctx: RequestContext) -> Obj:
-        """SelfSubjectReview."""
+        """Handle SelfSubjectReview."""
         body["metadata"] = {"creationTimestamp": ctx.now}
         body["status"] = {"userInfo": user_object(ctx.user)}
         return body
 
     def access(self, body: Obj, ctx: RequestContext) -> Obj:
-        """Self-, Local- and SubjectAccessReview: whether somebody may, and by what."""
+        """Handle Self-, Local- and SubjectAccessReview: whether the user is allowed, and why."""
         spec = body.get("spec") or {}
         errors: list[FieldError] = []
         kind = body.get("kind", "")
@@ -257,7 +257,7 @@ class Reviews:
         return body
 
     def rules(self, body: Obj, ctx: RequestContext) -> Obj:
-        """SelfSubjectRulesReview: what the asker may do in a namespace."""
+        """Handle SelfSubjectRulesReview: what the requesting user may do in a namespace."""
         namespace = (body.pop("spec", None) or {}).get("namespace", "")
         if not namespace:
             raise bad_request("no namespace on request")
@@ -282,7 +282,7 @@ def _shown(rule: Rule, keys: tuple[str, ...]) -> Obj:
 
 
 def _asked(resource: Obj | None, other: Obj | None) -> Action:
-    """What a review asks about."""
+    """Return what a review asks about."""
     if resource is None:
         path = other or {}
         return Action(path.get("verb", ""), path=path.get("path", ""))
@@ -291,7 +291,7 @@ def _asked(resource: Obj | None, other: Obj | None) -> Action:
 
 
 def user_object(user: UserInfo) -> Obj:
-    """``authentication/v1.UserInfo``."""
+    """Return ``authentication/v1.UserInfo``."""
     shown: Obj = {"username": user.username}
     if user.uid:
         shown["uid"] = user.uid

@@ -1,11 +1,11 @@
 """The admission chain: what is completed or refused between decoding and the strategies.
 
-In the real server's order: NamespaceLifecycle, ServiceAccount, node taint, Priority, default
-tolerations, mutating webhooks, rights that are handed on, policies, validating webhooks.
-``server`` calls :meth:`Admission.admit`.
+The order is the real server's: NamespaceLifecycle, ServiceAccount, node taint, Priority, default
+tolerations, mutating webhooks, escalation of rights, policies, validating webhooks. ``server``
+calls :meth:`Admission.admit`.
 
-Known difference: policies and validating webhooks are asked right after the mutating ones, before
-the server has judged the object and given it a uid; the real server asks them last.
+Known difference: here policies and validating webhooks run directly after the mutating ones, before
+the server has validated the object and given it a uid. The real server runs them last.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Admission:
-    """The chain of admission plugins of one API server; :meth:`close` ends its connections."""
+    """The chain of admission plugins of one API server. :meth:`close` ends its connections."""
 
     def __init__(self, registry: Registry, authorizer: Authorizer | None = None) -> None:
         self._authorizer = authorizer or AlwaysAllow()
@@ -53,9 +53,9 @@ class Admission:
         old: Obj | None,
         ctx: RequestContext,
     ) -> Obj | None:
-        """Return the object to go on with (the same or a changed one); raises StatusError.
+        """Return the object to continue with (the same or a changed one). Raises StatusError.
 
-        ``operation`` is CREATE, UPDATE, DELETE or CONNECT; ``obj`` is None on DELETE.
+        ``operation`` is CREATE, UPDATE, DELETE or CONNECT. ``obj`` is None on DELETE.
         """
         check_namespace(info, operation, obj, ctx)
         is_main = not ctx.subresource
@@ -76,7 +76,7 @@ class Admission:
 def check_namespace(
     info: ResourceInfo, operation: str, obj: Obj | None, ctx: RequestContext
 ) -> None:
-    """NamespaceLifecycle: nothing is made in what is not there or is being deleted."""
+    """NamespaceLifecycle: refuse to create in a namespace that is missing or being deleted."""
     if operation == "DELETE":
         if (info.group, info.plural) == ("", "namespaces") and ctx.name in _IMMORTAL_NAMESPACES:
             raise forbidden("", "namespaces", ctx.name, "this namespace may not be deleted")
@@ -108,13 +108,13 @@ def check_namespace(
 
 
 def _name_of(obj: Obj) -> str:
-    """As refusals name an object whose name is still to be generated."""
+    """Return the name that errors show for an object without a generated name yet."""
     metadata = obj.get("metadata") or {}
     return str(metadata.get("name") or metadata.get("generateName", ""))
 
 
 def complete_pod(pod: Obj, ctx: RequestContext) -> None:
-    """ServiceAccount, Priority and DefaultTolerationSeconds for a new pod."""
+    """Apply ServiceAccount, Priority and DefaultTolerationSeconds to a new pod."""
     spec = pod["spec"]
     _set_service_account(pod, spec, ctx)
     _set_priority(pod, spec, ctx)
@@ -193,7 +193,7 @@ def _mount_token(spec: Obj) -> None:
 
 
 def _check_runtime_class(pod: Obj, spec: Obj) -> None:
-    """RuntimeClasses are not served here, so none can be found."""
+    """Refuse a RuntimeClass. They are not served here, so none can be found."""
     name = spec.get("runtimeClassName")
     if name:
         why = f'pod rejected: RuntimeClass "{name}" not found'

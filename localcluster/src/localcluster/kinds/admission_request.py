@@ -1,7 +1,7 @@
-"""One request on its way through admission: what it is, whom it concerns, how expressions see it.
+"""One request in admission: its attributes, what concerns it, and how expressions see it.
 
-Used by those who are asked about requests: ``webhooks`` and ``policies``.  Follows
-``k8s.io/apiserver/pkg/admission/plugin`` (``webhook/predicates``, ``policy/matching``).
+``webhooks`` and ``policies`` use it. It follows ``k8s.io/apiserver/pkg/admission/plugin``
+(``webhook/predicates``, ``policy/matching``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from localcluster.types.role_rules import Action
 
 @dataclass(slots=True)
 class Attributes:
-    """One request on its way through admission; ``obj`` changes as webhooks patch it."""
+    """One request in admission. ``obj`` changes as webhooks patch it."""
 
     info: ResourceInfo
     operation: str
@@ -32,18 +32,18 @@ class Attributes:
 
     @property
     def subresource(self) -> str:
-        """``status`` and the like, or ""."""
+        """Return the subresource, such as ``status``, or ""."""
         return self.ctx.subresource
 
     @property
     def name(self) -> str:
-        """The object's name; "" while it is to be generated."""
+        """Return the object's name, or "" before it is generated."""
         if self.operation == "CREATE" and not self.subresource:
             return str(((self.obj or {}).get("metadata") or {}).get("name", ""))
         return self.ctx.name
 
     def kind(self) -> Obj:
-        """The kind of ``object`` in the review."""
+        """Return the kind of ``object`` in the review."""
         info = self.info
         sub = info.subresources.get(self.subresource)
         if sub is not None and sub.how not in ("status", "update"):
@@ -68,7 +68,7 @@ def _matches_resource(patterns: list[str], resource: str, sub: str) -> bool:
 
 
 def matches_rules(hook: Obj, at: Attributes, info: ResourceInfo) -> bool:
-    """Whether one of the rules names this operation on this resource."""
+    """Tell whether one of the rules has this operation on this resource."""
     scope = "Namespaced" if info.namespaced and info.plural != "namespaces" else "Cluster"
     for rule in hook.get("rules") or ():
         if (
@@ -88,7 +88,7 @@ def _labels(obj: Obj | None) -> dict[str, str]:
 
 
 def matches_namespace(hook: Obj, at: Attributes) -> bool:
-    """namespaceSelector: of the namespace, or of the object if it is one."""
+    """Match the namespaceSelector with the namespace, or with the object if it is one."""
     selector = hook.get("namespaceSelector") or {}
     if not selector:
         return True
@@ -101,7 +101,7 @@ def matches_namespace(hook: Obj, at: Attributes) -> bool:
 
 
 def matches_object(hook: Obj, at: Attributes) -> bool:
-    """objectSelector: the new or the old object is enough."""
+    """Match the objectSelector: the new or the old object is enough."""
     selector = hook.get("objectSelector") or {}
     if not selector:
         return True
@@ -111,9 +111,9 @@ def matches_object(hook: Obj, at: Attributes) -> bool:
 
 
 def seen_as(matcher: Obj, at: Attributes, registry: Registry) -> ResourceInfo | None:
-    """The resource as which a matcher sees the request, or None if it is not concerned.
+    """Return the resource as which a matcher sees the request, or None if it does not match.
 
-    ``matcher`` has rules, selectors and a matchPolicy, as a webhook has them.
+    ``matcher`` has rules, selectors and a matchPolicy like a webhook.
     """
     if not matches_namespace(matcher, at) or not matches_object(matcher, at):
         return None
@@ -129,7 +129,7 @@ Convert = Callable[[Obj], Obj]
 
 
 def conversion(info: ResourceInfo, seen_as: ResourceInfo) -> tuple[Convert, Convert]:
-    """To the version that the webhook wants, and back."""
+    """Return conversions to the version that the webhook wants, and back."""
 
     def same(obj: Obj) -> Obj:
         return obj
@@ -147,7 +147,7 @@ def conversion(info: ResourceInfo, seen_as: ResourceInfo) -> tuple[Convert, Conv
 
 
 def review_request(at: Attributes, seen_as: ResourceInfo, convert: Convert) -> Obj:
-    """``request`` of an AdmissionReview, without its uid."""
+    """Return ``request`` of an AdmissionReview, without its uid."""
     info, ctx = at.info, at.ctx
     request_kind = at.kind()
     kind = request_kind
@@ -188,7 +188,7 @@ def review_request(at: Attributes, seen_as: ResourceInfo, convert: Convert) -> O
 
 
 def environment(at: Attributes, seen: ResourceInfo, authorizer: Authorizer) -> Obj:
-    """The variables of an expression about the request."""
+    """Return the variables of an expression about the request."""
     convert = conversion(at.info, seen)[0]
     namespace = at.ctx.namespace if at.info.namespaced else ""
     return {
@@ -217,7 +217,7 @@ def _rights(at: Attributes, user: UserInfo, authorizer: Authorizer) -> Rights:
 
 
 def conditions_hold(conditions: list[tuple[str, Eval]], env: Obj) -> bool:
-    """Whether all conditions do; CelError if one fails and none says no."""
+    """Tell whether all conditions hold. Raises CelError if one fails and none is false."""
     failure = ""
     for text, evaluate in conditions:
         try:

@@ -1,9 +1,9 @@
-"""Who may do what: role-based access control, as the API server's RBAC authorizer decides it.
+"""Role-based access control: the decisions of the API server's RBAC authorizer.
 
-Asked by ``server.gate`` for every request, by the access reviews, by ``escalation`` and where a
-write turns out to need another right.  It reads roles and bindings and changes nothing; rules are
-judged by ``types.role_rules``.  Source: ``k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac`` and
-``pkg/registry/rbac/validation``.
+``server.gate`` calls it for every request. The access reviews and ``escalation`` call it too, and
+so do writes that turn out to need another right. It reads roles and bindings and changes nothing.
+``types.role_rules`` evaluates rules. Source: ``k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac``
+and ``pkg/registry/rbac/validation``.
 """
 
 from __future__ import annotations
@@ -19,58 +19,58 @@ from localcluster.types.role_rules import EVERYTHING, Action, Rule, allows
 
 GROUP = "rbac.authorization.k8s.io"
 MASTERS = "system:masters"
-"""The group that may do everything, whatever roles say: a cluster must not lock itself out."""
+"""The group with all rights, whatever roles say, so that a cluster cannot lock itself out."""
 USERS_MAX = 2048
-"""Pairs of user and namespace whose rules are remembered."""
+"""Number of (user, namespace) pairs with cached rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether something is allowed; ``reason`` says by what, or what stood in the way."""
+    """Whether an action is allowed. ``reason`` says by what, or what prevented it."""
 
     is_allowed: bool
     reason: str = ""
 
 
 class Authorizer(Protocol):
-    """What decides about rights."""
+    """The interface that decides about rights."""
 
     def is_almighty(self, user: UserInfo) -> bool:
-        """Whether whatever ``user`` does is allowed."""
+        """Tell whether ``user`` may do everything."""
 
     def decide(self, user: UserInfo, action: Action) -> Decision:
-        """Whether ``user`` may do ``action``."""
+        """Decide whether ``user`` may do ``action``."""
 
     def rules_of(self, user: UserInfo, namespace: str) -> Sequence[Rule]:
-        """All rules that hold for ``user`` in ``namespace`` ("": those of the whole cluster)."""
+        """Return all rules of ``user`` in ``namespace`` ("": those of the whole cluster)."""
 
     def rules_of_role(self, role_ref: Obj, namespace: str) -> Sequence[Rule]:
-        """The rules of a role that a binding names; LookupError, with a text, for none."""
+        """Return the rules of a role that a binding names. LookupError, with a text, for none."""
 
 
 class AlwaysAllow:
-    """No access control, as ``--authorization-mode=AlwaysAllow``."""
+    """No access control, as with ``--authorization-mode=AlwaysAllow``."""
 
     def is_almighty(self, user: UserInfo) -> bool:
-        """Everybody is."""
+        """Return True for every user."""
         return True
 
     def decide(self, user: UserInfo, action: Action) -> Decision:
-        """Yes."""
+        """Allow the action."""
         return Decision(is_allowed=True)
 
     def rules_of(self, user: UserInfo, namespace: str) -> Sequence[Rule]:
-        """Everything."""
+        """Return a rule for everything."""
         return EVERYTHING
 
     def rules_of_role(self, role_ref: Obj, namespace: str) -> Sequence[Rule]:
-        """Nobody needs them."""
+        """Return no rules, because none are needed."""
         return ()
 
 
 @dataclass(slots=True)
 class _Granted:
-    """What a user has in one namespace: rules, each with the binding it comes by; what failed."""
+    """The rights of a user in one namespace: rules with their bindings, and errors."""
 
     rules: list[tuple[Rule, Obj, Obj]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -79,8 +79,8 @@ class _Granted:
 class Rbac:
     """Decides by Roles, ClusterRoles and their bindings.
 
-    The rules of a user in a namespace are gathered once and kept until a role or a binding
-    changes, which :meth:`note` is to be told.
+    The rules of a user in a namespace are collected once and cached until a role or a binding
+    changes. Call :meth:`note` for each change.
     """
 
     def __init__(self, reader: ObjectReader) -> None:
@@ -88,16 +88,16 @@ class Rbac:
         self._known: dict[tuple[str, tuple[str, ...], str], _Granted] = {}
 
     def note(self, storage: tuple[str, str], _event: object) -> None:
-        """Something was stored (a listener of the store)."""
+        """Drop the cache when a role or binding was stored (a listener of the store)."""
         if storage[0] == GROUP:
             self._known.clear()
 
     def is_almighty(self, user: UserInfo) -> bool:
-        """Whether the user is of ``system:masters``."""
+        """Tell whether the user is in ``system:masters``."""
         return MASTERS in user.groups
 
     def decide(self, user: UserInfo, action: Action) -> Decision:
-        """The first rule that allows it, those of the whole cluster before a namespace's own."""
+        """Decide by the first rule that allows it. Cluster rules come before namespace rules."""
         if self.is_almighty(user):
             return Decision(is_allowed=True)
         granted = self._granted(user, action.namespace)
@@ -111,11 +111,11 @@ class Rbac:
         return Decision(False, f"RBAC: {listed}")
 
     def rules_of(self, user: UserInfo, namespace: str) -> Sequence[Rule]:
-        """All rules that hold for ``user`` there."""
+        """Return all rules of ``user`` there."""
         return [rule for rule, _, _ in self._granted(user, namespace).rules]
 
     def rules_of_role(self, role_ref: Obj, namespace: str) -> Sequence[Rule]:
-        """The rules of the role that a binding of ``namespace`` names."""
+        """Return the rules of the role that a binding of ``namespace`` names."""
         kind, name = role_ref.get("kind", ""), role_ref.get("name", "")
         if kind == "Role":
             role = self._reader.get(GROUP, "roles", namespace, name)
@@ -128,7 +128,7 @@ class Rbac:
         rules: list[Rule] = role.get("rules") or []
         return rules
 
-    # -- gathering --------------------------------------------------------------------------
+    # -- collecting -----------------------------------------------------------------------------
 
     def _granted(self, user: UserInfo, namespace: str) -> _Granted:
         key = (user.username, user.groups, namespace)
@@ -153,7 +153,7 @@ class Rbac:
         return granted
 
     def _bindings(self, user: UserInfo, namespace: str) -> Iterator[tuple[Obj, Obj]]:
-        """The bindings that name the user, each with the first subject that he is."""
+        """Yield the bindings that name the user, each with the first subject that matches."""
         bindings = _by_name(self._reader.list(GROUP, "clusterrolebindings"))
         if namespace:
             bindings += _by_name(self._reader.list(GROUP, "rolebindings", namespace))
@@ -183,7 +183,7 @@ def _is_subject(user: UserInfo, subject: Mapping[str, Any], namespace: str) -> b
 
 
 def _source(binding: Obj, subject: Obj) -> str:
-    """A binding as a reason names it: name before namespace, as the real server has them."""
+    """Return a binding as reasons name it: name before namespace, as in the real server."""
     meta, ref = binding["metadata"], binding["roleRef"]
     namespace = meta.get("namespace", "")
     named = f"{meta['name']}/{namespace}" if namespace else meta["name"]
@@ -196,18 +196,18 @@ def _source(binding: Obj, subject: Obj) -> str:
     )
 
 
-# -- refusals -------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------
 
 
 def require(authorizer: Authorizer, user: UserInfo, action: Action) -> None:
-    """403 unless ``user`` may do ``action``."""
+    """Raise 403 unless ``user`` may do ``action``."""
     decision = authorizer.decide(user, action)
     if not decision.is_allowed:
         raise refusal(user, action, decision.reason)
 
 
 def refusal(user: UserInfo, action: Action, reason: str = "") -> StatusError:
-    """403 in the API server's words."""
+    """Return a 403 in the API server's words."""
     why = f": {reason}" if reason else ""
     who = f"User {go_quote(user.username)} cannot {action.verb}"
     if action.path is not None:

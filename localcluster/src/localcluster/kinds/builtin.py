@@ -1,4 +1,4 @@
-"""The table of built-in resources; :func:`build_registry` is what the API server starts with."""
+"""The table of built-in resources. The API server starts with :func:`build_registry`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 class _Builder:
-    """Collects resources of one registry."""
+    """Collects the resources of one registry."""
 
     def __init__(self) -> None:
         self.registry = Registry()
@@ -161,7 +161,7 @@ def _add_core(builder: _Builder, reviews: Reviews) -> None:
 
 
 def _add_events(builder: _Builder) -> None:
-    """Two API groups, one storage."""
+    """Register events: two API groups, one storage."""
     builder.add(
         "",
         "events",
@@ -297,9 +297,9 @@ def _add_reviews(builder: _Builder, reviews: Reviews) -> None:
 
 
 def build_registry(tokens: Tokens | None = None, authorizer: Authorizer | None = None) -> Registry:
-    """All built-in resources; without ``tokens`` token requests answer 501.
+    """Return all built-in resources. Without ``tokens``, token requests get a 501.
 
-    ``authorizer`` is what access reviews answer by; without one everything is allowed.
+    ``authorizer`` answers access reviews. Without one everything is allowed.
     """
     builder = _Builder()
     reviews = Reviews(tokens, authorizer or AlwaysAllow())

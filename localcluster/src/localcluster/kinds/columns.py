@@ -1,7 +1,7 @@
 """Table columns of built-in kinds (``pkg/printers/internalversion``), for ``kubectl get``.
 
-Cells are computed from the object alone; ages against the present time.  Descriptions of columns
-are left empty.
+Cells are computed from the object alone, except ages, which depend on the present time.
+Descriptions of columns are empty.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _NONE = "<none>"
 
 
 def seconds_of(text: str) -> float:
-    """Seconds since 1970 of an RFC 3339 time."""
+    """Return an RFC 3339 time as seconds since 1970."""
     return timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S"))
 
 
 def human_duration(seconds: float) -> str:
-    """``duration.HumanDuration``: 90s, 5m30s, 2h, 3d4h ..."""
+    """Return ``duration.HumanDuration``: 90s, 5m30s, 2h, 3d4h ..."""
     total = int(seconds)
     if total < -1:
         return "<invalid>"
@@ -50,7 +50,7 @@ def human_duration(seconds: float) -> str:
 
 
 def since(text: str | None, missing: str = "<unknown>") -> str:
-    """The age of a timestamp."""
+    """Return the age of a timestamp."""
     return human_duration(time.time() - seconds_of(text)) if text else missing
 
 
@@ -98,7 +98,7 @@ def _template_containers(obj: Obj) -> list[Obj]:
 
 
 def format_selector(selector: Obj | None) -> str:
-    """``a=b,c in (d,e)``, as ``metav1.FormatLabelSelector``."""
+    """Return ``a=b,c in (d,e)``, as ``metav1.FormatLabelSelector``."""
     if not selector:
         return _NONE
     parts = [f"{k}={v}" for k, v in sorted((selector.get("matchLabels") or {}).items())]

@@ -1,6 +1,6 @@
 """Strategies of the small core/v1 kinds: Namespace, Node, ConfigMap, Secret, Service ...
 
-Pods have a module of their own; events are in ``events``.
+Pods and events have modules of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONTENT_MAX_BYTES = 1024 * 1024
 
 
 class NamespaceStrategy(BaseStrategy):
-    """core/v1 Namespace; ``spec.finalizers`` change only through /finalize."""
+    """core/v1 Namespace. ``spec.finalizers`` change only through /finalize."""
 
     type_name = "Namespace"
     is_namespaced = False
@@ -36,14 +36,14 @@ class NamespaceStrategy(BaseStrategy):
     name_rule = staticmethod(names.dns_label)
 
     def default(self, obj: Obj) -> None:
-        """The name is also a label."""
+        """Add the name as a label."""
         name = obj["metadata"].get("name")
         if name:
             labels = obj["metadata"].setdefault("labels", {})
             labels["kubernetes.io/metadata.name"] = name
 
     def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
-        """Active, with the finalizer of the namespace controller."""
+        """Set phase Active and the finalizer of the namespace controller."""
         super().prepare_create(obj, ctx)
         self.default(obj)
         obj["status"] = {"phase": "Active"}
@@ -53,7 +53,7 @@ class NamespaceStrategy(BaseStrategy):
         )
 
     def prepare_update(self, new: Obj, old: Obj, subresource: str, ctx: RequestContext) -> None:
-        """Main path keeps spec.finalizers and status; /finalize changes only the finalizers."""
+        """Keep spec.finalizers and status. /finalize changes only the finalizers."""
         if subresource == "finalize":
             new["status"] = old.get("status", {})
             return
@@ -62,32 +62,35 @@ class NamespaceStrategy(BaseStrategy):
         new["spec"] = {"finalizers": kept} if kept else {}
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """The metadata rules are all there is."""
+        """Return no errors: only the metadata rules apply."""
         return []
 
 
 class NodeStrategy(BaseStrategy):
-    """core/v1 Node; unlike others it keeps the status of the POST."""
+    """core/v1 Node. Unlike other kinds it keeps the status of the POST."""
 
     type_name = "Node"
     is_namespaced = False
     has_status = True
 
     def default(self, obj: Obj) -> None:
-        """podCIDR and podCIDRs say the same."""
+        """Copy podCIDR to podCIDRs."""
         spec = obj["spec"]
         if spec.get("podCIDR") and not spec.get("podCIDRs"):
             spec["podCIDRs"] = [spec["podCIDR"]]
 
     def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
-        """Keep the status; allocatable follows capacity."""
+        """Keep the status. Allocatable defaults to capacity."""
         obj["metadata"].pop("generation", None)
         status = obj["status"]
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = dict(status["capacity"])
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Taints: keys, effects, no duplicates (under metadata.taints, as in the original)."""
+        """Check taints: keys, effects, no duplicates.
+
+        Errors name metadata.taints, as in the original.
+        """
         errors: list[FieldError] = []
         seen: set[tuple[str, str]] = set()
         for index, taint in enumerate(obj["spec"].get("taints") or ()):
@@ -108,7 +111,10 @@ class NodeStrategy(BaseStrategy):
         return errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """providerID and podCIDRs may be set once; rules are applied twice (both causes listed)."""
+        """Allow providerID and podCIDRs to be set once.
+
+        Rules are applied twice, so both causes are listed as in the real server.
+        """
         errors = self.validate(new, ctx)
         errors = errors + errors
         before, after = old["spec"], new["spec"]
@@ -127,24 +133,24 @@ class ConfigMapStrategy(BaseStrategy):
     type_name = "ConfigMap"
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Keys, and one namespace of keys for data and binaryData."""
+        """Check the keys. A key may not be in both data and binaryData."""
         twice = sorted(set(obj.get("data") or ()) & set(obj.get("binaryData") or ()))
         text = "duplicate of key present in binaryData"
         errors = [FieldError(INVALID, f"data[{key}]", key, text) for key in twice]
         return _validate_keys(obj, ("data", "binaryData")) + errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Immutable ones stay as they are."""
+        """Refuse changes of immutable objects."""
         return self.validate(new, ctx) + _validate_immutable_flag(new, old, ("data", "binaryData"))
 
 
 class SecretStrategy(BaseStrategy):
-    """core/v1 Secret; ``stringData`` is folded into ``data``."""
+    """core/v1 Secret. ``stringData`` is merged into ``data``."""
 
     type_name = "Secret"
 
     def default(self, obj: Obj) -> None:
-        """Type Opaque; stringData wins over data."""
+        """Set type Opaque. stringData has precedence over data."""
         obj.setdefault("type", "Opaque")
         texts = obj.pop("stringData", None)
         if texts:
@@ -153,7 +159,7 @@ class SecretStrategy(BaseStrategy):
                 data[key] = base64.b64encode(text.encode()).decode()
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Keys, base64, and the keys that a type requires."""
+        """Check keys, base64, and the keys that a type requires."""
         errors = _validate_keys(obj, ("data",))
         data = obj.get("data") or {}
         for key in sorted(data):
@@ -170,7 +176,7 @@ class SecretStrategy(BaseStrategy):
         return errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """The type is immutable."""
+        """Refuse a change of the type."""
         errors = self.validate(new, ctx)
         if new.get("type") != old.get("type"):
             errors.append(immutable("type", new.get("type")))
@@ -212,14 +218,14 @@ class ServiceAccountStrategy(BaseStrategy):
 
 
 class ServiceStrategy(BaseStrategy):
-    """core/v1 Service: stored with its defaults; nothing routes traffic here."""
+    """core/v1 Service. It is stored with its defaults, but no traffic is routed here."""
 
     type_name = "Service"
     has_status = True
     name_rule = staticmethod(names.dns_label_1035)
 
     def default(self, obj: Obj) -> None:
-        """ClusterIP without an address from a pool: headless unless one was asked for."""
+        """Set ClusterIP without an address from a pool: headless unless an address was given."""
         spec = obj["spec"]
         spec.setdefault("type", "ClusterIP")
         spec.setdefault("sessionAffinity", "None")
@@ -235,12 +241,12 @@ class ServiceStrategy(BaseStrategy):
                 port["targetPort"] = port.get("port", 0)
 
     def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
-        """An empty load balancer status."""
+        """Set an empty load balancer status."""
         super().prepare_create(obj, ctx)
         obj["status"] = {"loadBalancer": {}}
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Type and ports."""
+        """Check type and ports."""
         spec = obj["spec"]
         types = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
         errors: list[FieldError] = []
@@ -260,22 +266,22 @@ class ServiceStrategy(BaseStrategy):
 
 
 class ClaimStrategy(BaseStrategy):
-    """core/v1 PersistentVolumeClaim: stored; nothing provisions volumes here."""
+    """core/v1 PersistentVolumeClaim. It is stored, but no volumes are provisioned here."""
 
     type_name = "PersistentVolumeClaim"
     has_status = True
 
     def default(self, obj: Obj) -> None:
-        """File systems."""
+        """Set the volume mode to file system."""
         obj["spec"].setdefault("volumeMode", "Filesystem")
 
     def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
-        """Pending."""
+        """Set phase Pending."""
         super().prepare_create(obj, ctx)
         obj["status"] = {"phase": "Pending"}
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Access modes and a size."""
+        """Check access modes and size."""
         spec = obj["spec"]
         errors: list[FieldError] = []
         if not spec.get("accessModes"):
@@ -287,12 +293,12 @@ class ClaimStrategy(BaseStrategy):
 
 
 class LeaseStrategy(BaseStrategy):
-    """coordination.k8s.io/v1 Lease; a PUT must carry a resourceVersion."""
+    """coordination.k8s.io/v1 Lease. A PUT must have a resourceVersion."""
 
     type_name = "Lease"
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Duration and transitions."""
+        """Check duration and transitions."""
         spec = obj["spec"]
         errors: list[FieldError] = []
         duration = spec.get("leaseDurationSeconds")
@@ -303,7 +309,7 @@ class LeaseStrategy(BaseStrategy):
         return errors + not_negative("spec.leaseTransitions", spec.get("leaseTransitions"))
 
     def allows_unconditional_update(self) -> bool:
-        """Leader election must not overwrite blindly."""
+        """Return False, because leader election must not overwrite another holder."""
         return False
 
 
@@ -331,15 +337,15 @@ class PriorityClassStrategy(BaseStrategy):
     has_generation = True
 
     def default(self, obj: Obj) -> None:
-        """Preempts lower priorities."""
+        """Default to preempting lower priorities."""
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
     def generation_relevant(self, obj: Obj) -> Any:
-        """Nothing that may change counts."""
+        """Return None: no change affects the generation."""
         return None
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """System names and the highest value are reserved."""
+        """Refuse system names and values above the maximum, which are reserved."""
         name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
         if name.startswith("system-"):
             if SYSTEM_PRIORITIES.get(name, (None,))[0] == value:
@@ -355,7 +361,7 @@ class PriorityClassStrategy(BaseStrategy):
         return []
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Value and preemption policy are immutable."""
+        """Refuse changes of value and preemption policy."""
         errors: list[FieldError] = []
         if new.get("value") != old.get("value"):
             errors.append(FieldError(FORBIDDEN, "value", None, "may not be changed in an update."))
@@ -372,7 +378,7 @@ class BudgetStrategy(BaseStrategy):
     has_generation = True
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """At most one of the two limits."""
+        """Allow at most one of the two limits."""
         spec = obj["spec"]
         if "minAvailable" in spec and "maxUnavailable" in spec:
             text = "minAvailable and maxUnavailable cannot be both set"

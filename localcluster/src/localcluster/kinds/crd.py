@@ -1,8 +1,8 @@
 """The controller of CustomResourceDefinitions: names, conditions, serving, removal.
 
-Started by the API server; it listens to the store, writes the conditions of definitions and puts
-their resources into the registry.  It writes through the same store as everyone, so watches see
-each step: NamesAccepted, then Established; Terminating before the end.
+The API server starts it. It listens to the store, writes the conditions of definitions and adds
+their resources to the registry. It writes through the same store as all writers, so watches see
+each step: NamesAccepted, then Established, and Terminating before the end.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Storage = tuple[str, str]
 
 DEFINITIONS: Storage = ("apiextensions.k8s.io", "customresourcedefinitions")
 ESTABLISH_DELAY_S = 0.02
-"""Between the steps, so that clients see them one after the other as with the real server."""
+"""Delay between the steps, so that clients see them one by one as with the real server."""
 
 
 class ObjectStore(Protocol):
     """The part of ``server.store.Store`` that is used here."""
 
     def entry(self, storage: Storage, namespace: str, name: str) -> Any:
-        """The stored entry, or None."""
+        """Return the stored entry, or None."""
 
     def list(self, group: str, plural: str, namespace: str = "") -> list[Obj]:
-        """All stored objects."""
+        """Return all stored objects."""
 
     def replace(self, storage: Storage, old: Any, obj: Obj, managed: object = None) -> Any:
         """Store a new state."""
@@ -46,7 +46,7 @@ class ObjectStore(Protocol):
 
 
 def condition(kind: str, status: str, reason: str, message: str, now: str) -> Obj:
-    """One entry of ``status.conditions``."""
+    """Return one entry of ``status.conditions``."""
     return {
         "type": kind,
         "status": status,
@@ -57,7 +57,7 @@ def condition(kind: str, status: str, reason: str, message: str, now: str) -> Ob
 
 
 def set_condition(conditions: list[Obj], fresh: Obj) -> list[Obj]:
-    """The list with ``fresh`` in place of the entry of its type."""
+    """Return the list with ``fresh`` in place of the entry of its type."""
     kept = list(conditions)
     for index, present in enumerate(kept):
         if present["type"] == fresh["type"]:
@@ -69,9 +69,9 @@ def set_condition(conditions: list[Obj], fresh: Obj) -> list[Obj]:
 
 
 class DefinitionController:
-    """Keeps definitions and the registry in step.
+    """Keeps the registry up to date with the definitions.
 
-    Parameters: ``now`` gives the time in RFC 3339.  Use :meth:`start` once an event loop runs.
+    Parameters: ``now`` returns the time in RFC 3339. Call :meth:`start` once an event loop runs.
     """
 
     def __init__(self, store: ObjectStore, registry: Registry, now: Callable[[], str]) -> None:
@@ -81,7 +81,7 @@ class DefinitionController:
         self._stop: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Serve what is established already (after a restart) and listen from now on."""
+        """Serve what is established already (after a restart), and listen from now on."""
         for definition in self._store.list(*DEFINITIONS):
             if _is_true(definition, "Established"):
                 self._serve(definition)
@@ -89,7 +89,7 @@ class DefinitionController:
         self._stop = self._store.subscribe(self._on_event)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._stop is not None:
             self._stop()
             self._stop = None
@@ -123,7 +123,7 @@ class DefinitionController:
         asyncio.get_running_loop().call_later(ESTABLISH_DELAY_S, self._step, name)
 
     def _step(self, name: str) -> None:
-        """One step of one definition; a write leads to the next step by its event."""
+        """Do one step of one definition. The event of a write leads to the next step."""
         self._pending.discard(name)
         entry = self._store.entry(DEFINITIONS, "", name)
         if entry is None or self._stop is None:
@@ -174,7 +174,7 @@ class DefinitionController:
         return condition("Established", "False", "Installing", text, now)
 
     def _accepted_names(self, obj: Obj) -> tuple[Obj, tuple[str, str] | None]:
-        """The names that are free, and the last clash (reason, message)."""
+        """Return the names that are free, and the last conflict (reason, message)."""
         requested = obj["spec"]["names"]
         resources, kinds = self._taken(obj)
         clash: tuple[str, str] | None = None
@@ -230,10 +230,10 @@ class DefinitionController:
         for key in self._served.pop(name, set()):
             self._registry.unregister(*key)
 
-    # -- the end ---------------------------------------------------------------------------------
+    # -- removal ---------------------------------------------------------------------------------
 
     def _finish(self, entry: Any) -> None:
-        """Delete the instances, then take the finalizer, then the definition."""
+        """Delete the instances, then remove the finalizer, then the definition."""
         obj = entry.obj
         spec = obj["spec"]
         storage = (spec["group"], spec["names"]["plural"])
@@ -267,7 +267,7 @@ class DefinitionController:
         )
 
     def _delete_instances(self, storage: Storage) -> bool:
-        """Whether none is left; those with finalizers are marked and waited for."""
+        """Return True if none is left. Instances with finalizers are marked and waited for."""
         is_empty = True
         for instance in self._store.list(*storage):
             metadata = instance["metadata"]
@@ -290,7 +290,7 @@ class DefinitionController:
 
 
 def mark_for_deletion(obj: Obj, now: str) -> None:
-    """What DELETE does to a definition: its finalizer and the Terminating condition, in place."""
+    """Add the finalizer and the Terminating condition in place, as DELETE does."""
     metadata = obj["metadata"]
     metadata["deletionTimestamp"] = now
     finalizers = metadata.get("finalizers") or []

@@ -1,7 +1,7 @@
-"""The authors' rules of a CRD (``x-kubernetes-validations``): types of what they read, and running.
+"""The validation rules of a CRD (``x-kubernetes-validations``): types, and running them.
 
-Called by ``crd_schema``, which runs them, and ``crd_strategy``, which refuses those that do not
-compile. A field is known by the type of its schema; one without a type is not known at all. Pure.
+``crd_schema`` runs the rules. ``crd_strategy`` refuses rules that do not compile. A field has the
+type of its schema. A field without a type is unknown. Pure.
 
 Source: ``apiserver/pkg/cel/common/schemas.go`` (types), ``apiserver/pkg/cel/escaping.go`` (names).
 """
@@ -31,7 +31,7 @@ _HEAD: Obj = {
         "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}},
     },
 }
-"""What rules at the root of an object may read of it beside its schema."""
+"""What rules at the root of an object may read in addition to its schema."""
 
 _TEXTS = {
     "byte": kinds.BYTES,
@@ -47,7 +47,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _names(name: str) -> list[str]:
-    """By which names a field is selected; none for one that cannot be."""
+    """Return the names by which a field is selected, or none if it cannot be selected."""
     if name in _LITERALS or name in RESERVED:
         return [f"__{name}__", *([name] if name in RESERVED else [])]
     escaped = _PART.sub(lambda match: _PARTS[match[0]], name)
@@ -64,7 +64,10 @@ def _is_root(schema: Obj) -> bool:
 
 
 def type_of(schema: Obj, name: str, *, is_root: bool) -> Type | None:
-    """The type of values of a schema, None where it says too little; ``name`` is for objects."""
+    """Return the type of values of a schema, or None if it says too little.
+
+    ``name`` is the name of an object type.
+    """
     if schema.get(INT_OR_STRING):
         return kinds.DYN
     kind = schema.get("type", "")
@@ -99,7 +102,10 @@ Reader = Callable[[Any], Any]
 
 
 def reader_of(schema: Obj, *, is_root: bool) -> Reader | None:
-    """What makes of a JSON value one of the type of its schema; None if it is one already."""
+    """Return a function that converts a JSON value to the type of its schema.
+
+    None means that no conversion is needed.
+    """
     kind = schema.get("type", "")
     if schema.get(INT_OR_STRING):
         return None
@@ -135,7 +141,7 @@ def _object_reader(properties: Obj) -> Reader | None:
         made: Obj = {}
         for key, one in value.items():
             if one is None and key in nullable:
-                continue  # has() says no
+                continue  # has() is false for it
             reader = readers.get(key)
             for name in names.get(key, [key]):
                 made[name] = reader(one) if reader else one
@@ -170,11 +176,11 @@ _NUMBER_READERS: dict[str, Reader] = {
 
 
 class RuleTypeError(ValueError):
-    """A schema from which no type can be made, so that rules cannot be compiled at all."""
+    """No type can be made from the schema, so rules cannot be compiled."""
 
 
 def variables_of(schema: Obj, rule: Obj, *, is_root: bool) -> dict[str, Type]:
-    """The types of ``self`` and ``oldSelf``; raises RuleTypeError."""
+    """Return the types of ``self`` and ``oldSelf``. Raises RuleTypeError."""
     found = type_of(schema, "selfType", is_root=is_root)
     if found is None:
         raise RuleTypeError("unable to convert structural schema to CEL declarations")
@@ -183,7 +189,7 @@ def variables_of(schema: Obj, rule: Obj, *, is_root: bool) -> dict[str, Type]:
 
 
 def mentions_old(text: str) -> bool:
-    """Whether a rule reads what was there before."""
+    """Tell whether a rule reads the old value."""
     return re.search(r"\boldSelf\b", text) is not None
 
 
@@ -205,7 +211,7 @@ class Rule:
         self._needs_old = mentions_old(self.text) and not self._is_optional
 
     def run(self, value: Any, old: Any, path: str, kind: str) -> FieldError | None:
-        """What is wrong with ``value``; a rule about a change says nothing of what is new."""
+        """Return what is wrong with ``value``. A rule about a change ignores new values."""
         if self._needs_old and old is MISSING:
             return None
         where = f"{path}{self._field_path}" or "<nil>"
@@ -227,7 +233,10 @@ class Rule:
         return Optional() if old is MISSING else Optional((read,))
 
     def _wording(self, known: dict[str, Any]) -> str:
-        """What ``messageExpression`` says; the message where it fails or says no line of text."""
+        """Return the text of ``messageExpression``.
+
+        If it fails, or gives anything but one line of text, return the message.
+        """
         if self._say is None:
             return str(self._message)
         try:
@@ -245,7 +254,7 @@ _WANTED = (
 
 
 def compile_findings(rule: Obj, variables: dict[str, Type]) -> list[tuple[str, str]]:
-    """Which of an entry's two expressions does not compile, and why."""
+    """Return which of an entry's two expressions does not compile, and why."""
     found: list[tuple[str, str]] = []
     for key, kind, refusal in _WANTED:
         text = rule.get(key)

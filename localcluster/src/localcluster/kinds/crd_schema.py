@@ -1,7 +1,7 @@
-"""Structural schemas of CRDs: pruning, defaulting, validation, and the node for merges and apply.
+"""Structural schemas of CRDs: pruning, defaulting, validation, and the node for apply.
 
-A :class:`StructuralSchema` is built once per served version.  Texts of errors are those of the
-real server (``apiextensions-apiserver``, ``kube-openapi/validation``).  Pure.
+A :class:`StructuralSchema` is built once per served version. Error messages are those of the real
+server (``apiextensions-apiserver``, ``kube-openapi/validation``). Pure.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
 
 Heads = tuple[Obj, Obj]
-"""apiVersion, kind and name of an object and of what it was: rules at its root may read them."""
+"""apiVersion, kind and name of the new and the old object, for rules at its root."""
 
 
 def json_type(value: Any) -> str:
-    """The schema word for a JSON value."""
+    """Return the schema's word for a JSON value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -61,7 +61,7 @@ def json_type(value: Any) -> str:
 
 
 class StructuralSchema:
-    """One schema node with its children, ready to work on values."""
+    """One schema node with its children, ready to process values."""
 
     def __init__(self, schema: Obj, *, is_root: bool = False) -> None:
         self.schema = schema
@@ -91,14 +91,14 @@ class StructuralSchema:
         self.list_type: str = schema.get("x-kubernetes-list-type") or "atomic"
         self.keys: tuple[str, ...] = tuple(schema.get("x-kubernetes-list-map-keys") or ())
 
-    # -- shaping -----------------------------------------------------------------------------
+    # -- pruning and defaults -------------------------------------------------------------------
 
     def child(self, key: str) -> StructuralSchema | None:
-        """The schema below a key, or None."""
+        """Return the schema below a key, or None."""
         return self.properties.get(key) or self.additional
 
     def prune(self, value: Any, path: str, unknown: list[str]) -> None:
-        """Drop fields that are not specified; their paths are added to ``unknown``."""
+        """Drop fields that are not specified. Their paths are added to ``unknown``."""
         if isinstance(value, dict):
             for key in sorted(value):
                 where = f"{path}.{key}" if path else key
@@ -115,7 +115,7 @@ class StructuralSchema:
                 self.items.prune(item, f"{path}[{index}]", unknown)
 
     def default(self, value: Any) -> None:
-        """Fill in defaults below ``value``; null where it is not allowed counts as unset."""
+        """Fill in defaults below ``value``. A null that is not allowed counts as unset."""
         if isinstance(value, dict):
             for key, child in self.properties.items():
                 if value.get(key, MISSING) is None and not child.is_nullable:
@@ -132,18 +132,18 @@ class StructuralSchema:
             for item in value:
                 self.items.default(item)
 
-    # -- judging -------------------------------------------------------------------------------
+    # -- validation ----------------------------------------------------------------------------
 
     def validate(self, value: Any, old: Any, path: str, heads: Heads) -> list[FieldError]:
-        """All broken rules; what did not change since ``old`` (MISSING for none) is let through."""
+        """Return all broken rules. What did not change since ``old`` (MISSING for none) passes."""
         return self._with_rules(list(self._check(value, old, path, path)), value, old, heads)
 
     def validate_default(self, value: Any, path: str) -> list[FieldError]:
-        """What is wrong with a default of this schema; it is named by ``path`` alone."""
+        """Return what is wrong with a default of this schema. Errors name only ``path``."""
         return list(self._check(value, MISSING, path, ""))
 
     def validate_status(self, value: Any, old: Any, heads: Heads) -> list[FieldError]:
-        """The same on /status: of the fields only the status is looked at, of the rules all.
+        """Validate on /status: of the fields only the status, but all rules.
 
         ``value`` and ``old`` are whole objects. Fields are named without "status." there.
         """
@@ -184,7 +184,7 @@ class StructuralSchema:
         yield from self._check_enum(value, path)
 
     def _check_alternatives(self, value: Any, path: str, name: str) -> Iterator[FieldError]:
-        """``allOf``, ``anyOf``, ``oneOf`` and ``not``, in the words of kube-openapi."""
+        """Check ``allOf``, ``anyOf``, ``oneOf`` and ``not``, in the words of kube-openapi."""
 
         def broken(text: str) -> FieldError:
             return FieldError(INVALID, "<nil>", "", f'"{name}" must {text}')
@@ -337,7 +337,7 @@ class StructuralSchema:
         child = self.child(key)
         return key in value and child is not None and child.is_nullable
 
-    # -- rules of the author ---------------------------------------------------------------------
+    # -- validation rules ------------------------------------------------------------------------
 
     def _check_rules(self, value: Any, old: Any, path: str) -> Iterator[FieldError]:
         if value is None or (old is not MISSING and value == old):
@@ -360,7 +360,7 @@ class StructuralSchema:
     # -- merging ---------------------------------------------------------------------------------
 
     def node(self, *, is_root: bool = False) -> Node:
-        """The same schema as the API machinery wants it for apply."""
+        """Return the schema as a node for apply."""
         if self.is_int_or_string:
             return Node("int-or-string")
         if self.type == "array":
@@ -426,4 +426,4 @@ _FORMATS: dict[str, Callable[[str], bool]] = {
     "cidr": lambda text: "/" in text and _is_read_by(ipaddress.ip_interface, text),
     "byte": lambda text: _is_read_by(partial(base64.b64decode, validate=True), text),
 }
-"""Formats of strings that are checked; others are let through, as unknown ones are."""
+"""Formats of strings that are checked. Other and unknown formats pass."""

@@ -1,7 +1,7 @@
 """Strategy of CustomResourceDefinitions: defaults and validation of definitions.
 
-Rules and texts follow ``apiextensions-apiserver/pkg/apis/apiextensions/validation``.  What the
-embedded cluster cannot do (conversion webhooks, some of CEL) is refused here, loudly.
+Rules and texts follow ``apiextensions-apiserver/pkg/apis/apiextensions/validation``. What the
+embedded cluster cannot do (conversion webhooks, some of CEL) is refused here with a clear message.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DefinitionStrategy(BaseStrategy):
     has_generation = True
 
     def default(self, obj: Obj) -> None:
-        """Singular and list kind follow the kind; no conversion."""
+        """Derive singular and list kind from the kind. Set no conversion."""
         spec = obj["spec"]
         accepted = spec.setdefault("names", {})
         kind = accepted.get("kind", "")
@@ -63,7 +63,7 @@ class DefinitionStrategy(BaseStrategy):
         spec.setdefault("conversion", {}).setdefault("strategy", "None")
 
     def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
-        """An empty status but for the stored version."""
+        """Set a status that is empty except for the stored version."""
         obj["metadata"]["generation"] = 1
         stored = [v["name"] for v in obj["spec"].get("versions") or () if v.get("storage")]
         obj["status"] = {
@@ -73,7 +73,7 @@ class DefinitionStrategy(BaseStrategy):
         }
 
     def prepare_update(self, new: Obj, old: Obj, subresource: str, ctx: RequestContext) -> None:
-        """A new storage version is added to those that have been stored."""
+        """Add a new storage version to those that have been stored."""
         super().prepare_update(new, old, subresource, ctx)
         status = dict(new.get("status") or {})
         stored = list(status.get("storedVersions") or [])
@@ -84,7 +84,7 @@ class DefinitionStrategy(BaseStrategy):
         new["status"] = status
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Name, scope, versions, schemas, columns."""
+        """Check name, scope, versions, schemas, columns."""
         spec = obj["spec"]
         wanted = f"{spec['names'].get('plural', '')}.{spec.get('group', '')}"
         errors: list[FieldError] = []
@@ -98,7 +98,7 @@ class DefinitionStrategy(BaseStrategy):
         return errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Group, scope and accepted names stay."""
+        """Refuse changes of group, scope and accepted names."""
         errors = self.validate(new, ctx)
         for key in ("group", "scope"):
             if new["spec"].get(key) != old["spec"].get(key):
@@ -180,7 +180,7 @@ def _validate_versions(spec: Obj) -> list[FieldError]:
 
 
 def _internal(versions: list[Obj]) -> Raw:
-    """Versions as the server's internal type prints them."""
+    """Return versions as the server's internal type prints them."""
     shown = [
         {
             "Name": v.get("name", ""),
@@ -199,7 +199,10 @@ def _internal(versions: list[Obj]) -> Raw:
 
 
 def _common(versions: list[Obj], key: str) -> bool:
-    """Equal values of all versions are kept (and named) at the top, as in the internal type."""
+    """Tell whether all versions have an equal value.
+
+    The internal type keeps (and names) such values at the top.
+    """
     return all(v.get(key) == versions[0].get(key) for v in versions)
 
 
@@ -243,7 +246,7 @@ def _validate_scale(version: Obj, path: str) -> list[FieldError]:
 
 
 def _is_specified(schema: Obj, path: str) -> bool:
-    """Whether a simple path such as ``.spec.host`` leads to a field of the schema."""
+    """Tell whether a simple path such as ``.spec.host`` leads to a field of the schema."""
     for key in path.removeprefix(".").split("."):
         below = schema.get("properties") or {}
         if key not in below:
@@ -294,7 +297,10 @@ def _validate_root(schema: Obj, path: str) -> list[FieldError]:
 
 
 def _validate_schema(schema: Obj, path: str) -> list[FieldError]:
-    """Structural: each specified value has a type; rules and patterns compile."""
+    """Check that the schema is structural.
+
+    Each specified value needs a type. Rules and patterns must compile.
+    """
     errors = _validate_words(schema, path)
     for key in sorted(schema.get("properties") or {}):
         errors += _validate_child(
@@ -320,7 +326,7 @@ def _validate_schema(schema: Obj, path: str) -> list[FieldError]:
 
 
 def _validate_words(schema: Obj, path: str) -> list[FieldError]:
-    """What one level of a schema says by itself."""
+    """Check one level of a schema by itself."""
     errors: list[FieldError] = []
     if schema.get("type") and schema["type"] not in _TYPES:
         errors.append(unsupported(f"{path}.type", schema["type"], _TYPES))
@@ -343,7 +349,10 @@ def _validate_words(schema: Obj, path: str) -> list[FieldError]:
 
 
 def _validate_defaults(schema: Obj, path: str) -> list[FieldError]:
-    """Each default fits its own schema; of a schema in which nothing else is wrong."""
+    """Check that each default fits its own schema.
+
+    It is called for a schema without other errors.
+    """
     errors: list[FieldError] = []
     if "default" in schema:
         found = StructuralSchema(schema)
@@ -368,7 +377,7 @@ def _validate_child(schema: Obj, path: str, where: str) -> list[FieldError]:
 
 
 def _validate_rules(schema: Obj, path: str) -> list[FieldError]:
-    """What an entry says by itself; whether its expressions fit the schema comes later."""
+    """Check an entry by itself. Whether its expressions fit the schema is checked later."""
     errors: list[FieldError] = []
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         at = f"{path}.x-kubernetes-validations[{index}]"
@@ -407,7 +416,10 @@ def _validate_wording(rule: Obj, at: str) -> list[FieldError]:
 def _compile_rules(
     schema: Obj, path: str, *, is_root: bool = False, lost: str = ""
 ) -> list[FieldError]:
-    """Whether expressions compile; ``lost`` is the list below which old items are not known."""
+    """Check that expressions compile.
+
+    ``lost`` is the list below which old items are not known.
+    """
     is_root = is_root or bool(schema.get("x-kubernetes-embedded-resource"))
     errors: list[FieldError] = []
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
@@ -436,7 +448,7 @@ def _compile_rules(
 
 
 def _internal_rule(rule: Obj) -> Raw:
-    """A rule as the server's internal type prints it."""
+    """Return a rule as the server's internal type prints it."""
     shown = {
         "Rule": rule.get("rule", ""),
         "Message": rule.get("message", ""),

@@ -1,6 +1,6 @@
 """Custom resources: the strategy and the registry entry of each served version of a CRD.
 
-Made by ``crd`` when a definition is established.
+``crd`` makes them when a definition is established.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class CustomStrategy(BaseStrategy):
 
     @property
     def kind(self) -> str:
-        """The custom kind."""
+        """Return the custom kind."""
         return self._kind
 
     def decode(self, obj: Obj, ctx: RequestContext) -> None:
-        """Typed metadata; everything else is pruned to the schema, then defaulted."""
+        """Decode typed metadata. Prune everything else to the schema, then set defaults."""
         decoder = Decoder()
         metadata = obj.get("metadata")
         if metadata is None:
@@ -77,15 +77,15 @@ class CustomStrategy(BaseStrategy):
         self.default(obj)
 
     def default(self, obj: Obj) -> None:
-        """Defaults of the schema (metadata is not the schema's business)."""
+        """Set the defaults of the schema (metadata is not part of the schema)."""
         metadata = obj.pop("metadata", {})
         self.schema.default(obj)
         obj["metadata"] = metadata
 
     def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
-        """Status cannot be set at creation when it is a subresource.
+        """Drop the status if it is a subresource.
 
-        A default that it has comes back: a real API server fills it in whenever it reads.
+        Its default is set again: a real API server fills it in on every read.
         """
         if self.has_status:
             obj.pop("status", None)
@@ -99,15 +99,15 @@ class CustomStrategy(BaseStrategy):
                 )
 
     def prepare_status(self, new: Obj, old: Obj) -> None:
-        """Nothing but the status comes in."""
+        """Change only the status."""
 
     def generation_relevant(self, obj: Obj) -> Any:
-        """All but metadata, and status if it is a subresource."""
+        """Return all but metadata, and but the status if it is a subresource."""
         left_out = {"metadata", "apiVersion"} | ({"status"} if self.has_status else set())
         return {key: value for key, value in obj.items() if key not in left_out}
 
     def validate_create(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Metadata, kind and schema."""
+        """Check metadata, kind and schema."""
         errors = meta.validate_meta(
             obj["metadata"],
             is_namespaced=self.is_namespaced,
@@ -122,7 +122,7 @@ class CustomStrategy(BaseStrategy):
     def validate_update(
         self, new: Obj, old: Obj, subresource: str, ctx: RequestContext
     ) -> list[FieldError]:
-        """What changed must fit the schema; on /status only the status is looked at."""
+        """Check changes against the schema. On /status only the status is checked."""
         errors = meta.validate_meta_update(new["metadata"], old["metadata"], is_custom=True)
         heads = _head(new), _head(old)
         if subresource == "status":
@@ -130,7 +130,7 @@ class CustomStrategy(BaseStrategy):
         return errors + errors + self.schema.validate(_content(new), _content(old), "", heads)
 
     def allows_unconditional_update(self) -> bool:
-        """A PUT must carry the resourceVersion."""
+        """Return False: a PUT must have the resourceVersion."""
         return False
 
 
@@ -139,7 +139,7 @@ def _content(obj: Obj) -> Obj:
 
 
 def _head(obj: Obj) -> Obj:
-    """What rules at the root may read beside the content."""
+    """Return what rules at the root may read in addition to the content."""
     named = {k: v for k, v in obj["metadata"].items() if k in ("name", "generateName")}
     return {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata": named}
 
@@ -167,7 +167,7 @@ def _cell(column: Obj) -> Callable[[Obj], Any]:
 
 
 def _cell_value(value: Any, kind: str) -> Any:
-    """``cellForJSONValue`` of the real server."""
+    """Convert a value as ``cellForJSONValue`` of the real server does."""
     if kind == "string":
         return value if isinstance(value, str) else orjson.dumps(value).decode()
     if kind == "date":
@@ -189,7 +189,7 @@ def _date_cell(value: Any) -> str:
 
 
 def printer_columns(version: Obj) -> tuple[Column, ...]:
-    """The name and the additional columns; Age when there are none."""
+    """Return the name and the additional columns, or Age if there are none."""
     listed = version.get("additionalPrinterColumns") or [
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
     ]
@@ -213,7 +213,7 @@ def printer_columns(version: Obj) -> tuple[Column, ...]:
 
 
 def selectable_fields(version: Obj, is_namespaced: bool) -> Callable[[Obj], dict[str, str]]:
-    """metadata.name, metadata.namespace and ``selectableFields``."""
+    """Return metadata.name, metadata.namespace and ``selectableFields``."""
     paths = [
         (entry["jsonPath"].lstrip("."), compile_path(entry["jsonPath"]))
         for entry in version.get("selectableFields") or ()
@@ -237,7 +237,7 @@ def _field_text(value: Any) -> str:
 
 
 def _to_version(api_version: str) -> Callable[[Obj], Obj]:
-    """Conversion None: only the apiVersion differs."""
+    """Return the conversion "None": only the apiVersion differs."""
 
     def convert(obj: Obj) -> Obj:
         return {**obj, "apiVersion": api_version}
@@ -254,7 +254,7 @@ def _scale_paths(declared: Obj) -> ScalePaths:
 
 
 def custom_info(definition: Obj, version: Obj) -> ResourceInfo:
-    """The registry entry of one served version."""
+    """Return the registry entry of one served version."""
     spec = definition["spec"]
     accepted = spec["names"]
     strategy = CustomStrategy(definition, version)

@@ -1,8 +1,7 @@
-"""The roles and bindings that a new cluster has: cluster-admin, admin, edit, view, discovery ...
+"""The roles and bindings of a new cluster: cluster-admin, admin, edit, view, discovery ...
 
-Put into the store by ``server.bootstrap``.  ``default_roles.json`` is written by
-``tools/make_roles.py``; rules of aggregated roles do not stand there and are gathered here, as the
-controller for them does later.
+``server.bootstrap`` stores them. ``tools/make_roles.py`` writes ``default_roles.json``. Rules of
+aggregated roles are not in that file. They are collected here, as their controller does later.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from localcluster.types.role_rules import aggregated_rules
 
 
 def default_roles() -> list[Obj]:
-    """All of them, roles before bindings."""
+    """Return all of them, roles before bindings."""
     text = resources.files(__package__).joinpath("default_roles.json").read_bytes()
     found: list[Obj] = orjson.loads(text)
     _aggregate([one for one in found if one["kind"] == "ClusterRole"])
@@ -24,7 +23,7 @@ def default_roles() -> list[Obj]:
 
 
 def _aggregate(roles: list[Obj]) -> None:
-    """Fill aggregated roles, until those that are made of each other have settled."""
+    """Fill aggregated roles, and repeat until roles that aggregate each other are stable."""
     is_settled = False
     while not is_settled:
         is_settled = True

@@ -1,7 +1,8 @@
-"""Nobody hands on rights that he has not: what is asked when roles and bindings are written.
+"""Prevents escalation of rights when roles and bindings are written.
 
-Called by ``admission`` between completing and validating.  Source:
-``k8s.io/kubernetes/pkg/registry/rbac`` (``escalation_check`` and the ``policybased`` storages).
+Users cannot grant rights that they do not have. ``admission`` calls it between completion and
+validation. Source: ``k8s.io/kubernetes/pkg/registry/rbac`` (``escalation_check`` and the
+``policybased`` storages).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _ROLES = {"Role": "roles", "ClusterRole": "clusterroles"}
 def check_escalation(
     authorizer: Authorizer, info: ResourceInfo, obj: Obj, old: Obj | None, ctx: RequestContext
 ) -> None:
-    """403 for a role or a binding that gives more than its author has.
+    """Raise 403 for a role or a binding that grants more than its author has.
 
-    Who has the verb ``escalate`` on roles, or ``bind`` on the role that is bound, may give more.
+    The verb ``escalate`` on roles, or ``bind`` on the bound role, allows granting more.
     """
     if info.group != GROUP or authorizer.is_almighty(ctx.user):
         return

@@ -1,6 +1,6 @@
-"""Events in both APIs: core/v1 is what is stored, events.k8s.io/v1 is a view of it.
+"""Events in both APIs: core/v1 is stored, and events.k8s.io/v1 is a view of it.
 
-Validation follows ``pkg/apis/core/validation/events.go``.  Pure.
+Validation follows ``pkg/apis/core/validation/events.go``. Pure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DROPPED_WHEN_EMPTY = ("note", "reportingController", "reportingInstance")
 
 
 def to_core(obj: Obj) -> Obj:
-    """An events.k8s.io/v1 Event as it is stored."""
+    """Return an events.k8s.io/v1 Event in its stored form."""
     core = {_RENAMED.get(key, key): value for key, value in obj.items()}
     core["apiVersion"] = "v1"
     core.setdefault("reportingComponent", "")
@@ -51,7 +51,7 @@ def to_core(obj: Obj) -> Obj:
 
 
 def from_core(obj: Obj) -> Obj:
-    """A stored event as events.k8s.io/v1 shows it."""
+    """Return a stored event as an events.k8s.io/v1 Event."""
     view = {_BACK.get(key, key): value for key, value in obj.items()}
     view["apiVersion"] = "events.k8s.io/v1"
     for key in _DROPPED_WHEN_EMPTY:
@@ -82,7 +82,7 @@ class EventStrategy(BaseStrategy):
     type_name = "Event"
 
     def validate_create(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """The namespace must fit; new-style events (with eventTime) have more rules."""
+        """Check the namespace, and more for new-style events (with eventTime)."""
         errors = super().validate_create(obj, ctx)
         errors = _validate_namespace(obj, obj.get("involvedObject") or {}) + errors
         if obj.get("eventTime"):
@@ -91,12 +91,12 @@ class EventStrategy(BaseStrategy):
 
 
 class EventsEventStrategy(BaseStrategy):
-    """events.k8s.io/v1 Event, as a request of that version is judged."""
+    """events.k8s.io/v1 Event, for requests of that version."""
 
     type_name = "EventsEvent"
 
     def validate_create(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """eventTime, reporter, action, reason, type and note."""
+        """Check eventTime, reporter, action, reason, type and note."""
         errors = super().validate_create(obj, ctx)
         errors += _required(obj, ("eventTime",))
         controller = obj.get("reportingController", "")
@@ -114,7 +114,7 @@ class EventsEventStrategy(BaseStrategy):
         return errors + _validate_namespace(obj, obj.get("regarding") or {})
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Everything but series and metadata is immutable."""
+        """Refuse changes except of series and metadata."""
         shown = {**_RENAMED, "note": "message", "regarding": "involvedObject"}
         return [
             immutable(shown.get(key, key), new.get(key))

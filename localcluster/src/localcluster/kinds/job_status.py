@@ -1,6 +1,6 @@
 """Consistency rules of a Job's status (``ValidateJobStatus`` and its update rules).
 
-Called by the Job strategy for writes to /status.  Pure.
+The Job strategy calls them for writes to /status. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _is_true(status: Obj, kind: str) -> bool:
 
 
 def validate_job_status(new: Obj, old: Obj) -> list[FieldError]:
-    """Counts, uncounted pods, and the order of terminal conditions."""
+    """Check counts, uncounted pods, and the order of terminal conditions."""
     status, before = new.get("status") or {}, old.get("status") or {}
     errors = _validate_counts(status)
     errors += _validate_uncounted(status.get("uncountedTerminatedPods") or {})

@@ -1,6 +1,6 @@
-"""The strategy of batch/v1 Jobs: what may change when.
+"""The strategy of batch/v1 Jobs: which fields may change when.
 
-Mutability follows ``ValidateJobUpdate`` of 1.36; the recordings job-mutability-* are its tests.
+Mutability follows ``ValidateJobUpdate`` of 1.36. The recordings job-mutability-* test it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class JobStrategy(BaseStrategy):
     has_generation = True
 
     def default(self, obj: Obj) -> None:
-        """Job defaults (``pkg/apis/batch/v1/defaults.go``)."""
+        """Set the defaults of a Job (``pkg/apis/batch/v1/defaults.go``)."""
         spec = obj["spec"]
         if "completions" not in spec and "parallelism" not in spec:
             spec["completions"] = spec["parallelism"] = 1
@@ -84,15 +84,15 @@ class JobStrategy(BaseStrategy):
             ctx.warnings.append(f"{_DOTS_WARNING}[{' '.join(texts)}]")
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Rules of a new Job."""
+        """Check the rules of a new Job."""
         return validate_generated_selector(obj) + validate_job_spec(obj)
 
     def validate_create(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Rules of a new Job; pod names are checked with the highest index."""
+        """Check the rules of a new Job. The pod name of the highest index must be valid too."""
         errors = super().validate_create(obj, ctx)
         spec = obj["spec"]
         if obj["metadata"].get("labels") == (spec["template"].get("metadata") or {}).get("labels"):
-            # the real server copies them only when it has stored the Job
+            # The real server copies the labels only after it has stored the Job.
             errors = [e for e in errors if e.field != "metadata.labels"]
         if spec.get("completionMode") == "Indexed" and (spec.get("completions") or 0) > 0:
             name = f"{obj['metadata']['name']}-{spec['completions'] - 1}"
@@ -102,22 +102,22 @@ class JobStrategy(BaseStrategy):
         return errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """What a main-path update may change."""
+        """Check what an update of the main path may change."""
         errors = validate_generated_selector(new)
         content = validate_job_spec(new)
         return errors + content + content + validate_immutable(new["spec"], old["spec"])
 
     def validate_status(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Consistency of a status."""
+        """Check the consistency of a status."""
         return validate_job_status(new, old)
 
     def default_propagation(self, obj: Obj) -> str:
-        """batch/v1 keeps the old behaviour: pods are orphaned."""
+        """Return "Orphan": batch/v1 keeps the old behaviour of orphaning pods."""
         return "Orphan"
 
 
 def generate_selector(obj: Obj) -> None:
-    """Labels with the Job's uid and name, in both spellings, and the selector on the uid."""
+    """Add labels with the Job's uid and name, in both spellings, and the selector on the uid."""
     spec, metadata = obj["spec"], obj["metadata"]
     if spec.get("manualSelector"):
         return
@@ -131,7 +131,7 @@ def generate_selector(obj: Obj) -> None:
     before = template_meta.get("labels") or {}
     own = metadata.get("labels") or {}
     template_meta["labels"] = {**before, **generated}
-    if own == before or not own:  # the two are one map in the real server's defaulting
+    if own == before or not own:  # In the real server's defaulting the two are one map.
         metadata["labels"] = dict(template_meta["labels"])
     selector = spec.setdefault("selector", {})
     selector["matchLabels"] = {
@@ -141,7 +141,7 @@ def generate_selector(obj: Obj) -> None:
 
 
 def validate_generated_selector(obj: Obj) -> list[FieldError]:
-    """The generated labels must be there and the selector must be the generated one."""
+    """Check that the generated labels are present and the selector is the generated one."""
     spec = obj["spec"]
     if spec.get("manualSelector") or spec.get("selector") is None:
         return []
@@ -174,7 +174,7 @@ def validate_generated_selector(obj: Obj) -> list[FieldError]:
 
 
 def validate_job_spec(obj: Obj) -> list[FieldError]:
-    """All content rules of a Job."""
+    """Check all content rules of a Job."""
     spec = obj["spec"]
     errors: list[FieldError] = []
     for key in (
@@ -276,7 +276,7 @@ def _validate_restart_policy(pod_spec: Obj) -> list[FieldError]:
 
 
 def validate_immutable(new: Obj, old: Obj) -> list[FieldError]:
-    """Fields that a Job may not change, given whether it is suspended now."""
+    """Check the fields that a Job may not change, given whether it is suspended now."""
     errors = _validate_completions(new, old)
     if new.get("selector") != old.get("selector"):
         errors.append(immutable("spec.selector", sorted_selector(new.get("selector"))))
@@ -308,7 +308,10 @@ def _validate_completions(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def _validate_template_change(new: Obj, old: Obj) -> list[FieldError]:
-    """Nothing of a running Job's template; scheduling directives of a suspended one."""
+    """Refuse changes of a template.
+
+    Of a suspended Job the scheduling directives may change. Of a running Job nothing may change.
+    """
     template, before = new["template"], old["template"]
     if template == before:
         return []

@@ -1,6 +1,6 @@
 """Rules for ``metadata`` that all kinds share.
 
-Source: ``k8s.io/apimachinery/pkg/api/validation/objectmeta.go``.  Called by strategies; pure.
+Source: ``k8s.io/apimachinery/pkg/api/validation/objectmeta.go``. Strategies call it. Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def validate_meta(
     path: str = "metadata",
     is_custom: bool = False,
 ) -> list[FieldError]:
-    """All broken rules of a new object's metadata (custom resources may name finalizers freely)."""
+    """Return all broken rules of a new object's metadata.
+
+    Custom resources may use any finalizer name.
+    """
     errors: list[FieldError] = []
     if meta.get("generateName"):
         prefix = meta["generateName"]
@@ -63,7 +66,7 @@ def validate_meta(
 
 
 def validate_meta_content(meta: Obj, path: str, *, is_custom: bool = False) -> list[FieldError]:
-    """Labels, annotations, owners and finalizers."""
+    """Check labels, annotations, owners and finalizers."""
     errors = validate_labels(meta.get("labels"), f"{path}.labels")
     errors += validate_annotations(meta.get("annotations"), f"{path}.annotations")
     errors += validate_owners(meta.get("ownerReferences"), f"{path}.ownerReferences")
@@ -72,7 +75,7 @@ def validate_meta_content(meta: Obj, path: str, *, is_custom: bool = False) -> l
 
 
 def validate_labels(labels: Any, path: str) -> list[FieldError]:
-    """Keys and values of labels."""
+    """Check keys and values of labels."""
     errors: list[FieldError] = []
     for key in sorted(labels or {}):
         value = labels[key]
@@ -82,7 +85,7 @@ def validate_labels(labels: Any, path: str) -> list[FieldError]:
 
 
 def validate_annotations(annotations: Any, path: str) -> list[FieldError]:
-    """Keys, and the total size."""
+    """Check the keys and the total size of annotations."""
     errors: list[FieldError] = []
     for key in sorted(annotations or {}):
         errors += [
@@ -97,7 +100,7 @@ def validate_annotations(annotations: Any, path: str) -> list[FieldError]:
 
 
 def validate_owners(owners: Any, path: str) -> list[FieldError]:
-    """Owner references: complete, and at most one controller."""
+    """Check that owner references are complete and at most one is the controller."""
     errors: list[FieldError] = []
     controller = ""
     for owner in owners or []:
@@ -139,7 +142,7 @@ def validate_owners(owners: Any, path: str) -> list[FieldError]:
 
 
 def validate_finalizers(finalizers: Any, path: str, *, is_custom: bool = False) -> list[FieldError]:
-    """Names of finalizers; orphan and foregroundDeletion exclude each other."""
+    """Check the names of finalizers. orphan and foregroundDeletion exclude each other."""
     errors: list[FieldError] = []
     for index, name in enumerate(finalizers or []):
         texts = names.qualified_name(name)
@@ -166,14 +169,17 @@ def validate_finalizers(finalizers: Any, path: str, *, is_custom: bool = False) 
 
 
 def immutable(path: str, value: Any) -> FieldError:
-    """The usual sentence."""
+    """Return the usual error for a field that may not change."""
     return FieldError(INVALID, path, value, "field is immutable")
 
 
 def validate_meta_update(
     new: Obj, old: Obj, path: str = "metadata", *, is_custom: bool = False
 ) -> list[FieldError]:
-    """What may not change in metadata, after the server put back what it keeps itself."""
+    """Check what may not change in metadata.
+
+    The server has already restored the fields that it keeps itself.
+    """
     errors = [
         immutable(f"{path}.{key}", new.get(key, ""))
         for key in ("name", "namespace", "uid")

@@ -1,9 +1,9 @@
-"""What the containers of a simulated pod have written, as far as its status has come. Pure.
+"""What the containers of a simulated pod have written, given its present status. Pure.
 
-Called by ``server.logs``. No program runs, so a container writes one line when it starts and one
-when it ends; the annotation ``localcluster/logs`` has other lines, written when it starts. Refusals
-are the API server's (recording ``pod-log``) and the kubelet's (``validateContainerLogStatus`` of
-``pkg/kubelet/kubelet_pods.go``), which the API server passes on as 400.
+``server.logs`` calls it. No program runs, so a container writes one line when it starts and one
+when it ends. The annotation ``localcluster/logs`` has other lines, written at the start. Errors are
+those of the API server (recording ``pod-log``) and of the kubelet (``validateContainerLogStatus``
+of ``pkg/kubelet/kubelet_pods.go``), which the API server passes on as 400.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """``v1.PodLogOptions``; ``since`` is RFC 3339 in UTC, "" for from the beginning."""
+    """``v1.PodLogOptions``. ``since`` is RFC 3339 in UTC, or "" for the beginning."""
 
     container: str = ""
     is_previous: bool = False
@@ -50,7 +50,7 @@ class LogOptions:
 
 
 def check_options(name: str, given: Mapping[str, int], *, has_time: bool, has_stream: bool) -> None:
-    """Refuse what ``ValidatePodLogOptions`` refuses; ``given`` are the numbers by name.
+    """Refuse what ``ValidatePodLogOptions`` refuses. ``given`` are the numbers by name.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def check_options(name: str, given: Mapping[str, int], *, has_time: bool, has_st
 
 
 def container_of(pod: Obj, asked: str) -> str:
-    """The container whose log is meant; 400 where that is not known."""
+    """Return the container of the requested log. Raise 400 if that is unclear."""
     name = pod["metadata"]["name"]
     known = [one["name"] for key in _LISTS for one in pod["spec"].get(key) or ()]
     if not asked and len(known) == 1:
@@ -102,7 +102,7 @@ class Written:
 
 
 def written(pod: Obj, container: str, *, is_previous: bool = False, began: str = "") -> Written:
-    """What a run wrote: the present one, the one before it, or the one that ``began`` then.
+    """Return what a run wrote: the present run, the one before, or the one that ``began`` then.
 
     Raises
     ------
@@ -157,7 +157,10 @@ def _as_written(pod: Obj, container: str, run: Mapping[str, Any]) -> Written:
 
 
 def shown(lines: tuple[Line, ...], options: LogOptions, *, is_first: bool = True) -> list[str]:
-    """The lines that were asked for; ``is_first``: ``tail_lines`` counts from what is there."""
+    """Return the requested lines.
+
+    With ``is_first``, ``tail_lines`` counts back from the last present line.
+    """
     kept = [line for line in lines if line.at >= options.since]
     if is_first and options.tail_lines is not None:
         kept = kept[max(0, len(kept) - options.tail_lines) :]

@@ -1,6 +1,6 @@
-"""Strategy of Pods: creation, what may change while gated, pending and running, graceful deletion.
+"""Strategy of Pods: creation, changes while gated, pending and running, graceful deletion.
 
-Mutability follows ``ValidatePodUpdate``; the recordings pod-mutability-* are its tests.
+Mutability follows ``ValidatePodUpdate``. The recordings pod-mutability-* test it.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class PodStrategy(BaseStrategy):
     has_generation = True
 
     def default(self, obj: Obj) -> None:
-        """Pod defaults: those of templates, service links, requests from limits."""
+        """Set the defaults of templates, service links, and requests from limits."""
         spec = obj["spec"]
         default_pod_spec(spec)
         spec.setdefault("enableServiceLinks", True)
         default_pod_resources(spec)
 
     def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
-        """First status; the SchedulingGated condition is there from the start."""
+        """Set the first status. The SchedulingGated condition is present from the start."""
         obj["metadata"]["generation"] = 1
         spec = obj["spec"]
         obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
@@ -60,7 +60,7 @@ class PodStrategy(BaseStrategy):
         warn_duplicate_env(spec, "spec", ctx)
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Rules of a new pod."""
+        """Check the rules of a new pod."""
         spec = obj["spec"]
         errors = validate_pod_spec(spec, "spec")
         if spec.get("nodeName") and spec.get("schedulingGates"):
@@ -75,7 +75,7 @@ class PodStrategy(BaseStrategy):
         return errors
 
     def prepare_status(self, new: Obj, old: Obj) -> None:
-        """Owner references and the QoS class do not change through /status."""
+        """Restore owner references and the QoS class, which /status cannot change."""
         owners = old["metadata"].get("ownerReferences")
         if owners is not None:
             new["metadata"]["ownerReferences"] = owners
@@ -88,20 +88,23 @@ class PodStrategy(BaseStrategy):
     def validate_update(
         self, new: Obj, old: Obj, subresource: str, ctx: RequestContext
     ) -> list[FieldError]:
-        """Metadata rules are applied twice, as by the real server (both causes are listed)."""
+        """Check metadata and spec.
+
+        Metadata rules are applied twice as in the real server, so both causes are listed.
+        """
         errors = meta.validate_meta_update(new["metadata"], old["metadata"])
         if subresource == "status":
             return errors + errors
         return errors + errors + self.validate_change(new, old, ctx)
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """What a main-path update may change."""
+        """Check what an update of the main path may change."""
         if new["spec"] == old["spec"]:
             return []
         return validate_spec_change(new["spec"], old["spec"])
 
     def delete_grace_s(self, obj: Obj, requested_s: int | None) -> int:
-        """Unbound and finished pods go at once; others wait for their node."""
+        """Return 0 for unbound and finished pods. Other pods wait for their node."""
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         if not spec.get("nodeName") or status.get("phase") in ("Failed", "Succeeded"):
             return 0
@@ -127,7 +130,7 @@ def warn_duplicate_env(spec: Obj, path: str, ctx: RequestContext) -> None:
 
 
 def validate_spec_change(new: Obj, old: Obj) -> list[FieldError]:
-    """``ValidatePodUpdate`` on the two specs."""
+    """Apply ``ValidatePodUpdate`` to the two specs."""
     counts = [
         key
         for key in ("containers", "initContainers")
@@ -149,7 +152,7 @@ def validate_spec_change(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def _changed(munged: Obj, old: Obj) -> str:
-    """Name the fields; the real server prints a diff of its internal types here."""
+    """Return the changed fields. The real server prints a diff of its internal types here."""
     keys = sorted(k for k in {*munged, *old} if munged.get(k) != old.get(k))
     return "\nchanged: " + ", ".join(f"spec.{key}" for key in keys)
 
@@ -215,7 +218,10 @@ def _put_back(munged: Obj, old: Obj) -> None:
 
 
 def _put_back_gated(munged: Obj, old: Obj) -> list[FieldError]:
-    """Additions to selector and affinity are allowed while gated; then compare without them."""
+    """Check additions to selector and affinity, which are allowed while gated.
+
+    They are then removed from ``munged``, so that the rest can be compared.
+    """
     errors: list[FieldError] = []
     selector, before = munged.get("nodeSelector"), old.get("nodeSelector")
     if selector != before:
@@ -264,7 +270,7 @@ def _only_adds(term: Obj, before: Obj) -> bool:
 
 
 def internal_term(term: Obj) -> Obj:
-    """A node selector term as the server's internal type prints it."""
+    """Return a node selector term as the server's internal type prints it."""
 
     def rules(key: str) -> Any:
         return [

@@ -1,6 +1,6 @@
 """Defaults of pod specs and templates (``pkg/apis/core/v1/defaults.go``).
 
-Called by every strategy that has a pod template, and by the Pod strategy.  Pure.
+The Pod strategy and all strategies with a pod template call it. Pure.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
 def default_template(template: Obj) -> None:
-    """Defaults of ``spec.template``."""
+    """Set the defaults of ``spec.template``."""
     default_pod_spec(template.setdefault("spec", {}))
 
 
 def default_pod_spec(spec: Obj) -> None:
-    """Defaults that hold for pods and templates alike."""
+    """Set the defaults that pods and templates share."""
     for key in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(key) or ():
             _default_container(container, is_host_network=bool(spec.get("hostNetwork")))
@@ -25,7 +25,8 @@ def default_pod_spec(spec: Obj) -> None:
         _default_volume(volume)
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    if spec["terminationGracePeriodSeconds"] < 0:  # pods of long ago; they end at once
+    # Pods of very old versions, which end immediately.
+    if spec["terminationGracePeriodSeconds"] < 0:
         spec["terminationGracePeriodSeconds"] = 1
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("securityContext", {})
@@ -34,7 +35,7 @@ def default_pod_spec(spec: Obj) -> None:
 
 
 def mirror_service_account(spec: Obj) -> None:
-    """``serviceAccount`` is the old name of ``serviceAccountName``."""
+    """Copy ``serviceAccountName`` to ``serviceAccount``, its old name, or the reverse."""
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if name:
         spec["serviceAccountName"] = spec["serviceAccount"] = name
@@ -111,7 +112,7 @@ def _default_field_ref(item: Obj) -> None:
 
 
 def default_pod_resources(spec: Obj) -> None:
-    """In a Pod (not in templates) requests follow limits."""
+    """Set requests from limits. This applies to Pods, not to templates."""
     for key in ("containers", "initContainers"):
         for container in spec.get(key) or ():
             resources = container.get("resources") or {}
@@ -124,7 +125,7 @@ def default_pod_resources(spec: Obj) -> None:
 
 
 def qos_class(spec: Obj) -> str:
-    """BestEffort, Burstable or Guaranteed (``qos.ComputePodQOS``)."""
+    """Return BestEffort, Burstable or Guaranteed (``qos.ComputePodQOS``)."""
     has_any = False
     is_guaranteed = True
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:

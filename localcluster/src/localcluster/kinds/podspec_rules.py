@@ -1,7 +1,7 @@
 """Validation of pod specs (``pkg/apis/core/validation``), as far as clients meet it.
 
-Covers containers, ports, env, resources, gates, selectors, affinity, tolerations, volumes' names.
-What it does not check (security contexts, volume sources in depth) is accepted.  Pure.
+It covers containers, ports, env, resources, gates, selectors, affinity, tolerations and the names
+of volumes. What it does not check (security contexts, details of volume sources) is accepted. Pure.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _PULL = ("Always", "IfNotPresent", "Never")
 
 
 def unsupported(path: str, value: Any, supported: tuple[str, ...]) -> FieldError:
-    """``Unsupported value: "x": supported values: "a", "b"``."""
+    """Return ``Unsupported value: "x": supported values: "a", "b"``."""
     listed = ", ".join(f'"{s}"' for s in supported)
     return FieldError(NOT_SUPPORTED, path, value, f"supported values: {listed}")
 
 
 def not_negative(path: str, value: Any) -> list[FieldError]:
-    """The usual rule for counts."""
+    """Check that a count is not negative."""
     if value is not None and value < 0:
         return [FieldError(INVALID, path, value, "must be greater than or equal to 0")]
     return []
 
 
 def validate_template(template: Obj, path: str) -> list[FieldError]:
-    """Labels, annotations and spec of a template."""
+    """Check labels, annotations and spec of a template."""
     from localcluster.kinds.meta import validate_annotations
 
     metadata = template.get("metadata") or {}
@@ -52,7 +52,7 @@ def validate_template(template: Obj, path: str) -> list[FieldError]:
 
 
 def validate_pod_spec(spec: Obj, path: str) -> list[FieldError]:
-    """All broken rules of a pod spec."""
+    """Return all broken rules of a pod spec."""
     volumes = {v.get("name", "") for v in spec.get("volumes") or ()}
     errors = _validate_volumes(spec, path)
     errors += _validate_containers(spec, volumes, path)
@@ -238,7 +238,10 @@ def _validate_mounts(mounts: Any, volumes: set[str], path: str) -> list[FieldErr
 
 
 def validate_resources(resources: Obj, path: str) -> list[FieldError]:
-    """Requests and limits: not negative, whole extended resources, requests within limits."""
+    """Check requests and limits.
+
+    They must not be negative. Extended resources must be whole. Requests must be within limits.
+    """
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     errors: list[FieldError] = []
     for kind, listed in (("limits", limits), ("requests", requests)):
@@ -398,7 +401,7 @@ def _validate_topology(term: Obj, path: str) -> list[FieldError]:
 
 
 def validate_tolerations(tolerations: Any, path: str) -> list[FieldError]:
-    """Keys, operators and effects of tolerations."""
+    """Check keys, operators and effects of tolerations."""
     errors: list[FieldError] = []
     for index, toleration in enumerate(tolerations or ()):
         at = f"{path}[{index}]"

@@ -1,8 +1,9 @@
-"""ValidatingAdmissionPolicies: which of them a request concerns, and what they say to it.
+"""ValidatingAdmissionPolicies: which of them match a request, and what they deny.
 
-Called by ``admission`` before the validating webhooks.  Follows
-``k8s.io/apiserver/pkg/admission/plugin/policy`` (``generic`` and ``validating``).  A policy counts
-as soon as it is stored, where a real server takes a moment; nothing is written to an audit log.
+``admission`` calls it before the validating webhooks. It follows
+``k8s.io/apiserver/pkg/admission/plugin/policy`` (``generic`` and ``validating``). A policy takes
+effect as soon as it is stored, while a real server needs a moment. Nothing is written to an audit
+log.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class _Validation:
     reason: str
 
     def wording(self, env: Obj) -> str:
-        """What ``messageExpression`` says; the message where it fails or says no line of text."""
+        """Return the text of ``messageExpression``.
+
+        If it fails, or gives anything but one line of text, return the message.
+        """
         if self.say is not None:
             try:
                 said = self.say(env)
@@ -53,7 +57,7 @@ class _Validation:
 
 @dataclass(frozen=True, slots=True)
 class _Policy:
-    """One policy, its expressions compiled."""
+    """One policy with its compiled expressions."""
 
     name: str
     spec: Obj
@@ -63,7 +67,7 @@ class _Policy:
 
 
 class _Values(dict[str, Any]):
-    """The variables of a policy, each computed when it is read for the first time."""
+    """The variables of a policy, each computed at its first use."""
 
     def __init__(self, variables: Mapping[str, Eval], env: Obj) -> None:
         super().__init__(dict.fromkeys(variables))
@@ -84,7 +88,7 @@ class _Values(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Denial:
-    """What a policy has against a request."""
+    """Why a policy denies a request."""
 
     message: str
     reason: str = ""
@@ -92,14 +96,14 @@ class _Denial:
 
 @dataclass(slots=True)
 class Policies:
-    """All policies of one server, compiled as they are met."""
+    """All policies of one server, compiled at first use."""
 
     registry: Registry
     authorizer: Authorizer
     _compiled: dict[str, tuple[str, _Policy]] = field(default_factory=dict)
 
     def validate(self, at: Attributes) -> None:
-        """Raise the first denial; warn where a binding only warns."""
+        """Raise the first denial. Add a warning if a binding only warns."""
         if at.info.group == _GROUP or at.info.create_only is not None:
             return
         bindings = at.ctx.reader.list(_GROUP, BINDINGS)
@@ -118,7 +122,7 @@ class Policies:
             raise refused
 
     def _denials(self, at: Attributes, bindings: list[Obj]) -> Iterator[tuple[str, Obj, _Denial]]:
-        """What each binding's policy has against the request, in the order of names."""
+        """Yield the denials of each binding's policy, in the order of names."""
         for binding in sorted(bindings, key=lambda one: str(one["metadata"]["name"])):
             stored = at.ctx.reader.get(_GROUP, POLICIES, "", binding["spec"].get("policyName", ""))
             if stored is None:
@@ -162,7 +166,10 @@ class Policies:
 
 
 def _concerned(match: Obj, at: Attributes, registry: Registry) -> ResourceInfo | None:
-    """As which resource the matcher sees the request; no rules are rules for everything."""
+    """Return the resource as which the matcher sees the request, or None.
+
+    A matcher without rules matches everything.
+    """
     excluded = match.get("excludeResourceRules")
     if excluded and matches_rules({"rules": excluded}, at, at.info):
         return None

@@ -1,7 +1,7 @@
 """Strategies of ValidatingAdmissionPolicies and their bindings: defaults and validation.
 
-What they decide is in ``policies``.  Parameters and audit annotations are not served, and refused
-when they are written.  Source: ``k8s.io/kubernetes/pkg/apis/admissionregistration/validation``.
+``policies`` evaluates them. Parameters and audit annotations are not served, and are refused on
+writes. Source: ``k8s.io/kubernetes/pkg/apis/admissionregistration/validation``.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class PolicyStrategy(BaseStrategy):
     has_generation = True
 
     def default(self, obj: Obj) -> None:
-        """Fail; of what it matches: Equivalent, all scopes, empty selectors."""
+        """Set defaults: Fail, and for matching Equivalent, all scopes, empty selectors."""
         spec = obj.get("spec") or {}
         spec.setdefault("failurePolicy", "Fail")
         default_match(spec.get("matchConstraints"))
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """It matches something, and its expressions compile."""
+        """Check that it matches something and that its expressions compile."""
         spec = obj.get("spec") or {}
         for key, what in (("paramKind", "parameters"), ("auditAnnotations", "audit annotations")):
             if spec.get(key):
@@ -82,11 +82,11 @@ class PolicyBindingStrategy(BaseStrategy):
     has_generation = True
 
     def default(self, obj: Obj) -> None:
-        """As of policies."""
+        """Set the same defaults for matching as for policies."""
         default_match((obj.get("spec") or {}).get("matchResources"))
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """It names a policy, and what is done."""
+        """Check that it names a policy and its actions."""
         spec = obj.get("spec") or {}
         if spec.get("paramRef"):
             raise not_served("parameters of ValidatingAdmissionPolicies")
@@ -107,7 +107,7 @@ class PolicyBindingStrategy(BaseStrategy):
 
 
 def default_match(match: Obj | None) -> None:
-    """What is not said of whom a policy concerns."""
+    """Set the defaults of a match."""
     if match is None:
         return
     match.setdefault("matchPolicy", "Equivalent")
@@ -119,7 +119,7 @@ def default_match(match: Obj | None) -> None:
 
 
 class VariableError(ValueError):
-    """The variable of this index does not compile."""
+    """The variable with this index does not compile."""
 
     def __init__(self, index: int, text: str) -> None:
         super().__init__(text)
@@ -127,9 +127,9 @@ class VariableError(ValueError):
 
 
 def declared_variables(variables: list[Obj]) -> tuple[dict[str, Type], dict[str, Eval]]:
-    """What the expressions of a policy may read, and its own variables, compiled.
+    """Return the variables that a policy's expressions may read, and its own ones compiled.
 
-    Each knows those before it.  Raises VariableError.
+    Each variable may read those before it. Raises VariableError.
     """
     known = dict(CONDITION_VARIABLES)
     own: dict[str, Type] = {}
@@ -146,7 +146,7 @@ def declared_variables(variables: list[Obj]) -> tuple[dict[str, Type], dict[str,
 
 
 def _declared(variables: list[Obj]) -> tuple[dict[str, Type], list[FieldError]]:
-    """The first variable that is wrong hides what stands on it."""
+    """Return the variables and the errors. Only the first wrong variable is reported."""
     for index, one in enumerate(variables):
         for key, text in (("name", "name is not specified"), ("expression", _NO_EXPRESSION)):
             if not one.get(key, "").strip():

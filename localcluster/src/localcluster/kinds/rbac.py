@@ -1,6 +1,6 @@
-"""rbac.authorization.k8s.io/v1: what a role and a binding may look like.
+"""rbac.authorization.k8s.io/v1: validation of roles and bindings.
 
-What they allow is decided by ``authorizer``, who may write them by ``escalation``.  Source:
+``authorizer`` decides what they allow. ``escalation`` decides which users may write them. Source:
 ``k8s.io/kubernetes/pkg/apis/rbac/validation``.
 """
 
@@ -30,7 +30,7 @@ class RoleStrategy(_RbacStrategy):
     """Role and ClusterRole."""
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Every rule has verbs and something that they are for."""
+        """Check that every rule has verbs and something that they apply to."""
         errors: list[FieldError] = []
         for index, rule in enumerate(obj.get("rules") or ()):
             errors += self._rule_errors(rule, f"rules[{index}]")
@@ -67,7 +67,7 @@ class BindingStrategy(_RbacStrategy):
     """RoleBinding and ClusterRoleBinding."""
 
     def default(self, obj: Obj) -> None:
-        """apiGroup of subjects and role references."""
+        """Set the apiGroup of subjects and role references."""
         if "roleRef" in obj and not obj["roleRef"].get("apiGroup"):
             obj["roleRef"]["apiGroup"] = GROUP
         for subject in obj.get("subjects") or ():
@@ -75,7 +75,7 @@ class BindingStrategy(_RbacStrategy):
                 subject.setdefault("apiGroup", GROUP)
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """It names a role and subjects of known kinds."""
+        """Check that it names a role and subjects of known kinds."""
         ref = obj.get("roleRef") or {}
         errors: list[FieldError] = []
         if ref.get("apiGroup") != GROUP:
@@ -118,7 +118,7 @@ class BindingStrategy(_RbacStrategy):
             yield FieldError(NOT_SUPPORTED, f"{path}.kind", kind, _SUBJECTS)
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """A binding keeps its role."""
+        """Refuse a change of the role."""
         errors = self.validate(new, ctx)
         ref = new.get("roleRef") or {}
         if ref != old.get("roleRef"):

@@ -1,9 +1,10 @@
-"""The seam between API machinery and kinds: what a resource is and how requests are judged.
+"""The interface between API machinery and kinds: resources, and how requests are validated.
 
-``api`` looks resources up here and calls their :class:`Strategy`; the other modules of this
-package fill the registry; CRDs register and unregister at runtime.  No HTTP and no storage here.
+``server`` looks up resources here and calls their :class:`Strategy`. The other modules of this
+package fill the registry. CRDs register and unregister at runtime. There is no HTTP and no storage
+here.
 
-The order of a write, as the real server has it (``api`` owns the sequence)::
+The order of a write is the real server's (``server`` runs the sequence)::
 
     POST   decode -> strategy.decode (unknown fields, types, scheme defaults)
            -> admission.admit (mutating; strategy.default again after a changed object)
@@ -40,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """Who asks; becomes ``request.userInfo`` of an AdmissionReview."""
+    """The requesting user. It becomes ``request.userInfo`` of an AdmissionReview."""
 
     username: str
     uid: str = ""
@@ -49,23 +50,23 @@ class UserInfo:
 
 
 class ObjectReader(Protocol):
-    """What strategies and admission may ask of the store (implemented by ``server.store``)."""
+    """What strategies and admission may read from the store (implemented by ``server.store``)."""
 
     def get(self, group: str, plural: str, namespace: str, name: str) -> Obj | None:
-        """The stored object, not to be changed, or None."""
+        """Return the stored object or None. The caller must not change it."""
 
     def list(self, group: str, plural: str, namespace: str = "") -> list[Obj]:
-        """All stored objects, of one namespace or of all ("")."""
+        """Return all stored objects, of one namespace or of all ("")."""
 
 
 @dataclass(slots=True)
 class RequestContext:
     """One request as strategies and admission see it.
 
-    ``warnings`` collects texts for ``Warning`` headers, ``field_validation`` is "Strict", "Warn" or
-    "Ignore"; ``now`` gives the time as whole seconds in RFC 3339, ``now_micro`` with six digits.
-    ``options`` are the Create/Update/Delete/PatchOptions of the request, as an object.
-    ``known`` is the stored object that a patch was applied to: what equals it was decoded before.
+    ``warnings`` collects texts for ``Warning`` headers. ``field_validation`` is "Strict", "Warn" or
+    "Ignore". ``now`` is the time in whole seconds in RFC 3339, ``now_micro`` with six digits.
+    ``options`` are the Create/Update/Delete/PatchOptions of the request, as an object. ``known`` is
+    the stored object that a patch was applied to: what equals it was decoded before.
     """
 
     user: UserInfo
@@ -86,44 +87,45 @@ class RequestContext:
 
 
 class Strategy(Protocol):
-    """The rules of one kind.  Objects are changed in place; ``old`` never is."""
+    """The rules of one kind. Objects are changed in place, but ``old`` never is."""
 
     def decode(self, obj: Obj, ctx: RequestContext) -> None:
-        """Drop unknown fields (warn or refuse by ``ctx.field_validation``), check types, default.
+        """Drop unknown fields, check types, set defaults.
 
-        Raises :class:`StatusError` 400 for a wrong type; a patch turns that into its own 422.
+        Unknown fields give warnings or errors by ``ctx.field_validation``. Raises
+        :class:`StatusError` 400 for a wrong type. A patch turns that into a 422.
         """
 
     def default(self, obj: Obj) -> None:
-        """Fill in the scheme's defaults (also after a webhook changed the object)."""
+        """Set the scheme's defaults (also after a webhook changed the object)."""
 
     def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
-        """Drop status, set generation, generate labels ..., after uid and name are known."""
+        """Drop status, set generation, generate labels ... Called once uid and name are known."""
 
     def validate_create(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """All broken rules of a new object (metadata included)."""
+        """Return all broken rules of a new object (including metadata)."""
 
     def prepare_update(self, new: Obj, old: Obj, subresource: str, ctx: RequestContext) -> None:
-        """Keep status on the main path, spec on /status; bump the generation."""
+        """Keep status on the main path and spec on /status. Increase the generation."""
 
     def validate_update(
         self, new: Obj, old: Obj, subresource: str, ctx: RequestContext
     ) -> list[FieldError]:
-        """All broken rules of a change."""
+        """Return all broken rules of a change."""
 
     def delete_grace_s(self, obj: Obj, requested_s: int | None) -> int:
-        """Seconds of graceful deletion; 0 means the object may go at once."""
+        """Return the seconds of graceful deletion. 0 means immediate deletion."""
 
     def allows_unconditional_update(self) -> bool:
-        """Whether a PUT may come without resourceVersion (not for CRDs and Leases)."""
+        """Tell whether a PUT may lack a resourceVersion (not for CRDs and Leases)."""
 
     def default_propagation(self, obj: Obj) -> str:
-        """What DELETE without propagationPolicy does: "Background" or "Orphan"."""
+        """Return what DELETE does without propagationPolicy: "Background" or "Orphan"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a Table.  ``value`` maps an object to its cell; ``now_s`` is for ages."""
+    """One column of a Table. ``value`` maps an object to its cell."""
 
     name: str
     type: str
@@ -135,7 +137,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where the numbers of a Scale stand in the object itself."""
+    """The paths of a Scale's numbers in the object itself."""
 
     spec: tuple[str, ...] = ("spec", "replicas")
     status: tuple[str, ...] = ("status", "replicas")
@@ -144,14 +146,17 @@ class ScalePaths:
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """``pods/binding`` and its like.
+    """A subresource such as ``pods/binding``.
 
-    ``how`` tells the machinery what to do: "status" and "update" write the object itself through
-    the strategy with that subresource; "scale" reads and writes an ``autoscaling/v1`` Scale at the
-    paths of ``scale``; "log" reads what the containers of a pod have written;
-    "binding" calls ``handler(body, obj, ctx)``, which changes ``obj`` in place and returns the
-    answer; "eviction" deletes after ``handler`` has not refused; "token" answers with what
-    ``handler`` returns and stores nothing.
+    ``how`` tells the machinery what to do:
+
+    - "status" and "update" write the object itself through the strategy with that subresource.
+    - "scale" reads and writes an ``autoscaling/v1`` Scale at the paths of ``scale``.
+    - "log" reads what the containers of a pod have written.
+    - "binding" calls ``handler(body, obj, ctx)``, which changes ``obj`` in place and returns the
+      answer.
+    - "eviction" deletes the object unless ``handler`` refuses.
+    - "token" answers with the result of ``handler`` and stores nothing.
     """
 
     name: str
@@ -177,7 +182,7 @@ ALL_VERBS = (
 
 
 def metadata_fields(obj: Obj) -> dict[str, str]:
-    """The field selectors every resource has."""
+    """Return the field selectors that every resource has."""
     meta = obj.get("metadata") or {}
     fields = {"metadata.name": str(meta.get("name", ""))}
     if "namespace" in meta:
@@ -189,11 +194,11 @@ def metadata_fields(obj: Obj) -> dict[str, str]:
 class ResourceInfo:
     """One resource in one version.
 
-    ``storage`` is the (group, plural) under which objects are kept: several versions of a CRD and
-    the two event APIs share one.  ``to_storage``/``from_storage`` turn an object of this version
-    into the stored form and back (identity when None; apiVersion and kind included).
-    ``create_only`` marks reviews: POST answers with ``create_only(body, ctx)``, nothing is stored.
-    ``node`` types the object for decoding, strategic merge and apply.
+    ``storage`` is the (group, plural) under which objects are kept. Several versions of a CRD share
+    one, and so do the two event APIs. ``to_storage`` and ``from_storage`` convert an object of this
+    version to the stored form and back (None means no change, apiVersion and kind are included).
+    ``create_only`` marks reviews: POST answers with ``create_only(body, ctx)`` and nothing is
+    stored. ``node`` has the types for decoding, strategic merge and apply.
     """
 
     group: str
@@ -225,12 +230,12 @@ class ResourceInfo:
 
     @property
     def api_version(self) -> str:
-        """``v1`` or ``batch/v1``."""
+        """Return ``v1`` or ``batch/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def resource_name(self) -> str:
-        """``jobs.batch``, as error messages name it."""
+        """Return ``jobs.batch``, as error messages name it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -240,31 +245,31 @@ class Registry:
     def __init__(self) -> None:
         self._infos: dict[tuple[str, str, str], ResourceInfo] = {}
         self.generation = 0
-        """Rises with each change, so that discovery documents may be cached."""
+        """Increases with each change, so that discovery documents can be cached."""
 
     def register(self, info: ResourceInfo) -> None:
-        """Add a resource, or put another in its place."""
+        """Add a resource, or replace it."""
         self._infos[(info.group, info.version, info.plural)] = info
         self.generation += 1
 
     def unregister(self, group: str, version: str, plural: str) -> None:
-        """Take a resource away; unknown ones are ignored."""
+        """Remove a resource. Unknown ones are ignored."""
         if self._infos.pop((group, version, plural), None) is not None:
             self.generation += 1
 
     def lookup(self, group: str, version: str, plural: str) -> ResourceInfo | None:
-        """The resource at ``/apis/<group>/<version>/<plural>``."""
+        """Return the resource at ``/apis/<group>/<version>/<plural>``."""
         return self._infos.get((group, version, plural))
 
     def by_kind(self, group: str, kind: str, version: str = "") -> ResourceInfo | None:
-        """The resource of a kind (owner references, scale targets)."""
+        """Return the resource of a kind (owner references, scale targets)."""
         for info in self._infos.values():
             if info.group == group and info.kind == kind and version in ("", info.version):
                 return info
         return None
 
     def has_group_version(self, group: str, version: str) -> bool:
-        """Whether anything is served there."""
+        """Tell whether anything is served there."""
         return any(i.group == group and i.version == version for i in self._infos.values())
 
     def __iter__(self) -> Iterator[ResourceInfo]:

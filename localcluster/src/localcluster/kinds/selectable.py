@@ -1,6 +1,6 @@
-"""Field selectors that built-in kinds know, beyond metadata.name and metadata.namespace.
+"""Field selectors of built-in kinds, in addition to metadata.name and metadata.namespace.
 
-Each function gives all its fields for any object, so that unknown fields can be told apart.
+Each function returns all its fields for any object, so that unknown fields can be detected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _metadata(obj: Obj) -> dict[str, str]:
 
 
 def pods(obj: Obj) -> dict[str, str]:
-    """Pods, as the scheduler and node agents select them."""
+    """Return the fields of Pods, which the scheduler and node agents select by."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     ips = status.get("podIPs") or []
     return {
@@ -34,7 +34,7 @@ def pods(obj: Obj) -> dict[str, str]:
 
 
 def jobs(obj: Obj) -> dict[str, str]:
-    """Jobs know one odd field of old."""
+    """Return the fields of Jobs, among them an unusual one of old versions."""
     return {
         **_metadata(obj),
         "status.successful": str((obj.get("status") or {}).get("succeeded", 0)),
@@ -42,18 +42,18 @@ def jobs(obj: Obj) -> dict[str, str]:
 
 
 def nodes(obj: Obj) -> dict[str, str]:
-    """Nodes."""
+    """Return the fields of Nodes."""
     unschedulable = bool((obj.get("spec") or {}).get("unschedulable"))
     return {**_metadata(obj), "spec.unschedulable": "true" if unschedulable else "false"}
 
 
 def namespaces(obj: Obj) -> dict[str, str]:
-    """Namespaces."""
+    """Return the fields of Namespaces."""
     return {**_metadata(obj), "status.phase": (obj.get("status") or {}).get("phase", "")}
 
 
 def services(obj: Obj) -> dict[str, str]:
-    """Services."""
+    """Return the fields of Services."""
     spec = obj.get("spec") or {}
     return {
         **_metadata(obj),
@@ -63,12 +63,12 @@ def services(obj: Obj) -> dict[str, str]:
 
 
 def secrets(obj: Obj) -> dict[str, str]:
-    """Secrets."""
+    """Return the fields of Secrets."""
     return {**_metadata(obj), "type": obj.get("type", "")}
 
 
 def events(obj: Obj) -> dict[str, str]:
-    """Events, in either API."""
+    """Return the fields of Events, in either API."""
     involved = obj.get("involvedObject") or obj.get("regarding") or {}
     source = obj.get("source") or obj.get("deprecatedSource") or {}
     component = (

@@ -1,4 +1,4 @@
-"""Service accounts as users: their names, their groups.  Pure."""
+"""Service accounts as users: their names and their groups. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 def service_account_groups(namespace: str) -> tuple[str, ...]:
-    """The groups of every service account of a namespace, but for ``system:authenticated``."""
+    """Return the groups of a namespace's service accounts, without ``system:authenticated``."""
     return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
 
 
 def service_account_of(username: str) -> tuple[str, str] | None:
-    """Namespace and name of the service account that a user is, or None."""
+    """Return namespace and name of the service account that a user is, or None."""
     namespace, _, name = username.removeprefix(_ACCOUNT).partition(":")
     is_one = username.startswith(_ACCOUNT) and not names.dns_label(namespace)
     return (namespace, name) if is_one and not names.dns_subdomain(name) else None
 
 
 def service_account_user(namespace: str, name: str, uid: str = "", token_id: str = "") -> UserInfo:
-    """The user that a service account is."""
+    """Return the user for a service account."""
     return UserInfo(
         f"{_ACCOUNT}{namespace}:{name}",
         uid,

@@ -1,6 +1,6 @@
-"""The common part of all strategies; kinds override what is theirs.
+"""The common part of all strategies. Kinds override what differs.
 
-Called by the API machinery through :class:`registry.Strategy`.
+The API machinery calls it through :class:`registry.Strategy`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _KEPT_OF_METADATA = (
     "selfLink",
 )
 _REFUSED_OF_METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
-"""Of these the ones that nobody may bring in; ``meta.validate_meta_update`` says so."""
+"""Those of them that clients may not set. ``meta.validate_meta_update`` reports it."""
 
 
 class BaseStrategy:
-    """Typed decoding, shared metadata rules, status kept apart.
+    """Typed decoding, shared metadata rules, and separate status.
 
     Subclasses set the class attributes and override ``default_spec``, ``validate`` and
     ``validate_change``.
@@ -49,7 +49,7 @@ class BaseStrategy:
         self.node: Node = builtin_node(self.type_name) if self.type_name else Node("object")
 
     def decode(self, obj: Obj, ctx: RequestContext) -> None:
-        """Check types, drop unknown fields, default."""
+        """Check types, drop unknown fields, set defaults."""
         decoder = Decoder()
         try:
             decoder.clean_object(obj, self.node, known=ctx.known)
@@ -60,21 +60,21 @@ class BaseStrategy:
         self.default(obj)
 
     def cannot_handle(self, obj: Obj, text: str) -> str:
-        """The head of decoding errors."""
+        """Return the beginning of decoding errors."""
         kind = obj.get("kind") or self.kind
         version = str(obj.get("apiVersion") or self.version).rpartition("/")[2]
         return f'{kind} in version "{version}" cannot be handled as a {self.kind}: {text}'
 
     @property
     def kind(self) -> str:
-        """The kind's name in messages."""
+        """Return the kind's name in messages."""
         return "Event" if self.type_name == "EventsEvent" else self.type_name
 
     def default(self, obj: Obj) -> None:
-        """Fill in the scheme's defaults."""
+        """Set the scheme's defaults."""
 
     def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
-        """Drop status and set the first generation."""
+        """Drop the status and set the first generation."""
         if self.has_status:
             obj["status"] = zero(self.node.child("status"))
         if self.has_generation:
@@ -83,18 +83,18 @@ class BaseStrategy:
             obj["metadata"].pop("generation", None)
 
     def validate_create(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """All broken rules of a new object."""
+        """Return all broken rules of a new object."""
         errors = meta.validate_meta(
             obj["metadata"], is_namespaced=self.is_namespaced, name_rule=self.name_rule
         )
         return errors + self.validate(obj, ctx)
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Broken rules of the content, for creations and main-path updates."""
+        """Return broken rules of the content, for creations and main-path updates."""
         return []
 
     def prepare_update(self, new: Obj, old: Obj, subresource: str, ctx: RequestContext) -> None:
-        """Keep status on the main path, spec on /status; bump the generation."""
+        """Keep status on the main path and spec on /status. Increase the generation."""
         keep_system_metadata(new, old)
         if subresource == "status":
             for key in [k for k in new if k not in _KEPT_ON_STATUS and k not in old]:
@@ -117,7 +117,7 @@ class BaseStrategy:
         self._bump_generation(new, old, subresource)
 
     def prepare_status(self, new: Obj, old: Obj) -> None:
-        """Hook for kinds that adjust a status on its way in."""
+        """Adjust a status before it is stored. Kinds override it."""
 
     def _bump_generation(self, new: Obj, old: Obj, subresource: str) -> None:
         generation = old["metadata"].get("generation")
@@ -133,42 +133,43 @@ class BaseStrategy:
         new["metadata"]["generation"] = generation
 
     def generation_relevant(self, obj: Obj) -> Any:
-        """What must change for the generation to rise."""
+        """Return the part of the object that increases the generation if it changes."""
         return obj.get("spec")
 
     def validate_update(
         self, new: Obj, old: Obj, subresource: str, ctx: RequestContext
     ) -> list[FieldError]:
-        """All broken rules of a change."""
+        """Return all broken rules of a change."""
         errors = meta.validate_meta_update(new["metadata"], old["metadata"])
-        errors = errors + errors  # judged for all kinds and by the kind: both causes are listed
+        # Both the common and the kind's rules are checked, so both causes are listed.
+        errors = errors + errors
         if subresource == "status":
             return errors + self.validate_status(new, old, ctx)
         return errors + self.validate_change(new, old, ctx)
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Broken rules of a main-path update; all content rules unless overridden."""
+        """Return broken rules of a main-path update: all content rules unless overridden."""
         return self.validate(new, ctx)
 
     def validate_status(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Broken rules of a status update."""
+        """Return broken rules of a status update."""
         return []
 
     def delete_grace_s(self, obj: Obj, requested_s: int | None) -> int:
-        """Nothing but pods is deleted gracefully."""
+        """Return 0: only pods are deleted gracefully."""
         return 0
 
     def allows_unconditional_update(self) -> bool:
-        """Most kinds may be overwritten without a resourceVersion."""
+        """Return True: most kinds may be overwritten without a resourceVersion."""
         return True
 
     def default_propagation(self, obj: Obj) -> str:
-        """DELETE without options lets the collector work behind it."""
+        """Return "Background": DELETE without options leaves the rest to the collector."""
         return "Background"
 
 
 def keep_system_metadata(new: Obj, old: Obj) -> None:
-    """Put back what clients cannot set (an absent uid is not a change; a wrong one stays)."""
+    """Restore what clients cannot set. A missing uid is not a change, but a wrong one stays."""
     target, source = new["metadata"], old["metadata"]
     for key in _KEPT_OF_METADATA:
         if key == "uid" and target.get(key):
@@ -180,7 +181,7 @@ def keep_system_metadata(new: Obj, old: Obj) -> None:
 
 
 def report_unknown(unknown: list[str], ctx: RequestContext, head: Any) -> None:
-    """Refuse (Strict), warn (Warn) or say nothing about dropped fields."""
+    """Refuse (Strict), warn of (Warn) or ignore dropped fields."""
     texts = [f'unknown field "{path}"' for path in unknown]
     if ctx.field_validation == "Strict":
         raise bad_request(head("strict decoding error: " + ", ".join(texts)))

@@ -1,6 +1,6 @@
 """Calls one admission webhook over TLS and reads its answer.
 
-Knows AdmissionReview v1 and the texts of everything that can go wrong.  Called by ``webhooks``.
+It knows AdmissionReview v1 and the texts of all possible errors. ``webhooks`` calls it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from localcluster.types.refusals import StatusError, internal_error
 
 
 class CallFailed(Exception):
-    """The webhook could not be asked, or its answer not be read; failurePolicy decides."""
+    """The webhook could not be called, or its answer not be parsed. failurePolicy decides."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What a webhook said."""
+    """The answer of a webhook."""
 
     is_allowed: bool
     patch: list[Obj] = field(default_factory=list)
@@ -60,7 +60,7 @@ class WebhookClient:
         return context
 
     async def ask(self, hook: Obj, request: Obj, *, is_mutating: bool) -> Verdict:
-        """Send the review; raises CallFailed."""
+        """Send the review. Raises CallFailed."""
         review_uid = str(uuid.uuid4())
         review = {
             "kind": "AdmissionReview",
@@ -162,7 +162,7 @@ def _read_answer(body: bytes, uid: str, *, is_mutating: bool) -> Verdict:
 
 
 def _json_error(raw: bytes) -> str:
-    """As Go's decoder words it, wrong literals included."""
+    """Return the words of Go's decoder, including those for wrong literals."""
     for literal in (b"null", b"true", b"false"):
         if raw[:1] == literal[:1]:
             at = next((i for i, c in enumerate(literal) if raw[i : i + 1] != bytes([c])), None)
@@ -197,7 +197,7 @@ def _read_patch(response: Obj, verdict: Verdict, *, is_mutating: bool) -> None:
 
 
 def denial(name: str, status: Obj) -> StatusError:
-    """The refusal that the client gets: message, code and reason of the webhook are passed on."""
+    """Return the error for the client, with message, code and reason of the webhook."""
     code = status.get("code") or 400
     if not 400 <= code < 600:
         code = 400
@@ -213,5 +213,5 @@ def denial(name: str, status: Obj) -> StatusError:
 
 
 def call_error(name: str, error: CallFailed) -> StatusError:
-    """The 500 for a webhook that cannot be asked, when its failurePolicy is Fail."""
+    """Return the 500 for a webhook that cannot be called and has failurePolicy Fail."""
     return internal_error(f'failed calling webhook "{name}": {error}')

@@ -1,6 +1,6 @@
 """Strategies of Mutating- and ValidatingWebhookConfigurations: defaults and validation.
 
-A matchCondition that the evaluator cannot compile is refused here, when it is written.
+A matchCondition that the evaluator cannot compile is refused here, on writes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class WebhookConfigStrategy(BaseStrategy):
     has_generation = True
 
     def default(self, obj: Obj) -> None:
-        """Fail, Equivalent, Never, 10 s, all scopes, empty selectors."""
+        """Set defaults: Fail, Equivalent, Never, 10 s, all scopes, empty selectors."""
         for hook in obj.get("webhooks") or ():
             hook.setdefault("failurePolicy", "Fail")
             hook.setdefault("matchPolicy", "Equivalent")
@@ -85,11 +85,11 @@ class WebhookConfigStrategy(BaseStrategy):
                 service.setdefault("port", 443)
 
     def generation_relevant(self, obj: Obj) -> Any:
-        """The webhooks."""
+        """Return the webhooks."""
         return obj.get("webhooks")
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Each webhook, and that their names differ."""
+        """Check each webhook, and that their names differ."""
         errors: list[FieldError] = []
         seen: set[str] = set()
         for index, hook in enumerate(obj.get("webhooks") or ()):
@@ -165,7 +165,7 @@ def _validate_client(client: Obj, path: str) -> list[FieldError]:
 
 
 def validate_rule(rule: Obj, path: str) -> list[FieldError]:
-    """Broken rules of a rule: which operations on which resources."""
+    """Return broken rules of a rule: which operations on which resources."""
     errors: list[FieldError] = []
     operations = rule.get("operations") or []
     if not operations:
@@ -194,7 +194,7 @@ def validate_rule(rule: Obj, path: str) -> list[FieldError]:
 
 
 def validate_conditions(hook: Obj, path: str) -> list[FieldError]:
-    """Broken rules of ``matchConditions``."""
+    """Return broken rules of ``matchConditions``."""
     errors: list[FieldError] = []
     conditions = hook.get("matchConditions") or []
     if len(conditions) > 64:
@@ -214,7 +214,7 @@ def validate_conditions(hook: Obj, path: str) -> list[FieldError]:
 
 
 def misfit(expression: str, variables: Variables, wanted: Type = kinds.BOOL) -> str:
-    """Why an expression is none of the ``wanted`` type, empty if it is one."""
+    """Return why an expression does not have the ``wanted`` type, or an empty text."""
     try:
         made, _ = typed(expression, variables)
     except CelSyntaxError as error:

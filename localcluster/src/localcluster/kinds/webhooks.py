@@ -1,7 +1,7 @@
 """In which order webhooks are called, and what their patches do.
 
-Follows ``k8s.io/apiserver/pkg/admission/plugin/webhook``: matchConditions, failure policy, one
-reinvocation; whom a request concerns is in ``admission_request``.  Called by ``admission``.
+It follows ``k8s.io/apiserver/pkg/admission/plugin/webhook``: matchConditions, failure policy, one
+reinvocation. ``admission_request`` decides which webhooks match a request. ``admission`` calls it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ VALIDATING = "validatingwebhookconfigurations"
 
 @dataclass(slots=True)
 class Hook:
-    """One webhook of one configuration, its conditions compiled."""
+    """One webhook of one configuration, with its compiled conditions."""
 
     key: str
     spec: Obj
@@ -49,7 +49,7 @@ class Hook:
 
     @property
     def name(self) -> str:
-        """Its name, as messages show it."""
+        """Return its name, as messages show it."""
         return str(self.spec["name"])
 
 
@@ -61,7 +61,7 @@ class Dispatcher:
         self._compiled: dict[tuple[str, str], tuple[str, list[Hook]]] = {}
 
     def _hooks(self, plural: str, ctx: RequestContext) -> list[Hook]:
-        """All hooks, in the order of their configurations' names."""
+        """Return all hooks, in the order of their configurations' names."""
         found: list[Hook] = []
         configurations = ctx.reader.list(_GROUP, plural)
         for config in sorted(configurations, key=lambda c: str(c["metadata"]["name"])):
@@ -91,7 +91,7 @@ class Dispatcher:
     # -- mutating --------------------------------------------------------------------------------
 
     async def mutate(self, at: Attributes) -> None:
-        """Call all mutating webhooks; ``at.obj`` is what they leave."""
+        """Call all mutating webhooks. ``at.obj`` becomes their result."""
         if at.info.group == _GROUP:
             return
         hooks = self._hooks(MUTATING, at.ctx)
@@ -112,7 +112,7 @@ class Dispatcher:
                 return
 
     async def _mutate_by(self, hook: Hook, at: Attributes) -> tuple[bool, bool]:
-        """Ask one webhook; whether it was called and whether it changed the object."""
+        """Call one webhook. Return whether it was called, and whether it changed the object."""
         seen = seen_as(hook.spec, at, self._registry)
         if seen is None or not self._conditions_hold(hook, at):
             return False, False
@@ -140,7 +140,7 @@ class Dispatcher:
 
     @staticmethod
     def _clean(patched: Obj, at: Attributes) -> None:
-        """Decode what a webhook made of the object: types, unknown fields, defaults."""
+        """Decode the object that a webhook has changed: types, unknown fields, defaults."""
         sub = at.info.subresources.get(at.subresource)
         if sub is not None and sub.how not in ("status", "update"):
             return
@@ -159,7 +159,7 @@ class Dispatcher:
     # -- validating --------------------------------------------------------------------------------
 
     async def validate(self, at: Attributes) -> None:
-        """Ask all validating webhooks at once; the first refusal (in order) counts."""
+        """Call all validating webhooks concurrently. The first refusal (in order) counts."""
         if at.info.group == _GROUP:
             return
         hooks = self._hooks(VALIDATING, at.ctx)
@@ -205,14 +205,17 @@ class Dispatcher:
 
 
 def _shortened(warnings: list[str]) -> list[str]:
-    """Too much text is cut, as by ``warning.AddWarning``."""
+    """Cut warnings that are too long in total, as ``warning.AddWarning`` does."""
     if sum(len(text) for text in warnings) <= WARNINGS_BYTES_MAX:
         return warnings
     return [text[:WARNING_BYTES_CUT] for text in warnings]
 
 
 def _check_service(hook: Obj, ctx: RequestContext) -> None:
-    """There is no service network here; say what the real server says, or why not."""
+    """Raise CallFailed for a service, because there is no service network here.
+
+    The message is the real server's, or says why.
+    """
     service = hook["clientConfig"].get("service")
     if service is None:
         return
@@ -228,7 +231,7 @@ def _check_service(hook: Obj, ctx: RequestContext) -> None:
 
 
 def apply_patch(obj: Obj, patch: list[Obj]) -> Obj:
-    """Apply a webhook's JSON patch; 500 with the real server's words when it does not apply."""
+    """Apply a webhook's JSON patch. Raise 500 in the real server's words if it fails."""
     try:
         result = apply_operations(obj, patch)
     except PatchError as error:

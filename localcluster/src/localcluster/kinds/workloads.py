@@ -39,7 +39,7 @@ class WorkloadStrategy(BaseStrategy):
     has_replicas = True
 
     def default(self, obj: Obj) -> None:
-        """Replicas and the template's defaults."""
+        """Set replicas and the template's defaults."""
         spec = obj["spec"]
         if self.has_replicas:
             spec.setdefault("replicas", 1)
@@ -47,15 +47,15 @@ class WorkloadStrategy(BaseStrategy):
         self.default_more(spec)
 
     def default_more(self, spec: Obj) -> None:
-        """Defaults of the kind itself."""
+        """Set the defaults of the kind itself."""
 
     def pods_of(self, spec: Obj) -> Obj:
-        """The pod template as pods will be made of it."""
+        """Return the pod template from which pods are made."""
         template: Obj = spec.get("template") or {}
         return template
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Selector fits the template; template is valid; restartPolicy Always."""
+        """Check selector, template, and that restartPolicy is Always."""
         spec = obj["spec"]
         errors = not_negative("spec.replicas", spec.get("replicas"))
         errors += not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
@@ -79,7 +79,7 @@ class WorkloadStrategy(BaseStrategy):
         return errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """The selector may not change."""
+        """Refuse a change of the selector."""
         errors = self.validate(new, ctx)
         if new["spec"].get("selector") != old["spec"].get("selector"):
             errors.append(immutable("spec.selector", sorted_selector(new["spec"].get("selector"))))
@@ -96,7 +96,7 @@ class DeploymentStrategy(WorkloadStrategy):
     type_name = "Deployment"
 
     def default_more(self, spec: Obj) -> None:
-        """Rolling update by quarters."""
+        """Set a rolling update by quarters."""
         strategy = spec.setdefault("strategy", {})
         strategy.setdefault("type", "RollingUpdate")
         if strategy["type"] == "RollingUpdate":
@@ -107,7 +107,7 @@ class DeploymentStrategy(WorkloadStrategy):
         spec.setdefault("progressDeadlineSeconds", 600)
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Also: a strategy that can make progress, and within its deadline."""
+        """Check also that the strategy can make progress, and within its deadline."""
         spec, errors = obj["spec"], super().validate(obj, ctx)
         strategy = spec.get("strategy") or {}
         rolling = strategy.get("rollingUpdate")
@@ -130,7 +130,7 @@ class DeploymentStrategy(WorkloadStrategy):
         return errors
 
     def generation_relevant(self, obj: Obj) -> Any:
-        """Annotations count, too (``deploymentStrategy.PrepareForUpdate``)."""
+        """Return spec and annotations (``deploymentStrategy.PrepareForUpdate``)."""
         return obj.get("spec"), obj["metadata"].get("annotations") or {}
 
 
@@ -155,7 +155,10 @@ class StatefulSetStrategy(WorkloadStrategy):
     )
 
     def pods_of(self, spec: Obj) -> Obj:
-        """With a volume for each claim, which containers may mount by the claim's name."""
+        """Return the template with a volume for each claim.
+
+        Containers may mount a claim by its name.
+        """
         template = super().pods_of(spec)
         claims = [one["metadata"]["name"] for one in spec.get("volumeClaimTemplates") or ()]
         pod_spec = template.get("spec") or {}
@@ -166,7 +169,7 @@ class StatefulSetStrategy(WorkloadStrategy):
         return {**template, "spec": {**pod_spec, "volumes": volumes}} if claims else template
 
     def default_more(self, spec: Obj) -> None:
-        """Ordered, rolling update, claims retained."""
+        """Set ordered start, rolling update, retained claims."""
         spec.setdefault("podManagementPolicy", "OrderedReady")
         strategy = spec.setdefault("updateStrategy", {})
         strategy.setdefault("type", "RollingUpdate")
@@ -178,7 +181,7 @@ class StatefulSetStrategy(WorkloadStrategy):
         spec.setdefault("revisionHistoryLimit", 10)
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Only the listed fields may change."""
+        """Refuse changes except of the listed fields."""
         errors = self.validate(new, ctx)
         copied = copy.copy(new["spec"])
         for key in self._MUTABLE:
@@ -203,7 +206,7 @@ class DaemonSetStrategy(WorkloadStrategy):
     has_replicas = False
 
     def default_more(self, spec: Obj) -> None:
-        """Rolling update, one at a time."""
+        """Set a rolling update of one pod at a time."""
         strategy = spec.setdefault("updateStrategy", {})
         strategy.setdefault("type", "RollingUpdate")
         if strategy["type"] == "RollingUpdate":

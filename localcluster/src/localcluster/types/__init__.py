@@ -1,4 +1,4 @@
-"""What the values of Kubernetes objects are: types and fields, names, quantities, expressions.
+"""The values of Kubernetes objects: types and fields, names, quantities, expressions.
 
-The lowest floor of the server's side: pure, and without knowledge of any kind or request.
+This is the lowest layer of the server. It is pure and knows no kinds and no requests.
 """

@@ -1,8 +1,8 @@
-"""Turns a request body into the object the server keeps: types, unknown fields, empty values.
+"""Converts a request body to the object that the server stores.
 
-What Go's JSON decoding into typed structs does, driven by schema nodes: unknown fields are dropped
-(and reported), wrong types refused, zero values of omitempty fields left out, quantities and
-times brought into canonical form.  Called by strategies; pure.
+It does what Go's JSON decoding into typed structs does, with schema nodes as types. Unknown fields
+are dropped and reported. Wrong types are refused. Zero values of omitempty fields are left out.
+Quantities and times get their canonical form. Strategies call it. Pure.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _DROP = object()
 
 
 class DecodeError(ValueError):
-    """A value of the wrong type; the text is what the real server's decoder says."""
+    """A value of the wrong type. The text is that of the real server's decoder."""
 
 
 class Decoder:
-    """One pass over one object; ``unknown`` lists dropped fields as ``spec.containers[0].imag``."""
+    """One pass over one object. ``unknown`` lists dropped fields as ``spec.containers[0].imag``."""
 
     def __init__(self) -> None:
         self.unknown: list[str] = []
@@ -35,10 +35,10 @@ class Decoder:
     def clean_object(
         self, obj: Obj, node: Node, path: Path = None, known: Obj | None = None
     ) -> None:
-        """Clean ``obj`` in place; raises DecodeError.
+        """Clean ``obj`` in place. Raises DecodeError.
 
-        What equals ``known``, an object that was cleaned before, is left as it is: most patches
-        change little.
+        ``known`` is an object that was cleaned before. What equals it is left unchanged, because
+        most patches change little.
         """
         fields = node.fields
         before = known if known is not None else {}
@@ -48,7 +48,7 @@ class Decoder:
                 continue
             child = fields.get(key)
             if child is not None and child.type == "string" and value and type(value) is str:
-                continue  # the most common case, decided without a call
+                continue  # This is the most common case, decided without a call.
             if child is None:
                 if not node.preserve_unknown:
                     self.unknown.append(render_path((path, key)))
@@ -104,7 +104,7 @@ class Decoder:
                 value[index] = zero(items)
                 continue
             is_plain_map = node.type == "map" and items.type not in ("object", "list", "map")
-            if is_plain_map:  # errors name the map, not the key
+            if is_plain_map:  # Errors name the map, not the key.
                 cleaned = self._clean(item, items, path, key, owner)
             else:
                 cleaned = self._clean(item, items, here, index, owner)
@@ -116,7 +116,7 @@ class Decoder:
 
 
 def zero(node: Node) -> Any:
-    """What Go writes for an unset field without omitempty."""
+    """Return what Go writes for an unset field without omitempty."""
     if node.type == "object":
         return {key: zero(child) for key, child in node.always}
     if node.type == "string":
@@ -187,7 +187,7 @@ _TIME = re.compile(r"^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d+)?(Z|[+-]\d{2}:
 
 
 def parse_time(text: str, *, is_micro: bool) -> str:
-    """Canonical UTC form of an RFC 3339 time; MicroTime wants and keeps six digits."""
+    """Return an RFC 3339 time in canonical UTC form. MicroTime requires and keeps six digits."""
     layout = "2006-01-02T15:04:05.000000Z07:00" if is_micro else "2006-01-02T15:04:05Z07:00"
     match = _TIME.match(text)
     if match is None:
@@ -218,7 +218,7 @@ def _mismatch(value: Any, node: Node, path: Path, owner: Node) -> DecodeError:
 
 
 def json_kind(value: Any) -> str:
-    """The word Go's decoder uses for a JSON value."""
+    """Return the word that Go's decoder uses for a JSON value."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, str):
@@ -229,7 +229,7 @@ def json_kind(value: Any) -> str:
 
 
 def render_path(path: Path, *, with_index: bool = True) -> str:
-    """``spec.containers[0].name`` of a linked path."""
+    """Return a linked path as text, such as ``spec.containers[0].name``."""
     parts: list[Any] = []
     while path is not None:
         path, key = path

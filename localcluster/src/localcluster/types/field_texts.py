@@ -1,8 +1,8 @@
 """Descriptions of built-in fields for ``kubectl explain``.
 
-They are read from the installed ``kubernetes`` client package, whose models carry the API's own
-texts, without importing it (which costs a second).  Where it has another form or is missing,
-there are no texts.
+They are read from the files of the installed ``kubernetes`` client package, because its models
+carry the API's own texts. The package is not imported, because that takes a second. If it is
+missing or has another form, there are no texts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _snake(name: str) -> str:
 
 @lru_cache(maxsize=512)
 def descriptions(type_name: str) -> dict[str, str]:
-    """Field name -> text; "" is the type's own.  Empty when there is no source."""
+    """Return texts by field name. "" has the type's own text. Empty if there is no source."""
     folder = _models()
     if folder is None or not type_name:
         return {}

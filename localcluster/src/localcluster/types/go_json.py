@@ -1,4 +1,4 @@
-"""Broken JSON in the words of Go's decoder, which clients of a real API server see."""
+"""Errors of JSON in the words of Go's decoder, which clients of a real API server see."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 
 def go_json_error(raw: bytes) -> str:
-    """What Go's decoder says about a broken document (the common cases)."""
+    """Return what Go's decoder says about a broken document (the common cases)."""
     text = raw.decode("utf-8", "replace")
     try:
         json.loads(text)

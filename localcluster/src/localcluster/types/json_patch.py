@@ -1,8 +1,8 @@
-"""JSON Patch (RFC 6902), for PATCH requests and for what webhooks answer. Pure.
+"""JSON Patch (RFC 6902), for PATCH requests and for the answers of webhooks. Pure.
 
-Follows the library of the real server (evanphx/json-patch v4) where that is laxer than the RFC:
-``replace`` of a missing key adds it, ``test`` of a missing key against null holds. That is why it
-is written out here instead of taken from a strict library.
+It follows the library of the real server (evanphx/json-patch v4) where that is laxer than the RFC.
+``replace`` of a missing key adds it. ``test`` of a missing key against null holds. So a strict
+library could not be used.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from localcluster.obj import Obj
 
 
 class PatchError(ValueError):
-    """An operation does not apply; the text is the real server's."""
+    """An operation cannot be applied. The text is the real server's."""
 
 
 class _Refused(Exception):
-    """Somewhere below an operation; ``apply_operations`` says which."""
+    """An error inside an operation. ``apply_operations`` adds which one."""
 
 
 def apply_operations(document: Any, patch: list[Obj]) -> Any:
-    """Apply the operations in place; returns the result. Raises ``PatchError``."""
+    """Apply the operations in place and return the result. Raises ``PatchError``."""
     for operation in patch:
         try:
             document = _apply_operation(document, operation)
@@ -77,7 +77,7 @@ def _apply_operation(document: Any, operation: Obj) -> Any:
 
 
 def copy_json(value: Any) -> Any:
-    """A copy of JSON data that shares nothing."""
+    """Return a copy of JSON data that shares nothing with it."""
     if isinstance(value, dict):
         return {key: copy_json(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -86,7 +86,7 @@ def copy_json(value: Any) -> Any:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """JSON equality: unlike Python, true is not 1."""
+    """Compare as JSON does: unlike in Python, true is not 1."""
     if isinstance(left, bool) is not isinstance(right, bool):
         return False
     if isinstance(left, dict) and isinstance(right, dict):

@@ -1,6 +1,7 @@
 """The part of kubectl's JSONPath that printer columns and selectable fields use.
 
-``.a.b``, ``['a.b']``, ``.list[0]``, ``[*]``, ``.list[?(@.type=="Ready")].status``.  Pure.
+Examples are ``.a.b``, ``['a.b']``, ``.list[0]``, ``[*]`` and ``.list[?(@.type=="Ready")].status``.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _PART = re.compile(
 
 
 class JsonPathError(ValueError):
-    """The path is not understood."""
+    """The path is not supported."""
 
 
 def compile_path(text: str) -> Callable[[Any], list[Any]]:
-    """A function that gives all values at the path; raises JsonPathError."""
+    """Return a function that returns all values at the path. Raises JsonPathError."""
     text = text.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1]

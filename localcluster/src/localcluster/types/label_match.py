@@ -1,4 +1,4 @@
-"""``metav1.LabelSelector`` objects against labels; used by validation and admission.  Pure."""
+"""Matching of ``metav1.LabelSelector`` objects, for validation and admission. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def match_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Whether the labels fulfil it: None matches nothing, an empty selector everything."""
+    """Tell whether the labels match. None matches nothing, an empty selector everything."""
     if selector is None:
         return False
     for key, value in (selector.get("matchLabels") or {}).items():

@@ -1,7 +1,7 @@
-"""Formats of names, labels and keys, with the sentences the real server refuses them with.
+"""Formats of names, labels and keys, with the error messages of the real server.
 
-Source of rules and texts: ``k8s.io/apimachinery/pkg/util/validation``.  Pure; the same names come
-again and again, so answers are kept: never change a list that was returned.
+Rules and texts are from ``k8s.io/apimachinery/pkg/util/validation``. Pure. Results are cached
+because the same names come often, so a returned list must never be changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _too_long(limit: int, unit: str = "bytes") -> str:
 
 @_remembered
 def dns_subdomain(value: str) -> list[str]:
-    """RFC 1123 subdomain, up to 253 bytes."""
+    """Check an RFC 1123 subdomain of up to 253 bytes."""
     errors = [_too_long(253, "characters")] if len(value) > 253 else []
     if not _RE_SUBDOMAIN.match(value):
         errors.append(
@@ -49,7 +49,7 @@ def dns_subdomain(value: str) -> list[str]:
 
 @_remembered
 def dns_label(value: str) -> list[str]:
-    """RFC 1123 label, up to 63 bytes."""
+    """Check an RFC 1123 label of up to 63 bytes."""
     errors = [_too_long(63, "characters")] if len(value) > 63 else []
     if not _RE_LABEL.match(value):
         if _RE_SUBDOMAIN.match(value):
@@ -63,7 +63,7 @@ def dns_label(value: str) -> list[str]:
 
 
 def dns_label_1035(value: str) -> list[str]:
-    """RFC 1035 label (service names)."""
+    """Check an RFC 1035 label (service names)."""
     errors = [_too_long(63, "characters")] if len(value) > 63 else []
     if not _RE_LABEL_1035.match(value):
         errors.append(
@@ -75,7 +75,7 @@ def dns_label_1035(value: str) -> list[str]:
 
 
 def path_segment(value: str) -> list[str]:
-    """Names that only must fit into a URL path (RBAC)."""
+    """Check a name that only has to fit into a URL path (RBAC)."""
     if value in (".", ".."):
         return [f"may not be '{value}'"]
     return [f"may not contain '{c}'" for c in "/%" if c in value]
@@ -83,7 +83,7 @@ def path_segment(value: str) -> list[str]:
 
 @_remembered
 def qualified_name(value: str) -> list[str]:
-    """``prefix/name`` of labels, annotations, gates, finalizers."""
+    """Check ``prefix/name`` of labels, annotations, gates, finalizers."""
     parts = value.split("/")
     errors: list[str] = []
     name = parts[-1]
@@ -101,7 +101,7 @@ def qualified_name(value: str) -> list[str]:
         if not parts[0]:
             errors.append("prefix part must be non-empty")
         else:
-            # The same rule, which counts the same letters and calls them bytes here.
+            # The same rule counts the same characters, but its text says bytes here.
             texts = (
                 text.replace("253 characters", "253 bytes") for text in dns_subdomain(parts[0])
             )
@@ -121,7 +121,7 @@ def qualified_name(value: str) -> list[str]:
 
 @_remembered
 def label_value(value: str) -> list[str]:
-    """A label's value."""
+    """Check a label's value."""
     errors = [_too_long(63)] if len(value) > 63 else []
     if not _RE_VALUE.match(value):
         errors.append(
@@ -133,7 +133,7 @@ def label_value(value: str) -> list[str]:
 
 
 def config_map_key(value: str) -> list[str]:
-    """A key of a ConfigMap or Secret."""
+    """Check a key of a ConfigMap or Secret."""
     errors = [_too_long(253, "characters")] if len(value) > 253 else []
     if not _RE_CONFIG_KEY.match(value):
         errors.append(
@@ -145,7 +145,7 @@ def config_map_key(value: str) -> list[str]:
 
 
 def env_var_name(value: str) -> list[str]:
-    """An environment variable's name (relaxed rule of 1.34 and later)."""
+    """Check an environment variable's name (relaxed rule of 1.34 and later)."""
     if _ENV_NAME.match(value):
         return []
     return [
@@ -157,7 +157,7 @@ def env_var_name(value: str) -> list[str]:
 
 
 def domain_prefixed_path(value: str) -> list[str]:
-    """``acme.io/foo`` (managedBy)."""
+    """Check a path such as ``acme.io/foo`` (managedBy)."""
     domain, slash, path = value.partition("/")
     if not slash or not domain or not path:
         return ['must be a domain-prefixed path (such as "acme.io/foo")']
@@ -165,7 +165,10 @@ def domain_prefixed_path(value: str) -> list[str]:
 
 
 def port_name(value: str) -> list[str]:
-    """IANA service name: up to 15 letters, digits and single hyphens, a letter among them."""
+    """Check an IANA service name.
+
+    It has up to 15 letters, digits and single hyphens, and at least one letter.
+    """
     errors: list[str] = []
     if len(value) > 15:
         errors.append(_too_long(15, "characters"))

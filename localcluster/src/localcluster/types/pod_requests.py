@@ -1,7 +1,7 @@
-"""What a pod asks of a node: its effective resource request. Pure.
+"""What a pod requests of a node: its effective resource request. Pure.
 
-Follows ``k8s.io/component-helpers/resource``: containers run together, init containers one after
-the other, sidecars (init containers that restart) beside everything after them.
+It follows ``k8s.io/component-helpers/resource``. Containers run together. Init containers run one
+after another. Sidecars (init containers that restart) run beside everything after them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from localcluster.obj import Obj
 from localcluster.types.quantity import value_of
 
 Amounts = dict[str, int]
-"""By resource name: cpu in millicores, everything else in whole units (bytes, devices, pods)."""
+"""Amounts by resource name.
+
+cpu is in millicores, everything else in whole units (bytes, devices, pods).
+"""
 
 
 def amounts_of(quantities: Obj | None) -> Amounts:
-    """A ResourceList as integers, rounded up."""
+    """Return a ResourceList as integers, rounded up."""
     found: Amounts = {}
     for name, text in (quantities or {}).items():
         value = value_of(text) * (1000 if name == "cpu" else 1)
@@ -25,13 +28,13 @@ def amounts_of(quantities: Obj | None) -> Amounts:
 
 
 def add(total: Amounts, more: Amounts) -> None:
-    """``total += more`` in place."""
+    """Compute ``total += more`` in place."""
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 
 
 def subtract(total: Amounts, less: Amounts) -> None:
-    """``total -= less`` in place."""
+    """Compute ``total -= less`` in place."""
     for name, amount in less.items():
         total[name] = total.get(name, 0) - amount
 
@@ -48,7 +51,7 @@ def _container_requests(container: Obj) -> Amounts:
 
 
 def pod_requests(pod: Obj) -> Amounts:
-    """The effective request of a pod, without the one pod it takes of the node's limit."""
+    """Return the effective request of a pod, without the one pod it takes of the node's limit."""
     spec = pod["spec"]
     total: Amounts = {}
     for container in spec.get("containers") or ():

@@ -1,6 +1,6 @@
-"""Resource quantities: reading, comparing, and the one way to write each value.
+"""Resource quantities: parsing, comparing, and the canonical text of each value.
 
-Follows ``k8s.io/apimachinery/pkg/api/resource``: ``1024Mi`` is ``1Gi``, ``0.5`` is ``500m``.
+It follows ``k8s.io/apimachinery/pkg/api/resource``: ``1024Mi`` is ``1Gi``, ``0.5`` is ``500m``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FORMAT_MESSAGE = (
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity."""
+    """A text that is not a quantity."""
 
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> tuple[Decimal, str]:
-    """Value and format ("si", "binary", "exponent")."""
+    """Return value and format ("si", "binary", "exponent")."""
     match = _PATTERN.match(text)
     if match is None:
         raise QuantityError(FORMAT_MESSAGE)
@@ -45,13 +45,13 @@ def _parse(text: str) -> tuple[Decimal, str]:
 
 
 def value_of(text: str | int | float) -> Decimal:
-    """The exact value; raises QuantityError."""
+    """Return the exact value. Raises QuantityError."""
     return _parse(str(text))[0]
 
 
 @lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
-    """The canonical spelling of the same value; raises QuantityError."""
+    """Return the canonical text of the same value. Raises QuantityError."""
     value, style = _parse(text)
     value = _CONTEXT.quantize(value, _NANO)
     if value == 0:

@@ -1,8 +1,8 @@
-"""The one exception by which the embedded API refuses a request, and its usual forms.
+"""The exception by which the embedded API refuses a request, and its usual forms.
 
-Raised by strategies, admission and the API machinery; ``api`` renders it as a ``v1.Status``
-body.  It must not know HTTP servers or the store.  Formats follow
-``k8s.io/apimachinery/pkg/api/errors`` as recorded from a real server.
+Strategies, admission and the API machinery raise it. ``server`` renders it as a ``v1.Status`` body.
+It knows nothing of HTTP servers or the store. Formats follow ``k8s.io/apimachinery/pkg/api/errors``
+as recorded from a real server.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ OMIT: Any = object()
 class FieldError(NamedTuple):
     """One broken rule about one field.
 
-    ``type`` is the cause's reason (``FieldValueRequired`` ...), ``value`` what stood there
-    (``OMIT`` when the message does not show it), ``detail`` the sentence after it.
+    ``type`` is the cause's reason (``FieldValueRequired`` ...). ``value`` is the refused value
+    (``OMIT`` if the message does not show it). ``detail`` is the sentence after it.
     """
 
     type: str
@@ -27,7 +27,7 @@ class FieldError(NamedTuple):
     detail: str
 
     def message(self) -> str:
-        """The text of ``field.Error.ErrorBody()``."""
+        """Return the text of ``field.Error.ErrorBody()``."""
         label = _LABELS.get(self.type, self.type)
         if self.type in _WITHOUT_VALUE or self.value is OMIT:
             head = label
@@ -63,13 +63,13 @@ _WITHOUT_VALUE = frozenset({REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL, TOO_MANY})
 
 
 class Raw(str):
-    """A value printed as it stands (Go values that are no strings: types, durations)."""
+    """A value printed unquoted (Go values that are not strings: types, durations)."""
 
     __slots__ = ()
 
 
 def format_value(value: Any) -> str:
-    """Print a value as Go's ``field.Error`` does: strings quoted, objects as JSON."""
+    """Return a value as Go's ``field.Error`` prints it: strings quoted, objects as JSON."""
     import orjson
 
     if value is None:
@@ -86,12 +86,12 @@ def format_value(value: Any) -> str:
 
 
 def sorted_map(value: Any) -> Any:
-    """A map (labels) as Go prints it; structs keep the order of their fields."""
+    """Return a map (labels) as Go prints it. Structs keep the order of their fields."""
     return dict(sorted(value.items())) if isinstance(value, dict) else value
 
 
 def sorted_selector(selector: Any) -> Any:
-    """A LabelSelector as Go prints it."""
+    """Return a LabelSelector as Go prints it."""
     if not isinstance(selector, dict):
         return selector
     shown = {k: selector[k] for k in ("matchLabels", "matchExpressions") if k in selector}
@@ -101,16 +101,16 @@ def sorted_selector(selector: Any) -> Any:
 
 
 def go_quote(text: str) -> str:
-    """Go's ``%q`` for the characters that occur in object fields."""
+    """Quote a text as Go's ``%q`` does, for the characters that occur in object fields."""
     out = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + out.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r") + '"'
 
 
 class StatusError(Exception):
-    """A refusal with the fields of a ``v1.Status``.
+    """An error with the fields of a ``v1.Status``.
 
-    ``code`` is the HTTP code, ``reason`` the machine-readable word ("" for none), ``details``
-    the status' details (omitted when None), ``headers`` extra HTTP headers.
+    ``code`` is the HTTP code. ``reason`` is the machine-readable word ("" for none). ``details``
+    are the status' details (omitted if None). ``headers`` are extra HTTP headers.
     """
 
     def __init__(
@@ -129,10 +129,10 @@ class StatusError(Exception):
         self.headers = dict(headers or {})
         self.extra = dict(extra or {})
         self.warnings: list[str] = []
-        """Texts for ``Warning`` headers beside the refusal."""
+        """Texts for ``Warning`` headers of the response."""
 
     def body(self) -> dict[str, Any]:
-        """The ``v1.Status`` object (key order as the real server writes it)."""
+        """Return the ``v1.Status`` object (key order of the real server)."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -150,7 +150,7 @@ class StatusError(Exception):
 
 
 def qualified(group: str, resource: str) -> str:
-    """``jobs.batch``; core resources stand alone (``pods``)."""
+    """Return ``jobs.batch``. Core resources have no group (``pods``)."""
     return f"{resource}.{group}" if group else resource
 
 
@@ -166,7 +166,7 @@ def _details(group: str, kind: str, name: str) -> dict[str, Any]:
 
 
 def not_found(group: str, resource: str, name: str) -> StatusError:
-    """404 for an object that is not there."""
+    """Return 404 for an object that does not exist."""
     return StatusError(
         404,
         "NotFound",
@@ -176,7 +176,7 @@ def not_found(group: str, resource: str, name: str) -> StatusError:
 
 
 def already_exists(group: str, resource: str, name: str) -> StatusError:
-    """409 for a create of what exists."""
+    """Return 409 for creating an object that exists."""
     return StatusError(
         409,
         "AlreadyExists",
@@ -186,7 +186,7 @@ def already_exists(group: str, resource: str, name: str) -> StatusError:
 
 
 def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
-    """409 for a lost race; ``why`` is the sentence after the object."""
+    """Return 409 for a lost race. ``why`` is the sentence after the object."""
     return StatusError(
         409,
         "Conflict",
@@ -196,7 +196,7 @@ def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
 
 
 def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
-    """403 from admission (``why`` as the plugin words it)."""
+    """Return 403 from admission (``why`` in the plugin's words)."""
     return StatusError(
         403,
         "Forbidden",
@@ -208,12 +208,12 @@ def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
 
 
 def bad_request(message: str) -> StatusError:
-    """400 for a request that cannot be read."""
+    """Return 400 for a request that cannot be parsed."""
     return StatusError(400, "BadRequest", message)
 
 
 def internal_error(message: str) -> StatusError:
-    """500 as the real server words it."""
+    """Return 500 in the words of the real server."""
     return StatusError(
         500,
         "InternalError",
@@ -223,12 +223,12 @@ def internal_error(message: str) -> StatusError:
 
 
 def not_served(what: str) -> StatusError:
-    """501: the embedded cluster does not do this and says so."""
+    """Return 501: the embedded cluster does not do this and says so."""
     return StatusError(501, "NotImplemented", f"the embedded cluster does not serve {what}")
 
 
 def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> StatusError:
-    """422 with one cause per broken rule, as ``errors.NewInvalid`` builds it."""
+    """Return 422 with one cause per broken rule, as ``errors.NewInvalid`` builds it."""
     listed = list(errors)
     texts = list(dict.fromkeys(f"{e.field}: {e.message()}" for e in listed))
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"

@@ -1,9 +1,9 @@
-"""Rules of roles: what one allows, which of them cover others, what aggregates.  Pure.
+"""Rules of roles: what a rule allows, which rules cover others, what aggregates. Pure.
 
-Called by ``kinds.authorizer`` (may this user do that), ``kinds.escalation`` (may he hand it on),
-and by whoever fills aggregated ClusterRoles.  Follows ``k8s.io/kubernetes/pkg/apis/rbac/v1``
-(``evaluation_helpers``, ``policy_comparator``, ``policy_compact``).  A rule is a ``PolicyRule`` as
-the API has it; no object of a store is known here.
+``kinds.authorizer`` calls it (is the user allowed to do that), and so do ``kinds.escalation`` (may
+the user pass the right on) and the controller that fills aggregated ClusterRoles. It follows
+``k8s.io/kubernetes/pkg/apis/rbac/v1`` (``evaluation_helpers``, ``policy_comparator``,
+``policy_compact``). A rule is a ``PolicyRule`` of the API. Objects of a store are not known here.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ EVERYTHING: tuple[Rule, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What somebody wants to do: a verb on a resource, or on a ``path`` that is none (not None).
+    """What a user wants to do: a verb on a resource, or on a non-resource ``path`` (not None).
 
-    ``name`` and ``namespace`` are empty where the request names none.
+    ``name`` and ``namespace`` are empty if the request has none.
     """
 
     verb: str
@@ -48,7 +48,7 @@ class Action:
 
 
 def allows(rule: Rule, action: Action) -> bool:
-    """Whether a rule allows an action in the place where the rule applies."""
+    """Tell whether a rule allows an action in the scope of the rule."""
     verbs = rule.get("verbs") or ()
     if "*" not in verbs and action.verb not in verbs:
         return False
@@ -64,7 +64,10 @@ def allows(rule: Rule, action: Action) -> bool:
 
 
 def _has_resource(resources: Sequence[str], resource: str, subresource: str) -> bool:
-    """``pods/status`` is named by itself, by ``*/status`` and by ``*``; not by ``pods/*``."""
+    """Tell whether a list of resources has a resource.
+
+    ``pods/status`` is covered by itself, by ``*/status`` and by ``*``, but not by ``pods/*``.
+    """
     if "*" in resources:
         return True
     if not subresource:
@@ -78,11 +81,11 @@ def _covers_path(pattern: str, path: str) -> bool:
     return pattern.endswith("*") and path.startswith(pattern.rstrip("*"))
 
 
-# -- handing on -----------------------------------------------------------------------------
+# -- escalation -----------------------------------------------------------------------------
 
 
 def not_covered(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """Of ``wanted`` what no rule of ``held`` covers, as rules of one verb on one thing each."""
+    """Return what no rule of ``held`` covers, as rules of one verb on one resource each."""
     return [
         single
         for rule in wanted
@@ -106,7 +109,7 @@ def _singles(rule: Rule) -> Iterator[Obj]:
 
 
 def _covers(owned: Rule, single: Obj) -> bool:
-    """Whether one rule allows whatever a single one does (``ruleCovers``)."""
+    """Tell whether one rule allows whatever a single one allows (``ruleCovers``)."""
     if not _has_word(owned.get("verbs") or (), single["verbs"][0]):
         return False
     if "nonResourceURLs" in single:
@@ -126,7 +129,7 @@ def _has_word(words: Sequence[str], word: str) -> bool:
 
 
 def rule_texts(singles: Iterable[Rule]) -> list[str]:
-    """Single rules as a refusal lists them: verbs of one thing together, sorted."""
+    """Return single rules as an error lists them: verbs of one resource together, sorted."""
     verbs: dict[tuple[tuple[str, tuple[str, ...]], ...], list[str]] = {}
     for rule in singles:
         thing = tuple((key, tuple(rule[key])) for key, _ in _PARTS[:-1] if rule.get(key))
@@ -147,10 +150,10 @@ def _text(rule: Mapping[str, Sequence[str]]) -> str:
 
 
 def aggregated_rules(role: Obj, roles: Iterable[Obj]) -> list[Obj] | None:
-    """What the rules of an aggregated ClusterRole are to be; None for one that is not.
+    """Return the rules that an aggregated ClusterRole must have, or None for another role.
 
-    Selector by selector, the rules of the matching ``roles`` in the order of their names, equal
-    ones once.
+    The rules of the matching ``roles`` come selector by selector, in the order of the roles' names.
+    Equal rules come once.
     """
     aggregation = role.get("aggregationRule")
     if aggregation is None:

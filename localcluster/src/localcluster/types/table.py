@@ -1,6 +1,6 @@
 """Builds schema nodes of built-in kinds from ``table.txt``.
 
-Called once per kind when the registry is built; the nodes resolve their fields on first use.
+Called once per kind when the registry is built. The nodes resolve their fields on first use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SCALARS = {
 
 @cache
 def _table() -> dict[str, tuple[bool, list[str]]]:
-    """Type name -> (is atomic, its field lines)."""
+    """Return type name -> (is atomic, its field lines)."""
     text = resources.files(__package__).joinpath("table.txt").read_text(encoding="utf-8")
     types: dict[str, tuple[bool, list[str]]] = {}
     lines: list[str] = []
@@ -43,13 +43,13 @@ def _table() -> dict[str, tuple[bool, list[str]]]:
 
 
 def type_names() -> list[str]:
-    """All types of the table, sorted as they stand."""
+    """Return all types of the table, in its (sorted) order."""
     return list(_table())
 
 
 @cache
 def builtin_node(name: str) -> Node:
-    """The node of a built-in type."""
+    """Return the node of a built-in type."""
     is_atomic, lines = _table()[name]
     return Node(
         "object",

@@ -1,12 +1,12 @@
 """The Common Expression Language, for rules of definitions, match conditions and policies.
 
-An expression is parsed (``syntax``), its types are checked (``checking``, against what
-``functions`` may be called with), and it becomes a function of its variables (``evaluating``). What
-is not known here is refused when it is compiled, by name, and never guessed at: unsigned numbers,
-messages, ``semver``, selectors of the authorizer. How much an expression may cost is not estimated.
-int is 64 bits wide and does not mix with double, but is compared with it. Pure.
+``syntax`` parses an expression. ``checking`` checks its types against the signatures in
+``functions``. ``evaluating`` makes it a function of its variables. What is not supported is refused
+by name at compilation, and never guessed: unsigned numbers, messages, ``semver``, selectors of the
+authorizer. The cost of an expression is not estimated. An int has 64 bits. It does not mix with
+double, but can be compared with it. Pure.
 
-No library does this for us yet: README.md, "What it is made of", says what was tried.
+No library does this yet: README.md, "What it is made of", says what was tried.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _QUALIFIED = frozenset(name for name in FUNCTIONS if "." in name)
 
 
 def compile_expression(text: str, variables: Variables) -> Eval:
-    """Compile; the result takes a mapping with all ``variables``, and raises CelError.
+    """Compile an expression to a function of a mapping with all ``variables``.
 
-    Raises CelSyntaxError for what is malformed, unknown, not supported here, or of wrong types.
+    The function raises CelError. Compiling raises CelSyntaxError for an expression that is
+    malformed, unknown, not supported here, or of wrong types.
     """
     return typed(text, variables)[1]
 
 
 def typed(text: str, variables: Variables) -> tuple[Type, Eval]:
-    """The type of an expression and the compiled expression."""
+    """Return the type of an expression, and the compiled expression."""
     tree = parse(text, _QUALIFIED)
     checker = Checker(variables)
     found = checker.check(tree)

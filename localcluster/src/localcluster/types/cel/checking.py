@@ -1,9 +1,9 @@
-"""Checks the types of an expression before it is ever evaluated, as the API server does.
+"""Checks the types of an expression before it is evaluated, as the API server does.
 
-Called by ``compiling``. Findings read like cel-go's, all of them, in the order of the text. What is
-dyn is let through and decided when it is evaluated. Pure.
+``typed`` of this package calls it. It reports all findings in text order, with the words of cel-go.
+Values of type dyn pass and are checked at evaluation. Pure.
 
-Source: github.com/google/cel-go/checker; the literals that are looked into, cel/validator.go.
+Source: github.com/google/cel-go/checker. The checks of literals are from cel/validator.go.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LITERALS: dict[str, Callable[[str], object]] = {
 
 
 class Checker:
-    """The type of a tree; ``findings`` are positions and texts of what does not fit."""
+    """The checker of one tree. ``findings`` are positions and texts of errors."""
 
     def __init__(self, variables: Variables) -> None:
         self._known = dict(variables)
@@ -54,7 +54,7 @@ class Checker:
         return DYN
 
     def check(self, tree: Tree) -> Type:
-        """The type; dyn where something is wrong."""
+        """Return the type, or dyn if there is an error."""
         match tree:
             case Literal():
                 return Type(kind_name(tree.value))
@@ -104,7 +104,7 @@ class Checker:
         return target.fields[tree.field]
 
     def _same(self, trees: list[tuple[Tree, int]]) -> Type:
-        """The one type of all items of a literal."""
+        """Return the common type of all items of a literal."""
         types = [self.check(tree) for tree, _ in trees]
         if not types:
             return DYN
@@ -141,7 +141,7 @@ class Checker:
     def _argument(self, function: str, tree: Tree) -> Type:
         if function != "format" or not isinstance(tree, ListOf):
             return self.check(tree)
-        for item in tree.items:  # which may be of several types
+        for item in tree.items:  # The items may have different types.
             self.check(item)
         return list_of(DYN)
 
@@ -164,7 +164,7 @@ class Checker:
         )
 
     def _check_literal(self, tree: Call) -> None:
-        """Patterns, moments and durations that are written out can be looked at now."""
+        """Check patterns, timestamps and durations that are written as literals."""
         read = _LITERALS.get(tree.function)
         last = tree.arguments[-1] if tree.arguments else None
         if read is None or not isinstance(last, Literal) or not isinstance(last.value, str):
@@ -216,7 +216,7 @@ class Checker:
     _last_condition = DYN
 
     def _body(self, tree: Macro, bound: Mapping[str, Type]) -> tuple[Type, bool]:
-        """The types of condition and body where the macro's variables are known."""
+        """Return the types of condition and body while the macro's variables are known."""
         before = self._known
         self._known = {**before, **bound}
         is_bool = True
@@ -229,7 +229,11 @@ class Checker:
 
 
 def _bindings(names: tuple[str, ...], target: Type) -> dict[str, Type]:
-    """Of a list its items, of a map its keys; with two names index or key, and value."""
+    """Return the types of a macro's variables.
+
+    One name stands for an item of a list or a key of a map. Two names stand for index or key, and
+    value.
+    """
     if target == DYN:
         return dict.fromkeys(names, DYN)
     pair = (INT, target.of[0]) if target.name == "list" else target.of
@@ -239,7 +243,7 @@ def _bindings(names: tuple[str, ...], target: Type) -> dict[str, Type]:
 
 
 def _given_by(overload: Overload, given: list[Type]) -> Type | None:
-    """What an overload gives for these arguments; None if it does not take them."""
+    """Return the result type of an overload, or None if it does not take these arguments."""
     if len(overload.takes) != len(given):
         return None
     bound: Bound = {}

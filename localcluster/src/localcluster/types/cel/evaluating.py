@@ -1,6 +1,7 @@
-"""Makes of a checked tree a function that evaluates it; called by ``compiling``. Pure.
+"""Turns a checked tree into a function that evaluates it. Pure.
 
-Errors are absorbed by ``&&``, ``||``, ``exists`` and ``all`` as the language wants.
+``typed`` of this package calls it. ``&&``, ``||``, ``exists`` and ``all`` absorb errors as the
+language requires.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Envs = list[dict[str, Any]]
 
 
 def build(tree: Tree, known: frozenset[str]) -> Eval:
-    """The function of a tree; ``known`` are the variables, which come before names of types."""
+    """Return the function of a tree. ``known`` are the variables, which hide names of types."""
     match tree:
         case Literal(value=value):
             return lambda _env: value
@@ -83,7 +84,7 @@ def _function(overloads: list[Overload], arguments: list[Eval]) -> Eval:
 
 
 def _absorbing(left: Eval, right: Eval, *, decisive: bool) -> Eval:
-    """``||`` and ``&&``: one side that decides hides an error of the other."""
+    """Evaluate ``||`` or ``&&``: a side that decides hides an error of the other side."""
 
     def evaluate(env: Env) -> bool:
         try:
@@ -135,7 +136,10 @@ def _optional_map(tree: Macro, target: Eval, body: Eval) -> Eval:
 
 
 def _bound(env: Env, names: tuple[str, ...], container: Any) -> Envs:
-    """What is known in each round: one name is an item or a key, two are index or key and value."""
+    """Return the variables of each round.
+
+    One name is an item or a key. Two names are index or key, and value.
+    """
     if not isinstance(container, dict | list):
         raise CelError("no such overload")
     if len(names) == 1:
@@ -186,7 +190,10 @@ _LOOPS: dict[str, Callable[[Eval, Envs, tuple[str, ...]], Any]] = {
 
 
 def _decided(body: Eval, envs: Envs, *, decisive: bool) -> bool:
-    """A chain of ``||`` (exists) or ``&&`` (all): one that decides hides the errors of others."""
+    """Evaluate a chain of ``||`` (exists) or ``&&`` (all).
+
+    An item that decides hides the errors of others.
+    """
     failure: CelError | None = None
     for env in envs:
         try:

@@ -1,8 +1,8 @@
-"""The functions of expressions, each beside its types; the operators' types, too.
+"""The functions of expressions with their types, and the types of operators.
 
-Called by ``checking`` (what may be called with what) and ``evaluating`` (what it computes). A line
-is ``name: types taken -> type given``, the receiver of a method first, with A and B for any type.
-What Kubernetes has of the standard library and of its own is here, but for unsigned numbers,
+``checking`` reads which arguments are allowed, and ``evaluating`` calls the functions. A line is
+``name: types taken -> type given``. The receiver of a method comes first. A and B stand for any
+type. The standard library and Kubernetes' own functions are here, except unsigned numbers,
 ``semver`` and selectors of the authorizer. Pure.
 
 Source: k8s.io/apiserver/pkg/cel/library, github.com/google/cel-go/ext.
@@ -34,7 +34,7 @@ Run = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One way to call a function: types taken, the receiver of a method first, and given."""
+    """One way to call a function: types taken (of a method the receiver first), and type given."""
 
     takes: tuple[Type, ...]
     gives: Type
@@ -86,7 +86,7 @@ def _table(lines: dict[str, Run | None]) -> Table:
 
 
 def chosen(overloads: list[Overload], count: int) -> Run:
-    """What runs the overload that takes the values it is given, ``count`` of them."""
+    """Return a function that runs the overload for its values. There are ``count`` of them."""
     ways = [
         (tuple(map(classes_of, one.takes)), one.run)
         for one in overloads

@@ -1,7 +1,8 @@
-"""The types that expressions have, and which fits which.
+"""The types of expressions, and which type fits which.
 
-Called by ``checking``, ``functions`` and by those who declare variables. Written as cel-go prints
-them: ``list(int)``, ``map(string, dyn)``; objects by their name. Pure.
+``checking``, ``functions`` and the modules that declare variables use them. Types are written as
+cel-go prints them, such as ``list(int)`` and ``map(string, dyn)``. Objects are written by name.
+Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type; ``of`` are its parameters, ``fields`` those of an object (told apart by its name)."""
+    """A type. ``of`` are its parameters. ``fields`` are those of an object.
+
+    Objects are equal if their names are equal.
+    """
 
     name: str
     of: tuple[Type, ...] = ()
@@ -39,37 +43,37 @@ Bound = dict[str, Type]
 
 
 def list_of(item: Type) -> Type:
-    """``list(item)``."""
+    """Return ``list(item)``."""
     return Type("list", (item,))
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """``map(key, value)``."""
+    """Return ``map(key, value)``."""
     return Type("map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
-    """``optional_type(value)``."""
+    """Return ``optional_type(value)``."""
     return Type("optional_type", (value,))
 
 
 def object_of(name: str, fields: Mapping[str, Type]) -> Type:
-    """An object with these fields and no others."""
+    """Return an object type with these fields and no others."""
     return Type(name, (Type(OBJECT_MARK),), fields)
 
 
 def is_object(kind: Type) -> bool:
-    """Whether it has named fields."""
+    """Tell whether the type has named fields."""
     return kind.of == (Type(OBJECT_MARK),)
 
 
 def shown(kind: Type) -> str:
-    """As cel-go prints it."""
+    """Return the type as cel-go prints it."""
     return kind.name if is_object(kind) else str(kind)
 
 
 def parameter(name: str) -> Type:
-    """A type that is whatever the first argument makes it (``A`` in ``list(A)``)."""
+    """Return a type that the first argument determines (``A`` in ``list(A)``)."""
     return Type(f"<{name}>")
 
 
@@ -78,7 +82,7 @@ def _is_parameter(kind: Type) -> bool:
 
 
 def is_assignable(wanted: Type, given: Type, bound: Bound) -> bool:
-    """Whether ``given`` may stand where ``wanted`` does; parameters are noted in ``bound``."""
+    """Tell whether ``given`` may replace ``wanted``. Parameters are recorded in ``bound``."""
     if _is_parameter(wanted):
         known = bound.get(wanted.name)
         if known is None or (known == NULL and _may_be_null(given)):
@@ -100,12 +104,12 @@ def is_assignable(wanted: Type, given: Type, bound: Bound) -> bool:
 
 
 def _may_be_null(kind: Type) -> bool:
-    """Simple types, lists and maps are never null."""
+    """Tell whether the type may be null. Simple types, lists and maps are never null."""
     return kind not in _SIMPLE and kind.name not in ("list", "map")
 
 
 def resolved(kind: Type, bound: Bound) -> Type:
-    """A result with its parameters filled in; one that is not known is dyn."""
+    """Return a result type with its parameters filled in. An unknown parameter is dyn."""
     if _is_parameter(kind):
         return bound.get(kind.name, DYN)
     if not kind.of or is_object(kind):

@@ -1,4 +1,4 @@
-"""URLs and addresses; called by ``functions``. Pure.
+"""URLs and addresses. ``functions`` uses them. Pure.
 
 Source: ``library/urls.go``, ``library/ip.go``, ``library/cidr.go`` of k8s.io/apiserver/pkg/cel.
 """
@@ -25,7 +25,7 @@ def _reads(read: Callable[[str], Any]) -> Callable[[str], bool]:
 
 
 def url(text: str) -> SplitResult:
-    """A URL with a scheme, or a path from the root."""
+    """Parse a URL with a scheme, or a path from the root."""
     try:
         parts = urlsplit(text)
         _ = parts.port
@@ -39,7 +39,7 @@ def url(text: str) -> SplitResult:
 
 
 def host_name(parts: SplitResult) -> str:
-    """Without port and brackets, spelt as it is."""
+    """Return the host without port and brackets, otherwise unchanged."""
     host = parts.netloc.rpartition("@")[2]
     if host.startswith("["):
         return host[1:].partition("]")[0]
@@ -47,12 +47,12 @@ def host_name(parts: SplitResult) -> str:
 
 
 def query(parts: SplitResult) -> dict[str, list[str]]:
-    """Each key with its values."""
+    """Return each key with its values."""
     return parse_qs(parts.query, keep_blank_values=True)
 
 
 def ip(text: str) -> Ip:
-    """An address without zone; one of IPv4 within IPv6 is refused."""
+    """Parse an address without zone. An IPv4 address within IPv6 is refused."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError as error:
@@ -64,7 +64,7 @@ def ip(text: str) -> Ip:
 
 
 def cidr(text: str) -> Cidr:
-    """An address and the length of its network's part."""
+    """Parse an address with the length of its network part."""
     if "/" not in text or not text.rpartition("/")[2].isdigit():
         raise CelError(f'CIDR "{text}" parse error during conversion from string')
     try:
@@ -75,25 +75,25 @@ def cidr(text: str) -> Cidr:
 
 
 def holds(net: Cidr, other: Cidr) -> bool:
-    """Whether all of ``other`` lies within."""
+    """Tell whether all of ``other`` lies within ``net``."""
     if net.version != other.version:
         return False
     return net.network.prefixlen <= other.network.prefixlen and other.ip in net.network
 
 
 def masked(net: Cidr) -> Cidr:
-    """The first address of its network."""
+    """Return the first address of its network."""
     return ipaddress.ip_interface(str(net.network))
 
 
 def is_link_local_multicast(address: Ip) -> bool:
-    """224.0.0.0/24 or ff02::/16."""
+    """Tell whether the address is in 224.0.0.0/24 or ff02::/16."""
     nets = ("224.0.0.0/24", "ff02::/16")
     return any(address in ipaddress.ip_network(net) for net in nets)
 
 
 def is_global_unicast(address: Ip) -> bool:
-    """As Go defines it: private addresses are, too."""
+    """Tell whether the address is global unicast as Go defines it: private addresses are too."""
     is_broadcast = str(address) == "255.255.255.255"
     special = address.is_unspecified or address.is_loopback or address.is_link_local
     return not (special or address.is_multicast or is_broadcast)

@@ -1,4 +1,7 @@
-"""What the operators compute; called by ``evaluating``, their types are in ``functions``. Pure."""
+"""What the operators compute. ``evaluating`` uses them, and ``functions`` has their types.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ Binary = Callable[[Any, Any], Any]
 
 
 def _pair(left: Any, right: Any) -> None:
-    """Two numbers of one type: int and double are not added."""
+    """Check that two numbers have the same type: int and double are not added."""
     if isinstance(number(left), float) is not isinstance(number(right), float):
         raise CelError("no such overload")
 
@@ -46,7 +49,7 @@ def _arithmetic(compute: Binary) -> Binary:
 
 
 def _timed(compute: Binary, left: Any, right: Any) -> Any:
-    """Timestamps and durations; NotImplemented for other values."""
+    """Compute with timestamps and durations. Return NotImplemented for other values."""
     times = (datetime, timedelta)
     if not isinstance(left, times) or not isinstance(right, times):
         return NotImplemented
@@ -75,7 +78,7 @@ _minus = _arithmetic(operator.sub)
 
 
 def _divide(left: Any, right: Any) -> Any:
-    """Towards zero for int; a double divided by zero is infinite or no number."""
+    """Divide, towards zero for int. A double divided by zero is infinite or NaN."""
     _pair(left, right)
     if isinstance(left, int):
         if right == 0:
@@ -92,7 +95,7 @@ def _divide(left: Any, right: Any) -> Any:
 
 
 def _remainder(left: Any, right: Any) -> Any:
-    """Of int alone, with the sign of the dividend."""
+    """Return the remainder with the sign of the dividend, for int only."""
     _pair(left, right)
     if isinstance(left, float):
         raise CelError("no such overload")
@@ -110,7 +113,7 @@ def _contained(item: Any, container: Any) -> bool:
 
 
 def index(container: Any, key: Any) -> Any:
-    """``container[key]``."""
+    """Return ``container[key]``."""
     if isinstance(container, dict):
         if isinstance(key, str | int) and key in container:
             return container[key]
@@ -134,7 +137,7 @@ def _optional_index(container: Any, key: Any) -> Any:
 
 
 def select(value: Any, name: str) -> Any:
-    """``value.name``."""
+    """Return ``value.name``."""
     if isinstance(value, dict):
         if name in value:
             return value[name]
@@ -147,7 +150,7 @@ def select(value: Any, name: str) -> Any:
 
 
 def has(value: Any, name: str) -> bool:
-    """``has(value.name)``."""
+    """Return ``has(value.name)``."""
     if isinstance(value, dict):
         return name in value
     if isinstance(value, Optional):
@@ -156,7 +159,7 @@ def has(value: Any, name: str) -> bool:
 
 
 def select_optional(value: Any, name: str) -> Any:
-    """``value.?name``."""
+    """Return ``value.?name``."""
     inner = value.item[0] if isinstance(value, Optional) and value.item else value
     if isinstance(inner, Optional):
         return inner

@@ -1,6 +1,6 @@
-"""``authorizer``: what an expression may ask about rights; called by ``functions``.
+"""``authorizer``: the questions about rights that an expression may ask.
 
-Who decides is given by whoever evaluates the expression. Pure.
+``functions`` uses it. The caller that evaluates the expression supplies the decision. Pure.
 
 Source: ``library/authz.go`` of k8s.io/apiserver/pkg/cel.
 """
@@ -25,7 +25,8 @@ class Verdict:
 class Rights:
     """The rights of one user: ``authorizer``, or those of a service account.
 
-    ``of_account(namespace, name)`` gives another's; ``request`` is what is being done.
+    ``of_account(namespace, name)`` returns those of another account. ``request`` is the present
+    action.
     """
 
     decide: Callable[[Action], Verdict]
@@ -35,62 +36,62 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class PathCheck:
-    """``authorizer.path(...)``."""
+    """The value of ``authorizer.path(...)``."""
 
     rights: Rights
     path: str
 
     def check(self, verb: str) -> Verdict:
-        """Whether the verb is allowed on the path."""
+        """Tell whether the verb is allowed on the path."""
         return self.rights.decide(Action(verb, path=self.path))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    """``authorizer.group(...)``."""
+    """The value of ``authorizer.group(...)``."""
 
     rights: Rights
     group: str
 
     def resource(self, name: str) -> ResourceCheck:
-        """A resource of the group."""
+        """Return a resource of the group."""
         return ResourceCheck(self.rights, Action("", self.group, name))
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceCheck:
-    """``authorizer.group(...).resource(...)`` and what is said more exactly."""
+    """The value of ``authorizer.group(...).resource(...)`` and its refinements."""
 
     rights: Rights
     action: Action
 
     def subresource(self, name: str) -> ResourceCheck:
-        """A part of it."""
+        """Return the check of a subresource."""
         return replace(self, action=replace(self.action, subresource=name))
 
     def namespace(self, name: str) -> ResourceCheck:
-        """In a namespace."""
+        """Return the check in a namespace."""
         return replace(self, action=replace(self.action, namespace=name))
 
     def named(self, name: str) -> ResourceCheck:
-        """One object."""
+        """Return the check of one object."""
         return replace(self, action=replace(self.action, name=name))
 
     def check(self, verb: str) -> Verdict:
-        """Whether the verb is allowed on it."""
+        """Tell whether the verb is allowed on the resource."""
         return self.rights.decide(replace(self.action, verb=verb))
 
 
 def path_check(rights: Rights, path: str) -> PathCheck:
-    """``authorizer.path(path)``."""
+    """Return ``authorizer.path(path)``."""
     return PathCheck(rights, path)
 
 
 def group_check(rights: Rights, group: str) -> GroupCheck:
-    """``authorizer.group(group)``."""
+    """Return ``authorizer.group(group)``."""
     return GroupCheck(rights, group)
 
 
 def of_request(rights: Rights) -> ResourceCheck:
-    """``authorizer.requestResource``."""
+    """Return ``authorizer.requestResource``."""
     return ResourceCheck(rights, rights.request)

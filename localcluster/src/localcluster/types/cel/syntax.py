@@ -1,8 +1,8 @@
-"""The syntax of the Common Expression Language: a text into a tree.
+"""The syntax of the Common Expression Language: parses a text into a tree.
 
-Called by ``compiling``. Macros (``has``, ``exists``, ``all`` and the like) are nodes of their own.
-Positions are those that cel-go reports: of a call its parenthesis, of a selection its dot, of an
-operation its operator. Unsigned numbers and messages are refused, by name. Pure.
+``typed`` of this package calls it. Macros (``has``, ``exists``, ``all`` and others) are nodes of
+their own. Positions are those of cel-go: the parenthesis of a call, the dot of a selection, the
+operator of an operation. Unsigned numbers and messages are refused by name. Pure.
 
 Source: the language's definition (github.com/google/cel-spec, doc/langdef.md).
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class CelSyntaxError(ValueError):
-    """The expression cannot be compiled; the text says where and why, as cel-go would."""
+    """The expression cannot be compiled. The text says where and why, as cel-go does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """``target.field``, ``target.?field``, or, where ``is_test``, ``has(target.field)``."""
+    """A selection: ``target.field``, ``target.?field``, or (``is_test``) ``has(target.field)``."""
 
     at: int
     target: Tree
@@ -57,7 +57,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """``[a, b]``."""
+    """A list ``[a, b]``."""
 
     at: int
     items: tuple[Tree, ...]
@@ -65,7 +65,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """``{a: b}``."""
+    """A map ``{a: b}``."""
 
     at: int
     entries: tuple[tuple[Tree, Tree], ...]
@@ -73,7 +73,7 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """``target.exists(v, body)`` and its like; ``names`` are one or two variables.
+    """A macro such as ``target.exists(v, body)``. ``names`` are one or two variables.
 
     ``condition`` is the second of the three arguments of ``map(v, condition, body)``.
     """
@@ -101,7 +101,7 @@ MACROS = {
     "optMap": (2,),
     "optFlatMap": (2,),
 }
-"""Macros and how many arguments they may have; others of that name are methods."""
+"""Macros with their allowed numbers of arguments. With another number they are methods."""
 _TWO_NAMES = frozenset({"transformList", "transformMap", "existsOne"})
 _NAMED_TWICE = frozenset({"all", "exists", "exists_one"})
 
@@ -161,7 +161,7 @@ _DEPTH_MAX = 200
 
 
 def error_text(text: str, at: int, why: str) -> str:
-    """One error as cel-go prints it: line and column, the line, and a mark below."""
+    """Return an error as cel-go prints it: line and column, the line, and a mark below."""
     before = text[:at]
     line = before.count("\n")
     column = at - (before.rfind("\n") + 1)
@@ -170,9 +170,10 @@ def error_text(text: str, at: int, why: str) -> str:
 
 
 def parse(text: str, qualified: frozenset[str]) -> Tree:
-    """The tree of an expression; raises CelSyntaxError.
+    """Return the tree of an expression. Raises CelSyntaxError.
 
-    ``qualified`` are functions whose names have a dot, which look like methods: ``sets.contains``.
+    ``qualified`` are functions with a dot in their names, such as ``sets.contains``. They look like
+    methods.
     """
     return _Parser(text, qualified).parse()
 
@@ -226,7 +227,7 @@ class _Parser:
             raise self._error(at, f"Syntax error: mismatched input '{text}' expecting '{wanted}'")
 
     def parse(self) -> Tree:
-        """The whole expression."""
+        """Parse the whole expression."""
         result = self._ternary()
         kind, text, at = self._peek()
         if kind != "end":
@@ -384,7 +385,7 @@ class _Parser:
         if kind == "string":
             return self._quoted(text, at)
         if kind == "op" and text == "." and self._peek()[0] == "name":
-            return self._primary()  # from the root: there are no containers here
+            return self._primary()  # A leading dot means the root. There are no containers here.
         if kind == "op" and text == "(":
             inner = self._ternary()
             self._expect(")")

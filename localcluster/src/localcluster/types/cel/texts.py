@@ -1,4 +1,4 @@
-"""Functions of texts: parts, patterns, conversions, formats. Called by ``functions``. Pure."""
+"""Functions of texts: parts, patterns, conversions, formats. ``functions`` uses them. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CLAUSE = re.compile(r"%(?:%|(?:\.(\d+))?([sdfbxXo])|(.?))", re.DOTALL)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern of RE2; raises CelError."""
+    """Compile a pattern of RE2. Raises CelError."""
     if _NOT_IN_RE2.search(pattern):
         raise CelError(f"error parsing regexp: invalid or unsupported Perl syntax: {pattern}")
     try:
@@ -42,31 +42,31 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether the pattern occurs in the text."""
+    """Tell whether the pattern occurs in the text."""
     return compiled(pattern).search(text) is not None
 
 
 def find(text: str, pattern: str) -> str:
-    """The first occurrence, or nothing."""
+    """Return the first occurrence, or an empty text."""
     found = compiled(pattern).search(text)
     return found[0] if found else ""
 
 
 def find_all(text: str, pattern: str, most: int = -1) -> list[str]:
-    """Occurrences from left to right."""
+    """Return the occurrences from left to right, at most ``most`` of them unless negative."""
     found = [match[0] for match in compiled(pattern).finditer(text)]
     return found if most < 0 else found[:most]
 
 
 def to_bool(text: str) -> bool:
-    """As Go reads a bool."""
+    """Parse a bool as Go does."""
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     raise CelError("type conversion error from 'string' to 'bool'")
 
 
 def to_int(value: str | float) -> int:
-    """Of a double the whole part."""
+    """Convert to int. A double loses its fraction."""
     if isinstance(value, float) and not INT_MIN < value < INT_MAX:  # NaN too
         raise CelError("integer overflow")
     try:
@@ -77,7 +77,7 @@ def to_int(value: str | float) -> int:
 
 
 def to_double(text: str) -> float:
-    """A number as Go reads it."""
+    """Parse a number as Go does."""
     try:
         return float(text)
     except ValueError as error:
@@ -85,7 +85,7 @@ def to_double(text: str) -> float:
 
 
 def to_text(value: bool | int | float) -> str:
-    """As cel-go writes it: 1.0 is 1."""
+    """Return a value as cel-go writes it: 1.0 is 1."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
@@ -94,7 +94,7 @@ def to_text(value: bool | int | float) -> str:
 
 
 def decoded(value: bytes) -> str:
-    """Bytes as UTF-8."""
+    """Return bytes decoded as UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError as error:
@@ -102,38 +102,38 @@ def decoded(value: bytes) -> str:
 
 
 def char_at(text: str, at: int) -> str:
-    """One letter; nothing just behind the end."""
+    """Return one character, or an empty text at the end."""
     if not 0 <= at <= len(text):
         raise CelError(f"index out of range: {at}")
     return text[at : at + 1]
 
 
 def index_from(text: str, part: str, start: int) -> int:
-    """Where ``part`` begins at or after ``start``, or -1."""
+    """Return the first index of ``part`` at or after ``start``, or -1."""
     if not 0 <= start <= len(text):
         raise CelError(f"index out of range: {start}")
     return text.find(part, start)
 
 
 def last_index_until(text: str, part: str, last: int) -> int:
-    """Where ``part`` begins last at or before ``last``, or -1."""
+    """Return the last index of ``part`` at or before ``last``, or -1."""
     if not 0 <= last <= len(text):
         raise CelError(f"index out of range: {last}")
     return text.rfind(part, 0, last + len(part))
 
 
 def lower(text: str) -> str:
-    """Of A to Z alone."""
+    """Convert only A to Z to lower case."""
     return text.translate(_LOWER)
 
 
 def upper(text: str) -> str:
-    """Of a to z alone."""
+    """Convert only a to z to upper case."""
     return text.translate(_UPPER)
 
 
 def split(text: str, separator: str, most: int = -1) -> list[str]:
-    """In at most ``most`` parts; a separator that is empty splits into letters."""
+    """Split in at most ``most`` parts. An empty separator splits into characters."""
     if most == 0:
         return []
     if separator:
@@ -144,7 +144,7 @@ def split(text: str, separator: str, most: int = -1) -> list[str]:
 
 
 def substring(text: str, start: int, end: int | None = None) -> str:
-    """The letters from ``start`` to before ``end``."""
+    """Return the characters from ``start`` to before ``end``."""
     end = len(text) if end is None else end
     if not 0 <= start <= len(text):
         raise CelError(f"index out of range: {start}")
@@ -156,12 +156,12 @@ def substring(text: str, start: int, end: int | None = None) -> str:
 
 
 def trim(text: str) -> str:
-    """Without blanks around it, as Unicode defines them."""
+    """Remove whitespace at both ends, as Unicode defines it."""
     return text.strip(_BLANKS)
 
 
 def quoted(text: str) -> str:
-    """With quotes around it and escapes within."""
+    """Return the text in quotes, with escapes."""
     escapes = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
     escapes |= {"\v": "\\v", "\\": "\\\\", '"': '\\"'}
     return '"' + "".join(escapes.get(letter, letter) for letter in text) + '"'
@@ -171,7 +171,10 @@ def quoted(text: str) -> str:
 
 
 def formatted(text: str, values: list[Any]) -> str:
-    """Clauses %s %d %f %b %x %X %o; an error for one that is unknown or has no value."""
+    """Format with the clauses %s %d %f %b %x %X %o.
+
+    Raises CelError for a clause that is unknown or has no value.
+    """
     given = iter(values)
 
     def put(match: re.Match[str]) -> str:
@@ -208,7 +211,7 @@ def _clause(letter: str, digits: str | None, value: Any) -> str:
 
 
 def _within(value: Any) -> str:
-    """As an item of a list or a map: as it is written in an expression."""
+    """Return an item of a list or a map as it is written in an expression."""
     shown = _shown(value)
     match kind_name(value):
         case "string":
@@ -290,7 +293,7 @@ def _uri(text: str) -> list[str]:
 
 
 def _prefixed(rule: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """The rule of a name that may end in "-" because letters follow (generateName)."""
+    """Return the rule of a name that may end in "-" because more follows (generateName)."""
     return lambda text: rule(text[:-1] + "a" if text.endswith("-") else text)
 
 
@@ -315,12 +318,12 @@ NAMED_FORMATS = {
 
 
 def named_format(name: str) -> Optional:
-    """The format of that name, if there is one."""
+    """Return the format of that name, if it exists."""
     found = NAMED_FORMATS.get(name)
     return Optional((found,)) if found else Optional()
 
 
 def complaints(form: NamedFormat, text: str) -> Optional:
-    """What is wrong with a text; none where nothing is."""
+    """Return what is wrong with a text, or an empty optional."""
     found = form.complain(text)
     return Optional((list(found),)) if found else Optional()

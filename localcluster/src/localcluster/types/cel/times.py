@@ -1,6 +1,6 @@
-"""Timestamps and durations: reading, writing, parts. Called by ``functions``. Pure.
+"""Timestamps and durations: parsing, writing, parts. ``functions`` uses them. Pure.
 
-To the microsecond, where cel-go goes to the nanosecond.
+The precision is a microsecond. In cel-go it is a nanosecond.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")
 
 
 def timestamp(text: str) -> datetime:
-    """RFC 3339."""
+    """Parse a time of RFC 3339."""
     try:
         if not _MOMENT.fullmatch(text):
             raise ValueError(text)
@@ -42,7 +42,7 @@ def timestamp(text: str) -> datetime:
 
 
 def from_seconds(count: int) -> datetime:
-    """Seconds since 1970."""
+    """Return the time for a number of seconds since 1970."""
     try:
         return datetime.fromtimestamp(count, UTC)
     except (ValueError, OverflowError, OSError) as error:
@@ -50,19 +50,19 @@ def from_seconds(count: int) -> datetime:
 
 
 def seconds(moment: datetime) -> int:
-    """Whole seconds since 1970."""
+    """Return whole seconds since 1970."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
 
 
 def timestamp_text(moment: datetime) -> str:
-    """RFC 3339 in UTC, a fraction only where there is one."""
+    """Return a time as RFC 3339 in UTC, with a fraction only if there is one."""
     text = moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
     fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
     return f"{text}{fraction}Z"
 
 
 def duration(text: str) -> timedelta:
-    """``1h30m``, ``-1.5s``, as Go reads it."""
+    """Parse a duration as Go does, such as ``1h30m`` or ``-1.5s``."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise CelError(f'time: invalid duration "{text}"')
@@ -72,7 +72,7 @@ def duration(text: str) -> timedelta:
 
 
 def duration_text(length: timedelta) -> str:
-    """In seconds: ``5400s``."""
+    """Return a duration in seconds, such as ``5400s``."""
     micros = length // timedelta(microseconds=1)
     whole, fraction = divmod(abs(micros), 10**6)
     shown = f"{whole}" + (f".{fraction:06d}".rstrip("0") if fraction else "")
@@ -105,7 +105,7 @@ PARTS: dict[str, Callable[..., int]] = {
     "getSeconds": _part(lambda moment: moment.second),
     "getMilliseconds": _part(lambda moment: moment.microsecond // 1000),
 }
-"""Of a timestamp; with a second argument in that time zone."""
+"""Parts of a timestamp. A second argument gives the time zone."""
 
 
 def _whole(length: timedelta, unit: timedelta) -> int:
@@ -119,4 +119,4 @@ LENGTHS: dict[str, Callable[[timedelta], int]] = {
     "getSeconds": lambda length: _whole(length, timedelta(seconds=1)),
     "getMilliseconds": lambda length: _whole(length, timedelta(milliseconds=1)),
 }
-"""Of a duration: all of it in that unit, rounded towards zero."""
+"""Lengths of a duration: the whole duration in that unit, rounded towards zero."""

@@ -1,7 +1,7 @@
-"""Values of expressions beyond JSON's, and how values are told apart, compared and ordered.
+"""Values of expressions that JSON does not have, and how values are compared and ordered.
 
-Called by ``operators``, ``functions`` and ``evaluating``. int is a Python int of 64 bits, never a
-bool; an object is a dict, as a map is. Raises CelError, which absorbing operators may hide. Pure.
+``operators``, ``functions`` and ``evaluating`` use it. An int is a Python int of 64 bits, never a
+bool. An object is a dict, as a map is. Raises CelError, which absorbing operators may hide. Pure.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class CelError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """``quantity("1Gi")``."""
+    """The value of ``quantity("1Gi")``."""
 
     value: Decimal
 
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """``optional.of(x)`` as one item, ``optional.none()`` as none."""
+    """``optional.of(x)`` with one item, or ``optional.none()`` with none."""
 
     item: tuple[Any, ...] = ()
 
     def value(self) -> Any:
-        """What is in it; an error where nothing is."""
+        """Return the item. Raises CelError if there is none."""
         if not self.item:
             raise CelError("optional.none() dereference")
         return self.item[0]
@@ -48,7 +48,7 @@ class Optional:
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """``format.dns1123Label()``: says what is wrong with a text."""
+    """A format such as ``format.dns1123Label()``. It says what is wrong with a text."""
 
     name: str
     complain: Callable[[str], list[str]]
@@ -81,7 +81,7 @@ _CLASSES: tuple[tuple[str, type | tuple[type, ...]], ...] = (
 
 
 def kind_name(value: Any) -> str:
-    """The name of a value's type."""
+    """Return the name of a value's type."""
     return next(name for name, classes in _CLASSES if isinstance(value, classes))
 
 
@@ -89,26 +89,29 @@ _BY_NAME = dict(_CLASSES)
 
 
 def classes_of(kind: Type) -> type | tuple[type, ...]:
-    """The classes of values that may be taken for this type, their items not looked at."""
+    """Return the classes of values that fit this type. Their items are not checked."""
     if kind.name == "dyn" or kind.name.startswith("<"):
         return object
     return _BY_NAME["map" if is_object(kind) else kind.name]
 
 
 def is_of(value: Any, classes: type | tuple[type, ...]) -> bool:
-    """Whether a value is of these classes; a bool is no int."""
+    """Tell whether a value is of these classes. A bool is not an int."""
     return isinstance(value, classes) and not (classes is int and isinstance(value, bool))
 
 
 def boolean(value: Any) -> bool:
-    """A bool, or an error."""
+    """Return a bool, or raise CelError."""
     if isinstance(value, bool):
         return value
     raise CelError("no such overload")
 
 
 def equal(left: Any, right: Any) -> bool:
-    """``==`` of any two values: int and double compare as numbers, a bool equals no number."""
+    """Compare any two values as ``==`` does.
+
+    int and double compare as numbers. A bool equals no number.
+    """
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, list) and isinstance(right, list):
@@ -122,7 +125,7 @@ _ORDERED = (str, bool, bytes, datetime, timedelta)
 
 
 def check_order(left: Any, right: Any) -> None:
-    """Two values of which one may come first, or an error."""
+    """Raise CelError unless the two values can be ordered."""
     if any(isinstance(left, one) and isinstance(right, one) for one in _ORDERED):
         return
     number(left)
@@ -130,14 +133,14 @@ def check_order(left: Any, right: Any) -> None:
 
 
 def number(value: Any) -> Any:
-    """An int or a double, or an error."""
+    """Return an int or a double, or raise CelError."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     raise CelError("no such overload")
 
 
 def fitting(result: Any) -> Any:
-    """A result of arithmetic; an int that needs more than 64 bits is an error."""
+    """Return a result of arithmetic. Raises CelError if an int needs more than 64 bits."""
     if isinstance(result, int) and not INT_MIN <= result <= INT_MAX:
         raise CelError("integer overflow")
     return result
