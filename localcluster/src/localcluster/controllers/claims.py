@@ -21,7 +21,7 @@ from localcluster.obj import Obj
 
 
 def by_orphan_namespace(pod: Obj) -> Iterable[str]:
-    """Index value: the namespace of a pod without a controller that could be adopted."""
+    """Yield the namespace of a pod without a controller that could be adopted (index value)."""
     if controller_of(pod) is not None or is_deleting(pod) or is_finished(pod):
         return ()
     return (pod["metadata"].get("namespace", ""),)
@@ -37,7 +37,7 @@ class PodClaims:
         self._orphans = informers.index(PODS, by_orphan_namespace)
 
     async def claim(self, owner: Obj) -> list[Obj]:
-        """The pods of ``owner`` now; adopts matching orphans, releases what does not match."""
+        """Return the pods of ``owner`` now. Adopt matching orphans, release what does not match."""
         selector = owner["spec"]["selector"]
         kept: list[Obj] = []
         for pod in self._owned.get(uid_of(owner)):
@@ -55,7 +55,7 @@ class PodClaims:
         return kept
 
     async def _set_owners(self, pod: Obj, owners: list[Obj]) -> list[Obj]:
-        """Write ownerReferences; [] if somebody else was faster."""
+        """Write ownerReferences and return [pod], or [] if another writer was faster."""
         metadata = {
             "uid": uid_of(pod),
             "resourceVersion": pod["metadata"]["resourceVersion"],

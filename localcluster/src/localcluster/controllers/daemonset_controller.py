@@ -45,7 +45,7 @@ TOLERATED = (
 
 
 def daemon_pod(daemon: Obj, node: str) -> Obj:
-    """The body of the pod for one node."""
+    """Return the body of the pod for one node."""
     template = daemon["spec"]["template"]
     labels = {
         HASH_LABEL: safe_hash(template),
@@ -56,7 +56,7 @@ def daemon_pod(daemon: Obj, node: str) -> Obj:
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
-    # Terms are alternatives, so the node's name goes into each that is there already.
+    # Terms are alternatives, so the node's name goes into each existing term.
     terms = required.get("nodeSelectorTerms") or [{}]
     required["nodeSelectorTerms"] = [{**old, **term} for old in terms]
     spec.setdefault("tolerations", []).extend(
@@ -67,7 +67,7 @@ def daemon_pod(daemon: Obj, node: str) -> Obj:
 
 
 def wants_node(daemon: Obj, node: Obj) -> bool:
-    """Whether a pod belongs on that node: selector, affinity and NoSchedule taints."""
+    """Tell whether a pod belongs on that node: selector, affinity and NoSchedule taints."""
     state = NodeState(node["metadata"]["name"])
     state.take_object(node)
     pod = daemon_pod(daemon, state.name)
@@ -78,7 +78,7 @@ def wants_node(daemon: Obj, node: Obj) -> bool:
 
 
 def daemon_status(daemon: Obj, wanted: set[str], pods: list[Obj], target: dict[str, str]) -> Obj:
-    """Counts; ``target`` maps a pod's uid to the node it is for."""
+    """Return the status. ``target`` maps a pod's uid to its node."""
     digest = safe_hash(daemon["spec"]["template"])
     living = [pod for pod in pods if not is_deleting(pod)]
     here = [pod for pod in living if target[pod["metadata"]["uid"]] in wanted]
@@ -102,7 +102,7 @@ def daemon_status(daemon: Obj, wanted: set[str], pods: list[Obj], target: dict[s
 
 
 def target_node(pod: Obj) -> str:
-    """The node a daemon pod is bound to, or is meant for."""
+    """Return the node that a daemon pod is bound to, or is meant for."""
     bound = node_name(pod)
     if bound:
         return bound
@@ -118,7 +118,7 @@ def target_node(pod: Obj) -> str:
 
 
 class DaemonSetController:
-    """Keeps DaemonSets and their pods in step; rolling updates one node at a time."""
+    """Reconciles DaemonSets and their pods. Updates roll one node at a time."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._events = context.client_of(COMPONENT), context.events
@@ -132,7 +132,7 @@ class DaemonSetController:
         self._nodes.add_handler(self._node_changed)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._queue.start()
 
     async def stop(self) -> None:
@@ -205,7 +205,7 @@ class DaemonSetController:
 
     @staticmethod
     def _outdated(daemon: Obj, pods: list[Obj]) -> list[Obj]:
-        """One pod of an older template, if all others are ready."""
+        """Return one pod of an older template if all others are ready, else none."""
         if (daemon["spec"].get("updateStrategy") or {}).get("type") == "OnDelete":
             return []
         digest = safe_hash(daemon["spec"]["template"])

@@ -17,7 +17,7 @@ COMPONENT = "deployment-controller"
 
 
 class DeploymentController:
-    """Keeps Deployments and their ReplicaSets in step."""
+    """Reconciles Deployments and their ReplicaSets."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._events = context.client_of(COMPONENT), context.events
@@ -29,7 +29,7 @@ class DeploymentController:
         self._sets.add_handler(self._set_changed)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._queue.start()
 
     async def stop(self) -> None:
@@ -64,7 +64,7 @@ class DeploymentController:
             self._queue.add_after(key, max(left_s, 0.1))
 
     async def _roll(self, deployment: Obj, new: Obj | None, sets: list[Obj]) -> Obj | None:
-        """Create and resize ReplicaSets; returns the new one."""
+        """Create and resize ReplicaSets. Return the new one."""
         old = [rs for rs in sets if new is None or uid_of(rs) != uid_of(new)]
         if deployment["spec"].get("paused"):
             if new is not None and not any(rs["spec"].get("replicas") for rs in old):
@@ -108,7 +108,10 @@ class DeploymentController:
         return created
 
     async def _count_collision(self, deployment: Obj) -> None:
-        """Another object has the name: a higher count gives another hash next time."""
+        """Increase the collision count, because another object has the name.
+
+        A higher count gives another hash next time.
+        """
         status = dict(deployment.get("status") or {})
         status["collisionCount"] = (status.get("collisionCount") or 0) + 1
         await self._write_status(deployment, status)
@@ -142,7 +145,10 @@ class DeploymentController:
         return written
 
     async def _note_revision(self, deployment: Obj, revision: int) -> Obj:
-        """The annotation travels with a status write: by the main path it would be a new spec."""
+        """Write the annotation together with a status.
+
+        On the main path it would count as a new spec.
+        """
         if rollout.revision_of(deployment) == revision:
             return deployment
         return await self._write_status(deployment, deployment.get("status") or {}, revision)

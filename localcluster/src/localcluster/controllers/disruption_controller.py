@@ -1,7 +1,8 @@
-"""PodDisruptionBudgets: how many pods may be evicted now, which is what an eviction asks for.
+"""PodDisruptionBudgets: how many pods may be evicted now. Evictions read this number.
 
-Follows ``pkg/controller/disruption``. Not done: ``disruptedPods``, the memory of evictions that the
-count has not seen yet; two evictions within the same moment may both be let through.
+It follows ``pkg/controller/disruption``. Not implemented is ``disruptedPods``, the record of
+evictions that the count does not include yet. So two evictions at the same moment may both be
+allowed.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _CONDITION = "DisruptionAllowed"
 
 
 def budget_status(budget: Obj, pods: list[Obj], scale: int | None, stamp: str) -> Obj:
-    """The status of a budget over ``pods``, all that its selector names.
+    """Return the status of a budget over ``pods``, all that its selector matches.
 
-    Parameters: ``scale`` is how many pods their controllers want, None where one of them has no
-    controller with a number of replicas; then percentages and ``maxUnavailable`` mean nothing and
-    nothing may be evicted. ``stamp`` dates a change.
+    ``scale`` is the number of pods that their controllers want. It is None if one of them has no
+    controller with a number of replicas. Then percentages and ``maxUnavailable`` have no meaning,
+    and no pod may be evicted. ``stamp`` is the time of a change.
     """
     spec = budget["spec"]
     healthy = sum(is_true(pod, "Ready") and not is_deleting(pod) for pod in pods)
@@ -72,7 +73,7 @@ def budget_status(budget: Obj, pods: list[Obj], scale: int | None, stamp: str) -
 
 
 def _share(value: int | str, of: int) -> int:
-    """A number, or a percentage of ``of``, rounded up as the real controller does."""
+    """Return a number, or a percentage of ``of`` rounded up as the real controller does."""
     if isinstance(value, int):
         return value
     return math.ceil(int(value.removesuffix("%")) * of / 100)
@@ -93,7 +94,7 @@ class DisruptionController:
             owners.add_handler(self._content_changed)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._queue.start()
 
     async def stop(self) -> None:
@@ -134,11 +135,11 @@ class DisruptionController:
                 BUDGETS, namespace, name, body, subresource="status"
             )
         except (NotFound, Conflict):
-            return  # the informer brings what is there now
+            return  # The informer brings the present state.
         self._budgets.observe(written)
 
     def _scale(self, pods: list[Obj]) -> int | None:
-        """How many replicas the controllers of the pods want together."""
+        """Return how many replicas the controllers of the pods want together, or None."""
         wanted: dict[str, int] = {}
         for pod in pods:
             owner = controller_of(pod)

@@ -1,7 +1,7 @@
-"""The garbage collector: deletes what its owners have left behind. A thin loop over ``ownership``.
+"""The garbage collector: deletes objects without owners. A thin loop over ``owner_graph``.
 
-Watches every resource that can be listed, watched and deleted, custom ones as soon as they are
-served. An owner it does not know is looked up live before anything is deleted for its absence.
+It watches every resource that can be listed, watched and deleted, custom ones as soon as they are
+served. An owner that it does not know is looked up live before anything is deleted for its absence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMPONENT = "garbage-collector-controller"
 USER = "generic-garbage-collector"
 NEEDED_VERBS = frozenset({"list", "watch", "delete"})
 IGNORED = frozenset({EVENTS, NEW_EVENTS})
-# Owner and dependent come through different watches; the owner may be the later one.
+# Owner and dependent come through different watches, and the owner may come later.
 OWNER_PATIENCE_S = 0.05
 REDISCOVER_S = 0.2
 
@@ -58,20 +58,20 @@ class GarbageCollector:
         context.informers.get(CRDS).add_handler(lambda _old, _new: self._rediscover.set())
 
     def start(self) -> None:
-        """Discover, watch, collect."""
+        """Start discovering, watching and collecting."""
         self._task = asyncio.create_task(self._discover(), name=COMPONENT)
 
     async def stop(self) -> None:
-        """Stop."""
+        """Stop working."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._queue.stop()
 
-    # -- following the cluster -------------------------------------------------------------------
+    # -- watches -----------------------------------------------------------------------------------
 
     async def _discover(self) -> None:
-        """Watch what is served; once more whenever a definition changes."""
+        """Watch what is served, and repeat whenever a definition changes."""
         is_first = True
         while True:
             try:
@@ -96,7 +96,7 @@ class GarbageCollector:
         for resource in added:
             self._watched.add(resource)
             self._informers.get(resource).add_handler(self._handler(resource))
-        # Until an owner's resource is listed its objects would look absent.
+        # Until an owner's resource is listed, its objects would seem to be missing.
         await asyncio.gather(*(self._informers.get(r).synced.wait() for r in added))
         self._kinds = KindMap(served)
         unknown, self._of_unknown_kind = self._of_unknown_kind, set()
@@ -142,8 +142,8 @@ class GarbageCollector:
         """Ask the API server about an owner that the graph does not have."""
         resource = self._kinds.find(owner["apiVersion"], owner["kind"])
         if resource is None:
-            # A kind that nobody serves, or not yet: judged after the next discovery, which is
-            # asked for once per object; later ones come with changed definitions.
+            # The kind is not served, or not yet: decide after the next discovery. It is requested
+            # once per object. Later discoveries come with changed definitions.
             self._of_unknown_kind.add(item.uid)
             if item.uid not in self._asked_for:
                 self._asked_for.add(item.uid)
@@ -165,7 +165,7 @@ class GarbageCollector:
         return OwnerState.WAITING if is_waiting else OwnerState.SOLID
 
     def _report_invalid(self, item: Item, owner: Obj) -> None:
-        """An owner that lives in another namespace is a mistake worth an event."""
+        """Record an event for an owner in another namespace, which is a mistake."""
         elsewhere = self._graph.items.get(owner["uid"])
         is_cross = elsewhere is not None and elsewhere.namespace != item.namespace
         if not is_cross or (item.uid, owner["uid"]) in self._refused:
@@ -228,7 +228,7 @@ class GarbageCollector:
         await self._change_metadata(item, without)
 
     async def _change_metadata(self, item: Item, change: Callable[[Obj], Obj]) -> None:
-        """Patch metadata computed from the live object; a conflict repeats the sync."""
+        """Patch metadata computed from the live object. A conflict repeats the sync."""
         try:
             live = await self._client.get(item.resource, item.namespace, item.name)
             if uid_of(live) != item.uid:

@@ -1,4 +1,7 @@
-"""How long a Job waits before it replaces failed pods. Pure; follows ``backoff_utils.go``."""
+"""How long a Job waits before it replaces failed pods. Pure.
+
+It follows ``backoff_utils.go``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from localcluster.obj import Obj
 
 @dataclass(frozen=True, slots=True)
 class BackoffRecord:
-    """Failures since the last success, and when the last of them was."""
+    """Failures since the last success, and the time of the last failure."""
 
     failures: int = 0
     last_failure: datetime | None = None
@@ -23,7 +26,7 @@ NO_FAILURES = BackoffRecord()
 def with_finished_pods(
     record: BackoffRecord, succeeded: list[Obj], failed: list[Obj]
 ) -> BackoffRecord:
-    """The record after newly finished pods."""
+    """Return the record after newly finished pods."""
     if not succeeded and not failed:
         return record
     failures, last = record.failures, record.last_failure
@@ -38,14 +41,14 @@ def with_finished_pods(
 
 
 def delay_s(failures: int, base_s: float, cap_s: float) -> float:
-    """Back-off after that many failures in a row."""
+    """Return the back-off in seconds after this many failures in a row."""
     if failures <= 0:
         return 0.0
     return min(cap_s, base_s * float(1 << min(failures - 1, 30)))
 
 
 def remaining_s(record: BackoffRecord, now: datetime, base_s: float, cap_s: float) -> float:
-    """Seconds still to wait before new pods may be made."""
+    """Return the seconds to wait before new pods may be made."""
     if record.failures == 0 or record.last_failure is None:
         return 0.0
     elapsed_s = (now - record.last_failure).total_seconds()

@@ -1,7 +1,7 @@
-"""The Job controller: watches Jobs and their pods, carries out ``job_plan``. A thin loop.
+"""The Job controller: watches Jobs and their pods, and executes ``job_plan``. A thin loop.
 
-Pod changes are gathered for ``job_batch_s``; a new or changed Job is looked at at once. Jobs with
-``managedBy`` of somebody else are left alone.
+Pod changes are collected for ``job_batch_s``. A new or changed Job is processed immediately. Jobs
+with another controller in ``managedBy`` are ignored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ JobKey = tuple[str, str, str]
 
 
 class JobController:
-    """Keeps Jobs and their pods in step."""
+    """Reconciles Jobs and their pods."""
 
     def __init__(self, context: Context, *, workers: int = 8) -> None:
         self._client = context.client_of(COMPONENT)
@@ -58,14 +58,14 @@ class JobController:
         self._pods.add_handler(self._pod_changed)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._queue.start()
 
     async def stop(self) -> None:
         """Stop working."""
         await self._queue.stop()
 
-    # -- what makes a Job be looked at -----------------------------------------------------------
+    # -- changes that require a sync -------------------------------------------------------------
 
     def _job_changed(self, old: Obj | None, new: Obj | None) -> None:
         job = new or old
@@ -120,7 +120,7 @@ class JobController:
         for kind, reason, message in plan.events:
             self._events.record(COMPONENT, job, kind, reason, message)
         job = await self._write_status(job, plan.status)
-        self._backoffs[uid_of(job)] = plan.backoff  # only after its failures were written down
+        self._backoffs[uid_of(job)] = plan.backoff  # only after its failures were stored
         released = await self._release(plan.release)
         status = copy.deepcopy(plan.status)
         uncounted = status.get("uncountedTerminatedPods") or {}
@@ -134,7 +134,10 @@ class JobController:
             raise failure
 
     async def _delete_pods(self, job: Obj, plan: JobPlan) -> ClientError | None:
-        """Delete; a suspended or surplus pod loses its finalizer first, so it never counts."""
+        """Delete pods.
+
+        A suspended or surplus pod loses its finalizer first, so that it is never counted.
+        """
 
         async def delete(pod: Obj) -> None:
             if plan.is_stripped_first and not await strip_finalizer(
@@ -178,7 +181,7 @@ class JobController:
         return failure
 
     async def _release(self, pods: list[Obj]) -> set[str]:
-        """Take the tracking finalizer off; returns the uids of those without it now."""
+        """Remove the tracking finalizer. Return the uids of pods that do not have it now."""
 
         async def release(pod: Obj) -> str:
             current = self._pods.get(pod["metadata"]["namespace"], pod["metadata"]["name"])
@@ -195,7 +198,7 @@ class JobController:
         return {uid for uid in results if isinstance(uid, str) and uid}
 
     async def _release_orphans(self, key: JobKey) -> None:
-        """Pods of a Job that is gone must not keep their finalizer."""
+        """Release pods of a deleted Job, which must not keep their finalizer."""
         namespace, name, uid = key
         pods = [pod for pod in self._pods_of.get(uid) if is_tracked(pod)]
         if not pods:
@@ -208,7 +211,7 @@ class JobController:
             await self._release(pods)
 
     async def _write_status(self, job: Obj, status: Obj) -> Obj:
-        """Write unless nothing changes; a conflict (somebody changed the Job) repeats the sync."""
+        """Write the status if it changed. A conflict repeats the sync."""
         if status == (job.get("status") or {}):
             return job
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
@@ -220,7 +223,7 @@ class JobController:
 
 
 def _traits(pod: Obj) -> tuple[object, ...]:
-    """What of a pod concerns its Job; binding or labels do not."""
+    """Return the properties of a pod that concern its Job, without binding or labels."""
     return (
         phase_of(pod),
         is_deleting(pod),

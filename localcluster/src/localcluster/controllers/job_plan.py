@@ -1,8 +1,12 @@
-"""What to do about a Job: pods to make, pods to delete, status to write. Pure.
+"""What to do about a Job: pods to create, pods to delete, status to write. Pure.
 
-Second half of a Job sync (``manageJob`` and ``trackJobStatusAndRemoveFinalizers``). A sync writes
-in this order, and each part may be the last before a crash: deletions and creations; the status
-with ``uncountedTerminatedPods``; the finalizers of the pods counted there; the final status.
+It is the second half of a Job sync (``manageJob`` and ``trackJobStatusAndRemoveFinalizers``). A
+crash may end a sync after any part, so it writes in this order:
+
+1. Deletions and creations.
+2. The status with ``uncountedTerminatedPods``.
+3. The finalizers of the pods counted there.
+4. The final status.
 """
 
 from __future__ import annotations
@@ -101,7 +105,7 @@ def _look_again(plan: JobPlan, delay: float) -> None:
 
 
 def _wanted(view: JobView) -> int:
-    """How many pods should be active."""
+    """Return how many pods should be active."""
     parallelism: int = view.spec.get("parallelism", 1)
     completions: int | None = view.spec.get("completions")
     if completions is None:
@@ -110,7 +114,7 @@ def _wanted(view: JobView) -> int:
 
 
 def _manage(view: JobView, plan: JobPlan, options: ControllerOptions) -> int:
-    """Fill in deletions or creations (never both); returns the number active afterwards."""
+    """Plan deletions or creations (never both). Return the number active afterwards."""
     active = len(view.active)
     if view.is_suspended:
         plan.delete, plan.is_stripped_first = view.active, True
@@ -141,7 +145,10 @@ def _manage(view: JobView, plan: JobPlan, options: ControllerOptions) -> int:
 def _indexed_pods(
     view: JobView, plan: JobPlan, missing: int, options: ControllerOptions
 ) -> list[Obj]:
-    """Pods for the first pending indexes; with backoffLimitPerIndex each waits on its own."""
+    """Return pods for the first pending indexes.
+
+    With backoffLimitPerIndex each index waits separately.
+    """
     busy = {index_of(pod) for pod in view.active} | view.indexes_done
     if replaces_only_failed(view.job):
         busy |= {index_of(pod) for pod in view.pods if is_terminating(pod)}
@@ -173,7 +180,7 @@ def _index_wait_s(view: JobView, failed: Obj | None, options: ControllerOptions)
 
 
 def _check_completion(view: JobView, plan: JobPlan, active: int) -> int:
-    """Complete? Else keep the Suspended condition true to the spec."""
+    """Set the outcome if the Job is complete. Otherwise update the Suspended condition."""
     completions = view.spec.get("completions")
     if completions is None:
         is_complete = view.succeeded > 0 and active == 0
@@ -194,7 +201,7 @@ def _check_completion(view: JobView, plan: JobPlan, active: int) -> int:
 
 
 def _set_suspended(view: JobView, status: str, reason: str, message: str) -> bool:
-    """Whether the condition changed; a Job never suspended gets no False condition."""
+    """Tell whether the condition changed. A Job never suspended gets no False condition."""
     conditions: list[Obj] = view.status["conditions"]
     for number, condition in enumerate(conditions):
         if condition["type"] == "Suspended":
@@ -218,7 +225,7 @@ def _set_counts(view: JobView, active: int) -> None:
 
 
 def _track(view: JobView, plan: JobPlan) -> None:
-    """Count finished pods, choose those that lose their finalizer, add the interim condition."""
+    """Count finished pods, choose pods to release, and add the interim condition."""
     settle_counts(view.status, {uid_of(pod) for pod in view.pods if is_tracked(pod)})
     indexes = set(view.indexes_before)
     fresh = 0
@@ -239,12 +246,12 @@ def _track(view: JobView, plan: JobPlan) -> None:
         kind = view.outcome["type"]
         if all(condition["type"] != kind for condition in view.status["conditions"]):
             view.status["conditions"].append(view.outcome)
-        # With pods left for the next sync it is too early for the last condition.
+        # With pods left for the next sync, it is too early for the last condition.
         plan.final = view.outcome if fresh < UNCOUNTED_MAX else None
 
 
 def _may_release(view: JobView, pod: Obj) -> bool:
-    """Whether the tracking finalizer may go in this sync."""
+    """Tell whether the tracking finalizer may be removed in this sync."""
     if is_deleting(view.job) or view.outcome is not None or phase_of(pod) == "Succeeded":
         return True
     if not counts_as_failed(pod, view.job):
@@ -253,7 +260,7 @@ def _may_release(view: JobView, pod: Obj) -> bool:
 
 
 def _count_pod(view: JobView, pod: Obj, indexes: set[int]) -> int:
-    """Note a pod as finished; returns 1 if it was not noted before."""
+    """Record a pod as finished. Return 1 if it was not recorded before."""
     job, uid = view.job, uid_of(pod)
     index = valid_index(pod, job)
     uncounted = view.uncounted
@@ -283,7 +290,7 @@ def _note(uncounted: dict[str, list[str]], kind: str, uid: str) -> int:
 
 
 def settle_counts(status: Status, tracked: set[str]) -> None:
-    """Move uids whose finalizer is gone from uncountedTerminatedPods into the totals."""
+    """Add uids without finalizer from uncountedTerminatedPods to the totals."""
     uncounted = status.get("uncountedTerminatedPods") or {}
     for kind in ("succeeded", "failed"):
         uids = uncounted.get(kind) or []
@@ -295,7 +302,7 @@ def settle_counts(status: Status, tracked: set[str]) -> None:
 
 
 def finish(status: Status, final: Obj | None, now: datetime) -> tuple[str, str, str] | None:
-    """Add Complete or Failed if nothing is uncounted or terminating any more; returns its event.
+    """Add Complete or Failed once nothing is uncounted or terminating. Return its event.
 
     ``status`` is changed in place.
     """
@@ -314,7 +321,7 @@ def finish(status: Status, final: Obj | None, now: datetime) -> tuple[str, str, 
 
 
 def _tidy(status: Status) -> Status:
-    """As the server writes it: zero counts and an empty list of conditions are left out."""
+    """Return the status as the server writes it, without zero counts and empty conditions."""
     return {
         key: value
         for key, value in status.items()

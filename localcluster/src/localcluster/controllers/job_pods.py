@@ -1,6 +1,6 @@
-"""The pods of a Job: what they are called, what they count as, which go first. Pure.
+"""The pods of a Job: their names, what they count as, which are removed first. Pure.
 
-Follows ``pkg/controller/job/job_utils.go``, ``indexed_job_utils.go`` and
+It follows ``pkg/controller/job/job_utils.go``, ``indexed_job_utils.go`` and
 ``pkg/controller/controller_utils.go`` (ActivePods ordering) of Kubernetes.
 """
 
@@ -33,34 +33,40 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def is_indexed(job: Obj) -> bool:
-    """completionMode Indexed."""
+    """Tell whether completionMode is Indexed."""
     return bool(job["spec"].get("completionMode") == "Indexed")
 
 
 def replaces_only_failed(job: Obj) -> bool:
-    """podReplacementPolicy Failed: a terminating pod is neither failed nor replaced yet."""
+    """Tell whether podReplacementPolicy is Failed.
+
+    Then a terminating pod is neither failed nor replaced yet.
+    """
     return bool(job["spec"].get("podReplacementPolicy") == "Failed")
 
 
 def is_tracked(pod: Obj) -> bool:
-    """Has the finalizer, so it is not counted for good yet."""
+    """Tell whether the pod has the finalizer, so that its count is not final yet."""
     return TRACKING_FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
 def index_of(pod: Obj) -> int | None:
-    """Completion index of a pod of an Indexed Job."""
+    """Return the completion index of a pod of an Indexed Job."""
     value = (pod["metadata"].get("annotations") or {}).get(INDEX_KEY, "")
     return int(value) if value.isdigit() else None
 
 
 def valid_index(pod: Obj, job: Obj) -> int | None:
-    """The completion index if it is below completions."""
+    """Return the completion index if it is below completions."""
     index = index_of(pod)
     return index if index is not None and index < job["spec"]["completions"] else None
 
 
 def counts_as_failed(pod: Obj, job: Obj) -> bool:
-    """Failed, or being deleted without having succeeded (unless only failed ones are replaced)."""
+    """Tell whether the pod failed, or is being deleted without having succeeded.
+
+    The second does not count if only failed pods are replaced.
+    """
     phase = phase_of(pod)
     if phase == "Failed":
         return True
@@ -70,7 +76,7 @@ def counts_as_failed(pod: Obj, job: Obj) -> bool:
 
 
 def finished_at(pod: Obj) -> datetime:
-    """When the pod ended: its containers, else its readiness, else its deletion."""
+    """Return when the pod ended: its containers, else its readiness, else its deletion."""
     status = pod.get("status") or {}
     ends: list[datetime] = []
     for container in status.get("containerStatuses") or ():
@@ -92,7 +98,10 @@ def finished_at(pod: Obj) -> datetime:
 
 
 def removal_rank(pod: Obj) -> tuple[object, ...]:
-    """Sort key: unbound, then pending, then not ready, then newest ready, restarts, newest."""
+    """Return the sort key for removal.
+
+    The order is unbound, pending, not ready, newest ready, most restarts, newest.
+    """
     status = pod.get("status") or {}
     ready = condition_of(pod, "Ready")
     ready_since = _NEVER
@@ -111,7 +120,10 @@ def removal_rank(pod: Obj) -> tuple[object, ...]:
 
 
 def pods_to_remove(job: Obj, active: list[Obj], at_least: int) -> list[Obj]:
-    """Which active pods go: doubled or surplus indexes always, then by ``removal_rank``."""
+    """Return the active pods to remove.
+
+    Doubled or surplus indexes are always removed. More pods are chosen by ``removal_rank``.
+    """
     surplus: list[Obj] = []
     rest = active
     if is_indexed(job):
@@ -135,7 +147,7 @@ def _surplus_indexes(pods: list[Obj], completions: int) -> tuple[list[Obj], list
 
 
 def parse_indexes(text: str | None, completions: int) -> set[int]:
-    """``0,2-4`` as a set, cut at completions."""
+    """Return ``0,2-4`` as a set, without indexes from completions on."""
     found: set[int] = set()
     for part in (text or "").split(","):
         first, _, last = part.partition("-")
@@ -148,7 +160,7 @@ def parse_indexes(text: str | None, completions: int) -> set[int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """The compressed form: ``0,2-4``; two neighbours are ``0,1``."""
+    """Return the compressed form ``0,2-4``. Two neighbours are ``0,1``."""
     parts: list[str] = []
     run: list[int] = []
     for index in [*sorted(indexes), None]:
@@ -164,7 +176,7 @@ def format_indexes(indexes: Iterable[int]) -> str:
 
 
 def new_pod(job: Obj, index: int | None = None, annotations: dict[str, str] | None = None) -> Obj:
-    """The pod to be created for ``job``; ``index`` for Indexed Jobs."""
+    """Return the pod to create for ``job``. Indexed Jobs need ``index``."""
     template = copy.deepcopy(job["spec"]["template"])
     metadata = template.get("metadata") or {}
     name = job["metadata"]["name"]
@@ -202,7 +214,7 @@ def _make_indexed(pod: Obj, job_name: str, index: int) -> None:
 
 
 def _cut(name: str, length: int) -> str:
-    """Long names are cut so that the index and the random suffix still fit."""
+    """Cut a long name so that the index and the random suffix still fit."""
     if len(name) <= length:
         return name
     base, _, index = name.rpartition("-")

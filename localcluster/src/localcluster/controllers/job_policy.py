@@ -1,7 +1,7 @@
 """podFailurePolicy, successPolicy and backoffLimitPerIndex of Jobs. Pure.
 
-Follows ``pod_failure_policy.go``, ``success_policy.go`` and the per-index parts of
-``indexed_job_utils.go``; the messages are those of the recordings.
+It follows ``pod_failure_policy.go``, ``success_policy.go`` and the per-index parts of
+``indexed_job_utils.go``. The messages are those of the recordings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PolicyMatch:
 
 
 def match_failure_policy(job: Obj, pod: Obj) -> PolicyMatch | None:
-    """The first rule of podFailurePolicy that matches a failed pod."""
+    """Return the first rule of podFailurePolicy that matches a failed pod."""
     rules = (job["spec"].get("podFailurePolicy") or {}).get("rules") or ()
     for number, rule in enumerate(rules):
         action = rule.get("action", "Count")
@@ -78,13 +78,13 @@ def _match_condition(rule: Obj, pod: Obj) -> str:
 
 
 def is_failure_counted(job: Obj, pod: Obj) -> bool:
-    """Whether the failure counts towards backoffLimit (the Ignore action does not)."""
+    """Tell whether the failure counts towards backoffLimit (not with the action Ignore)."""
     found = match_failure_policy(job, pod)
     return found is None or found.action != "Ignore"
 
 
 def fail_job_message(job: Obj, pods: list[Obj]) -> str:
-    """The message of a FailJob match among ``pods``; empty if there is none."""
+    """Return the message of a FailJob match among ``pods``, or an empty text."""
     for pod in pods:
         if counts_as_failed(pod, job):
             found = match_failure_policy(job, pod)
@@ -94,7 +94,7 @@ def fail_job_message(job: Obj, pods: list[Obj]) -> str:
 
 
 def match_success_policy(job: Obj, succeeded: set[int]) -> str:
-    """The message of the first successPolicy rule that is met; empty if none is."""
+    """Return the message of the first successPolicy rule that is met, or an empty text."""
     policy = job["spec"].get("successPolicy")
     if not policy or not succeeded:
         return ""
@@ -112,13 +112,13 @@ def match_success_policy(job: Obj, succeeded: set[int]) -> str:
 
 
 def failure_count(pod: Obj, key: str = FAILURES_KEY) -> int:
-    """How often the index had failed before this pod was made."""
+    """Return how often the index had failed before this pod was created."""
     value = (pod["metadata"].get("annotations") or {}).get(key, "")
     return int(value) if value.isdigit() else 0
 
 
 def failed_indexes(job: Obj, pods: list[Obj]) -> set[int]:
-    """Indexes that used up backoffLimitPerIndex, or met a FailIndex rule."""
+    """Return the indexes that exceeded backoffLimitPerIndex, or met a FailIndex rule."""
     found = parse_indexes(
         (job.get("status") or {}).get("failedIndexes"), job["spec"]["completions"]
     )
@@ -136,9 +136,9 @@ def failed_indexes(job: Obj, pods: list[Obj]) -> set[int]:
 
 
 def kept_failures(job: Obj, pods: list[Obj], done: set[int], active: set[int]) -> dict[int, Obj]:
-    """Per unfinished, unreplaced index the failed pod that remembers its failure count.
+    """Return for each unfinished, unreplaced index the failed pod that has its failure count.
 
-    Its finalizer stays until the replacement, which inherits the count, has been made.
+    The pod keeps its finalizer until its replacement, which inherits the count, has been created.
     """
     kept: dict[int, Obj] = {}
     for pod in pods:
@@ -158,7 +158,7 @@ def _failures_so_far(pod: Obj) -> tuple[int, object]:
 
 
 def inherited_counts(job: Obj, failed: Obj | None) -> dict[str, str]:
-    """Annotations of a new pod of an index whose last pod was ``failed``."""
+    """Return annotations for a new pod of an index with the last pod ``failed``."""
     if failed is None:
         return {FAILURES_KEY: "0"}
     counted, ignored = failure_count(failed), failure_count(failed, IGNORED_FAILURES_KEY)
@@ -173,6 +173,6 @@ def inherited_counts(job: Obj, failed: Obj | None) -> dict[str, str]:
 
 
 def index_of_kept(kept: dict[int, Obj], pod: Obj) -> bool:
-    """Whether ``pod`` is the one kept for its index."""
+    """Tell whether ``pod`` is kept for its index."""
     index = index_of(pod)
     return index is not None and kept.get(index) is pod

@@ -1,6 +1,6 @@
-"""What a Job looks like right now: counts, indexes, what has finished. Pure.
+"""The present state of a Job: counts, indexes, what has finished. Pure.
 
-First half of a Job sync (``syncJob`` up to the decisions); ``job_plan`` decides on it.
+It is the first half of a Job sync (``syncJob`` up to the decisions). ``job_plan`` decides on it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMPLETIONS_MESSAGE = "Reached expected number of succeeded pods"
 
 
 def new_condition(kind: str, reason: str, message: str, now: datetime, status: str = "True") -> Obj:
-    """A Job condition."""
+    """Return a Job condition."""
     at = write_time(now)
     return {
         "type": kind,
@@ -54,10 +54,10 @@ def new_condition(kind: str, reason: str, message: str, now: datetime, status: s
 
 @dataclass(slots=True)
 class JobView:
-    """A Job and its pods, counted. ``status`` is a copy that the plan goes on changing.
+    """A Job and its pods, counted. ``status`` is a copy that the plan changes further.
 
-    ``outcome`` is the interim condition (SuccessCriteriaMet or FailureTarget) that holds or is to
-    be set; None while the Job goes on.
+    ``outcome`` is the interim condition (SuccessCriteriaMet or FailureTarget) that holds or must be
+    set. It is None while the Job continues.
     """
 
     job: Obj
@@ -78,29 +78,29 @@ class JobView:
 
     @property
     def spec(self) -> Obj:
-        """The Job's spec."""
+        """Return the Job's spec."""
         spec: Obj = self.job["spec"]
         return spec
 
     @property
     def is_suspended(self) -> bool:
-        """spec.suspend."""
+        """Return spec.suspend."""
         return bool(self.spec.get("suspend"))
 
     @property
     def uncounted(self) -> dict[str, list[str]]:
-        """status.uncountedTerminatedPods (a private copy)."""
+        """Return status.uncountedTerminatedPods (a private copy)."""
         found: dict[str, list[str]] = self.status["uncountedTerminatedPods"]
         return found
 
     def is_uncounted(self, pod: Obj) -> bool:
-        """The pod's uid stands in uncountedTerminatedPods already."""
+        """Tell whether the pod's uid is in uncountedTerminatedPods already."""
         uid = uid_of(pod)
         return uid in self.uncounted.get("succeeded", ()) or uid in self.uncounted.get("failed", ())
 
 
 def is_job_finished(job: Obj) -> bool:
-    """Complete or Failed."""
+    """Tell whether the Job is Complete or Failed."""
     return is_true(job, "Complete") or is_true(job, "Failed")
 
 
@@ -131,7 +131,7 @@ def view_job(job: Obj, pods: list[Obj], now: datetime, backoff: BackoffRecord) -
 
 
 def _count_finished(view: JobView) -> None:
-    """Pods that finished since the last status, and the totals with them."""
+    """Count the pods that finished since the last status, and the totals with them."""
     job, indexed = view.job, is_indexed(view.job)
     fresh = [
         pod
@@ -155,7 +155,7 @@ def _count_finished(view: JobView) -> None:
 
 
 def _known_outcome(view: JobView) -> Obj | None:
-    """An interim condition written by an earlier sync."""
+    """Return an interim condition written by an earlier sync."""
     for kind in ("SuccessCriteriaMet", "FailureTarget"):
         if is_true(view.job, kind):
             return condition_of(view.job, kind)
@@ -163,7 +163,7 @@ def _known_outcome(view: JobView) -> Obj | None:
 
 
 def _failure(view: JobView) -> Obj | None:
-    """A reason to fail that is found now."""
+    """Return a reason to fail that is found now."""
     spec, now = view.spec, view.now
     if spec.get("podFailurePolicy"):
         message = policy.fail_job_message(view.job, view.pods)
@@ -178,7 +178,7 @@ def _failure(view: JobView) -> Obj | None:
 
 
 def deadline_left_s(view: JobView) -> float | None:
-    """Seconds until activeDeadlineSeconds; None if there is none or it does not run."""
+    """Return the seconds until activeDeadlineSeconds, or None if no deadline runs."""
     limit = view.spec.get("activeDeadlineSeconds")
     started = read_time(view.status.get("startTime"))
     if limit is None or started is None or view.is_suspended:
@@ -187,7 +187,7 @@ def deadline_left_s(view: JobView) -> float | None:
 
 
 def _restarts_exceed(view: JobView) -> bool:
-    """restartPolicy OnFailure: restarts in place count towards backoffLimit."""
+    """Tell whether restarts in place (restartPolicy OnFailure) reach backoffLimit."""
     if view.spec["template"]["spec"].get("restartPolicy") != "OnFailure":
         return False
     restarts = 0
@@ -201,7 +201,7 @@ def _restarts_exceed(view: JobView) -> bool:
 
 
 def _count_indexes(view: JobView) -> None:
-    """completedIndexes, failedIndexes and what follows from them."""
+    """Count completedIndexes, failedIndexes and what follows from them."""
     job, spec, now = view.job, view.spec, view.now
     completions: int = spec["completions"]
     view.indexes_before = parse_indexes(view.status.get("completedIndexes"), completions)

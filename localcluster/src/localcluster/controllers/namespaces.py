@@ -1,7 +1,8 @@
 """Namespaces: what a new one gets, and how a deleted one is emptied.
 
-A new namespace gets its default service account and the CA bundle. A deleted one loses its pods
-first; while one of them terminates nothing else is touched; then everything else; then itself.
+A new namespace gets its default service account and the CA bundle. A deleted namespace loses its
+pods first. While a pod terminates, nothing else is deleted. Then everything else is deleted, and
+finally the namespace itself.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ QUICK_RETRY_S = 0.1
 
 
 def deletion_conditions(remaining: dict[str, int], finalizers: dict[str, int]) -> list[Obj]:
-    """The five conditions of a terminating namespace, without times.
+    """Return the five conditions of a terminating namespace, without times.
 
-    ``remaining``: objects left by resource name; ``finalizers``: how many of them wait for which.
+    ``remaining`` has the number of objects left by resource name. ``finalizers`` has the number of
+    objects that wait for each finalizer.
     """
     left = ", ".join(f"{name} has {count} resource instances" for name, count in remaining.items())
     held = ", ".join(f"{name} in {count} resource instances" for name, count in finalizers.items())
@@ -78,7 +80,7 @@ def deletion_conditions(remaining: dict[str, int], finalizers: dict[str, int]) -
 
 
 def with_times(conditions: list[Obj], before: list[Obj], at: datetime) -> list[Obj]:
-    """Keep the transition time of conditions whose status did not change."""
+    """Keep the transition time of conditions with an unchanged status."""
     old = {condition["type"]: condition for condition in before}
     timed = []
     for condition in conditions:
@@ -102,7 +104,7 @@ class NamespaceController:
         context.informers.get(SERVICE_ACCOUNTS).add_handler(self._content_changed)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._queue.start()
 
     async def stop(self) -> None:
@@ -146,7 +148,7 @@ class NamespaceController:
             try:
                 await self._client.create(resource, name, body)
             except Conflict:
-                continue  # it is there already
+                continue  # It exists already.
             except (NotFound, ApiError):
                 if self._namespaces.get("", name) is None:
                     return
@@ -159,7 +161,7 @@ class NamespaceController:
         if not (namespace["spec"].get("finalizers") or ()):
             return
         pods = await self._delete_all(PODS, name)
-        # Pods in their grace period are waited for without being reported as remaining.
+        # Pods in their grace period are waited for, without being reported as remaining.
         left = {} if pods else await self._delete_rest(name)
         counts = {self._shown(key): len(objects) for key, objects in sorted(left.items())}
         await self._write_conditions(name, counts, _finalizers_of(left))
@@ -178,7 +180,7 @@ class NamespaceController:
 
     @staticmethod
     def _shown(key: str) -> str:
-        """``pods.`` for the core group, as the messages have it."""
+        """Return ``pods.`` for the core group, as in the messages."""
         return key if "." in key else f"{key}."
 
     async def _delete_rest(self, name: str) -> dict[str, list[Obj]]:
@@ -192,7 +194,7 @@ class NamespaceController:
         return {r.key: left for r, left in zip(resources, results, strict=True) if left}
 
     async def _delete_all(self, resource: Resource, namespace: str) -> list[Obj]:
-        """Delete a collection; returns what is still there."""
+        """Delete a collection and return what still exists."""
         if not (await self._client.list(resource, namespace)).items:
             return []
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}

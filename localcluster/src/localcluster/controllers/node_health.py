@@ -1,6 +1,6 @@
 """What follows from a node's conditions: taints, and which pods must leave. Pure.
 
-Follows ``pkg/controller/nodelifecycle`` and ``pkg/controller/tainteviction``.
+It follows ``pkg/controller/nodelifecycle`` and ``pkg/controller/tainteviction``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _readiness(node: Obj) -> str:
 
 
 def wanted_taints(node: Obj) -> set[tuple[str, str]]:
-    """(key, effect) of the taints that conditions and cordon call for."""
+    """Return (key, effect) of the taints that conditions and cordon require."""
     wanted: set[tuple[str, str]] = set()
     readiness = _readiness(node)
     if readiness != "True":
@@ -48,10 +48,10 @@ def wanted_taints(node: Obj) -> set[tuple[str, str]]:
 
 
 def taint_steps(node: Obj, at: datetime, effect: str) -> list[list[Obj]]:
-    """The writes that bring the node's taints up to date: additions first, then removals.
+    """Return the writes that update the node's taints: additions first, then removals.
 
-    One ``effect`` at a time: NoSchedule follows at once, NoExecute, which evicts, only with the
-    regular look at all nodes.
+    They are for one ``effect``. NoSchedule follows immediately. NoExecute evicts, so it follows
+    only with the regular check of all nodes.
     """
     taints: list[Obj] = (node.get("spec") or {}).get("taints") or []
     wanted = {pair for pair in wanted_taints(node) if pair[1] == effect}
@@ -71,7 +71,7 @@ def taint_steps(node: Obj, at: datetime, effect: str) -> list[list[Obj]]:
 
 
 def missing_marks(node: Obj) -> list[Obj]:
-    """Metadata that the control plane adds to every node, one write each."""
+    """Return metadata that the control plane adds to every node, one write each."""
     metadata = node["metadata"]
     marks: list[Obj] = []
     if TTL_ANNOTATION not in (metadata.get("annotations") or {}):
@@ -88,7 +88,7 @@ def missing_marks(node: Obj) -> list[Obj]:
 
 
 def unknown_conditions(node: Obj, at: datetime) -> list[Obj]:
-    """The conditions of a node that has fallen silent."""
+    """Return the conditions of a node that has become silent."""
     return [
         {
             **condition,
@@ -102,7 +102,7 @@ def unknown_conditions(node: Obj, at: datetime) -> list[Obj]:
 
 
 def with_condition(pod: Obj, condition: Obj) -> list[Obj]:
-    """The pod's conditions with one put in its place, or last if it is new."""
+    """Return the pod's conditions with one replaced, or appended if it is new."""
     conditions: list[Obj] = list((pod.get("status") or {}).get("conditions") or ())
     for number, old in enumerate(conditions):
         if old["type"] == condition["type"]:
@@ -112,7 +112,7 @@ def with_condition(pod: Obj, condition: Obj) -> list[Obj]:
 
 
 def evicted_at(pod: Obj, node: Obj) -> datetime | None:
-    """When a pod must leave a node with NoExecute taints; None if it may stay."""
+    """Return when a pod must leave a node with NoExecute taints, or None if it may stay."""
     due: datetime | None = None
     tolerations: list[Obj] = pod["spec"].get("tolerations") or []
     for taint in (node.get("spec") or {}).get("taints") or ():

@@ -1,6 +1,6 @@
-"""Nodes that fall silent or vanish: taints, eviction, and removal of the pods left behind.
+"""Silent or deleted nodes: taints, eviction, and removal of the pods left behind.
 
-Decisions are ``node_health``'s. A node counts as silent when neither its Lease nor its status has
+``node_health`` makes the decisions. A node is silent if neither its Lease nor its status has
 changed for ``node_grace_s``, by our own clock.
 """
 
@@ -42,7 +42,7 @@ COMPONENT = "node-controller"
 
 
 class NodeLifecycle:
-    """Keeps nodes' taints and their pods in step with what is known of the nodes."""
+    """Reconciles nodes' taints and their pods with the conditions of the nodes."""
 
     def __init__(self, context: Context) -> None:
         self._client = context.client_of(COMPONENT)
@@ -60,7 +60,7 @@ class NodeLifecycle:
         context.informers.get(LEASES).add_handler(self._lease_changed)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._queue.start()
         self._monitor_task = asyncio.create_task(self._monitor(), name=COMPONENT)
 
@@ -71,7 +71,7 @@ class NodeLifecycle:
             await asyncio.gather(self._monitor_task, return_exceptions=True)
         await self._queue.stop()
 
-    # -- following -------------------------------------------------------------------------------
+    # -- watches ---------------------------------------------------------------------------------
 
     def _node_changed(self, old: Obj | None, new: Obj | None) -> None:
         node = new or old
@@ -104,7 +104,7 @@ class NodeLifecycle:
         while True:
             await asyncio.sleep(period_s)
             now_s = time.monotonic()
-            # Time in which this process itself did not get to run says nothing about the nodes.
+            # Time in which this process itself could not run says nothing about the nodes.
             stalled_s = now_s - looked_at - period_s
             if stalled_s > period_s / 2:
                 self._heard = {name: at + stalled_s for name, at in self._heard.items()}
@@ -120,7 +120,10 @@ class NodeLifecycle:
                     await self._mark_unknown(node)
 
     def _ask_for_evictions(self) -> None:
-        """NoExecute taints change only with this regular look, in the node's own sync."""
+        """Request evictions.
+
+        NoExecute taints change only with this check, in the node's own sync.
+        """
         for node in self._nodes.items():
             if taint_steps(node, now(), "NoExecute"):
                 self._evictions_due.add(node["metadata"]["name"])
@@ -203,10 +206,10 @@ class NodeLifecycle:
             )
             await self._delete_pod(pod, None)
 
-    # -- pods of nodes that are gone -------------------------------------------------------------
+    # -- pods of deleted nodes -------------------------------------------------------------------
 
     async def _collect(self, name: str) -> None:
-        """Pods bound to a node that does not exist are failed and removed after a while."""
+        """Fail and remove pods bound to a missing node after a while."""
         if not self._pods_on.count(name):
             self._gone_since.pop(name, None)
             return

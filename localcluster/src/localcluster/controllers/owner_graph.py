@@ -1,6 +1,7 @@
-"""The graph of owners and dependents, and what is to be done about one object. Pure.
+"""The graph of owners and dependents, and the action for one object. Pure.
 
-Follows ``pkg/controller/garbagecollector`` of Kubernetes; ``garbage_collector`` feeds and obeys it.
+It follows ``pkg/controller/garbagecollector`` of Kubernetes. ``garbage_collector`` feeds it and
+executes its actions.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ class Item:
 
     @property
     def waits_for_dependents(self) -> bool:
-        """Deleted in the foreground and not gone yet."""
+        """Tell whether it is being deleted in the foreground."""
         return self.is_deleting and FOREGROUND in self.finalizers
 
     @property
     def orphans_dependents(self) -> bool:
-        """Deleted with the wish to leave its dependents."""
+        """Tell whether it is being deleted and its dependents must be orphaned."""
         return self.is_deleting and ORPHAN in self.finalizers
 
 
 def item_of(resource: Resource, obj: Obj) -> Item:
-    """Reduce an object."""
+    """Return what the graph needs of an object."""
     metadata = obj["metadata"]
     return Item(
         uid_of(obj),
@@ -55,7 +56,7 @@ def item_of(resource: Resource, obj: Obj) -> Item:
 
 
 class OwnerState(StrEnum):
-    """What an owner reference points at."""
+    """The state of an owner that a reference names."""
 
     SOLID = "solid"
     ABSENT = "absent"
@@ -75,14 +76,14 @@ class Action(StrEnum):
 
 
 class OwnerGraph:
-    """All known objects by uid, and who depends on whom."""
+    """All known objects by uid, and their dependents."""
 
     def __init__(self) -> None:
         self.items: dict[str, Item] = {}
         self._dependents: defaultdict[str, set[str]] = defaultdict(set)
 
     def put(self, item: Item) -> set[str]:
-        """Take in an addition or change; returns the uids that should be looked at."""
+        """Add or change an object. Return the uids that must be checked."""
         old = self.items.get(item.uid)
         self.items[item.uid] = item
         before = {owner["uid"] for owner in old.owners} if old is not None else set()
@@ -98,7 +99,7 @@ class OwnerGraph:
             wanted |= {item.uid} | self.dependents(item.uid)
         if any(self._needs_a_look(owner["uid"]) for owner in item.owners):
             wanted.add(item.uid)
-        # An owner may have waited for a dependent that has just let go of it.
+        # An owner may have waited for a dependent that has just dropped it.
         return wanted | {uid for uid in before - after if uid in self.items}
 
     def _needs_a_look(self, owner_uid: str) -> bool:
@@ -106,7 +107,7 @@ class OwnerGraph:
         return owner is None or owner.waits_for_dependents
 
     def remove(self, uid: str) -> set[str]:
-        """An object is gone; returns the uids that should be looked at."""
+        """Remove a deleted object. Return the uids that must be checked."""
         item = self.items.pop(uid, None)
         if item is None:
             return set()
@@ -122,11 +123,11 @@ class OwnerGraph:
             del self._dependents[owner_uid]
 
     def dependents(self, uid: str) -> set[str]:
-        """Uids of the objects that name it as an owner."""
+        """Return the uids of the objects that name it as an owner."""
         return set(self._dependents.get(uid, ()))
 
     def blocking(self, uid: str) -> list[Item]:
-        """Dependents that hold up a foreground deletion."""
+        """Return the dependents that block a foreground deletion."""
         return [
             self.items[dependent]
             for dependent in self._dependents.get(uid, ())
@@ -138,7 +139,7 @@ class OwnerGraph:
         return item.owners if item is not None else ()
 
     def state_of(self, item: Item, owner: Obj) -> OwnerState | None:
-        """State of an owner as far as the graph knows; None if it must be looked up."""
+        """Return the state of an owner in the graph, or None if it must be looked up."""
         found = self.items.get(owner["uid"])
         if found is None or found.name != owner["name"]:
             return None
@@ -150,7 +151,7 @@ class OwnerGraph:
 def decide(
     item: Item, states: dict[str, OwnerState], *, has_blocking: bool, has_dependents: bool
 ) -> Action:
-    """What to do with ``item``; ``states`` by owner uid."""
+    """Return what to do with ``item``. ``states`` is by owner uid."""
     if item.orphans_dependents:
         return Action.ORPHAN_DEPENDENTS
     if item.waits_for_dependents:

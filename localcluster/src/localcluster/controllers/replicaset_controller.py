@@ -1,4 +1,4 @@
-"""The ReplicaSet controller: as many pods as wanted."""
+"""The ReplicaSet controller: keeps the wanted number of pods."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BURST_MAX = 500
 
 
 def replica_status(rs: Obj, pods: list[Obj], waits_s: list[float | None]) -> Obj:
-    """Status of a ReplicaSet with these active and terminating pods."""
+    """Return the status of a ReplicaSet with these active and terminating pods."""
     active = [pod for pod in pods if is_active(pod)]
     labels = (rs["spec"]["template"].get("metadata") or {}).get("labels") or {}
     selector = {"matchLabels": labels}
@@ -53,7 +53,7 @@ def replica_status(rs: Obj, pods: list[Obj], waits_s: list[float | None]) -> Obj
 
 
 class ReplicaSetController:
-    """Keeps ReplicaSets and their pods in step."""
+    """Reconciles ReplicaSets and their pods."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._events = context.client_of(COMPONENT), context.events
@@ -65,7 +65,7 @@ class ReplicaSetController:
         self._pods.add_handler(self._pod_changed)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._queue.start()
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Aggregated ClusterRoles: their rules are those of the roles that their selectors choose."""
+"""Aggregated ClusterRoles: they have the rules of the roles that their selectors choose."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ COMPONENT = "clusterrole-aggregation-controller"
 
 
 class RoleAggregation:
-    """Keeps the rules of aggregated roles."""
+    """Updates the rules of aggregated roles."""
 
     def __init__(self, context: Context) -> None:
-        # In its own name it would have to be allowed to escalate.
+        # With a user of its own it would need the right to escalate.
         self._client = context.client
         self._roles = context.informers.get(CLUSTER_ROLES)
         self._queue: WorkQueue[str] = WorkQueue(COMPONENT, self._sync)
         self._roles.add_handler(self._changed)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._queue.start()
 
     async def stop(self) -> None:
@@ -31,7 +31,7 @@ class RoleAggregation:
         await self._queue.stop()
 
     def _changed(self, _old: Obj | None, _new: Obj | None) -> None:
-        """Any role may be part of any aggregated one."""
+        """Sync all aggregated roles, because any role may be part of each of them."""
         for role in self._roles.items():
             if "aggregationRule" in role:
                 self._queue.add(role["metadata"]["name"])

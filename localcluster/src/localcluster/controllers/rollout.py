@@ -1,7 +1,10 @@
-"""How a Deployment moves from old ReplicaSets to the new one: sizes, status, conditions. Pure.
+"""How a Deployment moves from old ReplicaSets to the new one: sizes, status, conditions.
 
-Follows ``pkg/controller/deployment`` (rolling.go, recreate.go, sync.go, progress.go). Not done:
-proportional scaling of several ReplicaSets when a Deployment is scaled in mid-rollout.
+Pure.
+
+It follows ``pkg/controller/deployment`` (rolling.go, recreate.go, sync.go, progress.go). Not
+implemented is proportional scaling of several ReplicaSets when a Deployment is scaled during a
+rollout.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ MAXIMUM = "deployment.kubernetes.io/max-replicas"
 
 
 def resolve(value: int | str, total: int, *, up: bool) -> int:
-    """An IntOrString of ``total``."""
+    """Return an IntOrString as a number out of ``total``."""
     if isinstance(value, int):
         return value
     share = int(value.rstrip("%")) * total / 100
@@ -28,7 +31,7 @@ def resolve(value: int | str, total: int, *, up: bool) -> int:
 
 
 def limits(deployment: Obj) -> tuple[int, int]:
-    """(maxSurge, maxUnavailable) in pods; never both 0."""
+    """Return (maxSurge, maxUnavailable) in pods. At least one of them is above 0."""
     spec = deployment["spec"]
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":
@@ -47,26 +50,26 @@ def _plain_template(template: Obj) -> Obj:
 
 
 def new_replica_set(deployment: Obj, sets: list[Obj]) -> Obj | None:
-    """The ReplicaSet with the Deployment's present template; the oldest if there are several."""
+    """Return the ReplicaSet with the Deployment's present template, the oldest of several."""
     wanted = _plain_template(deployment["spec"]["template"])
     matching = [rs for rs in sets if _plain_template(rs["spec"]["template"]) == wanted]
     return min(matching, key=lambda rs: rs["metadata"]["creationTimestamp"], default=None)
 
 
 def revision_of(obj: Obj) -> int:
-    """The revision annotation as a number."""
+    """Return the revision annotation as a number."""
     text = (obj["metadata"].get("annotations") or {}).get(REVISION, "0")
     return int(text) if text.isdigit() else 0
 
 
 def size_annotations(deployment: Obj) -> dict[str, str]:
-    """What every active ReplicaSet says about its Deployment."""
+    """Return the annotations of every active ReplicaSet about its Deployment."""
     replicas = deployment["spec"]["replicas"]
     return {DESIRED: str(replicas), MAXIMUM: str(replicas + limits(deployment)[0])}
 
 
 def make_replica_set(deployment: Obj, replicas: int, revision: int) -> Obj:
-    """The body of a new ReplicaSet."""
+    """Return the body of a new ReplicaSet."""
     spec = deployment["spec"]
     collisions = (deployment.get("status") or {}).get("collisionCount") or 0
     digest = safe_hash(_plain_template(spec["template"]), collisions)
@@ -108,7 +111,7 @@ def _count(rs: Obj, name: str) -> int:
 
 
 def new_set_size(deployment: Obj, new: Obj | None, old: list[Obj]) -> int:
-    """How large the new ReplicaSet should be now."""
+    """Return how large the new ReplicaSet should be now."""
     wanted: int = deployment["spec"]["replicas"]
     present = _size(new) if new is not None else 0
     if (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
@@ -123,7 +126,10 @@ def new_set_size(deployment: Obj, new: Obj | None, old: list[Obj]) -> int:
 
 
 def old_set_sizes(deployment: Obj, new: Obj, old: list[Obj]) -> dict[str, int]:
-    """New sizes, by name, of the old ReplicaSets that shrink now; unhealthy pods go first."""
+    """Return the new sizes, by name, of the old ReplicaSets that shrink now.
+
+    Unhealthy pods are removed first.
+    """
     active = [rs for rs in old if _size(rs) > 0]
     if (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
         return {rs["metadata"]["name"]: 0 for rs in active}
@@ -135,7 +141,7 @@ def old_set_sizes(deployment: Obj, new: Obj, old: list[Obj]) -> dict[str, int]:
     if budget <= 0:
         return {}
     ordered = sorted(active, key=lambda rs: rs["metadata"]["creationTimestamp"])
-    for rs in ordered:  # what is not available is no loss
+    for rs in ordered:  # removing unavailable pods loses nothing
         name = rs["metadata"]["name"]
         cut = min(budget, sizes[name] - min(sizes[name], _count(rs, "availableReplicas")))
         sizes[name] -= cut
@@ -155,7 +161,7 @@ def old_set_sizes(deployment: Obj, new: Obj, old: list[Obj]) -> dict[str, int]:
 
 
 def surplus_sets(deployment: Obj, old: list[Obj]) -> list[Obj]:
-    """Empty old ReplicaSets beyond revisionHistoryLimit, oldest revisions first."""
+    """Return empty old ReplicaSets beyond revisionHistoryLimit, oldest revisions first."""
     limit = deployment["spec"].get("revisionHistoryLimit", 10)
     empty = [
         rs for rs in old if not _size(rs) and not _count(rs, "replicas") and not is_deleting(rs)
@@ -169,7 +175,10 @@ def surplus_sets(deployment: Obj, old: list[Obj]) -> list[Obj]:
 def _with_condition(
     conditions: list[Obj], kind: str, status: str, why: tuple[str, str], now: datetime
 ) -> list[Obj]:
-    """Set one condition: unchanged in status and reason it stays where it is, else it goes last."""
+    """Set one condition.
+
+    With the same status and reason it keeps its place. Otherwise it becomes the last.
+    """
     old = next((c for c in conditions if c["type"] == kind), None)
     if old is not None and (old["status"], old.get("reason")) == (status, why[0]):
         return conditions
@@ -187,7 +196,7 @@ def _with_condition(
 
 
 def created_status(deployment: Obj, name: str, now: datetime) -> Obj:
-    """The status right after the new ReplicaSet was made."""
+    """Return the status directly after the new ReplicaSet was created."""
     status = dict(deployment.get("status") or {})
     why = ("NewReplicaSetCreated", f'Created new replica set "{name}"')
     before = status.get("conditions") or []
@@ -195,7 +204,7 @@ def created_status(deployment: Obj, name: str, now: datetime) -> Obj:
 
 
 def deployment_status(deployment: Obj, new: Obj | None, sets: list[Obj], now: datetime) -> Obj:
-    """Counts and conditions."""
+    """Return the status with counts and conditions."""
     replicas = sum(_count(rs, "replicas") for rs in sets)
     available = sum(_count(rs, "availableReplicas") for rs in sets)
     wanted = max(deployment["spec"]["replicas"], sum(_size(rs) for rs in sets))
@@ -229,7 +238,7 @@ def _conditions(deployment: Obj, new: Obj | None, status: Obj, now: datetime) ->
 
 
 def is_complete(deployment: Obj, status: Obj) -> bool:
-    """All pods are new and available."""
+    """Tell whether all pods are new and available."""
     wanted = deployment["spec"]["replicas"]
     return bool(
         status.get("updatedReplicas", 0) == wanted
@@ -239,7 +248,7 @@ def is_complete(deployment: Obj, status: Obj) -> bool:
 
 
 def deadline_left_s(deployment: Obj, now: datetime) -> float | None:
-    """Seconds until progressDeadlineSeconds strikes; None if nothing is under way."""
+    """Return the seconds until progressDeadlineSeconds, or None if no rollout runs."""
     limit = deployment["spec"].get("progressDeadlineSeconds")
     conditions = (deployment.get("status") or {}).get("conditions") or ()
     old = next((c for c in conditions if c["type"] == "Progressing"), None)
@@ -254,7 +263,7 @@ def deadline_left_s(deployment: Obj, now: datetime) -> float | None:
 def _progressed(
     deployment: Obj, new: Obj | None, status: Obj, conditions: list[Obj], *, now: datetime
 ) -> list[Obj]:
-    """Conditions with Progressing brought up to date."""
+    """Return the conditions with an updated Progressing."""
     if new is None:
         return conditions
     name = new["metadata"]["name"]
@@ -266,7 +275,7 @@ def _progressed(
         others = [c for c in conditions if c["type"] != "Progressing"]
         old = [c for c in conditions if c["type"] == "Progressing"]
         made = _with_condition(old, "Progressing", "True", why, now)
-        # Each step forward starts the deadline anew, also under the same reason.
+        # Each step forward restarts the deadline, even under the same reason.
         return [*others, {**made[0], "lastUpdateTime": write_time(now)}]
     left_s = deadline_left_s(deployment, now)
     if left_s is not None and left_s <= 0:

@@ -1,4 +1,4 @@
-"""What the API server serves right now: one entry per resource, in its preferred version."""
+"""What the API server serves now: one entry per resource, in its preferred version."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from localcluster.obj import Obj
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A served resource and what may be done with it."""
+    """A served resource and its verbs."""
 
     resource: Resource
     verbs: frozenset[str]
 
 
 async def discover(client: Client) -> list[Served]:
-    """All resources (no subresources), each in the group's preferred version."""
+    """Return all resources (no subresources), each in the group's preferred version."""
     groups = await client.request("GET", "/apis")
     versions = ["v1"] + [g["preferredVersion"]["groupVersion"] for g in groups["groups"]]
     documents = await asyncio.gather(*(_resources_of(client, version) for version in versions))
@@ -41,11 +41,11 @@ async def _resources_of(client: Client, group_version: str) -> list[Served]:
 
 
 class KindMap:
-    """From apiVersion and kind to the resource, whatever the version."""
+    """Maps apiVersion and kind to the resource, in any version."""
 
     def __init__(self, served: list[Served]) -> None:
         self._by_kind = {(s.resource.group, s.resource.kind): s.resource for s in served}
 
     def find(self, api_version: str, kind: str) -> Resource | None:
-        """The resource that objects of this kind live in."""
+        """Return the resource of objects of this kind."""
         return self._by_kind.get((api_version.rpartition("/")[0], kind))

@@ -1,7 +1,7 @@
-"""What a StatefulSet does next: one pod after the other, by ordinal. Pure.
+"""What a StatefulSet does next: one pod after another, by ordinal. Pure.
 
-Follows ``pkg/controller/statefulset/stateful_set_control.go``. Volume claims are not made here: the
-embedded cluster has no storage.
+It follows ``pkg/controller/statefulset/stateful_set_control.go``. Volume claims are not created
+here, because the embedded cluster has no storage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REVISION_LABEL = "controller-revision-hash"
 
 @dataclass(slots=True)
 class StatefulPlan:
-    """Actions of one sync."""
+    """The actions of one sync."""
 
     create: list[Obj] = field(default_factory=list)
     delete: list[Obj] = field(default_factory=list)
@@ -32,12 +32,12 @@ class StatefulPlan:
 
 
 def revision_name(stateful: Obj) -> str:
-    """The name of the ControllerRevision of the present template."""
+    """Return the name of the present template's ControllerRevision."""
     return f"{stateful['metadata']['name']}-{safe_hash(stateful['spec']['template'])}"
 
 
 def revision_object(stateful: Obj, number: int) -> Obj:
-    """The ControllerRevision of the present template."""
+    """Return the ControllerRevision of the present template."""
     template = {**copy.deepcopy(stateful["spec"]["template"]), "$patch": "replace"}
     return {
         "apiVersion": "apps/v1",
@@ -55,7 +55,7 @@ def revision_object(stateful: Obj, number: int) -> Obj:
 
 
 def ordinal_of(stateful: Obj, pod: Obj) -> int | None:
-    """The pod's number."""
+    """Return the pod's number, or None."""
     prefix = f"{stateful['metadata']['name']}-"
     name: str = pod["metadata"]["name"]
     rest = name.removeprefix(prefix)
@@ -63,13 +63,13 @@ def ordinal_of(stateful: Obj, pod: Obj) -> int | None:
 
 
 def pod_revision(pod: Obj) -> str:
-    """The revision a pod was made from."""
+    """Return the revision that a pod was created from."""
     labels: dict[str, str] = pod["metadata"].get("labels") or {}
     return labels.get(REVISION_LABEL, "")
 
 
 def make_pod(stateful: Obj, ordinal: int, revision: str, template: Obj | None = None) -> Obj:
-    """The body of one pod; ``template`` of an older revision where one is due."""
+    """Return the body of one pod. ``template`` is that of an older revision, if needed."""
     source = stateful
     if template is not None:
         source = {**stateful, "spec": {**stateful["spec"], "template": template}}
@@ -93,7 +93,7 @@ def plan_stateful(
     old_template: Obj | None,
     now: datetime,
 ) -> StatefulPlan:
-    """Create, delete or wait; ``current`` and ``update`` are revision names."""
+    """Plan to create, delete or wait. ``current`` and ``update`` are revision names."""
     plan = StatefulPlan()
     spec = stateful["spec"]
     start = (spec.get("ordinals") or {}).get("start") or 0
@@ -136,7 +136,7 @@ def plan_stateful(
 
 
 def _is_healthy(pod: Obj, spec: Obj, plan: StatefulPlan, now: datetime) -> bool:
-    """Running, ready long enough and not being deleted."""
+    """Tell whether the pod is running, ready long enough and not being deleted."""
     if is_deleting(pod) or phase_of(pod) != "Running":
         return False
     wait_s = available_in_s(pod, spec.get("minReadySeconds") or 0, now)
@@ -146,7 +146,10 @@ def _is_healthy(pod: Obj, spec: Obj, plan: StatefulPlan, now: datetime) -> bool:
 
 
 def _update_one(plan: StatefulPlan, pods: list[Obj | None], update: str, partition: int) -> None:
-    """From the highest ordinal down to the partition, one at a time, each after the last."""
+    """Update one pod at a time, from the highest ordinal down to the partition.
+
+    Each waits until the one before it is ready.
+    """
     for pod in pods[: max(0, len(pods) - partition)]:
         if pod is None or is_deleting(pod):
             return
@@ -160,7 +163,7 @@ def _update_one(plan: StatefulPlan, pods: list[Obj | None], update: str, partiti
 def stateful_status(
     stateful: Obj, pods: list[Obj], current: str, update: str, now: datetime
 ) -> Obj:
-    """Counts and revisions."""
+    """Return the status with counts and revisions."""
     min_ready_s = stateful["spec"].get("minReadySeconds") or 0
     living = [pod for pod in pods if not is_deleting(pod)]
     ready = [pod for pod in pods if phase_of(pod) == "Running" and is_ready(pod)]

@@ -19,7 +19,7 @@ NO_STORAGE = "volumeClaimTemplates are ignored: the embedded cluster has no stor
 
 
 class StatefulSetController:
-    """Keeps StatefulSets and their pods in step."""
+    """Reconciles StatefulSets and their pods."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._events = context.client_of(COMPONENT), context.events
@@ -33,7 +33,7 @@ class StatefulSetController:
         self._pods.add_handler(self._pod_changed)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._queue.start()
 
     async def stop(self) -> None:
@@ -77,7 +77,7 @@ class StatefulSetController:
             raise failure
 
     async def _find_revision(self, stateful: Obj) -> str:
-        """The name of the present template's ControllerRevision, made if it is new."""
+        """Return the name of the present template's ControllerRevision. Create it if it is new."""
         name = plans.revision_name(stateful)
         known = self._revisions_of.get(uid_of(stateful))
         if any(revision["metadata"]["name"] == name for revision in known):

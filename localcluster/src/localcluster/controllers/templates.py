@@ -16,14 +16,14 @@ _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def safe_hash(*parts: object) -> str:
-    """A short hash in the letters that Kubernetes uses in generated names."""
+    """Return a short hash in the letters that Kubernetes uses in generated names."""
     data = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
     number = int.from_bytes(hashlib.sha256(data).digest()[:4], "big")
     return "".join(_SAFE[ord(digit) % len(_SAFE)] for digit in str(number))
 
 
 def matches_selector(selector: Obj, labels: dict[str, str]) -> bool:
-    """A LabelSelector: matchLabels and matchExpressions."""
+    """Tell whether labels match a LabelSelector (matchLabels and matchExpressions)."""
     if any(labels.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
         return False
     for expression in selector.get("matchExpressions") or ():
@@ -43,7 +43,7 @@ def matches_selector(selector: Obj, labels: dict[str, str]) -> bool:
 def pod_from_template(
     owner: Obj, resource: Resource, *, name: str = "", extra_labels: dict[str, str] | None = None
 ) -> Obj:
-    """A pod body of ``owner``'s template; without ``name`` the server generates one."""
+    """Return a pod body of ``owner``'s template. Without ``name`` the server generates one."""
     template = copy.deepcopy(owner["spec"]["template"])
     metadata = template.get("metadata") or {}
     own = owner["metadata"]
@@ -67,7 +67,10 @@ def pod_from_template(
 
 
 def available_in_s(pod: Obj, min_ready_s: int, now: datetime) -> float | None:
-    """Seconds until a ready pod counts as available (0: it does); None if it is not ready."""
+    """Return the seconds until a ready pod counts as available, or None if it is not ready.
+
+    0 means that it is available now.
+    """
     ready = condition_of(pod, "Ready")
     if ready is None or not is_ready(pod):
         return None

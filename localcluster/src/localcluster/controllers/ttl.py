@@ -1,4 +1,4 @@
-"""ttlSecondsAfterFinished: finished Jobs are deleted in the foreground when their time is over."""
+"""ttlSecondsAfterFinished: deletes finished Jobs in the foreground when their time is over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPONENT = "ttl-after-finished-controller"
 
 
 def expires_at(job: Obj) -> datetime | None:
-    """When a Job is to be deleted; None while it runs or if it has no TTL."""
+    """Return when a Job must be deleted, or None while it runs or if it has no TTL."""
     ttl_s = job["spec"].get("ttlSecondsAfterFinished")
     if ttl_s is None:
         return None
@@ -36,7 +36,7 @@ def expires_at(job: Obj) -> datetime | None:
 
 
 class TtlController:
-    """Deletes Jobs whose TTL is over."""
+    """Deletes Jobs with an expired TTL."""
 
     def __init__(self, context: Context) -> None:
         self._client = context.client_of(COMPONENT)
@@ -45,7 +45,7 @@ class TtlController:
         self._jobs.add_handler(self._changed)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._queue.start()
 
     async def stop(self) -> None:
