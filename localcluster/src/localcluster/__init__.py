@@ -1,7 +1,7 @@
 """A Kubernetes API with controllers, a scheduler and simulated nodes, in one Python process.
 
-These six names are the interface; everything below is free to change. Each is imported when it is
-first used: pytest loads our plugin in every run of an environment that has this package.
+These six names are the interface. Everything below may change. Each is imported at first use,
+because pytest loads our plugin in every run of an environment with this package.
 """
 
 from importlib import import_module
@@ -34,7 +34,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """One of the six names (PEP 562)."""
+    """Return one of the six names (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

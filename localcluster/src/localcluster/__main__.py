@@ -25,7 +25,7 @@ DESCRIPTION = "a simulated Kubernetes cluster, until Ctrl-C or SIGTERM"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line (of this process, by default)."""
+    """Parse the command line (of this process, by default)."""
     parser = argparse.ArgumentParser(prog="localcluster", description=DESCRIPTION)
     parser.add_argument("--data-dir", type=Path, help="keep the cluster here (default: memory)")
     parser.add_argument("--kubeconfig-out", type=Path, help="write an administrator's kubeconfig")
@@ -101,7 +101,7 @@ def _seconds(text: str) -> float:
 
 
 def _shapes(given: argparse.Namespace) -> list[NodeShape]:
-    """All nodes; raises ValueError for what no node can be, and for two of one name."""
+    """Return all nodes. Raise ValueError for an invalid node, and for two with one name."""
     if given.nodes < 0:
         raise ValueError(f"--nodes: {given.nodes} is less than 0")
     alike = {"cpu": given.cpu, "memory": given.memory, "gpus": given.gpus, "pods": given.pods}
@@ -116,7 +116,7 @@ def _shapes(given: argparse.Namespace) -> list[NodeShape]:
 
 
 def _shape(text: str) -> NodeShape:
-    """Read ``pi-1,cpu=16,memory=64Gi,tier=demo``."""
+    """Parse ``pi-1,cpu=16,memory=64Gi,tier=demo``."""
     name, *pairs = text.split(",")
     given: dict[str, str] = {}
     for pair in pairs:

@@ -1,8 +1,8 @@
 """``LocalCluster``: API server, controllers, scheduler and nodes in one asyncio process.
 
-For laptops, demos and tests where no cluster is at hand; it is honest about being that: every
-node carries the label ``localcluster/simulated``, and what is not served answers 501.
-Made by the command (``__main__``), by the pytest plugin and by tests.
+It is for laptops, demos and tests without a real cluster, and does not pretend to be one. Every
+node has the label ``localcluster/simulated``, and what is not served gets a 501. The command
+(``__main__``), the pytest plugin and tests create it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ from localcluster.server.server import ApiServer, ApiServerConfig
 
 @dataclass(frozen=True, slots=True)
 class LocalClusterConfig:
-    """``data_dir`` None: nothing survives the process. ``port`` 0: any free one.
+    """Configuration of a cluster.
 
-    ``has_rbac`` False: no access control, every known user may do everything. ``audit_log``: a
-    file for a line about each request.
-    ``host`` is the address to listen on, or a name that leads to it and that clients use.
+    ``data_dir`` None keeps nothing after the process. ``port`` 0 takes any free one. ``has_rbac``
+    False turns access control off: every known user has all rights. ``audit_log`` is a file that
+    gets a line for each request. ``host`` is the address to listen on, or a name for it that
+    clients use.
     """
 
     data_dir: Path | None = None
@@ -58,7 +59,7 @@ class LocalClusterConfig:
 
 
 class LocalCluster:
-    """A cluster for as long as the ``async with`` block (or until ``stop``)."""
+    """A cluster for the duration of the ``async with`` block (or until ``stop``)."""
 
     def __init__(self, config: LocalClusterConfig | None = None) -> None:
         self.config = config or LocalClusterConfig()
@@ -89,7 +90,7 @@ class LocalCluster:
         await self.stop()
 
     async def start(self) -> None:
-        """Serve, register the nodes, run the controllers; returns when all have caught up."""
+        """Serve, register the nodes, run the controllers. Return when all have caught up."""
         await self.server.start()
         try:
             await self._start_controllers()
@@ -136,7 +137,10 @@ class LocalCluster:
             controller.start()
 
     async def stop(self) -> None:
-        """Stop in the order in which nothing waits for what is gone. Harmless to repeat."""
+        """Stop, in an order in which no part waits for one that has stopped.
+
+        Calling it again is harmless.
+        """
         controllers, self._controllers = self._controllers, []
         await asyncio.gather(*(controller.stop() for controller in controllers))
         context, self._context = self._context, None
@@ -148,29 +152,29 @@ class LocalCluster:
             await client.close()
         await self.server.stop()
 
-    # -- how to reach it -------------------------------------------------------------------------
+    # -- connection ------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
-        """``https://HOST:PORT``."""
+        """Return ``https://HOST:PORT``."""
         return self.server.url
 
     @property
     def ca_pem(self) -> bytes:
-        """The authority that signed the server's certificate."""
+        """Return the authority that signed the server's certificate."""
         return self.server.ca_pem
 
     @property
     def token(self) -> str:
-        """The administrator's bearer token."""
+        """Return the administrator's bearer token."""
         return self.server.token
 
     @property
     def kubeconfig(self) -> dict[str, Any]:
-        """A kubeconfig for the administrator."""
+        """Return a kubeconfig for the administrator."""
         return self.server.kubeconfig()
 
     def write_kubeconfig(self, path: Path) -> None:
-        """Write the kubeconfig, readable by its owner alone."""
+        """Write the kubeconfig, readable by its owner only."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.server.write_kubeconfig(path)

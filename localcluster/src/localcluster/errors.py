@@ -1,4 +1,4 @@
-"""What this package raises on purpose, where it is not the API server's own answer.
+"""The errors that this package raises on purpose, apart from the API server's own answers.
 
 ::
 
@@ -12,8 +12,8 @@
             ├── Gone        410: the watch is too old, list again
             └── Invalid     422
 
-The server's refusals, before they are bytes, are ``StatusError``. This module imports nothing of
-ours.
+The server's errors, before they become bytes, are ``StatusError``. This module imports none of our
+modules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LocalClusterError(Exception):
 
 
 class InvalidSettings(LocalClusterError):
-    """Something given from outside cannot be used; ``where`` names it, ``hint`` is the way out."""
+    """A given value cannot be used. ``where`` names it, ``hint`` is the way out."""
 
     def __init__(self, message: str, *, where: str, hint: str = "") -> None:
         self.where, self.hint = where, hint
@@ -42,7 +42,7 @@ class ApiUnavailable(ClientError):
 
 
 class ApiError(ClientError):
-    """The API server refused; ``body`` is its Status object."""
+    """The API server refused. ``body`` is its Status object."""
 
     def __init__(self, what: str, code: int, body: dict[str, Any]) -> None:
         self.code, self.body = code, body
@@ -55,7 +55,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: AlreadyExists, a stale resourceVersion or a precondition; ``reason`` tells which."""
+    """409: AlreadyExists, a stale resourceVersion or a precondition. ``reason`` says which."""
 
 
 class Gone(ApiError):
@@ -70,7 +70,7 @@ _BY_CODE = {404: NotFound, 409: Conflict, 410: Gone, 422: Invalid}
 
 
 def refusal(what: str, code: int, status: dict[str, Any]) -> ClientError:
-    """The exception for an answer of 400 or more; ``what`` names the request."""
+    """Return the exception for an answer of 400 or more. ``what`` names the request."""
     if code == 429 or code >= 500:
         return ApiUnavailable(f"{what}: {code} {status.get('message') or 'no message'}")
     return _BY_CODE.get(code, ApiError)(what, code, status)

@@ -1,8 +1,8 @@
-"""``InProcessTransport``: a ``Client`` and the embedded API server without a socket between.
+"""``InProcessTransport``: connects a ``Client`` to the embedded API server without a socket.
 
-Used by the cluster's own controllers. The request goes through the same authentication, handlers
-and answers as one that came over TLS; only HTTP itself, which costs more than the rest together,
-is left out. Everybody else uses HTTP.
+The cluster's own controllers use it. A request passes the same authentication, handlers and answers
+as one over TLS. Only HTTP itself is left out, because it costs more than the rest together. All
+other clients use HTTP.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class InProcessTransport:
         timeout_s: float,
     ) -> Reply:
         """Dispatch a request."""
-        # Handlers seldom wait; without this a burst of ours would keep everybody else waiting.
+        # Handlers seldom wait. Without this, a burst of our requests would block all other clients.
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(timeout_s):
@@ -58,7 +58,10 @@ class InProcessTransport:
         headers: Mapping[str, str],
         idle_s: float,  # noqa: ARG002 - part of the protocol
     ) -> AsyncIterator[StreamReply]:
-        """Open a watch or a log. No connection in one process dies silently: ``idle_s`` is moot."""
+        """Open a watch or a log.
+
+        ``idle_s`` has no effect: a connection within one process cannot die silently.
+        """
         answer = await self._dispatch("GET", target, headers, None)
         if isinstance(answer, Answer):
             yield _Stream(answer.code, _single(answer.body))
@@ -70,7 +73,7 @@ class InProcessTransport:
             await chunks.aclose()
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     async def _dispatch(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
@@ -102,12 +105,12 @@ class _Stream:
         self._chunks = chunks
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The lines as they come."""
+        """Return the lines as they arrive."""
         return self._chunks
 
 
 def path_of(target: str) -> str:
-    """The target without its query."""
+    """Return the target without its query."""
     return target.partition("?")[0]
 
 

@@ -1,10 +1,10 @@
-"""Fixtures for tests that want a cluster; pytest finds them where this package is installed.
+"""Fixtures for tests that need a cluster. pytest finds them if this package is installed.
 
     def test_operator(localcluster, localcluster_namespace):
         subprocess.run(["kubectl", "--kubeconfig", localcluster.kubeconfig, ...])
 
-One cluster serves the session (it runs in a thread of its own, so tests may be synchronous or not),
-and each test that asks for one has a namespace in it. Override ``localcluster_config`` in a
+One cluster serves the session. It runs in a thread of its own, so tests may be synchronous or not.
+Each test that asks for a namespace gets its own one. Override ``localcluster_config`` in a
 conftest.py to choose the nodes.
 """
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:  # whoever uses none of the fixtures does not pay for the import
+if TYPE_CHECKING:  # Tests without these fixtures do not pay for the import.
     from localcluster.client.calls import Client
     from localcluster.cluster import LocalClusterConfig
 
@@ -41,7 +41,7 @@ class RunningCluster:
 
 @pytest.fixture(scope="session")
 def localcluster_config() -> LocalClusterConfig:
-    """Three nodes, and Kubernetes' waiting times shortened; override it for others."""
+    """Return three nodes and shortened waiting times of Kubernetes. Override it for others."""
     from localcluster.cluster import LocalClusterConfig
     from localcluster.loops.options import ControllerOptions
     from localcluster.nodes.shape import NodeShape
@@ -54,7 +54,7 @@ def localcluster_config() -> LocalClusterConfig:
 def localcluster(
     localcluster_config: LocalClusterConfig, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningCluster]:
-    """The session's cluster."""
+    """Yield the session's cluster."""
     kubeconfig = tmp_path_factory.mktemp("localcluster") / "kubeconfig"
     started: Future[RunningCluster] = Future()
     ending = threading.Event()
@@ -94,7 +94,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def localcluster_namespace(localcluster: RunningCluster) -> Iterator[str]:
-    """A namespace of the test's own; it is deleted, with what is in it, when the test ends."""
+    """Yield a namespace for one test. It is deleted with its contents after the test."""
     from localcluster.client.resources import NAMESPACES
 
     name = f"test-{next(_numbers)}"
@@ -112,7 +112,10 @@ def localcluster_namespace(localcluster: RunningCluster) -> Iterator[str]:
 
 
 def _call(cluster: RunningCluster, work: Callable[[Client], Awaitable[None]]) -> None:
-    """Do one thing as the administrator, in a thread: the caller may be inside an event loop."""
+    """Do one thing as the administrator, in a thread.
+
+    The caller may be inside an event loop.
+    """
 
     from localcluster.client.access import read_kubeconfig
     from localcluster.client.calls import Client

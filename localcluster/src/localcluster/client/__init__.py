@@ -1,6 +1,6 @@
 """How controllers and simulated nodes reach an API server: requests, watches, local copies.
 
-The same calls go to the server of this process (``inprocess``) and, for simulated nodes of a
-control plane elsewhere, over HTTP (``http``). Not a client for everybody: it repeats nothing,
-because whoever calls it works from a queue that tries again.
+The same calls go to the server of this process (``inprocess``). Simulated nodes of another control
+plane use HTTP (``http``). It is not a general client: it repeats nothing, because its callers work
+from a queue that retries.
 """

@@ -1,8 +1,8 @@
-"""Where a control plane is and how to prove who we are: ``Access``, and a kubeconfig as one.
+"""Address and credentials of a control plane: ``Access``, and a kubeconfig as one.
 
-Called where simulated nodes are given to a control plane elsewhere. Whoever has a configuration of
-an own with these members gives that; ``read_kubeconfig`` reads what test control planes write
-(addresses, certificates and tokens), and refuses what it cannot honour.
+It is used to add simulated nodes to another control plane. Callers with a configuration of their
+own pass an object with these members. ``read_kubeconfig`` reads what test control planes write
+(addresses, certificates and tokens). It refuses what it does not support.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from localcluster.errors import InvalidSettings
 
 
 class Access(Protocol):
-    """``server`` is an address without a slash at its end."""
+    """Access to a control plane. ``server`` is an address without a slash at its end."""
 
     @property
     def server(self) -> str:
-        """``https://HOST:PORT``."""
+        """Return ``https://HOST:PORT``."""
         ...
 
     @property
     def tls_server_name(self) -> str | None:
-        """The name in the server's certificate where it is not the address's."""
+        """Return the name in the server's certificate if it is not the address's."""
         ...
 
     def authorization_header(self) -> str | None:
-        """The value of ``Authorization``, None for none."""
+        """Return the value of ``Authorization``, or None."""
         ...
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """TLS settings; None for plain http."""
+        """Return TLS settings, or None for plain http."""
         ...
 
 
@@ -55,16 +55,17 @@ class StaticAccess:
     tls_server_name: str | None = None
 
     def authorization_header(self) -> str | None:
-        """The token, if there is one."""
+        """Return the token as a header, if there is one."""
         return f"Bearer {self.token}" if self.token else None
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """TLS with the authority and certificate given."""
+        """Return TLS with the given authority and certificate."""
         if not self.server.startswith("https:"):
             return None
         context = ssl.create_default_context(cadata=self.ca_pem)
         if self.client_pem:
-            with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # 0600, and gone at once
+            # mode 0600, deleted at once
+            with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
                 file.write(self.client_pem)
                 file.flush()
                 context.load_cert_chain(file.name)
@@ -75,7 +76,7 @@ class StaticAccess:
 
 
 def read_kubeconfig(path: Path) -> StaticAccess:
-    """The current context of a kubeconfig. Raises ``InvalidSettings``, one line."""
+    """Return the current context of a kubeconfig. Raises ``InvalidSettings``, one line."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         context = _named(document, "context", document["current-context"])
@@ -114,7 +115,7 @@ def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
 
 
 def _text(entry: dict[str, Any], key: str, path: Path) -> str | None:
-    """PEM that stands in the entry itself or in a file beside the kubeconfig."""
+    """Return PEM from the entry itself, or from a file beside the kubeconfig."""
     if data := entry.get(f"{key}-data"):
         return base64.b64decode(data).decode()
     if file := entry.get(key):

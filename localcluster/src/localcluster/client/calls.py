@@ -1,7 +1,7 @@
-"""``Client``: get, list, watch, create, replace, patch and delete over plain dicts.
+"""``Client``: get, list, watch, create, replace, patch and delete with plain dicts.
 
-What the cluster's own controllers and nodes write and read. It bounds the requests in flight and
-turns refusals into exceptions; it repeats nothing and keeps nothing (``informer`` does).
+The cluster's own controllers and nodes read and write with it. It limits the concurrent requests
+and turns errors into exceptions. It repeats nothing and stores nothing (``informer`` does).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Listed(NamedTuple):
 
 
 class WatchEvent(NamedTuple):
-    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+    """One event of a watch. ``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
     object: Obj
 
 
 class Client:
-    """One API server. ``headers`` go with every request, beside those of the transport."""
+    """One API server. ``headers`` are added to every request."""
 
     def __init__(self, transport: Transport, *, headers: Mapping[str, str]) -> None:
         self._transport = transport
@@ -62,7 +62,7 @@ class Client:
         await self._transport.close()
 
     def acting_as(self, user: str) -> Client:
-        """The same connections and budget, with every request made in another user's name."""
+        """Return a client with the same connections and limit that impersonates ``user``."""
         view = copy.copy(self)
         view._headers = {**self._headers, "Impersonate-User": user}
         return view
@@ -75,18 +75,24 @@ class Client:
         *,
         subresource: str | None = None,
     ) -> Obj:
-        """One object. Raises ``NotFound``."""
+        """Return one object. Raises ``NotFound``."""
         return await self.request("GET", resource.path(namespace, name, subresource))
 
     async def list(self, resource: Resource, namespace: str | None = None) -> Listed:
-        """All objects, in one answer; they carry apiVersion and kind, as lists' items do not."""
+        """Return all objects in one answer.
+
+        They have apiVersion and kind, unlike items of lists.
+        """
         answer = await self.request("GET", resource.path(namespace))
         own = {"apiVersion": resource.api_version, "kind": resource.kind}
         items = [{**own, **item} for item in answer.get("items") or ()]
         return Listed(items, str(answer["metadata"]["resourceVersion"]))
 
     async def watch(self, resource: Resource, *, version: str) -> AsyncIterator[WatchEvent]:
-        """Events after ``version``, until the server ends. Raises ``Gone`` if it is too old."""
+        """Yield events after ``version`` until the server ends.
+
+        Raises ``Gone`` if it is too old.
+        """
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -116,7 +122,7 @@ class Client:
         name: str | None = None,
         subresource: str | None = None,
     ) -> Obj:
-        """POST; ``name`` and ``subresource`` are for those to an object (``binding``)."""
+        """POST an object. ``name`` and ``subresource`` are for subresources (``binding``)."""
         return await self.request("POST", resource.path(namespace, name, subresource), body)
 
     async def replace(
@@ -128,7 +134,7 @@ class Client:
         *,
         subresource: str | None = None,
     ) -> Obj:
-        """PUT. With a resourceVersion in the body a stale one raises ``Conflict``."""
+        """PUT an object. A stale resourceVersion in the body raises ``Conflict``."""
         return await self.request("PUT", resource.path(namespace, name, subresource), body)
 
     async def patch(
@@ -141,7 +147,7 @@ class Client:
         kind: PatchKind = PatchKind.MERGE,
         subresource: str | None = None,
     ) -> Obj:
-        """PATCH. Raises ``NotFound``, ``Conflict``, ``Invalid``."""
+        """PATCH an object. Raises ``NotFound``, ``Conflict``, ``Invalid``."""
         path = resource.path(namespace, name, subresource)
         return await self.request("PATCH", path, body, content_type=kind)
 
@@ -156,7 +162,7 @@ class Client:
         propagation: str | None = None,
         grace_s: int | None = None,
     ) -> Obj:
-        """DELETE; ``uid`` and ``version`` are preconditions (``Conflict``)."""
+        """DELETE an object. ``uid`` and ``version`` are preconditions (``Conflict``)."""
         given = {"uid": uid, "resourceVersion": version}
         options = {
             "preconditions": {key: one for key, one in given.items() if one} or None,
@@ -175,7 +181,7 @@ class Client:
         *,
         content_type: str = "application/json",
     ) -> Obj:
-        """Any request; returns the decoded answer. Raises ``ClientError``."""
+        """Send any request and return the decoded answer. Raises ``ClientError``."""
         headers = self._headers
         data = None
         if body is not None:
@@ -193,7 +199,7 @@ class Client:
 
 
 def _status(body: bytes) -> Obj:
-    """The Status of a refusal; what is none (a proxy's page) becomes its message."""
+    """Return the Status of an error. Other content (a proxy's page) becomes its message."""
     try:
         status = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -202,7 +208,7 @@ def _status(body: bytes) -> Obj:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Whole lines; a last one without its end is a cut connection and is dropped."""
+    """Yield whole lines. A last line without end is a cut connection and is dropped."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""``HttpTransport``: the API server of a control plane elsewhere, over TCP and TLS (aiohttp)."""
+"""``HttpTransport``: the API server of another control plane, over TCP and TLS (aiohttp)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class HttpTransport:
-    """Connections are opened on first use and kept alive."""
+    """A transport over HTTP. Connections are opened on first use and kept alive."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -30,7 +30,7 @@ class HttpTransport:
         body: bytes | None,
         timeout_s: float,
     ) -> Reply:
-        """Send and read the whole answer."""
+        """Send a request and read the whole answer."""
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         try:
             async with self._request(method, target, headers, timeout, body) as response:
@@ -64,7 +64,7 @@ class HttpTransport:
         timeout: aiohttp.ClientTimeout,
         body: bytes | None = None,
     ) -> aiohttp.client._RequestContextManager:
-        if self._session is None:  # made here because aiohttp wants a running loop
+        if self._session is None:  # created here because aiohttp needs a running loop
             connector = aiohttp.TCPConnector(limit=0, ssl=self._access.ssl_context() or True)
             self._session = aiohttp.ClientSession(connector=connector)
         authorization = self._access.authorization_header()
@@ -91,7 +91,7 @@ class _HttpStream:
         self._content = response.content
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Pieces as they arrive, until the server ends or is silent."""
+        """Yield pieces as they arrive, until the server ends or is silent."""
         while True:
             try:
                 chunk = await self._content.readany()

@@ -1,8 +1,8 @@
 """``Informer``: a local copy of one resource that follows the cluster by list and watch.
 
-Shared by the controllers of one process (``loops.informers``). A list REPLACES the copy: what
-is gone is reported as removed. Handlers are plain functions that must not block; they see every
-change in order, but may see several changes of an object as one.
+The controllers of one process share informers (``loops.informers``). A list REPLACES the copy:
+missing objects are reported as removed. Handlers are plain functions that must not block. They see
+every change in order, but may see several changes of an object as one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ RETRY_S = 0.5
 
 
 def key_of(obj: Obj) -> Key:
-    """(namespace, name); the namespace of a cluster-scoped object is empty."""
+    """Return (namespace, name). The namespace of a cluster-scoped object is empty."""
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
 class Informer:
-    """List, then watch, for ever.
+    """Lists once, then watches without end.
 
-    Handlers are called with (old, new): ``old`` is None for an addition, ``new`` for a removal. An
-    object deleted and made again under its name is both. ``managedFields`` are left out.
+    Handlers are called with (old, new). ``old`` is None for an addition, ``new`` for a removal. An
+    object that was deleted and created again under its name causes both. ``managedFields`` are left
+    out.
     """
 
     def __init__(self, client: Client, resource: Resource) -> None:
@@ -44,32 +45,32 @@ class Informer:
         self._client = client
         self._handlers: list[ChangeHandler] = []
         self._store: dict[Key, Obj] = {}
-        self._ahead: dict[Key, int] = {}  # versions taken in that the watch has not reached
+        self._ahead: dict[Key, int] = {}  # versions stored before the watch reached them
         self._version = 0
         self._must_list = True
         self._task: asyncio.Task[None] | None = None
 
     def get(self, namespace: str, name: str) -> Obj | None:
-        """The stored object, or None. It is shared: callers must not change it."""
+        """Return the stored object, or None. It is shared: callers must not change it."""
         return self._store.get((namespace, name))
 
     def items(self) -> Iterator[Obj]:
-        """All stored objects, in no order. Do not await while iterating."""
+        """Return all stored objects, in any order. Do not await while iterating."""
         return iter(self._store.values())
 
     def __len__(self) -> int:
         return len(self._store)
 
     def add_handler(self, handler: ChangeHandler) -> None:
-        """Another observer; it is shown what is stored already as additions."""
+        """Add a handler. It gets the stored objects as additions first."""
         self._handlers.append(handler)
         for obj in list(self._store.values()):
             handler(None, obj)
 
     def observe(self, obj: Obj) -> None:
-        """Take in the answer to a write at once, so that the next decision knows it.
+        """Store the answer to a write at once, so that the next decision knows it.
 
-        Ignored where the watch has passed that version: the object may be gone since.
+        It is ignored if the watch has passed that version, because the object may be deleted since.
         """
         version = _version_of(obj)
         if version <= self._version:
@@ -81,19 +82,19 @@ class Informer:
             self._put(key, obj)
 
     def start(self) -> None:
-        """Follow in a task of its own until ``stop``."""
+        """Follow the cluster in a task of its own until ``stop``."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"informer {self.resource.key}")
 
     async def stop(self) -> None:
-        """End the task; what is stored stays readable. Harmless if never started."""
+        """End the task. Stored objects stay readable. Harmless if never started."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     def clear(self) -> None:
-        """Forget everything after ``stop``; handlers see removals (the definition is gone)."""
+        """Forget everything after ``stop``. Handlers see removals (the definition is gone)."""
         for key in list(self._store):
             self._drop(key)
 
@@ -106,7 +107,7 @@ class Informer:
             except Gone:
                 self._must_list = True
             except ClientError as error:
-                # Also 403 and 404: rights and definitions may come later.
+                # 403 and 404 too: rights and definitions may come later.
                 log.warning("informer retries resource=%s error=%s", self.resource.key, error)
                 await asyncio.sleep(RETRY_S)
 
@@ -115,7 +116,7 @@ class Informer:
         at = int(listed.version)
         fresh = {key_of(item): item for item in listed.items}
         self._ahead = {key: version for key, version in self._ahead.items() if version > at}
-        # Removals first, so that room is free before it is used.
+        # Removals first, so that capacity is free before it is used.
         for key in [key for key in self._store if key not in fresh and key not in self._ahead]:
             self._drop(key)
         for key, item in fresh.items():
@@ -138,7 +139,7 @@ class Informer:
             return
         key = key_of(obj)
         if self._ahead.get(key, 0) > self._version:
-            return  # of before the write that was taken in, whose own event is still to come
+            return  # The event is older than the stored write. The event of that write will follow.
         self._ahead.pop(key, None)
         if event.type == "DELETED":
             self._drop(key)
@@ -167,7 +168,7 @@ class Informer:
             try:
                 handler(old, new)
             except Exception:
-                # One observer's mistake must not stop the others from seeing the cluster.
+                # An error in one handler must not hide the cluster from the others.
                 log.exception("informer handler failed resource=%s", self.resource.key)
 
 

@@ -1,4 +1,4 @@
-"""Names and URL paths of the resources that the controllers use, and of any that is discovered."""
+"""Names and URL paths of resources that controllers use, and of any discovered one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One API resource: ``group`` is empty for the core group."""
+    """One API resource. ``group`` is empty for the core group."""
 
     group: str
     version: str
@@ -18,12 +18,12 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """``apiVersion`` as objects carry it: ``v1`` or ``batch/v1``."""
+        """Return ``apiVersion`` as in objects: ``v1`` or ``batch/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def key(self) -> str:
-        """``plural.group``, the name under which kubectl knows the resource."""
+        """Return ``plural.group``, kubectl's name for the resource."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(
@@ -32,11 +32,11 @@ class Resource:
         name: str | None = None,
         subresource: str | None = None,
     ) -> str:
-        """URL path of the collection or of one object.
+        """Return the URL path of the collection or of one object.
 
-        ``namespace=None`` on a namespaced resource is the collection of all namespaces; naming an
-        object there is a programming error (ValueError). The namespace of a cluster-scoped
-        resource is ignored, so that generic code need not ask.
+        ``namespace=None`` on a namespaced resource is the collection of all namespaces. Naming an
+        object there is a programming error (ValueError). The namespace of a cluster-scoped resource
+        is ignored, so that generic code need not check.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:

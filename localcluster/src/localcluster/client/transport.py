@@ -1,4 +1,4 @@
-"""``Transport``: an API server as a sender of requests (``http`` and ``inprocess`` are)."""
+"""``Transport``: sends requests to an API server. ``http`` and ``inprocess`` implement it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ class Reply:
 
 
 class StreamReply(Protocol):
-    """An answer whose body arrives over time."""
+    """An answer with a body that arrives over time."""
 
     status: int
     headers: Mapping[str, str]
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Pieces of the body as they arrive."""
+        """Return pieces of the body as they arrive."""
         ...
 
 
 class Transport(Protocol):
-    """``target`` is path and query, already encoded. Both raise ``ApiUnavailable``."""
+    """Sends requests. ``target`` is path and query, already encoded.
+
+    ``send`` and ``stream`` raise ``ApiUnavailable``.
+    """
 
     async def send(
         self,
@@ -39,15 +42,15 @@ class Transport(Protocol):
         body: bytes | None,
         timeout_s: float,
     ) -> Reply:
-        """Send and read the whole answer."""
+        """Send a request and read the whole answer."""
         ...
 
     def stream(
         self, target: str, headers: Mapping[str, str], idle_s: float
     ) -> AbstractAsyncContextManager[StreamReply]:
-        """GET with a streamed answer; silence for ``idle_s`` seconds ends it without an error."""
+        """GET with a streamed answer. Silence for ``idle_s`` seconds ends it without an error."""
         ...
 
     async def close(self) -> None:
-        """Close all connections; no call may follow."""
+        """Close all connections. No call may follow."""
         ...

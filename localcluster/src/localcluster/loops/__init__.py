@@ -1,4 +1,4 @@
-"""What every control loop is made of: shared local copies, work queues, events, times.
+"""The parts of every control loop: shared local copies, work queues, events, times.
 
-Used by ``controllers``, ``scheduler`` and ``nodes``; none of them is known here.
+``controllers``, ``scheduler`` and ``nodes`` use them. This package knows none of these.
 """

@@ -1,4 +1,4 @@
-"""What every controller is given: the client, the shared informers, events, times."""
+"""What every controller gets: the client, the shared informers, events, times."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from localcluster.loops.options import ControllerOptions
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Shared by all controllers of one process."""
+    """What all controllers of one process share."""
 
     client: Client
     informers: InformerSet
     events: EventRecorder
     options: ControllerOptions
     ca_pem: str = ""
-    """The cluster's authority, which every namespace is told of."""
+    """The cluster's authority, which every namespace gets."""
 
     def client_of(self, controller: str) -> Client:
-        """A client in the name of a built-in controller, as webhooks and audit see it."""
+        """Return a client that acts as a built-in controller, for webhooks and audit."""
         return self.client.acting_as(f"system:serviceaccount:kube-system:{controller}")
 
 
 class Controller(Protocol):
-    """Constructors register informers and handlers; work begins with ``start``, after the sync."""
+    """A controller. Constructors register informers and handlers.
+
+    Work begins with ``start``, after the informers have synced.
+    """
 
     def start(self) -> None:
-        """Begin to work; all informers have listed."""
+        """Start working. All informers have listed."""
         ...
 
     async def stop(self) -> None:

@@ -1,7 +1,8 @@
 """``EventRecorder``: events as the built-in controllers and the scheduler write them.
 
-Recording never waits and never fails a controller: events go through a bounded queue and are
-dropped, with a count in the log, when it overflows. A repeated event counts up in place.
+Recording never waits and never fails a controller. Events go through a bounded queue. If it
+overflows, they are dropped and the log has their count. A repeated event increases its count in
+place.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _Task = tuple[Obj, tuple[str, ...] | None]
 
 
 def involved_object(obj: Obj) -> Obj:
-    """The reference to ``obj`` that events carry."""
+    """Return the reference to ``obj`` that events have."""
     metadata = obj["metadata"]
     reference = {
         "kind": obj["kind"],
@@ -58,14 +59,14 @@ class EventRecorder:
         ]
 
     async def stop(self) -> None:
-        """Stop; events still queued are lost."""
+        """Stop. Events that are still queued are lost."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
 
     def record(self, component: str, obj: Obj, kind: str, reason: str, message: str) -> None:
-        """A core/v1 event with count and timestamps; ``kind`` is Normal or Warning."""
+        """Record a core/v1 event with count and timestamps. ``kind`` is Normal or Warning."""
         at = write_time(now())
         involved = involved_object(obj)
         body = self._body(involved, kind, reason, message) | {
@@ -81,7 +82,7 @@ class EventRecorder:
     def record_action(
         self, component: str, obj: Obj, kind: str, *, reason: str, message: str, action: str
     ) -> None:
-        """An event in the scheduler's newer style: eventTime and action, no count."""
+        """Record an event in the scheduler's newer style: eventTime and action, no count."""
         body = self._body(involved_object(obj), kind, reason, message) | {
             "eventTime": write_micro_time(now()),
             "action": action,
@@ -120,7 +121,7 @@ class EventRecorder:
             try:
                 await self._write_one(body, same)
             except ClientError as error:
-                # Expected when the namespace is going away; an event is never worth a retry.
+                # Expected while the namespace is being deleted. An event is never worth a retry.
                 logger.debug("event not written action=record error=%s", error)
 
     async def _write_one(self, body: Obj, same: tuple[str, ...] | None) -> None:
@@ -139,7 +140,7 @@ class EventRecorder:
         try:
             await self._client.patch(EVENTS, namespace, name, change, kind=PatchKind.MERGE)
         except ClientError:
-            del self._known[same]  # expired or removed: the next one starts anew
+            del self._known[same]  # It expired or was removed, so the next one starts anew.
             raise
 
     def _remember(self, same: tuple[str, ...], name: str, count: int) -> None:

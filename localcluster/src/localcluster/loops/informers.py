@@ -1,6 +1,6 @@
 """One informer per resource for the whole process, and indexes over them.
 
-Controllers share these: the pods of the cluster are watched and decoded once, not once per
+Controllers share these. So the pods of the cluster are watched and decoded once, not once per
 controller.
 """
 
@@ -20,7 +20,7 @@ Indexer = Callable[[Obj], Iterable[str]]
 
 
 class Index:
-    """Objects of an informer by a computed value; follows the informer's changes."""
+    """Objects of an informer by a computed value. It follows the informer's changes."""
 
     def __init__(self, informer: Informer, indexer: Indexer) -> None:
         self._indexer = indexer
@@ -28,11 +28,11 @@ class Index:
         informer.add_handler(self._change)
 
     def get(self, value: str) -> list[Obj]:
-        """The objects with that value, in no order."""
+        """Return the objects with that value, in any order."""
         return list(self._by_value[value].values()) if value in self._by_value else []
 
     def count(self, value: str) -> int:
-        """How many there are."""
+        """Return the number of objects with that value."""
         return len(self._by_value[value]) if value in self._by_value else 0
 
     def _change(self, old: Obj | None, new: Obj | None) -> None:
@@ -50,19 +50,19 @@ class Index:
 
 
 def by_controller(obj: Obj) -> Iterable[str]:
-    """Index value: uid of the controlling owner."""
+    """Yield the uid of the controlling owner (index value)."""
     owner = controller_of(obj)
     return (owner["uid"],) if owner is not None else ()
 
 
 def by_node(pod: Obj) -> Iterable[str]:
-    """Index value: the node a pod is bound to."""
+    """Yield the node that a pod is bound to (index value)."""
     name = node_name(pod)
     return (name,) if name else ()
 
 
 class InformerSet:
-    """All shared informers of one process; made on first use, started together."""
+    """All shared informers of one process. They are made on first use and started together."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -71,7 +71,7 @@ class InformerSet:
         self._is_started = False
 
     def get(self, resource: Resource) -> Informer:
-        """The informer of that resource."""
+        """Return the informer of that resource."""
         informer = self._informers.get(resource)
         if informer is None:
             informer = self._informers[resource] = Informer(self._client, resource)
@@ -80,14 +80,14 @@ class InformerSet:
         return informer
 
     def index(self, resource: Resource, indexer: Indexer) -> Index:
-        """The index of that resource by ``indexer``."""
+        """Return the index of that resource by ``indexer``."""
         index = self._indexes.get((resource, indexer))
         if index is None:
             index = self._indexes[resource, indexer] = Index(self.get(resource), indexer)
         return index
 
     async def drop(self, resource: Resource) -> None:
-        """Stop watching a resource that is not served any more; its objects count as removed."""
+        """Stop watching a resource that is no longer served. Its objects count as removed."""
         informer = self._informers.pop(resource, None)
         self._indexes = {k: index for k, index in self._indexes.items() if k[0] != resource}
         if informer is not None:
@@ -95,7 +95,7 @@ class InformerSet:
             informer.clear()
 
     async def start(self) -> None:
-        """Start all and wait until each has listed once."""
+        """Start all informers and wait until each has listed once."""
         self._is_started = True
         informers = list(self._informers.values())
         for informer in informers:
@@ -103,6 +103,6 @@ class InformerSet:
         await asyncio.gather(*(informer.synced.wait() for informer in informers))
 
     async def stop(self) -> None:
-        """Stop all."""
+        """Stop all informers."""
         self._is_started = False
         await asyncio.gather(*(informer.stop() for informer in self._informers.values()))

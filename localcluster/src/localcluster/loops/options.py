@@ -1,6 +1,6 @@
 """Times of the embedded control plane, with the real ones as defaults.
 
-A demo or a test shortens them; nothing else about the controllers changes by option.
+A demo or a test shortens them. No other behaviour of the controllers is an option.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """All durations in seconds, all defaults those of Kubernetes 1.36.
+    """All durations in seconds, with the defaults of Kubernetes 1.36.
 
-    ``job_backoff_s``: before the first replacement of a failed pod (doubles up to
-    ``job_backoff_max_s``). ``job_batch_s``: how long pod changes are gathered before a Job's status
-    follows. ``node_grace_s``: silence after which a node counts as lost. ``pod_gc_s``: quarantine
-    before pods of a vanished node are removed.
+    - ``job_backoff_s``: delay before the first replacement of a failed pod. It doubles up to
+      ``job_backoff_max_s``.
+    - ``job_batch_s``: how long pod changes are collected before a Job's status follows.
+    - ``node_grace_s``: silence after which a node counts as lost.
+    - ``pod_gc_s``: delay before pods of a deleted node are removed.
     """
 
     job_backoff_s: float = 10.0
@@ -28,7 +29,7 @@ class ControllerOptions:
 
     @classmethod
     def quick(cls) -> ControllerOptions:
-        """For demos and tests: the same behaviour without the long waits."""
+        """Return options for demos and tests: the same behaviour without the long waits."""
         return cls(
             job_backoff_s=0.5,
             job_backoff_max_s=5.0,

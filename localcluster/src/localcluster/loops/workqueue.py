@@ -1,7 +1,7 @@
-"""A queue of keys: each key waits at most once and is never worked on twice at a time.
+"""A queue of keys: each key waits at most once and is never processed twice at a time.
 
-The engine of every controller here. A key added while it is being worked on runs again
-afterwards. Failures come back with a growing delay; so can keys that need a second look later.
+Every controller here uses it. A key that is added while it is processed runs again afterwards.
+Failed keys return with a growing delay. Other keys can be added with a delay too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WorkQueue(Generic[Key]):
         self._tasks: list[asyncio.Task[None]] = []
 
     def add(self, key: Key) -> None:
-        """Work on ``key`` as soon as possible."""
+        """Process ``key`` as soon as possible."""
         if key in self._working:
             self._again.add(key)
         elif key not in self._waiting:
@@ -45,7 +45,7 @@ class WorkQueue(Generic[Key]):
             self._ready.put_nowait(key)
 
     def add_after(self, key: Key, delay_s: float) -> None:
-        """Work on ``key`` in ``delay_s``; an earlier appointment of the same key stays."""
+        """Process ``key`` in ``delay_s`` seconds. An earlier time for the same key stays."""
         if delay_s <= 0:
             self.add(key)
             return
@@ -69,7 +69,7 @@ class WorkQueue(Generic[Key]):
         ]
 
     async def stop(self) -> None:
-        """Stop at the next await; nothing is lost that a restart would not find again."""
+        """Stop at the next await. A restart would find everything that is dropped."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

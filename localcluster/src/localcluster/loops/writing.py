@@ -1,6 +1,6 @@
 """Writes that several controllers share: slow-start creation, deletion, finalizer removal.
 
-Each takes the answer into the informer at once, so that the controller's next decision knows it.
+Each stores the answer in the informer at once, so that the controller's next decision knows it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SLOW_START = 1
 async def create_all(
     client: Client, informer: Informer, bodies: list[Obj], created: Callable[[Obj], None]
 ) -> tuple[int, ClientError | None]:
-    """Create in batches of 1, 2, 4, ...; stop after the first batch with a failure.
+    """Create in batches of 1, 2, 4, ... and stop after the first batch with a failure.
 
-    Returns how many were made and the first error: what refuses one pod (a quota, a webhook) would
-    refuse five hundred as well.
+    Returns how many were created, and the first error. A quota or webhook that refuses one pod
+    would refuse five hundred too.
     """
     done, size = 0, SLOW_START
     rest = list(bodies)
@@ -51,13 +51,13 @@ async def create_all(
 
 
 def key_namespace(obj: Obj) -> str:
-    """The namespace of an object to be created."""
+    """Return the namespace of an object to be created."""
     namespace: str = obj["metadata"].get("namespace", "")
     return namespace
 
 
 async def delete_object(client: Client, informer: Informer, obj: Obj) -> bool:
-    """Delete exactly this object; False if it was gone already."""
+    """Delete exactly this object. Return False if it was already deleted."""
     namespace, name = key_of(obj)
     try:
         answer = await client.delete(
@@ -71,9 +71,9 @@ async def delete_object(client: Client, informer: Informer, obj: Obj) -> bool:
 
 
 async def strip_finalizer(client: Client, pods: Informer, pod: Obj, finalizer: str) -> bool:
-    """Take one finalizer off a pod; True if it is off now (or the pod gone)."""
+    """Remove one finalizer from a pod. Return True if it is removed now (or the pod is deleted)."""
     namespace, name = key_of(pod)
-    # JSON Patch with tests: the list must still be the one we saw, and the pod the same.
+    # JSON Patch with tests: the list and the pod must still be those that were read.
     finalizers = pod["metadata"].get("finalizers") or []
     body: list[Obj] = [
         {"op": "test", "path": "/metadata/uid", "value": uid_of(pod)},
@@ -89,13 +89,13 @@ async def strip_finalizer(client: Client, pods: Informer, pod: Obj, finalizer: s
     except NotFound:
         return True
     except (Invalid, Conflict):
-        return False  # changed since: the next sync looks again
+        return False  # Changed meanwhile: the next sync tries again.
     pods.observe(answer)
     return True
 
 
 def message_of(error: ClientError) -> str:
-    """What the API server said, for events."""
+    """Return the API server's message, for events."""
     if isinstance(error, ApiError):
         return str(error.body.get("message") or error)
     return str(error)

@@ -1,1 +1,1 @@
-"""Simulated kubelets: they register, beat, and let pods run as long as their annotations say."""
+"""Simulated kubelets: they register, renew Leases, and run pods as annotations say."""

@@ -1,8 +1,8 @@
 """The simulated nodes: each registers, renews its Lease, and runs the pods bound to it.
 
-One object for all nodes of the process, because a thousand kubelets would need a thousand
-watches. What a pod does next is ``pod_simulation``'s decision; this module carries it out. A node
-can be silenced (its kubelet is dead: no Lease, no status, its pods freeze) and revived.
+One object serves all nodes of the process, because a thousand kubelets would need a thousand
+watches. ``pod_simulation`` decides what a pod does next, and this module executes it. A node can be
+silenced (its kubelet is dead: no Lease, no status, its pods freeze) and revived.
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ class NodeFleet:
         node = self._nodes[shape.name] = _Node(shape, ip, client, number)
         return node
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Run pods and keep Leases alive; ``register`` comes first."""
+        """Run pods and renew Leases. Call ``register`` first."""
         self._queue.start()
         self._heart = asyncio.create_task(self._beat(), name="node heartbeats")
 
     async def stop(self) -> None:
-        """All kubelets stop; pods stay as they are."""
+        """Stop all kubelets. Pods stay as they are."""
         heart, self._heart = self._heart, None
         tasks = [*self._beats, *([heart] if heart is not None else [])]
         for task in tasks:
@@ -106,26 +106,26 @@ class NodeFleet:
         await asyncio.gather(*(self._register(node) for node in self._nodes.values()))
 
     async def add(self, shape: NodeShape) -> None:
-        """A node joins."""
+        """Add a node."""
         await self._register(self._make(shape))
         self._look_at(shape.name)
 
     async def remove(self, name: str) -> None:
-        """A node leaves for good: its Node and Lease are deleted, its pods are left behind."""
+        """Remove a node for good: its Node and Lease are deleted, its pods are left behind."""
         del self._nodes[name]
         for resource, namespace in ((NODES, None), (LEASES, LEASE_NAMESPACE)):
             try:
-                # An administrator removes nodes; kubelets may not.
+                # An administrator removes nodes, because kubelets may not.
                 await self._context.client.delete(resource, namespace, name)
             except NotFound:
                 logger.debug("already gone action=remove resource=%s name=%s", resource.key, name)
 
     def silence(self, name: str) -> None:
-        """The kubelet of that node dies."""
+        """Simulate that the kubelet of that node dies."""
         self._nodes[name].is_silent = True
 
     async def revive(self, name: str) -> None:
-        """The kubelet comes back, with its pods as they were."""
+        """Simulate that the kubelet comes back, with its pods as they were."""
         node = self._nodes[name]
         node.is_silent = False
         await self._register(node)
@@ -141,7 +141,7 @@ class NodeFleet:
         sizes = {key: status[key] for key in ("capacity", "allocatable")}
         before = stored.get("status") or {}
         if not is_true(stored, "Ready") or any(before.get(key) != sizes[key] for key in sizes):
-            # Also a machine that comes back under its old name may be another.
+            # A machine that comes back under its old name may have other sizes.
             changed = {"status": {"conditions": status["conditions"], **_in_place(before, sizes)}}
             await node.client.patch(
                 NODES, None, node.shape.name, changed, kind=PatchKind.MERGE, subresource="status"
@@ -182,7 +182,7 @@ class NodeFleet:
         await node.client.patch(LEASES, LEASE_NAMESPACE, node.shape.name, body)
 
     async def _beat(self) -> None:
-        """Renew every Lease once per period, spread over it, none waiting for another."""
+        """Renew every Lease once per period, spread over it, without waiting for each other."""
         period_s = min(RENEW_S, self._context.options.node_grace_s / 4)
         while True:
             nodes = [node for node in self._nodes.values() if not node.is_silent]
@@ -205,7 +205,7 @@ class NodeFleet:
             logger.debug("lease not renewed node=%s error=%s", node.shape.name, error)
 
     def _node_changed(self, _old: Obj | None, new: Obj | None) -> None:
-        """A living kubelet that was declared silent says that it is not."""
+        """Register a living kubelet again after it was declared silent."""
         if new is None or is_true(new, "Ready"):
             return
         node = self._nodes.get(new["metadata"]["name"])
@@ -215,7 +215,10 @@ class NodeFleet:
             task.add_done_callback(self._beats.discard)
 
     async def _reregister(self, node: _Node) -> None:
-        """The Lease is gone: perhaps with its Node, deleted under a living kubelet."""
+        """Register again.
+
+        The Lease is gone, perhaps with a Node deleted while its kubelet lives.
+        """
         if node.shape.name not in self._nodes:
             return
         try:
@@ -290,7 +293,7 @@ class NodeFleet:
         count = node.pods_started
         pod_ip = f"10.{128 + node.number // 256 % 128}.{node.number % 256}.{count % 254 + 1}"
         status = simulation.running_status(pod, run, now(), host_ip=node.ip, pod_ip=pod_ip)
-        # Known before it is written: the answer is observed and asks for the next step at once.
+        # Store the run before writing: the observed answer asks for the next step at once.
         self._runs[uid_of(pod)] = run
         self._attempts[whose] += 1
         self._hold(node, pod)
@@ -303,7 +306,7 @@ class NodeFleet:
             raise
 
     def _earlier_attempts(self, whose: tuple[str, str]) -> int:
-        """Runs counted together with this one that were before this process began."""
+        """Return how many runs counted with this one took place before this process started."""
         siblings = self._pods_of.get(whose[0])
         return sum(
             1
@@ -335,7 +338,7 @@ class NodeFleet:
             self._queue.add((*key_of(pod), uid_of(pod)))
 
     def _refusal(self, node: _Node, pod: Obj) -> Obj | None:
-        """The kubelet's own check: a pod that does not fit is refused and fails."""
+        """Return the status of a pod that does not fit, or None. This is the kubelet's check."""
         capacity = amounts_of(node_object(node.shape, node.ip, now())["status"]["allocatable"])
         wanted = pod_requests(pod)
         if node.running + 1 > capacity["pods"]:
@@ -388,5 +391,5 @@ def _refused(reason: str, detail: str) -> Obj:
 
 
 def _in_place(before: Obj, sizes: Obj) -> Obj:
-    """A merge patch's way to put ``sizes`` in place of the old ones: what is no more is null."""
+    """Return a merge patch that replaces the old sizes by ``sizes``. Removed ones are null."""
     return {key: {**dict.fromkeys(before.get(key) or {}), **new} for key, new in sizes.items()}

@@ -1,9 +1,14 @@
 """How a simulated pod runs: its annotations, its next step, its status. Pure.
 
-A pod does nothing but last. ``localcluster/duration`` (default 1s, without end for
-restartPolicy Always), ``/exit-code``, ``/fail-times`` (the first n runs of its Job or completion
-index fail), ``/never-ends`` and ``/termination`` (how long it takes to stop) say how, as they
-are: one that is changed while the pod runs counts from then on.
+A pod does no work and only takes time. These annotations control it:
+
+- ``localcluster/duration`` (default 1s, without end for restartPolicy Always)
+- ``localcluster/exit-code``
+- ``localcluster/fail-times`` (the first n runs of its Job or completion index fail)
+- ``localcluster/never-ends``
+- ``localcluster/termination`` (how long it takes to stop)
+
+A change while the pod runs takes effect from then on.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ _MILLISECONDS = re.compile(r"^(\d+(?:\.\d+)?)ms$")
 
 
 def parse_duration_s(text: str) -> float | None:
-    """``1.5s``, ``200ms``, ``2m``, ``1h30m`` or bare seconds; None if it is no duration."""
+    """Parse ``1.5s``, ``200ms``, ``2m``, ``1h30m`` or plain seconds. None if it is invalid."""
     text = text.strip()
     found = _MILLISECONDS.match(text)
     if found:
@@ -50,7 +55,7 @@ def parse_duration_s(text: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the annotations of a pod say; times in seconds, None for without end."""
+    """The annotations of a pod. Times are in seconds, None for without end."""
 
     duration_s: float | None = DEFAULT_DURATION_S
     exit_code: int = 0
@@ -59,7 +64,7 @@ class Script:
 
 
 def script_of(pod: Obj) -> Script:
-    """Read the annotations; what cannot be read counts as absent."""
+    """Read the annotations. Values that cannot be parsed count as missing."""
     notes: dict[str, str] = pod["metadata"].get("annotations") or {}
     default = None if pod["spec"].get("restartPolicy", "Always") == "Always" else DEFAULT_DURATION_S
     given = parse_duration_s(notes.get(f"{PREFIX}duration", ""))
@@ -79,7 +84,7 @@ def _integer(text: str) -> int:
 
 
 def failure_key(pod: Obj) -> tuple[str, str]:
-    """Whose failures are counted together: those of the Job, per completion index if it has any."""
+    """Return the key under which failures are counted: the Job, and the completion index."""
     owner = controller_of(pod)
     labels = pod["metadata"].get("labels") or {}
     index = labels.get("batch.kubernetes.io/job-completion-index", "")
@@ -97,10 +102,10 @@ class Run:
     is_waiting: bool = False
     """Between two runs in place."""
     since: datetime | None = None
-    """Beginning of the present run or pause."""
+    """Start of the present run or pause."""
 
     def exit_code(self) -> int:
-        """How the present run ends."""
+        """Return the exit code of the present run."""
         if self.attempt < self.script.fail_times:
             return self.script.exit_code or 1
         return 0 if self.script.fail_times else self.script.exit_code
@@ -119,7 +124,7 @@ class Step(StrEnum):
 
 
 def next_step(pod: Obj, run: Run | None, now: datetime) -> tuple[Step, float]:
-    """The step, and in how many seconds it is due (0: now; NOTHING: never)."""
+    """Return the step, and in how many seconds it is due (0: now, NOTHING: never)."""
     if is_deleting(pod):
         return _ending_step(pod, run, now)
     if is_finished(pod):
@@ -140,7 +145,7 @@ def next_step(pod: Obj, run: Run | None, now: datetime) -> tuple[Step, float]:
 
 def _ending_step(pod: Obj, run: Run | None, now: datetime) -> tuple[Step, float]:
     if is_finished(pod):
-        # With grace 0 the API server is waiting for finalizers, not for the node.
+        # With grace 0 the API server waits for finalizers, not for the node.
         is_ours = bool(pod["metadata"].get("deletionGracePeriodSeconds"))
         return (Step.REMOVE if is_ours else Step.NOTHING), 0.0
     grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
@@ -148,7 +153,7 @@ def _ending_step(pod: Obj, run: Run | None, now: datetime) -> tuple[Step, float]
     asked_s = run.script.termination_s if run is not None else 0.0
     if deleted is None or asked_s <= 0:
         return Step.KILL, 0.0
-    # deletionTimestamp lies in the future by the grace period.
+    # deletionTimestamp is in the future by the grace period.
     elapsed_s = grace_s - (deleted - now).total_seconds()
     return Step.KILL, max(0.0, min(asked_s, grace_s) - elapsed_s)
 
@@ -161,7 +166,7 @@ def _left_s(since: datetime, length_s: float, now: datetime) -> float:
 
 
 def _conditions(pod: Obj, *, is_ready: bool, now: datetime) -> list[Obj]:
-    """The kubelet's conditions; those of others (PodScheduled ...) are kept after them."""
+    """Return the kubelet's conditions, followed by those of others (PodScheduled ...)."""
     wanted = {"Initialized": "True", "Ready": str(is_ready), "ContainersReady": str(is_ready)}
     present = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or ()}
     conditions: list[Obj] = []
@@ -204,7 +209,7 @@ def _terminated(run: Run, code: int, now: datetime) -> Obj:
 
 
 def running_status(pod: Obj, run: Run, now: datetime, *, host_ip: str, pod_ip: str) -> Obj:
-    """Status of a pod whose containers run."""
+    """Return the status of a pod with running containers."""
     last = _terminated(run, run.exit_code(), now) if run.restarts else {}
     state = {"running": {"startedAt": write_time(run.since or run.started)}}
     return {
@@ -222,7 +227,7 @@ def running_status(pod: Obj, run: Run, now: datetime, *, host_ip: str, pod_ip: s
 
 
 def paused_status(pod: Obj, run: Run, now: datetime) -> Obj:
-    """Status between two runs in place."""
+    """Return the status between two runs in place."""
     waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting"}}
     last = _terminated(run, run.exit_code(), now)
     return {
@@ -235,7 +240,7 @@ def paused_status(pod: Obj, run: Run, now: datetime) -> Obj:
 
 
 def finished_status(pod: Obj, run: Run | None, code: int, now: datetime) -> Obj:
-    """Status of a pod that ended with ``code``."""
+    """Return the status of a pod that ended with ``code``."""
     status: Obj = {
         "phase": "Succeeded" if code == 0 else "Failed",
         "conditions": _conditions(pod, is_ready=False, now=now),
@@ -248,7 +253,7 @@ def finished_status(pod: Obj, run: Run | None, code: int, now: datetime) -> Obj:
 
 
 def recovered_run(pod: Obj) -> Run | None:
-    """The run of a pod that was running before this process began."""
+    """Return the run of a pod that was running before this process started."""
     status = pod.get("status") or {}
     started = read_time(status.get("startTime"))
     if phase_of(pod) != "Running" or started is None:

@@ -1,4 +1,4 @@
-"""What a simulated node looks like: its shape and the Node object made of it. Pure."""
+"""The shape of a simulated node, and the Node object made from it. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KUBELET_VERSION = "v1.36.0-localcluster"
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """One node: quantities as Kubernetes writes them, ``gpus`` as nvidia.com/gpu."""
+    """One node. Quantities are written as in Kubernetes. ``gpus`` are nvidia.com/gpu."""
 
     name: str
     cpu: str = "32"
@@ -52,7 +52,7 @@ def _is_amount(text: str) -> bool:
 
 
 def node_object(shape: NodeShape, ip: str, now: datetime) -> Obj:
-    """The Node as its kubelet registers it, ready."""
+    """Return the Node as its kubelet registers it, ready."""
     capacity = {
         "cpu": shape.cpu,
         "memory": shape.memory,
@@ -105,7 +105,7 @@ def node_object(shape: NodeShape, ip: str, now: datetime) -> Obj:
 
 
 def ready_conditions(now: datetime) -> list[Obj]:
-    """The conditions of a healthy node."""
+    """Return the conditions of a healthy node."""
     at = write_time(now)
     facts = (
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "sufficient memory available"),

@@ -1,9 +1,9 @@
-"""``SimulatedNodes``: for a control plane without kubelets.
+"""``SimulatedNodes``: nodes for a control plane without kubelets.
 
-For a cluster that has an API server, controllers and a scheduler of its own but nothing that runs
-pods (envtest, a bare control plane on a laptop). The same node agents serve the embedded cluster.
-Never for a cluster with real nodes: every node made here carries the label
-``localcluster/simulated``, and a pod bound to it only pretends to run.
+It is for a cluster that has its own API server, controllers and scheduler, but nothing that runs
+pods (envtest, a bare control plane on a laptop). The embedded cluster uses the same node agents.
+Never use it for a cluster with real nodes: every node has the label ``localcluster/simulated``, and
+a pod bound to it only pretends to run.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from localcluster.nodes.shape import NodeShape
 BINDING = "localcluster-simulated-nodes"
 ALLOWED_POLL_S = 0.1
 ALLOWED_POLLS_MAX = 100
-"""Then a node tries all the same, and the refusal says what is wrong."""
+"""After this many polls a node tries anyway, and the error says what is wrong."""
 
 
 class SimulatedNodes:
-    """Nodes for as long as the ``async with`` block; ``fleet`` silences, revives and removes them.
+    """Nodes for the duration of the ``async with`` block.
 
-    Parameters: ``access`` must be allowed to impersonate and to bind the ClusterRole
-    ``system:node``, as a cluster's administrator is. The Node objects stay behind, as those of
-    kubelets that stop do.
+    ``fleet`` silences, revives and removes them. ``access`` must be allowed to impersonate and to
+    bind the ClusterRole ``system:node``, as a cluster's administrator is. The Node objects stay
+    after the block, as with kubelets that stop.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class SimulatedNodes:
         await self._client.close()
 
     async def add(self, shape: NodeShape) -> None:
-        """One more node joins."""
+        """Add one more node."""
         self._names.append(shape.name)
         await self._allow()
         await self.fleet.add(shape)
 
     async def _allow(self) -> None:
-        """Let our kubelets do what kubelets may, where nothing but RBAC asks who they are."""
+        """Give our kubelets their rights, for a cluster in which only RBAC checks them."""
         users = [
             {
                 "apiGroup": "rbac.authorization.k8s.io",
@@ -112,7 +112,10 @@ class SimulatedNodes:
             await self._wait_until_allowed(self._names[-1])
 
     async def _wait_until_allowed(self, name: str) -> None:
-        """The authorizer learns of a binding through a watch of its own, a moment later."""
+        """Wait until a binding takes effect.
+
+        The authorizer learns of it through a watch of its own, a moment later.
+        """
         question = {
             "apiVersion": REVIEWS.api_version,
             "kind": REVIEWS.kind,

@@ -1,1 +1,1 @@
-"""kube-scheduler: which pod goes to which node, decided by pure functions (``decision``)."""
+"""kube-scheduler: which pod runs on which node. Pure functions (``decision``) decide."""

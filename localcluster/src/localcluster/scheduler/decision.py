@@ -1,8 +1,9 @@
-"""Where a pod fits: the filters of the default scheduler and the texts it explains itself with.
+"""Where a pod fits: the filters of the default scheduler, and its explanations.
 
-Pure. Filters in the scheduler's order: cordon, node name, taints, node affinity and selector,
-resources and pod count. Scoring prefers the emptiest node. There is no preemption here; the texts
-say so in the scheduler's words. Ignored: ports, volumes, inter-pod affinity, topology spread.
+Pure. The filters are in the scheduler's order: cordon, node name, taints, node affinity and
+selector, resources and pod count. Scoring prefers the emptiest node. There is no preemption here,
+and the texts say so in the scheduler's words. Ports, volumes, inter-pod affinity and topology
+spread are ignored.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NEVER = "not eligible due to preemptionPolicy=Never."
 
 @dataclass(slots=True)
 class NodeState:
-    """A node as the scheduler sees it: its object reduced, and what bound pods use."""
+    """A node as the scheduler sees it: parts of its object, and what bound pods use."""
 
     name: str
     labels: dict[str, str] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class NodeState:
     is_known: bool = False
 
     def take_object(self, node: Obj) -> None:
-        """Follow a change of the Node; what is used stays."""
+        """Update from the Node object. What is used stays."""
         spec, status = node.get("spec") or {}, node.get("status") or {}
         self.labels = node["metadata"].get("labels") or {}
         self.taints = [
@@ -67,19 +68,19 @@ class NodeState:
         self.is_known = True
 
     def take_pod(self, requests: Amounts) -> None:
-        """A pod was bound here."""
+        """Add a pod that was bound here."""
         add(self.used, requests)
         self.pods += 1
 
     def drop_pod(self, requests: Amounts) -> None:
-        """A pod here finished or is gone."""
+        """Remove a pod that finished or was deleted."""
         subtract(self.used, requests)
         self.pods -= 1
 
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What of a pod matters for its place; equal ``signature`` means equal answers."""
+    """What decides the place of a pod. Equal ``signature`` means equal answers."""
 
     requests: Amounts
     selector: dict[str, str]
@@ -91,7 +92,7 @@ class PodDemand:
 
 
 def demand_of(pod: Obj) -> PodDemand:
-    """Extract the demand of a pod."""
+    """Return the demand of a pod."""
     spec = pod["spec"]
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
@@ -113,7 +114,7 @@ def demand_of(pod: Obj) -> PodDemand:
 
 
 def tolerates(tolerations: Iterable[Obj], taint: Obj) -> bool:
-    """Whether any toleration matches the taint."""
+    """Tell whether any toleration matches the taint."""
     for toleration in tolerations:
         effect = toleration.get("effect")
         if effect and effect != taint.get("effect"):
@@ -141,7 +142,7 @@ def _matches_expression(expression: Obj, values: dict[str, str]) -> bool:
         return value is not None
     if operator == "DoesNotExist":
         return value is None
-    try:  # Gt and Lt compare whole numbers; anything else does not match
+    try:  # Gt and Lt compare whole numbers. Anything else does not match.
         left, right = int(value or ""), int(wanted[0])
     except (ValueError, IndexError):
         return False
@@ -149,7 +150,10 @@ def _matches_expression(expression: Obj, values: dict[str, str]) -> bool:
 
 
 def matches_terms(terms: list[Obj], node: NodeState) -> bool:
-    """Required node affinity: any term, all of its expressions and fields; empty terms never."""
+    """Tell whether required node affinity matches.
+
+    One term is enough, with all its expressions and fields. Empty terms never match.
+    """
     for term in terms:
         expressions: list[Obj] = term.get("matchExpressions") or []
         fields: list[Obj] = term.get("matchFields") or []
@@ -163,7 +167,7 @@ def matches_terms(terms: list[Obj], node: NodeState) -> bool:
 
 
 def matches_node(demand: PodDemand, node: NodeState) -> bool:
-    """nodeSelector and required node affinity."""
+    """Tell whether nodeSelector and required node affinity match."""
     labels = node.labels
     if any(labels.get(key) != value for key, value in demand.selector.items()):
         return False
@@ -171,7 +175,7 @@ def matches_node(demand: PodDemand, node: NodeState) -> bool:
 
 
 def lacking(demand: PodDemand, node: NodeState) -> list[str]:
-    """Reasons of the resources filter; empty if there is room."""
+    """Return the reasons of the resources filter, or nothing if the pod fits."""
     reasons = []
     if node.pods + 1 > node.allocatable.get("pods", 0):
         reasons.append("Too many pods")
@@ -182,7 +186,7 @@ def lacking(demand: PodDemand, node: NodeState) -> list[str]:
 
 
 def why_not(demand: PodDemand, node: NodeState) -> list[str]:
-    """Why the pod cannot run on the node: the reasons of the first filter that refuses."""
+    """Return the reasons of the first filter that refuses the pod on the node."""
     if node.is_cordoned and not tolerates(demand.tolerations, UNSCHEDULABLE_TAINT):
         return [CORDON_REASON]
     for taint in node.taints:
@@ -194,7 +198,7 @@ def why_not(demand: PodDemand, node: NodeState) -> list[str]:
 
 
 def _score(demand: PodDemand, node: NodeState) -> float:
-    """Least allocated: the mean free share of cpu and memory after placing the pod."""
+    """Return "least allocated": the free share of cpu and memory after placing the pod."""
     total = 0.0
     for name in ("cpu", "memory"):
         capacity = node.allocatable.get(name, 0)
@@ -205,7 +209,7 @@ def _score(demand: PodDemand, node: NodeState) -> float:
 
 
 def choose_node(demand: PodDemand, candidates: Iterable[NodeState]) -> NodeState | None:
-    """The emptiest candidate on which the pod fits; fewer pods decide between equals."""
+    """Return the emptiest candidate on which the pod fits. Of equals take fewer pods."""
     best: NodeState | None = None
     best_rank: tuple[float, int] = (0.0, 0)
     for node in candidates:
@@ -220,7 +224,7 @@ def choose_node(demand: PodDemand, candidates: Iterable[NodeState]) -> NodeState
 
 
 def explain(demand: PodDemand, nodes: list[NodeState]) -> str:
-    """The message of FailedScheduling for a pod that fits none of ``nodes``."""
+    """Return the message of FailedScheduling for a pod that fits none of ``nodes``."""
     if not nodes:
         return NO_NODES
     total = len(nodes)
@@ -248,7 +252,10 @@ def _listed(reasons: Counter[str]) -> str:
 
 
 def _could_preempt(demand: PodDemand, node: NodeState, reasons: list[str]) -> bool:
-    """Only a node that lacks room now, but not in principle, is worth looking for victims."""
+    """Tell whether a search for victims could help.
+
+    It could only on a node that lacks capacity now, but not in principle.
+    """
     if not all(r.startswith("Insufficient ") or r == "Too many pods" for r in reasons):
         return False
     return (
@@ -258,7 +265,10 @@ def _could_preempt(demand: PodDemand, node: NodeState, reasons: list[str]) -> bo
 
 
 def _names_unknown_node(demand: PodDemand, nodes: list[NodeState]) -> bool:
-    """Affinity by metadata.name to nodes that do not exist is refused before any filter runs."""
+    """Tell whether the pod names only nodes (by metadata.name) that do not exist.
+
+    The scheduler refuses this before any filter runs.
+    """
     if not demand.terms:
         return False
     wanted: set[Any] = set()

@@ -1,8 +1,8 @@
 """The scheduler: binds pending pods of ``default-scheduler`` to nodes. A thin loop.
 
-Decisions are ``scheduling``'s. Highest priority first, then oldest. Pods that fit nowhere wait
-until something changes that could help; what is bound is assumed at once, so a burst is placed
-without waiting for the API.
+``decision`` makes the decisions. Highest priority comes first, then oldest. Pods that fit nowhere
+wait until a change could help. A bound pod is assumed at once, so a burst is placed without waiting
+for the API.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ from localcluster.types.pod_requests import Amounts, pod_requests
 logger = logging.getLogger(__name__)
 
 
-# A burst of changes becomes one pass over the waiting pods.
+# A burst of changes becomes one pass over the pending pods.
 GATHER_S = 0.005
-# Explanations are rewritten less often the more pods wait: each costs a write and an event.
+# Each explanation costs a write and an event. So the more pods are pending, the less often they are
+# rewritten.
 EXPLAIN_PER_POD_S = 0.002
 BIND_RETRY_S = 1.0
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A pod that wants a node."""
+    """A pod that waits for a node."""
 
     uid: str
     demand: PodDemand
@@ -63,7 +64,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Placed:
-    """What a bound (or assumed) pod takes, and where."""
+    """What a bound (or assumed) pod uses, and where."""
 
     uid: str
     node: str
@@ -71,7 +72,7 @@ class _Placed:
 
 
 class Scheduler:
-    """Watches pods and nodes, binds."""
+    """Watches pods and nodes, and binds."""
 
     def __init__(self, context: Context) -> None:
         self._client = context.client.acting_as("system:kube-scheduler")
@@ -88,17 +89,17 @@ class Scheduler:
         self._pods.add_handler(self._pod_changed)
 
     def start(self) -> None:
-        """Begin to bind."""
+        """Start binding."""
         self._loop_task = asyncio.create_task(self._run(), name="scheduler")
 
     async def stop(self) -> None:
-        """Stop; bindings on their way are abandoned."""
+        """Stop. Bindings that are not finished are abandoned."""
         tasks = [task for task in (self._loop_task, *self._tasks) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # -- following the cluster -------------------------------------------------------------------
+    # -- watches -----------------------------------------------------------------------------------
 
     def _node_changed(self, old: Obj | None, new: Obj | None) -> None:
         if old is not None:
@@ -115,7 +116,7 @@ class Scheduler:
         self._wake.set()
 
     def _node(self, name: str) -> NodeState:
-        """The state of a node; pods may be bound to one that does not exist (yet)."""
+        """Return the state of a node. Pods may be bound to one that does not exist (yet)."""
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = NodeState(name)
@@ -147,7 +148,7 @@ class Scheduler:
 
     def _wait(self, key: Key, pod: Obj) -> None:
         if key in self._placed:
-            return  # assumed; the binding is on its way
+            return  # The pod is assumed, and its binding is being written.
         known = self._waiting.get(key)
         if known is not None and known.uid == uid_of(pod):
             is_same_spec = known.pod["spec"] == pod["spec"]
@@ -177,7 +178,7 @@ class Scheduler:
             self._node(placed.node).drop_pod(placed.requests)
             self._wake.set()
 
-    # -- deciding --------------------------------------------------------------------------------
+    # -- decisions -------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
@@ -190,7 +191,7 @@ class Scheduler:
                 logger.exception("scheduler failed action=pass waiting=%d", len(self._waiting))
 
     def _pass(self) -> None:
-        """Try every waiting pod once, best rank first; equal demands fail together."""
+        """Try every pending pod once, best rank first. Equal demands fail together."""
         queue = [(waiting.rank, key) for key, waiting in self._waiting.items()]
         heapq.heapify(queue)
         nodes = [node for node in self._nodes.values() if node.is_known]
@@ -208,7 +209,7 @@ class Scheduler:
             self._report(key, waiting, hopeless[signature])
 
     def _candidates(self, demand: PodDemand, nodes: list[NodeState]) -> list[NodeState]:
-        """All nodes, or only those with the host name that the pod selects."""
+        """Return all nodes, or only those with the host name that the pod selects."""
         hostname = demand.selector.get(HOSTNAME_LABEL)
         if hostname is None:
             return nodes
@@ -249,7 +250,7 @@ class Scheduler:
         )
 
     def _forget(self, key: Key, waiting: _Waiting, error: ClientError) -> None:
-        """A binding failed: the pod waits again if it still wants a node."""
+        """After a failed binding, let the pod wait again if it still wants a node."""
         logger.debug("pod not bound action=bind pod=%s/%s error=%s", *key, error)
         placed = self._placed.get(key)
         if placed is not None and placed.uid == waiting.uid:
@@ -258,13 +259,13 @@ class Scheduler:
         if pod is None or uid_of(pod) != waiting.uid:
             return
         if isinstance(error, (NotFound, Conflict, Invalid)):
-            self._pod_changed(None, pod)  # the informer's truth decides
+            self._pod_changed(None, pod)  # the informer has the truth
         else:
             loop = asyncio.get_running_loop()
             loop.call_later(BIND_RETRY_S, self._pod_changed, None, pod)
 
     def _report(self, key: Key, waiting: _Waiting, message: str) -> None:
-        """Say why the pod waits, if that is news."""
+        """Say why the pod waits, if that is new."""
         loop = asyncio.get_running_loop()
         if waiting.explained == message:
             return

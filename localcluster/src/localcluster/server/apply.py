@@ -1,7 +1,8 @@
 """Server-side apply: PATCH with ``application/apply-patch+yaml``.
 
-Called by ``routes``.  Merging, pruning and conflicts follow ``structured-merge-diff`` (``merge``
-package); who owns what is kept by ``ownership``.  Storing goes through ``writes``, like any change.
+``routes`` calls it. Merging, pruning and conflicts follow ``structured-merge-diff`` (``merge``
+package). ``managed_fields`` keeps the owners of fields. ``writes`` stores the result, as for any
+change.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from localcluster.types.schema import ANY, Node
 
 
 async def apply(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """Apply a configuration; creates the object if it is not there (not on a subresource)."""
+    """Apply a configuration. Create the object if it does not exist (not on a subresource)."""
     info = target.info
     check_manager(request)
     ctx = writes.write_context(machinery, request, target, "UPDATE", "PatchOptions")
@@ -72,14 +73,14 @@ async def apply(machinery: Machinery, request: ApiRequest, target: Target) -> An
 
 
 def check_manager(request: ApiRequest) -> None:
-    """Who applies must say who it is (422)."""
+    """Raise 422 unless an apply names its field manager."""
     if not request.query.get("fieldManager"):
         error = FieldError(REQUIRED, "fieldManager", "", "is required for apply patch")
         raise invalid_options("PatchOptions", [error])
 
 
 def read_config(request: ApiRequest, wanted: tuple[str, str, str]) -> Obj:
-    """The body, which must be of the ``wanted`` group, version and kind."""
+    """Return the body, which must have the ``wanted`` group, version and kind."""
     try:
         config = from_yaml(request.body)
     except yaml.YAMLError as error:
@@ -97,7 +98,7 @@ def read_config(request: ApiRequest, wanted: tuple[str, str, str]) -> Obj:
 
 
 def check_name(config: Obj, target: Target) -> None:
-    """The name of a body, which may be left out, must be that of the path; it is filled in."""
+    """Check that the name in a body is that of the path. A missing name is filled in."""
     meta = config.setdefault("metadata", {})
     name = meta.get("name") or target.name
     if name != target.name:
@@ -109,7 +110,7 @@ def check_name(config: Obj, target: Target) -> None:
 
 
 def _applied_part(config: Obj, target: Target) -> Obj:
-    """Without the fields that this path does not write."""
+    """Return the configuration without the fields that this path does not write."""
     info = target.info
     if target.subresource == "status":
         kept = ("apiVersion", "kind", "metadata", "status")
@@ -132,7 +133,7 @@ async def _create(
     info = target.info
     if target.subresource:
         raise not_found(info.group, info.plural, target.name)
-    # To patch was allowed; that it creates shows only here.
+    # The patch was allowed. Only here does it turn out to be a creation, which is another right.
     create = Action("create", info.group, info.plural, namespace=target.namespace, name=target.name)
     require(machinery.authorizer, ctx.user, create)
     if uid := applied["metadata"].get("uid"):
@@ -150,15 +151,15 @@ async def _create(
     return await writes.create_object(machinery, target, copy_json(applied), ctx, own=own)
 
 
-# -- applying to what is there --------------------------------------------------------------
+# -- applying to an existing object ---------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Application:
-    """One apply on an existing object; made anew from the present state at each attempt.
+    """One apply on an existing object, made anew from the present state at each attempt.
 
-    ``complete`` has the last word on the merged object. ``shown_as`` are the version and the path
-    that conflicts name where the object is not what is applied.
+    ``complete`` may change the merged object last. ``shown_as`` are the version and the path that
+    conflicts name if they differ from the applied object.
     """
 
     machinery: Machinery
@@ -171,7 +172,7 @@ class Application:
     _managers: Managers = field(default_factory=dict)
 
     def make(self, entry: Entry) -> Obj:
-        """The merged and pruned object; raises 409 with all conflicts unless forced."""
+        """Return the merged and pruned object. Raise 409 with all conflicts unless forced."""
         info, live = self.info, copy_of(entry)
         live["metadata"].pop("managedFields", None)
         node = info.node
@@ -211,12 +212,12 @@ class Application:
         return result
 
     def own(self, entry: Entry, stored: Obj) -> object:
-        """Put ``managedFields`` on the object that is about to be stored."""
+        """Set ``managedFields`` on the object that is about to be stored."""
         meta, known = stored["metadata"], self._managers
         meta.pop("managedFields", None)
         before = {**entry.obj, "metadata": {**entry.obj["metadata"]}}
         before["metadata"].pop("managedFields", None)
-        if stored == before:  # nothing but ownership changed: no new times
+        if stored == before:  # If only ownership changed, the times stay.
             old = managed_fields.managers(entry.managed, entry.obj, self.info)
             times = {manager: owned.time for manager, owned in old.items()}
             known = {m: Owned(o.fields, times.get(m, "")) for m, o in known.items()}
@@ -228,7 +229,7 @@ class Application:
 def conflicts_error(
     clashes: dict[Manager, Fields], shown_as: tuple[str, str] | None = None
 ) -> StatusError:
-    """409 that names every manager and field in the way."""
+    """Return a 409 that names every conflicting manager and field."""
     causes: list[Obj] = []
     lines: list[str] = []
     for manager in sorted(clashes, key=lambda m: (m.name, m.operation)):
@@ -254,7 +255,7 @@ def conflicts_error(
 
 
 def merge(live: Any, config: Any, node: Node) -> Any:
-    """``config`` over ``live``: maps by key, lists by their elements, the rest replaced."""
+    """Merge ``config`` over ``live``: maps by key, lists by element, other values replaced."""
     if isinstance(live, dict) and isinstance(config, dict) and is_granular_map(node):
         result = dict(live)
         for key, value in config.items():
@@ -268,7 +269,10 @@ def merge(live: Any, config: Any, node: Node) -> Any:
 
 
 def _merge_lists(live: list[Any], config: list[Any], node: Node) -> list[Any]:
-    """Elements of both, each in its place: those only here before those only there."""
+    """Return the elements of both lists in order.
+
+    Elements only in ``live`` come before those only in ``config``.
+    """
     items = node.items or ANY
     left = {element_of(item, node): item for item in live}
     right = {element_of(item, node): item for item in config}
@@ -286,9 +290,9 @@ def _merge_lists(live: list[Any], config: list[Any], node: Node) -> list[Any]:
 
 
 def prune(merged: Obj, node: Node, last: Fields, owned: Fields) -> Obj:
-    """Without what this manager applied ``last`` time and nobody owns now.
+    """Remove what this manager applied ``last`` time and no manager owns now.
 
-    ``owned`` is everything that anybody owns after this apply.
+    ``owned`` are all fields that any manager owns after this apply.
     """
     given_up = last - owned
     if not given_up:

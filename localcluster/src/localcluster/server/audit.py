@@ -1,7 +1,8 @@
-"""Who asked for what, and was he let: one line for each request that came over HTTP.
+"""The audit log: user, request and decision, one line for each request over HTTP.
 
-Written by ``gate`` if the cluster was told where to.  The lines are ``audit.k8s.io/v1`` Events of
-level Metadata, but written when rights were judged: what became of a request does not stand there.
+``gate`` writes it if the cluster was given a path. The lines are ``audit.k8s.io/v1`` Events of
+level Metadata. They are written when rights were checked, so they do not contain the result of a
+request.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ DECISION = "authorization.k8s.io/decision"
 
 
 class AuditLog:
-    """A file that lines are added to; each is there when :meth:`note` returns."""
+    """A file to which lines are appended. A line is written when :meth:`note` returns."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
 
     def close(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         self._file.close()
 
     def note(
         self, asker: UserInfo, request: ApiRequest, action: Action, *, is_allowed: bool
     ) -> None:
-        """One request of ``asker``, and whether he may."""
+        """Write one request of ``asker`` and whether it is allowed."""
         now_s = time.time()
         event: Obj = {
             "kind": "Event",

@@ -1,9 +1,8 @@
-"""Who asks: bearer tokens, and whom the headers of impersonation name.
+"""Authentication: bearer tokens, and the users in impersonation headers.
 
-Called by ``routes`` for every request and by the ``serviceaccounts/token`` and ``tokenreviews``
-handlers.  Service-account tokens are JSON web tokens signed with a key of this server; they carry
-the claims that a real one has.  What somebody may do, and as whom he may act, is decided by
-``gate``.
+``routes`` calls it for every request. The ``serviceaccounts/token`` and ``tokenreviews`` handlers
+call it too. Service-account tokens are JSON web tokens signed with a key of this server. They carry
+the claims of real ones. ``gate`` decides about rights and impersonation.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ ADMIN = UserInfo("admin", "admin-uid", ("system:masters", "system:authenticated"
 class Authenticator:
     """Turns an ``Authorization`` header into a user.
 
-    ``admin_token`` is the static one of the kubeconfig; ``static`` has more of them (tests,
-    controllers).  ``account_uid(namespace, name)`` gives the present uid of a service account,
-    None when it is gone, whose tokens are then refused.
+    ``admin_token`` is the static token of the kubeconfig. ``static`` has further ones (tests,
+    controllers). ``account_uid(namespace, name)`` returns the present uid of a service account, or
+    None if it was deleted. Tokens of a deleted account are refused.
     """
 
     admin_token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
@@ -48,7 +47,7 @@ class Authenticator:
     wall_s: Callable[[], float] = time.time
 
     def authenticate(self, headers: CIMultiDictProxy[str]) -> UserInfo:
-        """The user whose token a request has; 401 for none."""
+        """Return the user of a request's token. Raise 401 if there is none."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise unauthorized()
@@ -58,7 +57,7 @@ class Authenticator:
         return user
 
     def user_of(self, token: str) -> UserInfo | None:
-        """The user whom a token names; None for a wrong or expired one."""
+        """Return the user of a token, or None for a wrong or expired token."""
         if hmac.compare_digest(token.encode(), self.admin_token.encode()):
             return ADMIN
         if token in self.static:
@@ -79,7 +78,7 @@ class Authenticator:
     def issue(
         self, namespace: str, name: str, uid: str, *, audiences: list[str], lifetime_s: int
     ) -> str:
-        """A new token of a service account."""
+        """Return a new token of a service account."""
         now_s = int(self.wall_s())
         claims = {
             "aud": audiences or [AUDIENCE],
@@ -99,7 +98,7 @@ class Authenticator:
         return f"{head}.{payload}.{self._signature(f'{head}.{payload}')}"
 
     def claims(self, token: str) -> dict[str, Any] | None:
-        """The claims of a token of ours that is valid now, else None."""
+        """Return the claims of our own token if it is valid now, else None."""
         body, _, signature = token.rpartition(".")
         if not body or not hmac.compare_digest(self._signature(body).encode(), signature.encode()):
             return None
@@ -123,7 +122,7 @@ class AccountTokens:
         self._authenticator = authenticator
 
     def issue(self, account: dict[str, Any], spec: dict[str, Any]) -> tuple[str, str]:
-        """A token for a ServiceAccount and the time it expires (RFC 3339)."""
+        """Return a token for a ServiceAccount and the time it expires (RFC 3339)."""
         meta = account["metadata"]
         lifetime_s = int(spec.get("expirationSeconds") or 3600)
         token = self._authenticator.issue(
@@ -137,7 +136,7 @@ class AccountTokens:
         return token, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(expires_s))
 
     def review(self, token: str, audiences: list[str]) -> UserInfo | str:
-        """The user of a token, or why it is not one."""
+        """Return the user of a token, or why it is not valid."""
         user = self._authenticator.user_of(token)
         if user is None:
             return "invalid bearer token"
@@ -160,7 +159,7 @@ _EXTRA = "impersonate-extra-"
 
 
 def wanted_user(headers: CIMultiDictProxy[str]) -> UserInfo | None:
-    """Whom the ``Impersonate-*`` headers name, as they say it; None without them."""
+    """Return the user in the ``Impersonate-*`` headers as given, or None without them."""
     name = headers.get("impersonate-user", "")
     uid = headers.get("impersonate-uid", "")
     groups = tuple(headers.getall("impersonate-group", ()))
@@ -182,7 +181,7 @@ def wanted_user(headers: CIMultiDictProxy[str]) -> UserInfo | None:
 
 
 def _go_strings(texts: Iterable[str]) -> str:
-    """Go's ``%#v`` of a slice of strings."""
+    """Return a slice of strings as Go's ``%#v`` prints it."""
     shown = ", ".join(go_quote(text) for text in texts)
     return f"[]string{{{shown}}}" if shown else "[]string(nil)"
 

@@ -1,6 +1,6 @@
-"""What is there before the first request: namespaces, priority classes, roles.
+"""The objects that exist before the first request: namespaces, priority classes, roles.
 
-Called by ``server`` at its start; what a data directory kept is left as it is.
+``server`` calls it at its start. Objects from a data directory stay unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
 async def make_first_objects(machinery: Machinery) -> None:
-    """Create those that are not there."""
+    """Create the objects that do not exist."""
     for obj in _first_objects():
         group, _, version = obj["apiVersion"].rpartition("/")
         info = machinery.registry.by_kind(group, obj["kind"], version)

@@ -1,7 +1,7 @@
-"""The authority of a cluster and its server's certificate, for loopback; made by trustme.
+"""The certificate authority of a cluster and its server's certificate for loopback.
 
-Called once by ``server`` at start; with a data directory the authority is kept there, so that a
-kubeconfig written before a restart still fits.
+trustme makes them. ``server`` calls this once at start. With a data directory the authority is kept
+there, so that a kubeconfig from before a restart stays valid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.s
 
 
 def kept_authority(directory: Path) -> CA:
-    """The authority of this directory; the first call makes it. Its key is its owner's alone."""
+    """Return the authority of this directory. The first call creates it.
+
+    Only the owner can read its key.
+    """
     cert, key = directory / "ca.crt", directory / "ca.key"
     if cert.exists() and key.exists():
         return CA.from_pem(cert.read_bytes(), key.read_bytes())
@@ -30,7 +33,7 @@ def kept_authority(directory: Path) -> CA:
 
 
 def server_context(authority: CA, *others: str) -> ssl.SSLContext:
-    """TLS with a certificate for loopback and the usual names, and for ``others``."""
+    """Return TLS with a certificate for loopback, the usual names, and ``others``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     names = dict.fromkeys((*_ADDRESSES, *_NAMES, *others))

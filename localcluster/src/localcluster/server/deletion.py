@@ -1,8 +1,8 @@
-"""DELETE: preconditions, finalizers, grace, propagation; also of whole collections.
+"""DELETE of objects and collections: preconditions, finalizers, grace, propagation.
 
 The rules are those of ``registry/generic/registry/store.go`` and ``rest/delete.go`` of the real
-server.  Called by ``routes`` and by the eviction subresource.  What a garbage collector does with
-the finalizers ``orphan`` and ``foregroundDeletion`` is not done here.
+server. ``routes`` and the eviction subresource call it. The finalizers ``orphan`` and
+``foregroundDeletion`` are left to the garbage collector.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _RETURNS_OBJECT = frozenset(
     {"pods", "serviceaccounts", "services", "persistentvolumeclaims", "persistentvolumes",
      "podtemplates", "resourcequotas"}
 )  # fmt: skip
-"""Core resources that are shown in the answer to their deletion; others give a Status."""
+"""Core resources that are returned when they are deleted. Others give a Status."""
 
 
 @dataclass(slots=True)
 class DeleteOptions:
-    """``metav1.DeleteOptions``; None for what was not given."""
+    """``metav1.DeleteOptions``. None means not given."""
 
     grace_s: int | None = None
     policy: str | None = None
@@ -72,7 +72,7 @@ class DeleteOptions:
     is_dry_run: bool = False
 
     def as_object(self) -> Obj:
-        """As a webhook sees them."""
+        """Return the options as a webhook sees them."""
         shown: Obj = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}
         if self.grace_s is not None:
             shown["gracePeriodSeconds"] = self.grace_s
@@ -89,7 +89,10 @@ class DeleteOptions:
 
 
 def read_options(request: ApiRequest) -> DeleteOptions:
-    """From the body, or from the parameters when there is no body; 422 for wrong values."""
+    """Return options from the body, or from the parameters if there is no body.
+
+    Raises 422 for wrong values.
+    """
     query = request.query
     if request.body.strip():
         value = decode_object(request, "DeleteOptions").value
@@ -107,7 +110,7 @@ def read_options(request: ApiRequest) -> DeleteOptions:
 
 
 def _check_kind(value: Mapping[str, Any]) -> None:
-    """A body may say that it is something else."""
+    """Check the kind and version that a body may state."""
     kind, version = value.get("kind") or "DeleteOptions", value.get("apiVersion") or "v1"
     if kind != "DeleteOptions":
         where = 'in scheme "pkg/runtime/scheme.go:111"'
@@ -115,7 +118,7 @@ def _check_kind(value: Mapping[str, Any]) -> None:
 
 
 def options_from_object(value: Mapping[str, Any]) -> DeleteOptions:
-    """From a DeleteOptions object (a body, or part of an Eviction)."""
+    """Return options from a DeleteOptions object (a body, or part of an Eviction)."""
     preconditions = value.get("preconditions") or {}
     options = DeleteOptions(
         grace_s=value.get("gracePeriodSeconds"),
@@ -139,14 +142,14 @@ def _check(options: DeleteOptions) -> None:
         error = FieldError(NOT_SUPPORTED, name, options.policy, detail)
         raise invalid_options("DeleteOptions", [error])
     if options.grace_s is not None and options.grace_s < 0:
-        options.grace_s = 1  # as the real server: a negative period becomes one second
+        options.grace_s = 1  # As in the real server, a negative period becomes one second.
 
 
 # -- rules ----------------------------------------------------------------------------------
 
 
 def is_finished_by_update(old: Obj, new: Obj) -> bool:
-    """Whether an update took the last finalizer of an object that was waiting for it."""
+    """Tell whether an update removed the last finalizer that a deletion waited for."""
     meta, old_meta = new["metadata"], old["metadata"]
     if meta.get("finalizers") or not old_meta.get("deletionTimestamp"):
         return False
@@ -178,7 +181,7 @@ def _wants_foreground(options: DeleteOptions, finalizers: list[str]) -> bool:
 
 
 def gc_finalizers(finalizers: list[str], options: DeleteOptions, default: str) -> list[str]:
-    """The finalizers with those of the garbage collector as the options want them."""
+    """Return the finalizers, with those of the garbage collector set as the options say."""
     kept = [f for f in finalizers if f not in (ORPHAN, FOREGROUND)]
     if _wants_orphan(options, finalizers, default):
         kept.append(ORPHAN)
@@ -207,7 +210,7 @@ class Plan:
 
 
 def plan(info: ResourceInfo, entry: Entry, options: DeleteOptions, wall_s: float) -> Plan:
-    """Decide about one object; pure, nothing is stored."""
+    """Decide about one object. Pure: nothing is stored."""
     obj = copy_of(entry)
     meta = obj["metadata"]
     is_pending = bool(meta.get("deletionTimestamp"))
@@ -251,7 +254,10 @@ def _shorten(meta: Obj, old_grace_s: int, grace_s: int) -> None:
 
 
 def _plan_namespace(obj: Obj, wall_s: float) -> Plan:
-    """A namespace goes only when its controller has emptied it and taken its spec finalizer."""
+    """Plan the deletion of a namespace.
+
+    It is removed only after its controller has emptied it and removed its spec finalizer.
+    """
     meta = obj["metadata"]
     is_empty = not (obj.get("spec") or {}).get("finalizers") and not meta.get("finalizers")
     if meta.get("deletionTimestamp"):
@@ -262,7 +268,7 @@ def _plan_namespace(obj: Obj, wall_s: float) -> Plan:
 
 
 def check_preconditions(info: ResourceInfo, entry: Entry, options: DeleteOptions) -> None:
-    """409 when the object is not the one that was meant."""
+    """Raise 409 if the object does not meet the preconditions."""
     meta = entry.obj["metadata"]
     if options.uid is not None and options.uid != meta.get("uid"):
         raise conflict(
@@ -283,13 +289,13 @@ def check_preconditions(info: ResourceInfo, entry: Entry, options: DeleteOptions
         )
 
 
-# -- carrying it out ------------------------------------------------------------------------
+# -- execution ------------------------------------------------------------------------------
 
 
 async def delete_object(
     machinery: Machinery, target: Target, options: DeleteOptions, ctx: RequestContext
 ) -> tuple[Obj, bool]:
-    """Delete one object; its last state, and whether it is gone."""
+    """Delete one object. Return its last state, and whether it was removed."""
     for _ in range(ATTEMPTS_MAX):
         entry = machinery.store.entry(target.info.storage, target.namespace, target.name)
         if entry is None:
@@ -326,7 +332,7 @@ def _carry_out(
 
 
 async def delete(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """DELETE of one object."""
+    """Handle DELETE of one object."""
     info = target.info
     options = read_options(request)
     ctx = delete_context(machinery, request, target, options)
@@ -342,7 +348,7 @@ async def delete(machinery: Machinery, request: ApiRequest, target: Target) -> A
 
 
 def _warnings(info: ResourceInfo, options: DeleteOptions) -> list[str]:
-    """Of Jobs that are deleted without a word about their pods."""
+    """Return a warning for Jobs that are deleted without instructions about their pods."""
     is_default = options.policy is None and options.orphan_dependents is None
     return [JOBS_WARNING] if is_default and (info.group, info.plural) == ("batch", "jobs") else []
 
@@ -358,7 +364,7 @@ def _status(info: ResourceInfo, obj: Obj) -> Obj:
 def delete_context(
     machinery: Machinery, request: ApiRequest, target: Target, options: DeleteOptions
 ) -> RequestContext:
-    """The context of a deletion."""
+    """Return the context of a deletion."""
     ctx = machinery.context(request, target, "DELETE")
     ctx.verb = "delete" if target.name else "deletecollection"
     ctx.is_dry_run = options.is_dry_run
@@ -367,7 +373,7 @@ def delete_context(
 
 
 async def delete_collection(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """DELETE of all objects that the selectors mean; the answer lists them as they were."""
+    """Handle DELETE of all selected objects. The answer lists them as they were."""
     info = target.info
     if info.namespaced and not target.namespace:
         raise method_not_allowed()

@@ -1,6 +1,7 @@
-"""Discovery documents: /version, /api, /apis (plain and aggregated), resource lists, the root.
+"""Discovery documents: /version, /api, /apis (plain and aggregated), resource lists.
 
-A provider for the API server's document chain.  Only what is served is listed.
+The root is one of them. It is a provider for the API server's document chain. Only served resources
+are listed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ VERSION: Obj = {
     "compiler": "cpython",
     "platform": "linux/amd64",
 }
-"""What 1.36 says, with a suffix that tells what it really is."""
+"""What 1.36 reports, with a suffix that identifies this server."""
 
 _GROUP_ORDER = (
     "apps",
@@ -55,7 +56,7 @@ _STAGES = {"alpha": 0, "beta": 1, None: 2}
 
 
 def version_rank(version: str) -> tuple[int, int, int, int]:
-    """Sorts versions as Kubernetes does: v2, v1, v1beta1, v1alpha1, others."""
+    """Return a key that sorts versions as Kubernetes does: v2, v1, v1beta1, v1alpha1, others."""
     match = _VERSION.match(version)
     if match is None:
         return (0, 0, 0, 0)
@@ -63,14 +64,14 @@ def version_rank(version: str) -> tuple[int, int, int, int]:
 
 
 class Discovery:
-    """Documents from the registry; aggregated ones are cached until it changes."""
+    """Documents from the registry. Aggregated ones are cached until it changes."""
 
     def __init__(self, registry: Registry, address: Callable[[], str] | None = None) -> None:
         self._registry, self._address = registry, address
         self._cache: dict[tuple[int, str], bytes] = {}
 
     def find(self, path: str, accept: str) -> Answer | None:
-        """One of the discovery documents, or None."""
+        """Return one of the discovery documents, or None."""
         parts = [part for part in path.split("/") if part]
         if len(parts) > 3 or (parts and parts[0] not in ("version", "api", "apis")):
             return None
@@ -129,13 +130,13 @@ class Discovery:
         return sorted(paths)
 
     def groups(self) -> list[str]:
-        """All groups but the core one: built-in ones first, then custom ones by name."""
+        """Return all groups except the core group: built-in ones first, custom ones by name."""
         names = {info.group for info in self._registry} - {""}
         known = [name for name in _GROUP_ORDER if name in names]
         return known + sorted(names - set(known))
 
     def versions(self, group: str) -> list[str]:
-        """The versions of a group, the preferred one first."""
+        """Return the versions of a group, the preferred one first."""
         found = {info.version for info in self._registry if info.group == group}
         return sorted(found, key=version_rank, reverse=True)
 
@@ -144,7 +145,7 @@ class Discovery:
         return {"name": name, "versions": shown, "preferredVersion": shown[0]}
 
     def infos(self, group: str, version: str) -> list[ResourceInfo]:
-        """The resources of one group version, by name."""
+        """Return the resources of one group version, by name."""
         found = [i for i in self._registry if (i.group, i.version) == (group, version)]
         return sorted(found, key=lambda info: info.plural)
 
@@ -224,7 +225,7 @@ def _names(info: ResourceInfo) -> Obj:
 
 
 def storage_version_hash(info: ResourceInfo) -> str:
-    """``discovery.StorageVersionHash``: of the group, version and kind that are stored."""
+    """Return ``discovery.StorageVersionHash`` of the stored group, version and kind."""
     group = "" if info.storage == ("", "events") else info.group
     text = f"{group}/{info.version}/{info.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()

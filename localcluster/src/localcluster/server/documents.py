@@ -1,6 +1,6 @@
-"""Documents that are no objects: health, version, discovery, OpenAPI.
+"""Documents that are not objects: health, version, discovery, OpenAPI.
 
-Health is answered here; the rest comes from the providers (``discovery``, ``openapi``).
+Health is answered here. Providers (``discovery``, ``openapi``) answer the rest.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _HEALTH = ("/healthz", "/readyz", "/livez")
 
 
 class Provider(Protocol):
-    """Something that may know the document at a path."""
+    """A provider of documents by path."""
 
     def find(self, path: str, accept: str) -> Answer | None:
-        """The document, or None."""
+        """Return the document, or None."""
 
 
 class DocumentChain:
@@ -27,7 +27,7 @@ class DocumentChain:
         self._providers = providers
 
     def find(self, path: str, accept: str) -> Answer | None:
-        """The first document that a provider has for the path."""
+        """Return the first document that a provider has for the path."""
         if path.startswith(_HEALTH) and path.rstrip("/").split("/")[1] in (
             "healthz",
             "readyz",

@@ -1,6 +1,6 @@
-"""Events are kept for an hour, as by the real server; nothing else expires by itself.
+"""Events are kept for an hour, as in the real server. Nothing else expires by itself.
 
-Run by ``server`` as a task of its own.
+``server`` runs it as a task of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EVENTS = ("", "events")
 
 
 def written_s(entry: Entry) -> float:
-    """When an event was last written, as far as it says; its creation otherwise."""
+    """Return when an event was last written, or else its creation time."""
     obj = entry.obj
     series = obj.get("series") or {}
     for text in (series.get("lastObservedTime"), obj.get("lastTimestamp"), obj.get("eventTime")):
@@ -33,7 +33,7 @@ def _seconds(text: str) -> float:
 
 
 def expire_events(machinery: Machinery) -> int:
-    """Remove what is older than the limit; how many."""
+    """Remove events older than the limit, and return their number."""
     store, oldest_s = machinery.store, machinery.wall_s() - EVENT_TTL_S
     old = [e for e in store.bucket(_EVENTS).objects.values() if written_s(e) < oldest_s]
     for entry in old:
@@ -42,7 +42,7 @@ def expire_events(machinery: Machinery) -> int:
 
 
 async def keep_expiring(machinery: Machinery) -> None:
-    """Look again and again, until cancelled."""
+    """Repeat the check until cancelled."""
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         expire_events(machinery)

@@ -1,9 +1,9 @@
-"""Sets of field paths: which fields an object has, how two objects differ, ``fieldsV1``.
+"""Sets of field paths: the fields of an object, the difference of two objects, ``fieldsV1``.
 
-Used by ``ownership`` and ``apply``.  A port of the parts of
-``sigs.k8s.io/structured-merge-diff/v4`` (fieldpath, typed) that server-side apply needs.  Pure.
+``managed_fields`` and ``apply`` use it. It is a port of the parts of
+``sigs.k8s.io/structured-merge-diff/v4`` (fieldpath, typed) that server-side apply needs. Pure.
 
-A path is a tuple of elements as ``fieldsV1`` spells them: ``f:spec`` a field,
+A path is a tuple of elements in the spelling of ``fieldsV1``. ``f:spec`` is a field,
 ``k:{"name":"main"}`` an element of a list with keys, ``v:"x"`` a member of a set.
 """
 
@@ -49,22 +49,22 @@ _SYSTEM = frozenset(
 
 
 def without_system(fields: Iterable[Path]) -> Fields:
-    """The fields that a manager can own: no type, no name, no bookkeeping."""
+    """Return the fields that a manager can own, without type, name and system fields."""
     return frozenset(p for p in fields if p not in _SYSTEM and p[:2] not in _SYSTEM)
 
 
 def is_granular_map(node: Node) -> bool:
-    """Whether the fields of an object are owned one by one."""
+    """Tell whether the fields of an object have separate owners."""
     return node.map_type != "atomic"
 
 
 def is_associative(node: Node) -> bool:
-    """Whether the elements of a list are owned one by one."""
+    """Tell whether the elements of a list have separate owners."""
     return node.list_type in ("map", "set")
 
 
 def element_of(item: Any, node: Node) -> str:
-    """The path element of a list item."""
+    """Return the path element of a list item."""
     if node.list_type == "set":
         return "v:" + orjson.dumps(item).decode()
     keys: Obj = {}
@@ -77,7 +77,7 @@ def element_of(item: Any, node: Node) -> str:
 
 
 def fields_of(value: Any, node: Node) -> Fields:
-    """All fields that an object sets (``ToFieldSet``)."""
+    """Return all fields that an object sets (``ToFieldSet``)."""
     found: set[Path] = set()
     _collect(value, node, (), found)
     return frozenset(found)
@@ -111,7 +111,7 @@ class Difference:
         self.removed: set[Path] = set()
 
     def compare(self, old: Any, new: Any, node: Node, path: Path = ()) -> None:
-        """Walk both; equal subtrees are skipped at the speed of ``==``."""
+        """Compare both objects. Equal subtrees are skipped at the speed of ``==``."""
         if old == new:
             return
         if isinstance(old, dict) and isinstance(new, dict) and is_granular_map(node):
@@ -145,7 +145,7 @@ class Difference:
                 self.compare(before[element], after[element], items, here)
 
     def appeared(self, value: Any, node: Node, path: Path) -> None:
-        """A subtree that was not there: every node of it counts, containers too."""
+        """Add a new subtree: every node of it counts, including containers."""
         self.changed.add(path)
         if isinstance(value, dict) and is_granular_map(node):
             for key, inner in value.items():
@@ -165,11 +165,11 @@ _SKELETON = frozenset({"f:metadata", "f:spec", "f:template", "f:status", "f:cont
 
 
 _LEFT_OUT = frozenset({"f:metadata", "f:status"})
-"""Structs that nobody owns while they are empty."""
+"""Structs that have no owner while they are empty."""
 
 
 def created_fields(obj: Obj, node: Node, *, is_custom: bool) -> Fields:
-    """What a creator without apply owns.
+    """Return what a creator without apply owns.
 
     Containers that an empty typed object already has (``spec``, ``template`` ...) do not count.
     """
@@ -198,7 +198,7 @@ def _has_below(path: Path, obj: Any) -> bool:
 
 
 def encode(fields: Fields) -> Obj:
-    """``fieldsV1`` as a nested object."""
+    """Return ``fieldsV1`` as a nested object."""
     root: Obj = {}
     for path in sorted(fields):
         node = root
@@ -211,7 +211,7 @@ def encode(fields: Fields) -> Obj:
 
 
 def _drop_plain_dots(node: Obj) -> None:
-    """A leaf is an empty object; only members that also have children keep their dot."""
+    """Remove the dot from leaves. Only members that also have children keep it."""
     for element, inner in node.items():
         if element != ".":
             _drop_plain_dots(inner)
@@ -220,7 +220,7 @@ def _drop_plain_dots(node: Obj) -> None:
 
 
 def decode(value: Mapping[str, Any], path: Path = ()) -> Fields:
-    """The set that ``fieldsV1`` stands for."""
+    """Return the set that ``fieldsV1`` stands for."""
     found: set[Path] = set()
     if not value and path:
         return frozenset({path})
@@ -233,7 +233,7 @@ def decode(value: Mapping[str, Any], path: Path = ()) -> Fields:
 
 
 def path_text(path: Path) -> str:
-    """A path as conflict messages show it: ``.spec.containers[name="main"].image``."""
+    """Return a path as conflicts show it, such as ``.spec.containers[name="main"].image``."""
     out = ""
     for element in path:
         kind, text = element[:2], element[2:]

@@ -1,9 +1,9 @@
-"""May who asks do what he asks?  Impersonation first, then the authorizer; 403 otherwise.
+"""Authorization of requests: impersonation first, then the authorizer. Raises 403.
 
-Called by ``routes`` before anything else is looked at: who may not is told nothing, not even that
-the resource does not exist.  Rights are decided by ``kinds.authorizer``.  Sources in
-``k8s.io/apiserver/pkg/endpoints``: ``request/requestinfo.go`` (what a path means) and
-``filters/impersonation`` (who may act as whom).
+``routes`` calls it before anything else is checked. So a user without rights learns nothing, not
+even that the resource does not exist. ``kinds.authorizer`` decides about rights. Sources in
+``k8s.io/apiserver/pkg/endpoints``: ``request/requestinfo.go`` (the meaning of a path) and
+``filters/impersonation`` (the rights to impersonate).
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _AUTHENTICATION = "authentication.k8s.io"
 _NODE = "system:node:"
 AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 REQUESTORS_MAX = 10_000
-"""How many users' last mode of impersonation is remembered."""
+"""Number of users with a cached last mode of impersonation."""
 
 
 class Gate:
-    """Lets requests pass, or not; one per server."""
+    """Allows or refuses requests. One per server."""
 
     def __init__(self, authorizer: Authorizer, audit: AuditLog | None = None) -> None:
         self._authorizer, self._audit = authorizer, audit
         self._impersonation = Impersonation(authorizer)
 
     def check(self, request: ApiRequest) -> None:
-        """403, or ``request.user`` is who it is to be done as, and he may do it."""
+        """Raise 403, or set ``request.user`` to the acting user. That user is allowed to do it."""
         is_sure = request.acting_as is None and self._authorizer.is_almighty(request.user)
         if is_sure and self._audit is None:
             return
@@ -64,13 +64,16 @@ class Gate:
 
     @staticmethod
     def trust(request: ApiRequest) -> None:
-        """Let a request of the control plane itself pass, as whoever it acts as."""
+        """Allow a request of the control plane itself, for the user that it impersonates."""
         if request.acting_as is not None:
             request.user = completed(request.acting_as)
 
 
 def action_of(request: ApiRequest) -> Action:
-    """What a request wants to do, by its method and path alone; the resource need not exist."""
+    """Return what a request wants to do, by its method and path alone.
+
+    The resource need not exist.
+    """
     parts = [part for part in request.path.strip("/").split("/") if part]
     if parts[:1] == ["api"] and len(parts) >= 3:
         group, rest = "", parts[2:]
@@ -95,7 +98,7 @@ def action_of(request: ApiRequest) -> Action:
 
 
 def _selected_name(field_selector: str) -> str:
-    """The one object that a list or watch is about by ``metadata.name``, or ""."""
+    """Return the one object that a list or watch selects by ``metadata.name``, or ""."""
     if not field_selector:
         return ""
     try:
@@ -110,10 +113,10 @@ def _selected_name(field_selector: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Mode:
-    """One way to act as somebody else.
+    """One mode of impersonation.
 
-    ``name`` is empty for the verb ``impersonate``, which covers whatever is done; the others need
-    ``impersonate-on:NAME:VERB`` for the action and ``impersonate:NAME`` for each part of the user.
+    ``name`` is empty for the verb ``impersonate``, which covers any action. The other modes need
+    ``impersonate-on:NAME:VERB`` for the action, and ``impersonate:NAME`` for each part of the user.
     """
 
     name: str
@@ -125,7 +128,7 @@ class _Mode:
 
     @property
     def group(self) -> str:
-        """The API group of users and groups; of uids and extras it is always the new one."""
+        """Return the API group of users and groups. Uids and extras always have the new group."""
         return _AUTHENTICATION if self.name else ""
 
 
@@ -154,17 +157,16 @@ _MODES = (
 
 
 class Impersonation:
-    """Who may act as whom."""
+    """Decides which users may impersonate which."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
         self._last: dict[str, _Mode] = {}
 
     def check(self, user: UserInfo, wanted: UserInfo, action: Action) -> UserInfo:
-        """Who ``user`` then is, with the groups that are filled in; 403 if he may not.
+        """Return the impersonated user with its groups filled in, or raise 403.
 
-        The mode that a user had success with is tried first, and of several refusals the first
-        one counts.
+        The user's last successful mode is tried first. Of several errors the first one counts.
         """
         last = self._last.get(user.username)
         modes = sorted((m for m in _MODES if m.fits(wanted)), key=lambda mode: mode is not last)
@@ -212,7 +214,7 @@ def _as_name(mode: _Mode, username: str) -> Action:
 
 
 def completed(wanted: UserInfo, *, is_node: bool = False) -> UserInfo:
-    """The user that is acted as, with the groups that such a user has."""
+    """Return the impersonated user, with the groups that such a user has."""
     groups = wanted.groups
     if not groups and (account := service_account_of(wanted.username)):
         groups = service_account_groups(account[0])

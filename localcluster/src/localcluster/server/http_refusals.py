@@ -1,7 +1,7 @@
-"""Refusals that come from the HTTP and request layer, in the real server's words.
+"""Errors of the HTTP and request layer, in the real server's words.
 
-The general forms (not found, conflict, invalid ...) live with the kinds in
-``types.refusals``; here are those that no kind can raise.
+The general forms (not found, conflict, invalid ...) are in ``types.refusals``. Here are those that
+no kind can raise.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ OBJECT_MEDIA = "application/json, application/yaml, application/vnd.kubernetes.p
 
 
 def unauthorized() -> StatusError:
-    """401: no token or a wrong one."""
+    """Return 401: no token or a wrong one."""
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def not_acceptable_path() -> StatusError:
-    """404: nothing is served at this path."""
+    """Return 404: nothing is served at this path."""
     return StatusError(
         404, "NotFound", "the server could not find the requested resource", details={}
     )
 
 
 def method_not_allowed() -> StatusError:
-    """405: there is no such method at this path."""
+    """Return 405: this path does not have the method."""
     return StatusError(
         405,
         "MethodNotAllowed",
@@ -48,7 +48,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 def unsupported_method(info: ResourceInfo, method: str) -> StatusError:
-    """405 as the resource says it: custom resources name the verb."""
+    """Return 405 in the words of the resource: custom resources name the verb."""
     if not info.is_custom or method not in _VERBS:
         return method_not_allowed()
     return StatusError(
@@ -60,7 +60,7 @@ def unsupported_method(info: ResourceInfo, method: str) -> StatusError:
 
 
 def not_acceptable(*, is_plain: bool = False) -> StatusError:
-    """406: no form that the client would take."""
+    """Return 406: no form that the client accepts."""
     if is_plain:
         available = OBJECT_MEDIA.replace(
             "protobuf",
@@ -75,7 +75,7 @@ def not_acceptable(*, is_plain: bool = False) -> StatusError:
 
 
 def wrong_form(info: ResourceInfo, form: str, *, is_list: bool) -> StatusError:
-    """406: metadata of one object asked of a list, or the other way round."""
+    """Return 406: metadata of one object requested of a list, or the reverse."""
     package = "unstructured" if info.is_custom else info.group.partition(".")[0] or "core"
     kind = "Unstructured" if info.is_custom else info.kind
     what = f"a list (*{package}.{kind}List)" if is_list else f"not a list (*{package}.{kind})"
@@ -85,7 +85,7 @@ def wrong_form(info: ResourceInfo, form: str, *, is_list: bool) -> StatusError:
 
 
 def unsupported_body() -> StatusError:
-    """415: a body that is neither JSON nor YAML (protobuf is not served)."""
+    """Return 415: a body that is neither JSON nor YAML (protobuf is not served)."""
     return StatusError(
         415,
         "UnsupportedMediaType",
@@ -95,7 +95,7 @@ def unsupported_body() -> StatusError:
 
 
 def unsupported_patch(*, is_known: bool, accepted: Iterable[str]) -> StatusError:
-    """415 for a PATCH: no patch type at all, or one that this resource does not take."""
+    """Return 415 for a PATCH: not a patch type, or one that this resource does not accept."""
     if not is_known:
         return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
     listed = ", ".join(accepted)
@@ -108,12 +108,12 @@ def unsupported_patch(*, is_known: bool, accepted: Iterable[str]) -> StatusError
 
 
 def invalid_options(kind: str, errors: list[FieldError]) -> StatusError:
-    """422 for parameters (``CreateOptions`` ... ``ListOptions``)."""
+    """Return 422 for parameters (``CreateOptions`` ... ``ListOptions``)."""
     return invalid("meta.k8s.io", kind, "", errors)
 
 
 def modified(info: ResourceInfo, name: str) -> StatusError:
-    """409 for a write that was made for an older version."""
+    """Return 409 for a write that was made for an older version."""
     why = (
         "the object has been modified; please apply your changes to the latest version "
         "and try again"
@@ -122,7 +122,7 @@ def modified(info: ResourceInfo, name: str) -> StatusError:
 
 
 def uid_differs(info: ResourceInfo, namespace: str, name: str, given: str, uid: str) -> StatusError:
-    """409 for a PUT (or Binding) that names another uid, as the storage layer words it."""
+    """Return 409 for a PUT (or Binding) with another uid, in the storage layer's words."""
     inner = f"{namespace}/{name}" if namespace else name
     why = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{info.plural}/{inner}, "
@@ -133,13 +133,13 @@ def uid_differs(info: ResourceInfo, namespace: str, name: str, given: str, uid: 
 
 
 def needs_version(info: ResourceInfo, name: str) -> StatusError:
-    """422 for a PUT without resourceVersion where one is needed."""
+    """Return 422 for a PUT that lacks a required resourceVersion."""
     error = FieldError(INVALID, "metadata.resourceVersion", 0, "must be specified for an update")
     return invalid(info.group, info.plural, name, [error])
 
 
 def exists(info: ResourceInfo, name: str, current: dict[str, Any]) -> StatusError:
-    """409 for a create of what is there (or is still being deleted)."""
+    """Return 409 for creating an object that exists (or is still being deleted)."""
     refusal = already_exists(info.group, info.plural, name)
     if current["metadata"].get("deletionTimestamp"):
         return StatusError(
@@ -152,7 +152,7 @@ def exists(info: ResourceInfo, name: str, current: dict[str, Any]) -> StatusErro
 
 
 def version_too_large(wanted: int, current: int) -> StatusError:
-    """504 for a list that asks for a version which does not exist yet."""
+    """Return 504 for a list at a version that does not exist yet."""
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
@@ -167,17 +167,17 @@ def version_too_large(wanted: int, current: int) -> StatusError:
 
 
 def expired_list() -> StatusError:
-    """410 for a list at a version that is no longer kept."""
+    """Return 410 for a list at a version that is no longer kept."""
     return StatusError(410, "Expired", "The resourceVersion for the provided list is too old.")
 
 
 def expired_watch(wanted: int, oldest: int) -> StatusError:
-    """410 for a watch from a version that is no longer kept."""
+    """Return 410 for a watch from a version that is no longer kept."""
     return StatusError(410, "Expired", f"too old resource version: {wanted} ({oldest})")
 
 
 def success(code: int | None = None, details: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A Status that reports success."""
+    """Return a Status that reports success."""
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,14 +1,14 @@
 """Keeps the objects of a store on disk: one SQLite file, written in batches.
 
-Opened by ``server`` when a data directory is given.  A batch is one transaction and holds
-everything up to one resourceVersion, so that a crash loses at most the last ``FLUSH_EVERY_S`` and
-never leaves half of a change.  Watch history is not kept: after a restart older watches get 410.
+``server`` opens it if a data directory is given. A batch is one transaction and holds everything up
+to one resourceVersion. So a crash loses at most the last ``FLUSH_EVERY_S`` and never leaves half of
+a change. Watch history is not kept: after a restart older watches get 410.
 
-One process at a time has the file.  The next one waits for it: a server that has been told to end
-still writes what is left, over what its successor would have read.
+One process at a time has the file, and the next one waits for it. A server that was told to end
+still writes what is left, and would overwrite what its successor had read.
 
-Versions that were given out but not yet written must not be given out again, hence the stored
-counter runs ahead of the real one; a clean stop writes the real one.
+Versions that were given out but not yet written must not be given out again. So the stored counter
+runs ahead of the real one. A clean stop writes the real one.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _Key = tuple[str, str, str]
 
 
 class Journal:
-    """One SQLite file.  ``load`` first, then ``start``; ``stop`` writes what is left.
+    """One SQLite file. Call ``load`` first, then ``start``. ``stop`` writes what is left.
 
-    Raises: ``InvalidSettings`` when another process does not let go of it in ``OWNER_WAIT_S``.
+    Raises ``InvalidSettings`` if another process does not release the file within ``OWNER_WAIT_S``.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
@@ -70,7 +70,7 @@ class Journal:
         self._has_work = asyncio.Event()
 
     def load(self) -> int:
-        """Fill the store from the file; the number of objects."""
+        """Fill the store from the file and return the number of objects."""
         count = 0
         rows = self._database.execute("SELECT grp, plural, raw, rv FROM objects")
         for group, plural, raw, rv in rows:
@@ -120,7 +120,7 @@ class Journal:
         database.execute("COMMIT")
 
     async def stop(self) -> None:
-        """Write what is left and the exact version, close the file."""
+        """Write what is left and the exact version, and close the file."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -133,7 +133,10 @@ class Journal:
 
 
 def _own(path: Path) -> IO[str]:
-    """Have the file to ourselves until it is closed; at a start there is nobody to serve yet."""
+    """Return a lock on the file until it is closed.
+
+    It may block, because there are no requests to serve before the start.
+    """
     file = path.open("a+")
     deadline = time.monotonic() + OWNER_WAIT_S
     while True:
@@ -153,6 +156,6 @@ def _own(path: Path) -> IO[str]:
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    """A journal that cannot write must be heard of at once, not at the next start."""
+    """Log the failure of a journal immediately, not only at the next start."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("the journal stopped: nothing is kept from now on", exc_info=error)

@@ -1,7 +1,7 @@
-"""``GET pods/NAME/log``: what a simulated container has written, and with ``follow`` writes yet.
+"""``GET pods/NAME/log``: what a simulated container has written, once or with ``follow``.
 
-Called by ``routes``. A real API server asks the kubelet; here the pod's status says how far its
-containers have come (``kinds.pod_log``), so this reads the store alone.
+``routes`` calls it. A real API server asks the kubelet. Here the pod's status says how far its
+containers have come (``kinds.pod_log``), so this reads only the store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _NUMBERS = ("tailLines", "limitBytes", "sinceSeconds")
 
 
 def read_log(machinery: Machinery, request: ApiRequest, target: Target) -> Answer | LogStream:
-    """The log of one container, whole or as a stream; a pod without a node has none (204).
+    """Return the log of one container, whole or as a stream.
+
+    A pod without a node has none (204).
 
     Raises
     ------
@@ -88,7 +90,7 @@ def _time(text: str) -> str:
 
 
 class LogStream:
-    """A log that is followed: an iterator of chunks that ends with the container's run."""
+    """A followed log: an iterator of chunks that ends with the container's run."""
 
     content_type = TEXT
 
@@ -106,12 +108,12 @@ class LogStream:
         self._sent = 0
 
     def first(self) -> bytes:
-        """What is there now."""
+        """Return what is written now."""
         self._sent = len(self._run.lines)
         return self._bytes(shown(self._run.lines, self._options))
 
     def _next(self) -> bytes:
-        """What came since."""
+        """Return what was written since the last call."""
         new = self._run.lines[self._sent :]
         self._sent += len(new)
         return self._bytes(shown(new, self._options, is_first=False))
@@ -124,12 +126,15 @@ class LogStream:
         return text
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Lines as they are written, until the run is over, the pod gone or the limit reached."""
+        """Yield lines as they are written.
+
+        This ends when the run is over, the pod is deleted or the limit is reached.
+        """
         follower = _Follower(self._target)
         bucket = bucket_of(self._machinery, self._target.info)
         bucket.watchers.append(follower)
         try:
-            # What has happened since it was asked for.
+            # Register first, then read: changes since the request are not lost.
             follower.begin(present(self._machinery, self._target).obj)
             if text := self.first():
                 yield text
@@ -139,25 +144,25 @@ class LogStream:
                 self._run = written(pod, self._container, began=self._run.began)
                 if text := self._next():
                     yield text
-        except StatusError:  # the pod is gone, or another of its name is there
+        except StatusError:  # The pod was deleted, or another one has its name.
             return
         finally:
             bucket.watchers.remove(follower)
 
 
 class _Follower:
-    """A ``store.Watching`` for the states of one pod, one after the other."""
+    """A ``store.Watching`` for the states of one pod, one after another."""
 
     def __init__(self, target: Target) -> None:
         self._namespace, self._name = target.namespace, target.name
         self._states: asyncio.Queue[Obj | None] = asyncio.Queue()
 
     def begin(self, pod: Obj) -> None:
-        """The state in which it is."""
+        """Add the present state."""
         self._states.put_nowait(pod)
 
     def offer(self, event: Event) -> None:
-        """Keep a state of that pod."""
+        """Add a state of that pod."""
         entry = event.entry
         if (entry.namespace, entry.name) == (self._namespace, self._name):
             self._states.put_nowait(entry.obj)
@@ -165,9 +170,9 @@ class _Follower:
                 self._states.put_nowait(None)
 
     def cut(self) -> None:
-        """The server stops."""
+        """End because the server stops."""
         self._states.put_nowait(None)
 
     async def next(self) -> Obj | None:
-        """The next state; None when there is none any more."""
+        """Return the next state, or None if there will be no more."""
         return await self._states.get()

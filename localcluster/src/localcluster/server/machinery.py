@@ -1,6 +1,6 @@
-"""What all handlers share: store, registry, admission, clock, names; one per server.
+"""What all handlers share: store, registry, admission, clock, names. One per server.
 
-Made by ``server``; handed to ``reads``, ``writes``, ``deletion`` and ``subresources``.
+``server`` creates it. ``reads``, ``writes``, ``deletion`` and ``subresources`` get it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_BASE = 58
 
 
 class AdmissionChain(Protocol):
-    """What writes ask before anything is stored (``kinds.admission.Admission``)."""
+    """The admission of writes before anything is stored (``kinds.admission.Admission``)."""
 
     async def admit(
         self,
@@ -38,12 +38,12 @@ class AdmissionChain(Protocol):
         old: Obj | None,
         ctx: RequestContext,
     ) -> Obj | None:
-        """The object to go on with; raises StatusError to refuse."""
+        """Return the object to continue with. Raises StatusError to refuse."""
 
 
 @dataclass(slots=True)
 class Machinery:
-    """The parts of one API server; ``wall_s`` gives the time in seconds since 1970."""
+    """The parts of one API server. ``wall_s`` returns the time in seconds since 1970."""
 
     store: Store
     registry: Registry
@@ -53,24 +53,24 @@ class Machinery:
     random: random.Random = field(default_factory=random.Random)
 
     def now(self) -> str:
-        """RFC 3339, whole seconds."""
+        """Return the time as RFC 3339 in whole seconds."""
         return f"{_whole_second(int(self.wall_s()))}Z"
 
     def now_micro(self) -> str:
-        """RFC 3339 with six digits."""
+        """Return the time as RFC 3339 with six digits."""
         wall_s = self.wall_s()
         return f"{_whole_second(int(wall_s))}.{int(wall_s % 1 * 1_000_000):06d}Z"
 
     def new_uid(self) -> str:
-        """A random uid."""
+        """Return a random uid."""
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
     def generate_name(self, base: str) -> str:
-        """``base`` and five random characters, cut so that it stays a label value."""
+        """Return ``base`` and five random characters, cut so that it stays a label value."""
         return base[:_LONGEST_BASE] + "".join(self.random.choices(_SUFFIX, k=5))
 
     def context(self, request: ApiRequest, target: Target, operation: str) -> RequestContext:
-        """What strategies and admission get to know about a request."""
+        """Return what strategies and admission may know about a request."""
         return RequestContext(
             user=request.user,
             reader=self.store,
@@ -85,7 +85,7 @@ class Machinery:
     # -- answers ----------------------------------------------------------------------------
 
     def shown(self, info: ResourceInfo, entry: Entry) -> Entry:
-        """The entry in the version that was asked for."""
+        """Return the entry in the requested version."""
         if info.from_storage is None:
             return entry
         return entry.form(info.api_version, info.from_storage)
@@ -93,7 +93,7 @@ class Machinery:
     def answer_entry(
         self, request: ApiRequest, info: ResourceInfo, entry: Entry, code: int = 200
     ) -> Answer:
-        """An answer with a stored object, in the form that the client takes."""
+        """Return an answer with a stored object, in the form that the client accepts."""
         media = negotiate(request.headers.get("accept", ""))
         shown = self.shown(info, entry)
         if not media.form and not media.is_yaml:
@@ -103,7 +103,7 @@ class Machinery:
     def answer_object(
         self, request: ApiRequest, info: ResourceInfo, obj: Obj, code: int = 200
     ) -> Answer:
-        """The same for an object that is not stored (dry run, Scale ...)."""
+        """Return the same for an object that is not stored (dry run, Scale ...)."""
         media = negotiate(request.headers.get("accept", ""))
         if media.form == "Table":
             include = tables.include_object(request.query.get("includeObject", ""))
@@ -116,7 +116,7 @@ class Machinery:
 
 
 def answer_status(request: ApiRequest, status: Obj, code: int) -> Answer:
-    """A Status; a client that wants a Table gets it plain."""
+    """Return a Status. A client that wants a Table gets a plain Status."""
     accept = request.headers.get("accept", "")
     is_yaml = accept.startswith(("application/yaml", "application/x-yaml"))
     media = Media(is_yaml=is_yaml)
@@ -124,7 +124,7 @@ def answer_status(request: ApiRequest, status: Obj, code: int) -> Answer:
 
 
 def format_time(wall_s: float) -> str:
-    """RFC 3339, whole seconds, UTC."""
+    """Return RFC 3339, whole seconds, UTC."""
     return f"{_whole_second(int(wall_s))}Z"
 
 
@@ -134,6 +134,6 @@ def _whole_second(wall_s: int) -> str:
 
 
 def copy_of(entry: Entry) -> Obj:
-    """A copy of a stored object that may be changed; parsing is the fastest deep copy."""
+    """Return a copy of a stored object that may be changed. Parsing is the fastest deep copy."""
     obj: Obj = orjson.loads(entry.raw)
     return obj

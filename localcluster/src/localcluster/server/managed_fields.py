@@ -1,9 +1,9 @@
 """Which manager owns which field of an object (``metadata.managedFields``).
 
-Called by ``writes`` after each change and by ``apply``.  Every write is followed, but only as a
-cheap difference; the full sets are worked out when somebody needs them: when an object is applied,
-or when a write names a ``fieldManager`` (as kubectl does).  From then on the object shows
-``managedFields``; before, it does not, which is where this server differs from a real one.
+``writes`` calls it after each change, and ``apply`` calls it. Every write is tracked, but only as a
+cheap difference. The full sets are computed when they are needed: when an object is applied, or
+when a write has a ``fieldManager`` (as kubectl's do). From then on the object shows
+``managedFields``. Before that it does not, unlike in a real server.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from localcluster.server.fieldsets import (
 from localcluster.server.store import Entry
 
 LOG_MAX = 64
-"""Differences that may wait per object before they are worked into sets."""
+"""Number of differences per object that may wait before they are merged into sets."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Manager:
-    """Who: the identity of one entry of ``managedFields``."""
+    """The identity of one entry of ``managedFields``."""
 
     operation: str
     name: str
@@ -56,7 +56,7 @@ Managers = dict[Manager, Owned]
 
 @dataclass(frozen=True, slots=True)
 class _Created:
-    """A creation whose set was not worked out yet: the object as it was decoded."""
+    """A creation without computed set yet: the object as it was decoded."""
 
     manager: Manager
     time: str
@@ -73,7 +73,7 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """What is known of an object's owners; immutable, one per stored entry."""
+    """The known owners of an object. Immutable, one per stored entry."""
 
     base: Managers | _Created
     log: tuple[_Change, ...] = ()
@@ -81,12 +81,12 @@ class Managed:
 
 
 def manager_of(ctx: RequestContext, info: ResourceInfo, operation: str) -> Manager:
-    """The manager that a request is."""
+    """Return the manager of a request."""
     return Manager(operation, ctx.field_manager, info.api_version, ctx.subresource)
 
 
 def managers(managed: object, obj: Obj, info: ResourceInfo) -> Managers:
-    """All owners of an object, worked out."""
+    """Return all owners of an object, computed."""
     if not isinstance(managed, Managed):
         return read_managed_fields(obj["metadata"].get("managedFields") or [])
     base = managed.base
@@ -103,7 +103,7 @@ def managers(managed: object, obj: Obj, info: ResourceInfo) -> Managers:
 def taken_over(
     known: Managers, manager: Manager, time: str, changed: Fields, removed: Fields
 ) -> Managers:
-    """The owners after ``manager`` changed and removed fields without asking (Update)."""
+    """Return the owners after ``manager`` changed and removed fields by an Update."""
     result: Managers = {}
     for other, owned in known.items():
         left = owned.fields - removed if other == manager else owned.fields - removed - changed
@@ -118,12 +118,15 @@ def taken_over(
 
 
 def visible(ctx: RequestContext) -> bool:
-    """Whether this write makes ``managedFields`` show."""
+    """Tell whether this write makes ``managedFields`` visible."""
     return "fieldManager" in ctx.options
 
 
 def after_create(decoded: bytes, stored: Obj, ctx: RequestContext, info: ResourceInfo) -> Managed:
-    """The owner of a new object: its creator.  ``decoded`` is the object before generation."""
+    """Return the owner of a new object: its creator.
+
+    ``decoded`` is the object before generation.
+    """
     manager = manager_of(ctx, info, "Update")
     created = _Created(manager, ctx.now, decoded)
     if not visible(ctx):
@@ -136,14 +139,14 @@ def after_create(decoded: bytes, stored: Obj, ctx: RequestContext, info: Resourc
 def after_apply_create(
     applied: Fields, stored: Obj, ctx: RequestContext, info: ResourceInfo
 ) -> Managed:
-    """The owner of an object that an apply created."""
+    """Return the owner of an object that an apply created."""
     base: Managers = {manager_of(ctx, info, "Apply"): Owned(applied, ctx.now)}
     stored["metadata"]["managedFields"] = write_managed_fields(base)
     return Managed(base, is_visible=True)
 
 
 def after_change(entry: Entry, stored: Obj, ctx: RequestContext, info: ResourceInfo) -> object:
-    """The owners after an update or patch; sets or drops ``managedFields`` of ``stored``."""
+    """Return the owners after an update or patch. Set or drop ``managedFields`` of ``stored``."""
     meta = stored["metadata"]
     before = entry.managed
     given, shown = meta.pop("managedFields", None), entry.obj["metadata"].get("managedFields")
@@ -202,7 +205,7 @@ def _difference(
 
 
 def read_managed_fields(entries: list[Mapping[str, Any]]) -> Managers:
-    """From ``metadata.managedFields``; entries of other formats are left out."""
+    """Parse ``metadata.managedFields``. Entries of other formats are ignored."""
     known: Managers = {}
     for entry in entries:
         if not entry or entry.get("fieldsType") != "FieldsV1":
@@ -218,7 +221,7 @@ def read_managed_fields(entries: list[Mapping[str, Any]]) -> Managers:
 
 
 def write_managed_fields(known: Managers) -> list[Obj]:
-    """To ``metadata.managedFields``: apply before update, then by time and name."""
+    """Return ``metadata.managedFields``: apply before update, then by time and name."""
     ordered = sorted(
         known.items(),
         key=lambda item: (
@@ -233,7 +236,7 @@ def write_managed_fields(known: Managers) -> list[Obj]:
 
 
 def _time_of(manager: Manager, owned: Owned) -> str:
-    """A number that was written by ``/scale`` has no time."""
+    """Return the time of an entry. A number written by ``/scale`` has none."""
     return "" if manager.subresource == "scale" else owned.time
 
 

@@ -1,8 +1,8 @@
-"""Which form an answer takes: JSON or YAML, the object itself, a Table or only its metadata.
+"""The form of an answer: JSON or YAML, the object itself, a Table or only its metadata.
 
-Called by reads, writes and watches with the ``Accept`` header; also encodes the answer.  Follows
-``k8s.io/apiserver/pkg/endpoints/handlers/negotiation``.  Protobuf is not served: a client that
-takes nothing else gets 406.
+Reads, writes and watches call it with the ``Accept`` header. It also encodes the answer. It follows
+``k8s.io/apiserver/pkg/endpoints/handlers/negotiation``. Protobuf is not served: a client that
+accepts nothing else gets 406.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from localcluster.server.http_refusals import not_acceptable
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """``form`` is "", Table, PartialObjectMetadata or PartialObjectMetadataList.
+    """The form of an answer.
 
-    ``form_version`` is the version of that form's group (v1, v1beta1).
+    ``form`` is "", Table, PartialObjectMetadata or PartialObjectMetadataList. ``form_version`` is
+    the version of that form's group (v1, v1beta1).
     """
 
     form: str = ""
@@ -31,7 +32,7 @@ class Media:
 
     @property
     def content_type(self) -> str:
-        """For the Content-Type header."""
+        """Return the value of the Content-Type header."""
         return "application/yaml" if self.is_yaml else "application/json"
 
 
@@ -42,9 +43,9 @@ _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 
 @lru_cache(maxsize=256)
 def negotiate(accept: str) -> Media:
-    """The first acceptable form of an ``Accept`` header.
+    """Return the first acceptable form of an ``Accept`` header.
 
-    Raises :class:`StatusError` 406 when there is none.
+    Raises :class:`StatusError` 406 if there is none.
     """
     if not accept.strip():
         return Media()
@@ -71,22 +72,25 @@ def encode(value: Any, media: Media) -> bytes:
 
 
 def to_yaml(value: Any) -> bytes:
-    """YAML as the real server writes it: sorted keys, strings in double quotes where needed."""
+    """Return YAML as the real server writes it: sorted keys, double quotes where needed."""
     text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True)
     return text.encode()
 
 
 def from_yaml(raw: bytes) -> Any:
-    """YAML 1.1 as the real server reads it (``y`` and ``n`` are booleans); raises YAMLError."""
+    """Parse YAML 1.1 as the real server does (``y`` and ``n`` are booleans).
+
+    Raises YAMLError.
+    """
     return yaml.load(raw, Loader=_Loader)  # noqa: S506 - derived from the safe loader
 
 
 def repeated_keys(raw: bytes) -> list[str]:
-    """Keys that occur twice in one map, with their lines, in the words of Go; mostly none."""
+    """Return keys that occur twice in one map, with their lines, in the words of Go."""
     found: list[str] = []
     root = yaml.compose(raw, Loader=_Loader)
     waiting: list[yaml.Node] = [] if root is None else [root]
-    known: set[int] = set()  # an alias is the node that it names
+    known: set[int] = set()  # An alias is the node that it names, so nodes may repeat.
     while waiting:
         node = waiting.pop(0)
         if id(node) in known:
@@ -110,7 +114,7 @@ _BaseLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoade
 
 
 class _Loader(_BaseLoader):  # type: ignore[valid-type, misc]
-    """Times stay text; one-letter booleans are known."""
+    """Times stay text. One-letter booleans are recognised."""
 
     bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}  # noqa: RUF012
     yaml_implicit_resolvers = {  # noqa: RUF012

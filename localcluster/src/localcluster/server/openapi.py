@@ -1,7 +1,7 @@
-"""OpenAPI documents: v3 per group version, as far as kubectl reads them; v2 is empty.
+"""OpenAPI documents: v3 per group version, as far as kubectl reads them. v2 is empty.
 
-Built-in kinds come from the same type table that decodes requests, custom ones from the schemas
-of their definitions.  A provider for the API server's document chain.
+Built-in kinds come from the type table that decodes requests, custom ones from the schemas of their
+definitions. It is a provider for the API server's document chain.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _package(group: str) -> str:
 
 
 class OpenApi:
-    """v3 and v2 documents, made on request and kept until the registry changes."""
+    """v3 and v2 documents, made on request and cached until the registry changes."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -78,7 +78,7 @@ class OpenApi:
         self._generation = -1
 
     def find(self, path: str, accept: str) -> Answer | None:
-        """One of the documents under /openapi, or None."""
+        """Return one of the documents under /openapi, or None."""
         if not path.startswith("/openapi/"):
             return None
         if self._generation != self._registry.generation:
@@ -116,7 +116,7 @@ class OpenApi:
         return {"paths": paths}
 
     def _digest(self, group: str, version: str) -> str:
-        """Changes when the document changes; cheaper than making the document."""
+        """Return a digest that changes with the document. It is cheaper than the document."""
         content: list[Any] = [group, version, _RELEASE]
         for info in self._discovery.infos(group, version):
             content.append(info.kind)
@@ -125,7 +125,7 @@ class OpenApi:
         return hashlib.sha256(orjson.dumps(content)).hexdigest().upper()
 
     def _v2(self) -> Obj:
-        """Empty on purpose: kubectl falls back to what it knows of the built-in kinds."""
+        """Return an empty document: kubectl then uses its own knowledge of built-in kinds."""
         return {
             "swagger": "2.0",
             "info": {"title": "Kubernetes", "version": _RELEASE},
@@ -192,7 +192,7 @@ def _custom_schema(schemas: Obj, info: ResourceInfo, strategy: CustomStrategy) -
 
 
 def _published(schema: Obj) -> Obj:
-    """Int-or-string fields name both types, as kubectl expects."""
+    """Give int-or-string fields both types, as kubectl expects."""
     if schema.get("x-kubernetes-int-or-string"):
         schema["anyOf"] = [{"type": "integer"}, {"type": "string"}]
     for child in (schema.get("properties") or {}).values():
@@ -204,7 +204,7 @@ def _published(schema: Obj) -> Obj:
 
 
 def _add_type(schemas: Obj, node: Node, group: str, *, name: str = "") -> str:
-    """Add a built-in type and what it needs; its reference."""
+    """Add a built-in type and what it needs. Return its reference."""
     if not name:
         package = _META if node.ref in _META_TYPES else f"{_home(node.ref, group)}.v1"
         name = f"{package}.{node.ref}"
@@ -242,7 +242,7 @@ _core_types: set[str] = set()
 
 
 def _home(ref: str, group: str) -> str:
-    """The package of a type: core for what core kinds use, else that of the group."""
+    """Return the package of a type: core if core kinds use it, else that of the group."""
     if not _core_types:
         for root in _CORE_ROOTS:
             _collect(builtin_node(root), _core_types)
@@ -293,7 +293,7 @@ def _shape(schemas: Obj, node: Node, group: str) -> Obj:
 
 
 def _add_paths(paths: Obj, info: ResourceInfo) -> None:
-    """The operations, as far as kubectl looks: their kind and the fieldValidation parameter."""
+    """Add the operations that kubectl reads: their kind and the fieldValidation parameter."""
     root = f"/apis/{info.group}/{info.version}" if info.group else f"/api/{info.version}"
     base = f"{root}/namespaces/{{namespace}}" if info.namespaced else root
     collection, item = f"{base}/{info.plural}", f"{base}/{info.plural}/{{name}}"

@@ -1,9 +1,9 @@
 """The three patch types that change an object by a document: JSON, merge, strategic merge.
 
-Called by ``writes`` with a fresh copy of the stored object, which is changed in place.  No store
-and no validation here.  Server-side apply is ``apply``.
+``writes`` calls them with a fresh copy of the stored object, which is changed in place. There is no
+store and no validation here. Server-side apply is in ``apply``.
 
-JSON patch is ``types.json_patch``; strategic merge is a port of
+JSON patch is in ``types.json_patch``. Strategic merge is a port of
 ``k8s.io/apimachinery/pkg/util/strategicpatch`` (mergeMap, mergeSlice, normalizeElementOrder).
 """
 
@@ -21,11 +21,11 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 MAX_OPERATIONS = 10_000
-"""Operations that one JSON patch may hold, as in the real server."""
+"""Most operations of one JSON patch, as in the real server."""
 
 
 def rejected() -> StatusError:
-    """422 as the real server answers every failing JSON patch, without saying why."""
+    """Return the 422 of the real server for every failing JSON patch. It gives no reason."""
     return StatusError(
         422,
         "Invalid",
@@ -42,10 +42,10 @@ def _server_error(message: str) -> StatusError:
 
 
 def apply_json_patch(target: Obj, patch: Any) -> Obj:
-    """Apply RFC 6902 operations to ``target`` in place; returns the result.
+    """Apply RFC 6902 operations to ``target`` in place, and return the result.
 
-    Raises :class:`StatusError` 400 for what is no patch, 413 for too many operations, 422 for
-    one that fails.
+    Raises :class:`StatusError` 400 if it is not a patch, 413 for too many operations, 422 if an
+    operation fails.
     """
     if not isinstance(patch, list) or not all(isinstance(op, dict) for op in patch):
         kind = "object" if isinstance(patch, dict) else "value"
@@ -72,7 +72,10 @@ def apply_json_patch(target: Obj, patch: Any) -> Obj:
 
 
 def apply_merge_patch(target: Obj, patch: Any) -> Obj:
-    """Apply RFC 7386 to ``target`` in place; returns it.  400 for what is no object."""
+    """Apply RFC 7386 to ``target`` in place, and return it.
+
+    Raises 400 if the patch is not an object.
+    """
     if patch is None:
         raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
@@ -107,10 +110,10 @@ _DELETE_FROM = "$deleteFromPrimitiveList/"
 
 
 def apply_strategic_patch(target: Obj, patch: Any, node: Node) -> Obj:
-    """Apply a strategic merge patch to ``target`` (in place); ``node`` gives the merge keys.
+    """Apply a strategic merge patch to ``target`` (in place). ``node`` has the merge keys.
 
-    Raises :class:`StatusError` 400 for what is no object and 500 without a reason for a bad
-    directive or an element without its merge key, as the real server does.
+    Raises :class:`StatusError` 400 if it is not an object. As in the real server, a bad directive
+    or an element without its merge key gives a 500 without a reason.
     """
     if not isinstance(patch, dict):
         return apply_merge_patch(target, patch)
@@ -157,7 +160,7 @@ def _merge_value(original: Any, patch: Any, node: Node, is_delete_list: bool) ->
 
 
 def _without_directives(value: Any) -> Any:
-    """A patch value that is taken as it is: no nulls, no directives."""
+    """Return a patch value that is used unchanged, without nulls and directives."""
     if isinstance(value, dict):
         return {
             key: _without_directives(inner)
@@ -190,7 +193,7 @@ def _retain_keys(original: Obj, patch: Obj) -> None:
 
 
 def _ordered_lists(original: Obj, patch: Obj, node: Node) -> None:
-    """Lists that come with ``$setElementOrder``: merge, then bring into the wanted order."""
+    """Merge lists with ``$setElementOrder``, then sort them in the given order."""
     for order_key in [key for key in patch if key.startswith(_ORDER)]:
         order, key = patch.pop(order_key), order_key[len(_ORDER) :]
         if not isinstance(order, list):
@@ -267,7 +270,7 @@ def _position(items: list[Any], wanted: Any, key: str) -> int | None:
 
 
 def _in_order(merged: list[Any], order: list[Any], server_order: list[Any], key: str) -> list[Any]:
-    """``normalizeElementOrder``: patch items in patch order, server items in server order."""
+    """Sort as ``normalizeElementOrder``: patch items in patch order, others in server order."""
 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
@@ -291,7 +294,7 @@ def _bad_directive(directive: Any, item: Obj) -> StatusError:
 
 
 def go_map(value: Any) -> str:
-    """``%v`` of Go for JSON data."""
+    """Return JSON data as Go's ``%v`` prints it."""
     if isinstance(value, dict):
         inner = " ".join(f"{k}:{go_map(value[k])}" for k in sorted(value))
         return f"map[{inner}]"

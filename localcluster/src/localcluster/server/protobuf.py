@@ -1,12 +1,12 @@
-"""Reads the protobuf bodies that kubectl sends: ``create job``, ``create token``, ``auth can-i``.
+"""Reads the protobuf bodies of kubectl: ``create job``, ``create token``, ``auth can-i``.
 
-Called by ``request`` for ``application/vnd.kubernetes.protobuf``.  Typed clients write such bodies
-without asking first; answers are always JSON, which they all take.  Only what kubectl can put
-together on its command line is known here (manifests travel as JSON); any other message or field is
-refused by its name and number, never dropped.
+``request`` calls it for ``application/vnd.kubernetes.protobuf``. Typed clients write such bodies
+without negotiation. Answers are always JSON, which all of them accept. Only what kubectl can build
+from its command line is known here, because manifests are sent as JSON. Any other message or field
+is refused with its name and number, and never dropped.
 
 Wire format: https://protobuf.dev/programming-guides/encoding, with the Kubernetes envelope
-(``k8s\\0``, then ``runtime.Unknown``).  Field numbers are those of the published API.
+(``k8s\\0``, then ``runtime.Unknown``). Field numbers are those of the published API.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from localcluster.types.refusals import StatusError
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 
-# name=number:type; * marks repeated fields, "map" is string to string.
+# name=number:type. An asterisk marks repeated fields. "map" is string to string.
 _MESSAGES = """\
 ObjectMeta name=1:string generateName=2:string namespace=3:string selfLink=4:string uid=5:string \
     resourceVersion=6:string generation=7:int creationTimestamp=8:Time deletionTimestamp=9:Time \
@@ -131,7 +131,10 @@ def _refused(message: str) -> StatusError:
 
 
 def decode_body(raw: bytes) -> Obj:
-    """The object of an enveloped body; 415 for what is not known here, 400 for broken ones."""
+    """Return the object of an enveloped body.
+
+    Raises 415 for an unknown message or field, 400 for a broken one.
+    """
     if not raw.startswith(_MAGIC):
         raise StatusError(
             400, "BadRequest", "provided data does not appear to be a protobuf message"
@@ -149,7 +152,7 @@ def decode_body(raw: bytes) -> Obj:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of one message; lengths as bytes, the rest as integers."""
+    """Yield (field number, value) of one message: bytes with a length, else integers."""
     at = 0
     while at < len(raw):
         key, at = _varint(raw, at)
@@ -186,7 +189,7 @@ def _message(raw: bytes, name: str) -> Obj:
         field = fields.get(number)
         if field is None:
             if name == "Empty" or value in (b"", 0):
-                continue  # Go writes unset fields of some messages, too
+                continue  # Go writes unset fields of some messages too.
             raise _refused(f"field {number} of {name} is not known")
         decoded = _value(value, field.type)
         if field.type in ("map", "bytesmap", "quantities"):

@@ -1,6 +1,6 @@
 """GET of one object, lists with selectors and pages, watches.
 
-Called by ``routes``.  Never writes.  The rules about resourceVersion and continue tokens follow
+``routes`` calls it. It never writes. The rules about resourceVersion and continue tokens follow
 ``k8s.io/apiserver/pkg/storage`` as recorded from a real server.
 """
 
@@ -58,18 +58,21 @@ from localcluster.types.refusals import (
 )
 
 FUTURE_WAIT_S = 3.0
-"""How long a list waits for a version that does not exist yet before it answers 504."""
+"""How long a list waits for a version that does not exist yet, before a 504."""
 NO_OWN_FIELDS = '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 GATHER_S = 0.005
-"""Lines that follow each other faster than this go out together: one TLS record, one wake-up."""
+"""Lines that follow each other faster than this go out together.
+
+They take one TLS record and one wake-up.
+"""
 BOOKMARK_EVERY_S = 60.0
 BOOKMARK_BEFORE_END_S = 2.0
 WATCH_AT_LEAST_S = 1800.0
-"""A watch without timeoutSeconds ends after this long or up to twice as long."""
+"""A watch without timeoutSeconds ends after this time, or up to twice as long."""
 
 
 def bucket_of(machinery: Machinery, info: ResourceInfo) -> Bucket:
-    """Where the objects of a resource are."""
+    """Return the objects of a resource."""
     return machinery.store.bucket(info.storage, is_young=info.is_custom)
 
 
@@ -77,7 +80,7 @@ def bucket_of(machinery: Machinery, info: ResourceInfo) -> Bucket:
 
 
 async def get(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """One object; a resourceVersion of the future waits, then 504."""
+    """Return one object. A future resourceVersion is waited for, and then gives a 504."""
     text = request.query.get("resourceVersion", "")
     if text and not text.isdecimal():
         raise StatusError(500, "", _unparsable(text))  # a list answers 400
@@ -115,7 +118,7 @@ async def _wait_for_version(machinery: Machinery, wanted: int) -> None:
 
 
 def selection_of(query: Mapping[str, str], target: Target) -> Selection:
-    """The selectors of a request; 400 for those that cannot be parsed or are not known."""
+    """Return the selectors of a request. Raise 400 if they are invalid or unknown."""
     info = target.info
     try:
         labels = _labels(query.get("labelSelector", ""))
@@ -141,7 +144,7 @@ def _fields(text: str, info: ResourceInfo) -> FieldSelector:
 
 
 def _refusal_text(info: ResourceInfo, known: set[str]) -> str:
-    """Of three wordings one is for kinds that know no field of their own."""
+    """Return the wording of an error. One of three is for kinds without own fields."""
     if known <= {"metadata.name", "metadata.namespace"} and not info.is_custom:
         return NO_OWN_FIELDS
     if info.group in ("", "events.k8s.io") or info.is_custom:
@@ -154,7 +157,7 @@ def _refusal_text(info: ResourceInfo, known: set[str]) -> str:
 
 @dataclass(slots=True)
 class Page:
-    """One answer of a list: entries, the version they stand for, and how to go on."""
+    """One answer of a list: entries, their version, and how to continue."""
 
     entries: list[Entry]
     rv: int
@@ -163,13 +166,13 @@ class Page:
 
 
 async def list_objects(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """A list, as objects, Table or metadata."""
+    """Return a list, as objects, Table or metadata."""
     page = await select_page(machinery, request, target)
     return answer_page(machinery, request, target.info, page)
 
 
 async def select_page(machinery: Machinery, request: ApiRequest, target: Target) -> Page:
-    """The entries that a list (or deletecollection) means, paged by ``limit``/``continue``."""
+    """Return the entries of a list (or deletecollection), paged by ``limit``/``continue``."""
     query = request.query
     _check_list_options(query, is_watch=False)
     limit = max(int_parameter(query, "limit") or 0, 0)
@@ -207,7 +210,7 @@ def _cut(
     entries: list[Entry], selection: Selection, limit: int, rv: int, *, is_exact: bool
 ) -> Page:
     chosen = entries if selection.is_all else [e for e in entries if selection.matches(e)]
-    # An exact list is cut by the store, which counts before it selects: more keys, more pages.
+    # The store cuts an exact list, and counts before it selects: more keys, more pages.
     following = entries if is_exact else chosen
     if not limit or len(chosen) < limit:
         return Page(chosen, rv)
@@ -248,7 +251,7 @@ def _go_token_error(raw: bytes) -> str:
 def answer_page(
     machinery: Machinery, request: ApiRequest, info: ResourceInfo, page: Page
 ) -> Answer:
-    """Render a page; the stored bytes are joined, not serialised again."""
+    """Render a page. The stored bytes are joined, not serialised again."""
     meta: dict[str, object] = {"resourceVersion": str(page.rv)}
     if page.token:
         meta["continue"] = page.token
@@ -256,7 +259,7 @@ def answer_page(
         meta["remainingItemCount"] = page.remaining
     media = negotiate(request.headers.get("accept", ""))
     shown = [machinery.shown(info, entry) for entry in page.entries]
-    if info.is_custom and not media.form:  # lists of custom resources always have the key
+    if info.is_custom and not media.form:  # Lists of custom resources always have the key.
         meta["continue"] = page.token
     if not media.form and not media.is_yaml:
         return Answer(200, _list_bytes(info, shown, meta))
@@ -268,7 +271,7 @@ def answer_page(
         tables.check_partial(info, media, is_list=True)
         items = [tables.partial(obj, media.form_version) for obj in objects]
         version = f"meta.k8s.io/{media.form_version}"
-        # None, as Go writes a slice that nothing was added to.
+        # Go writes a slice without elements as null.
         value = _list_value("PartialObjectMetadataList", version, meta, items or None)
     else:
         items = [_without_type(info, obj) for obj in objects]
@@ -296,7 +299,7 @@ def _list_bytes(info: ResourceInfo, entries: list[Entry], meta: dict[str, object
     )
     if info.is_custom:
         return head + b",".join([entry.raw for entry in entries]) + b"]}"
-    # Items of built-in lists carry no kind; every stored object begins with these bytes.
+    # Items of built-in lists have no kind. Every stored object begins with these bytes.
     prefix = f'{{"kind":"{info.kind}","apiVersion":"{info.api_version}",'.encode()
     cut = len(prefix)
     items = [
@@ -331,7 +334,7 @@ def _check_list_options(query: Mapping[str, str], *, is_watch: bool) -> None:
 
 
 def _sends_initial(query: Mapping[str, str]) -> bool:
-    """Whether the present state comes first, and a bookmark behind it for who wants bookmarks.
+    """Tell whether the present state comes first, and a bookmark after it if requested.
 
     Source: ``SetListOptionsDefaults`` of ``apimachinery/pkg/apis/meta/internalversion``.
     """
@@ -409,7 +412,7 @@ class WatchStream:
 
     @staticmethod
     def _start_version(query: Mapping[str, str]) -> int | None:
-        """None: begin with the present state."""
+        """Return the version to begin after. None begins with the present state."""
         text = query.get("resourceVersion", "")
         if text in ("", "0"):
             return None
@@ -418,7 +421,7 @@ class WatchStream:
         return int(text)
 
     def _begin(self) -> bytes:
-        """Initial state or history, and from then on events; nothing is missed in between."""
+        """Send initial state or history, and from then on events. None is missed in between."""
         store, rv = self._machinery.store, self._rv
         if rv is None or self._sends_initial:
             self._push_state()
@@ -449,7 +452,7 @@ class WatchStream:
         return form.render("BOOKMARK", {"metadata": meta}, str(rv))
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Lines as they come, until the timeout, a cut-off, or the consumer's end."""
+        """Yield lines until the timeout, a cut-off, or the end of the consumer."""
         if refusal := self._begin():
             yield refusal
             return
@@ -482,7 +485,7 @@ class WatchStream:
             await watcher.wait(wake_s - now_s)
 
     def _next_bookmark(self, end_s: float) -> float | None:
-        """Once a minute, and shortly before the end."""
+        """Return when the next bookmark is due: once a minute, and shortly before the end."""
         if not self._has_bookmarks:
             return None
         now_s = time.monotonic()

@@ -1,7 +1,8 @@
-"""One API request, taken apart: path, verb, options, body; and the answer to it.
+"""One API request in its parts (path, verb, options, body), and the answer to it.
 
-Made by ``routes`` from an HTTP request, read by all handlers.  Knows the forms of Kubernetes paths
-and parameters (``k8s.io/apiserver/pkg/endpoints/request``), but neither the store nor any kind.
+``routes`` makes it from an HTTP request, and all handlers read it. It knows the forms of Kubernetes
+paths and parameters (``k8s.io/apiserver/pkg/endpoints/request``), but neither the store nor any
+kind.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from localcluster.types.refusals import (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path means: a resource, in a namespace, one object, a subresource."""
+    """The meaning of a path: a resource, in a namespace, one object, a subresource."""
 
     info: ResourceInfo
     namespace: str
@@ -52,9 +53,10 @@ class Target:
 
 @dataclass(slots=True)
 class ApiRequest:
-    """One request; ``headers`` are found in any case, ``query`` gives a key's first value.
+    """One request. ``headers`` ignore case. ``query`` returns a key's first value.
 
-    ``acting_as`` is whom ``user`` asks to impersonate; ``gate`` then puts him in his place.
+    ``acting_as`` is the user that ``user`` asks to impersonate. If allowed, ``gate`` makes it
+    ``user``.
     """
 
     method: str
@@ -74,7 +76,7 @@ class ApiRequest:
 
 @dataclass(slots=True)
 class Answer:
-    """What goes back."""
+    """The answer to a request."""
 
     code: int
     body: bytes
@@ -85,21 +87,21 @@ class Answer:
 
 
 class Stream(Protocol):
-    """An answer that comes piece by piece: a watch, a log that is followed."""
+    """An answer that is sent piece by piece: a watch, or a log that is followed."""
 
     @property
     def content_type(self) -> str:
-        """Of the whole."""
+        """Return the content type of the whole answer."""
 
     def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The pieces, as they come."""
+        """Return an iterator of the pieces."""
 
 
 def resolve(registry: Registry, path: str) -> Target | None:
-    """What an ``/api`` or ``/apis`` path names; None for group and version documents.
+    """Return the target of an ``/api`` or ``/apis`` path, or None for group documents.
 
-    Raises :class:`StatusError` 404 for a resource or subresource that is not known, 501 for one
-    that only a real server has.
+    Raises :class:`StatusError` 404 for an unknown resource or subresource, 501 for one that only a
+    real server has.
     """
     parts = [p for p in path.split("/") if p]
     if parts[:1] == ["api"] and len(parts) >= 3:
@@ -135,7 +137,10 @@ def _unknown(group: str, plural: str, subresource: str = "") -> StatusError:
 
 
 def _is_namespace_part(group: str, rest: list[str]) -> bool:
-    """``/api/v1/namespaces/x/status``: a subresource of the namespace itself."""
+    """Tell whether the path is a subresource of the namespace itself.
+
+    An example is ``/api/v1/namespaces/x/status``.
+    """
     return group == "" and len(rest) == 3 and rest[2] in ("status", "finalize")
 
 
@@ -143,7 +148,7 @@ def _is_namespace_part(group: str, rest: list[str]) -> bool:
 
 
 def int_parameter(query: Mapping[str, str], name: str) -> int | None:
-    """An integer parameter; None when absent or empty.  400 in Go's words otherwise."""
+    """Return an integer parameter, or None if it is missing or empty. Raise 400 in Go's words."""
     text = query.get(name, "")
     if text == "":
         return None
@@ -154,13 +159,13 @@ def int_parameter(query: Mapping[str, str], name: str) -> int | None:
 
 
 def bool_parameter(query: Mapping[str, str], name: str) -> bool:
-    """A flag as the real server reads it: anything but "", 0 and false is true."""
+    """Return a flag as the real server reads it: anything but "", 0 and false is true."""
     text = query.get(name)
     return text is not None and text.lower() not in ("0", "false")
 
 
 def check_dry_run(values: list[str], kind: str) -> bool:
-    """Whether the request is a dry run; 422 for any value but ``All``."""
+    """Tell whether the request is a dry run. Raise 422 for any value but ``All``."""
     if not values:
         return False
     if any(v != "All" for v in values):
@@ -172,7 +177,7 @@ def check_dry_run(values: list[str], kind: str) -> bool:
 
 
 def check_field_validation(query: Mapping[str, str], kind: str) -> str:
-    """``fieldValidation``: Strict, Warn (default) or Ignore; 422 otherwise."""
+    """Return ``fieldValidation``: Strict, Warn (default) or Ignore. Raise 422 otherwise."""
     value = query.get("fieldValidation", "")
     if value in ("", "Ignore", "Strict", "Warn"):
         return value or "Warn"
@@ -183,7 +188,7 @@ def check_field_validation(query: Mapping[str, str], kind: str) -> str:
 def field_manager(
     query: Mapping[str, str], headers: Mapping[str, str], options_kind: str = "PatchOptions"
 ) -> str:
-    """Who the fields belong to: the parameter, or the first word of the user agent."""
+    """Return the field manager: the parameter, or the first word of the user agent."""
     given = query.get("fieldManager", "")
     if len(given) > 128:
         detail = "may not be more than 128 bytes"
@@ -201,14 +206,14 @@ def field_manager(
 
 @dataclass(slots=True)
 class Body:
-    """A decoded body; ``duplicates`` says which keys are repeated: ``duplicate field "spec.x"``."""
+    """A decoded body. ``duplicates`` has the repeated keys: ``duplicate field "spec.x"``."""
 
     value: Any
     duplicates: list[str] = field(default_factory=list)
 
 
 def decode_object(request: ApiRequest, kind: str) -> Body:
-    """The object in a POST or PUT body, JSON or YAML.
+    """Return the object in a POST or PUT body, JSON or YAML.
 
     Raises :class:`StatusError` 415 for other media types and 400 for what cannot be parsed.
     """
@@ -243,7 +248,7 @@ def _go_kind(value: Any) -> str:
 
 
 def parse_json(raw: bytes, kind: str) -> Body:
-    """JSON with its repeated keys; 400 with Go's wording for the common mistakes."""
+    """Return JSON with its repeated keys. Raise 400 in Go's words for common mistakes."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -251,14 +256,15 @@ def parse_json(raw: bytes, kind: str) -> Body:
             f"the object provided is unrecognized (must be of type {kind}): couldn't get "
             f"version/kind; json parse error: {go_json_error(raw)} ({_head(raw)})"
         ) from None
-    # A compact body of the same length cannot have lost a key; others are read again slowly.
+    # A compact body of the same length cannot have lost a key. Other bodies are parsed again by a
+    # slower parser.
     if len(orjson.dumps(value)) == len(raw):
         return Body(value)
     return Body(value, [f'duplicate field "{path}"' for path in find_duplicates(raw)])
 
 
 def find_duplicates(raw: bytes) -> list[str]:
-    """Paths of keys that occur twice in one object (``spec.x``), in order."""
+    """Return paths of keys that occur twice in one object (``spec.x``), in order."""
     found: list[str] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> Any:
@@ -278,7 +284,7 @@ def find_duplicates(raw: bytes) -> list[str]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as its pairs, so that repeated keys are still there."""
+    """An object as its pairs, so that repeated keys are not lost."""
 
 
 def _duplicate_paths(value: Any, prefix: str, paths: list[str]) -> None:
@@ -310,7 +316,7 @@ def _parse_yaml(raw: bytes, kind: str) -> Any:
 
 
 def check_type(obj: Obj, info: ResourceInfo, registry: Registry, subresource: str = "") -> None:
-    """apiVersion and kind of a body must fit the path; they may be left out."""
+    """Check that apiVersion and kind of a body fit the path. They may be missing."""
     kind, api_version = _wanted_type(info, subresource)
     given_kind, given_version = obj.get("kind") or "", obj.get("apiVersion") or ""
     if info.is_custom and not subresource:

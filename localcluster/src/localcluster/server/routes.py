@@ -1,8 +1,8 @@
-"""From an HTTP request to a handler, and from an answer back to HTTP.
+"""Passes HTTP requests to handlers, and their answers back to HTTP.
 
-The only module (with ``server``) that knows aiohttp.  Discovery, OpenAPI and health documents are
-given by ``Documents``; everything below ``/api/<version>`` and ``/apis/<group>/<version>`` that
-names a resource goes to reads, writes, deletion or subresources.
+Only this module and ``server`` know aiohttp. ``Documents`` gives discovery, OpenAPI and health
+documents. Paths below ``/api/<version>`` and ``/apis/<group>/<version>`` that name a resource go to
+reads, writes, deletion or subresources.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ log = logging.getLogger(__name__)
 _OLD_BINDINGS = re.compile(r"/api/v1/namespaces/([^/]+)/bindings")
 _NO_PAGE = Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
 BODY_BYTES_MAX = 3 * 1024 * 1024
-"""Larger bodies are refused with 413, as by the real server."""
+"""Larger bodies are refused with 413, as in the real server."""
 
 
 class Documents(Protocol):
-    """Discovery, OpenAPI, version: documents that are no objects."""
+    """Documents that are not objects: discovery, OpenAPI, version."""
 
     def find(self, path: str, accept: str) -> Answer | None:
-        """The document at a path, or None when there is none."""
+        """Return the document at a path, or None."""
 
 
 class Routes:
-    """Dispatches requests; one per server."""
+    """Dispatches requests. One per server."""
 
     def __init__(
         self, machinery: Machinery, authenticator: Authenticator, documents: Documents, gate: Gate
@@ -59,7 +59,7 @@ class Routes:
         self._gate = gate
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
-        """Answer one HTTP request; every refusal becomes a Status."""
+        """Answer one HTTP request. Every error becomes a Status."""
         request: ApiRequest | None = None
         try:
             request = await self._read(http)
@@ -69,7 +69,7 @@ class Routes:
             made = _refusal(request, http, error)
         except (ConnectionResetError, ConnectionError):
             raise
-        except Exception as error:  # a bug must answer like a server's panic, and be logged
+        except Exception as error:  # A bug must answer like a server's panic, and be logged.
             log.exception("request failed", extra={"method": http.method, "path": http.path})
             message = f"{type(error).__name__}: {error}"
             made = _refusal(request, http, StatusError(500, "InternalError", message))
@@ -93,9 +93,9 @@ class Routes:
         )
 
     async def dispatch(self, request: ApiRequest) -> Answer | Stream:
-        """Answer a request of this process' own controllers, who are not asked for rights.
+        """Answer a request of this process' own controllers, without a check of rights.
 
-        Raises :class:`StatusError` for a refusal.
+        Raises :class:`StatusError` for an error.
         """
         self._gate.trust(request)
         return await self._dispatch(request)
@@ -141,7 +141,10 @@ class Routes:
         return target
 
     def _is_custom_path(self, path: str) -> bool:
-        """Paths of groups that no built-in resource has are not answered with a Status."""
+        """Tell whether a path is of a group without built-in resources.
+
+        Unknown paths of such groups are not answered with a Status.
+        """
         parts = path.split("/")
         groups = {info.group for info in self._machinery.registry if not info.is_custom}
         return parts[1] == "apis" and len(parts) > 2 and parts[2] not in groups
@@ -179,7 +182,7 @@ class Routes:
         return await reads.list_objects(machinery, request, target)
 
     def _old_binding(self, request: ApiRequest, namespace: str) -> Target:
-        """POST /bindings means POST /pods/NAME/binding."""
+        """Return the target of POST /bindings, which means POST /pods/NAME/binding."""
         pods = self._machinery.registry.lookup("", "v1", "pods")
         if pods is None or "binding" not in pods.subresources:
             raise not_acceptable_path()
@@ -242,7 +245,7 @@ async def _stream(http: web.BaseRequest, stream: Stream) -> web.StreamResponse:
             await response.write(chunk)
         await response.write_eof()
     except (ConnectionResetError, ConnectionError):
-        pass  # the client went away; that is how most watches end
+        pass  # The client went away. Most watches end like this.
     finally:
         await chunks.aclose()
     return response

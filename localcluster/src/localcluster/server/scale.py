@@ -1,8 +1,9 @@
-"""``/scale`` of workloads and custom resources: ``autoscaling/v1`` Scale, read, written, applied.
+"""``/scale`` of workloads and custom resources: read, write and apply a Scale.
 
-Called by ``routes``. A Scale is no object: it shows three fields of one, and where those stand the
-registry says. An apply of it is an apply of that one field to the object, by a manager whose
-subresource is ``scale``; conflicts speak of the Scale (``managedfields.NewScaleHandler``).
+``routes`` calls it. An ``autoscaling/v1`` Scale is not an object: it shows three fields of one. The
+registry says where these are. An apply of a Scale applies that one field to the object, with a
+manager that has the subresource ``scale``. Conflicts name the Scale
+(``managedfields.NewScaleHandler``).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _API_VERSION = f"{_GROUP}/{_VERSION}"
 
 
 def scale_of(obj: Obj, paths: ScalePaths) -> Obj:
-    """The ``autoscaling/v1`` Scale of an object."""
+    """Return the ``autoscaling/v1`` Scale of an object."""
     meta = obj["metadata"]
     keys = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     shown_status: Obj = {"replicas": _at(obj, paths.status) or 0}
@@ -89,13 +90,13 @@ def _selector_text(selector: Any) -> str:
 
 
 def get_scale(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """GET .../scale."""
+    """Handle GET .../scale."""
     obj = scale_of(present(machinery, target).obj, _scale_paths(target))
     return machinery.answer_object(request, target.info, obj)
 
 
 async def write_scale(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """PUT or PATCH of .../scale."""
+    """Handle PUT or PATCH of .../scale."""
     if request.content_type == writes.APPLY_PATCH:
         return await _apply(machinery, request, target)
     ctx = writes.write_context(machinery, request, target, "UPDATE", "UpdateOptions")
@@ -140,7 +141,7 @@ def _answer(
 
 
 async def _apply(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """Apply the number alone, for a manager of its own; one that is given up becomes 0."""
+    """Apply only the number, for a manager of its own. A number given up becomes 0."""
     apply.check_manager(request)
     ctx = writes.write_context(machinery, request, target, "UPDATE", "PatchOptions")
     config = apply.read_config(request, (_GROUP, _VERSION, _KIND))
@@ -178,7 +179,10 @@ async def _apply(machinery: Machinery, request: ApiRequest, target: Target) -> A
 
 
 def _not_convertible(name: str) -> StatusError:
-    """What a real server says of an apply to the scale of a custom resource: it cannot do it."""
+    """Return the error of a real server for an apply to the scale of a custom resource.
+
+    A real server cannot do it.
+    """
     why = f"request to convert CR to an invalid group/version: {_API_VERSION}"
     what = f"failed to convert new object (/{name}; {_API_VERSION}, Kind={_KIND}) to proper version"
     return StatusError(500, "", f"{what}: {why}")

@@ -1,8 +1,8 @@
-"""Label and field selectors as the real server parses them, error texts included.
+"""Label and field selectors as the real server parses them, including error messages.
 
 Grammar and messages follow ``k8s.io/apimachinery/pkg/labels`` (lexer and parser) and
-``pkg/fields``.  Called by reads, watches and deletecollection; also usable for
-``metav1.LabelSelector`` objects (:func:`from_label_selector`).  Pure.
+``pkg/fields``. Reads, watches and deletecollection call it. It can also be used for
+``metav1.LabelSelector`` objects (:func:`from_label_selector`). Pure.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _DNS_HELP = (
 
 
 class SelectorError(ValueError):
-    """The selector cannot be parsed; the text is the server's message."""
+    """The selector cannot be parsed. The text is the server's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One term: ``op`` is in, notin, exists, !, gt, lt (``=`` is ``in`` with one value)."""
+    """One term. ``op`` is in, notin, exists, !, gt, lt (``=`` is ``in`` with one value)."""
 
     key: str
     op: str
     values: frozenset[str]
 
     def matches(self, labels: Labels) -> bool:
-        """Whether the labels fulfil it (notin is fulfilled by an absent key)."""
+        """Tell whether the labels match (a missing key matches notin)."""
         value = labels.get(self.key)
         if self.op == "in":
             return value is not None and value in self.values
@@ -72,12 +72,12 @@ def _compares(value: str, bound: str, op: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All requirements must hold; none matches everything."""
+    """Requirements that must all hold. An empty selector matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        """Whether the labels fulfil all requirements."""
+        """Tell whether the labels meet all requirements."""
         return all(r.matches(labels) for r in self.requirements)
 
 
@@ -242,12 +242,12 @@ def _check_value(key: str, value: str, index: int) -> None:
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """Parse ``a=b,c in (d,e),!f``; raises :class:`SelectorError`."""
+    """Parse ``a=b,c in (d,e),!f``. Raises :class:`SelectorError`."""
     return LabelSelector(_Parser(text).parse())
 
 
 def from_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
-    """A ``metav1.LabelSelector``; None matches everything here (callers decide otherwise)."""
+    """Parse a ``metav1.LabelSelector``. None matches everything here (callers decide otherwise)."""
     if not selector:
         return LabelSelector()
     terms = [
@@ -266,16 +266,16 @@ def from_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """``field = value`` and ``field != value`` terms, all of which must hold."""
+    """Terms ``field = value`` and ``field != value``, which must all hold."""
 
     terms: tuple[tuple[str, str, bool], ...] = ()
 
     def matches(self, fields: Mapping[str, str]) -> bool:
-        """Whether the selectable fields fulfil all terms; absent fields count as empty."""
+        """Tell whether the selectable fields meet all terms. Missing fields count as empty."""
         return all((fields.get(k, "") == v) is is_equal for k, v, is_equal in self.terms)
 
     def required(self, name: str) -> str | None:
-        """The value that ``name`` must have, if one term says so."""
+        """Return the value that ``name`` must have, if a term says so."""
         return next((v for k, v, is_equal in self.terms if k == name and is_equal), None)
 
 
@@ -307,7 +307,7 @@ _FIELD_OP = re.compile(r"!=|==|=")
 
 
 def parse_fields(text: str) -> FieldSelector:
-    """Parse ``spec.nodeName=a,status.phase!=Failed``; raises :class:`SelectorError`."""
+    """Parse ``spec.nodeName=a,status.phase!=Failed``. Raises :class:`SelectorError`."""
     terms: list[tuple[str, str, bool]] = []
     for term in _split_terms(text):
         match = _FIELD_OP.search(term)
@@ -319,7 +319,7 @@ def parse_fields(text: str) -> FieldSelector:
 
 
 def check_fields(selector: FieldSelector, known: Callable[[str], bool], text: str) -> None:
-    """Refuse fields that the resource does not know; ``text`` is its wording, ``{}`` the field."""
+    """Refuse unknown fields. ``text`` is the message, with ``{}`` for the field."""
     for key, _value, _is_equal in selector.terms:
         if not known(key):
             raise SelectorError(text.format(key))

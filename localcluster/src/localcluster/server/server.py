@@ -1,7 +1,7 @@
-"""The embedded API server: parts put together, TLS, start and stop.
+"""The embedded API server: assembly, TLS, start and stop.
 
-Made by ``cluster`` (and by tests); ``localcluster --api-only`` runs one alone.
-Listens on loopback only.
+``cluster`` (and tests) create it. ``localcluster --api-only`` runs one alone. It listens on
+loopback only.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from localcluster.server.store import Store
 from localcluster.whole_file import write_whole
 
 GC_OBJECTS = 50_000
-"""New objects between two runs of the garbage collector, set for the whole process."""
+"""New objects between two runs of Python's garbage collector, set for the whole process."""
 SHUTDOWN_S = 1.0
 """How long open requests may take after :meth:`ApiServer.stop`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServerConfig:
-    """``data_dir`` None keeps everything in memory; ``port`` 0 takes a free one.
+    """Configuration of the API server.
 
-    ``has_rbac`` False lets every known user do everything. ``audit_log`` is a file that a line is
-    added to for each request.
+    ``data_dir`` None keeps everything in memory. ``port`` 0 takes a free one. ``has_rbac`` False
+    gives every known user all rights. ``audit_log`` is a file that gets a line for each request.
     """
 
     data_dir: Path | None = None
@@ -67,7 +67,7 @@ class _Running:
 
 @dataclass(slots=True)
 class ApiServer:
-    """One API server; use as ``async with`` or call :meth:`start` and :meth:`stop`."""
+    """One API server. Use it as ``async with`` or call :meth:`start` and :meth:`stop`."""
 
     config: ApiServerConfig = field(default_factory=ApiServerConfig)
     machinery: Machinery = field(init=False)
@@ -93,7 +93,7 @@ class ApiServer:
             self.authenticator.admin_token = self.config.admin_token
 
     def _keep_secrets(self) -> None:
-        """With a data directory, tokens and kubeconfigs outlive a restart."""
+        """Keep secrets in the data directory, so that tokens and kubeconfigs survive a restart."""
         directory, auth = self.config.data_dir, self.authenticator
         if directory is None:
             return
@@ -104,11 +104,12 @@ class ApiServer:
         obj = self.machinery.store.get("", "serviceaccounts", namespace, name)
         return obj["metadata"]["uid"] if obj is not None else None
 
-    # -- life ----------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load what is kept, make what every cluster has, listen."""
-        # Stored objects live long and hold no cycles; looking through them often costs a quarter.
+        """Load stored objects, create what every cluster has, and listen."""
+        # Stored objects live long and have no cycles. Frequent scans of them take a quarter of the
+        # time.
         if gc.get_threshold()[0] < GC_OBJECTS:
             gc.set_threshold(GC_OBJECTS, 20, 100)
         self._open_journal()
@@ -124,7 +125,7 @@ class ApiServer:
         )
         try:
             await site.start()
-        except OSError:  # the port is taken, mostly
+        except OSError:  # Usually the port is taken.
             await self._release(runner)
             raise
         port = runner.addresses[0][1]
@@ -150,7 +151,7 @@ class ApiServer:
         return [discovery, OpenApi(registry)]
 
     async def stop(self) -> None:
-        """End all watches, stop listening, write what is left to the journal."""
+        """End all watches, stop listening, and write what is left to the journal."""
         running, self._running = self._running, None
         if running is None:
             return
@@ -177,37 +178,37 @@ class ApiServer:
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
 
-    # -- how to reach it -------------------------------------------------------------------------
+    # -- connection ------------------------------------------------------------------------------
 
     @property
     def store(self) -> Store:
-        """The objects, for readers in the same process."""
+        """Return the objects, for readers in the same process."""
         return self.machinery.store
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """Return the port that the server listens on."""
         if self._running is None:
             raise RuntimeError("the API server is not running; call start() first")
         return self._running.port
 
     @property
     def url(self) -> str:
-        """``https://HOST:PORT``."""
+        """Return ``https://HOST:PORT``."""
         return f"https://{self.config.host}:{self.port}"
 
     @property
     def ca_pem(self) -> bytes:
-        """The authority that signed the server's certificate."""
+        """Return the authority that signed the server's certificate."""
         return self.authority.cert_pem.bytes()
 
     @property
     def token(self) -> str:
-        """The administrator's bearer token."""
+        """Return the administrator's bearer token."""
         return self.authenticator.admin_token
 
     def kubeconfig(self) -> Obj:
-        """A kubeconfig with one context, for the administrator."""
+        """Return a kubeconfig with one context, for the administrator."""
         return {
             "apiVersion": "v1",
             "kind": "Config",
@@ -240,14 +241,14 @@ class ApiServer:
 
 
 def _authorizer(store: Store) -> Authorizer:
-    """One that forgets what it knows when a role or a binding changes."""
+    """Return an authorizer that drops its cache when a role or a binding changes."""
     authorizer = Rbac(store)
     store.subscribe(authorizer.note)
     return authorizer
 
 
 def _kept(path: Path, fresh: str) -> str:
-    """The text of a private file, which is made with ``fresh`` if it is not there."""
+    """Return the text of a private file. A missing file is created with ``fresh``."""
     if path.exists():
         return path.read_text().strip()
     path.parent.mkdir(parents=True, exist_ok=True)

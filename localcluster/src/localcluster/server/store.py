@@ -1,11 +1,11 @@
 """Objects in memory: one resourceVersion for all, an event history per resource, listeners.
 
-Called by the request handlers (``writes``, ``reads``), by ``resources`` (as its ``ObjectReader``)
-and by ``journal``, which loads it at start.  It judges nothing: no defaults, no validation, no
-HTTP.  Everything here is synchronous, so a write is atomic under one event loop.
+The request handlers (``writes``, ``reads``) call it, and so does ``kinds`` (as its
+``ObjectReader``). ``journal`` loads it at start. It checks nothing: no defaults, no validation, no
+HTTP. Everything here is synchronous, so a write is atomic under one event loop.
 
-Discipline: a stored object is immutable.  A write stores a NEW dict and serialises it once; lists,
-watches, answers and the journal share those bytes.  Never change what ``get`` or ``list`` gave.
+Rule: a stored object is immutable. A write stores a NEW dict and serialises it once. Lists,
+watches, answers and the journal share those bytes. Never change what ``get`` or ``list`` returned.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ StorageKey = tuple[str, str]
 """(group, plural) under which all versions of a resource are kept."""
 
 FIRST_VERSION = 1000
-"""Versions below are never given out, so that a client's very old one is always expired."""
+"""Lower versions are never given out, so a client's very old one is always expired."""
 HISTORY_EVENTS = 4096
-"""Events kept per resource for watches and exact lists; older ones answer 410."""
+"""Events kept per resource for watches and exact lists. Older versions give a 410."""
 
 
 class StaleWrite(Exception):
-    """The object was changed, made or removed since it was read; ``current`` is what is there."""
+    """The object was changed, created or removed since it was read.
+
+    ``current`` is the present entry.
+    """
 
     def __init__(self, current: Entry | None) -> None:
         super().__init__("the stored object is another one than the write was made for")
@@ -37,7 +40,7 @@ class StaleWrite(Exception):
 
 
 class Entry:
-    """One stored version of one object; immutable, its bytes made once."""
+    """One stored version of one object. Immutable, with its bytes made once."""
 
     __slots__ = ("_fields", "_forms", "key", "managed", "name", "namespace", "obj", "raw", "rv")
 
@@ -53,17 +56,17 @@ class Entry:
 
     @property
     def labels(self) -> dict[str, str]:
-        """``metadata.labels``."""
+        """Return ``metadata.labels``."""
         return self.obj["metadata"].get("labels") or {}
 
     def fields(self, selectable: Callable[[Obj], dict[str, str]]) -> dict[str, str]:
-        """The selectable fields, computed once per version of the resource."""
+        """Return the selectable fields, computed once per version of the resource."""
         if self._fields is None or self._fields[0] is not selectable:
             self._fields = (selectable, selectable(self.obj))
         return self._fields[1]
 
     def form(self, name: str, convert: Callable[[Obj], Obj]) -> Entry:
-        """The same object in another API version (``name``), converted once."""
+        """Return the same object in another API version (``name``), converted once."""
         if self._forms is None:
             self._forms = {}
         made = self._forms.get(name)
@@ -75,10 +78,10 @@ class Entry:
 
 
 class Event:
-    """One change: ``type`` is ADDED, MODIFIED or DELETED.
+    """One change. ``type`` is ADDED, MODIFIED or DELETED.
 
-    ``entry`` is the new state (for DELETED the last one under the version of the deletion),
-    ``old`` the state before it.  ``lines`` keeps rendered watch lines by form.
+    ``entry`` is the new state. For DELETED it is the last state with the version of the deletion.
+    ``old`` is the state before it. ``lines`` caches rendered watch lines by form.
     """
 
     __slots__ = ("entry", "left", "lines", "old", "type")
@@ -89,7 +92,10 @@ class Event:
         self.left: Entry | None = None
 
     def left_entry(self) -> Entry:
-        """For a watch whose selector the object left: the old content under the new version."""
+        """Return the old content with the new version.
+
+        A watch shows it as deleted if the object no longer matches its selector.
+        """
         if self.left is None:
             old = self.old or self.entry
             obj = {**old.obj, "metadata": {**old.obj["metadata"]}}
@@ -102,7 +108,7 @@ class Watching(Protocol):
     """A watch of one bucket (``watch.Watcher``)."""
 
     def offer(self, event: Event) -> None:
-        """Take the event if it is wanted; must be fast and must not raise."""
+        """Take the event if it is wanted. This must be fast and must not raise."""
 
     def cut(self) -> None:
         """End the watch."""
@@ -121,16 +127,16 @@ class Bucket:
     watchers: list[Watching] = field(default_factory=list)
 
     def in_namespace(self, namespace: str) -> dict[str, Entry]:
-        """The objects of one namespace, or all of them ("")."""
+        """Return the objects of one namespace, or all of them ("")."""
         return self.by_namespace.get(namespace, {}) if namespace else self.objects
 
     def sorted(self, namespace: str) -> list[Entry]:
-        """In the order of the real store: by key."""
+        """Return the objects sorted by key, as in the real store."""
         found = self.in_namespace(namespace)
         return [found[key] for key in sorted(found)]
 
     def since(self, rv: int) -> Iterator[Event]:
-        """Events after ``rv``, oldest first."""
+        """Return the events after ``rv``, oldest first."""
         if not self.history or self.history[-1].entry.rv <= rv:
             return iter(())
         newer: list[Event] = []
@@ -141,7 +147,7 @@ class Bucket:
         return reversed(newer)
 
     def at_version(self, rv: int, namespace: str) -> list[Entry]:
-        """The sorted state as it was at ``rv`` (which must not be below ``floor``)."""
+        """Return the sorted state at ``rv`` (which must not be below ``floor``)."""
         state = dict(self.in_namespace(namespace))
         for event in reversed(self.history):
             entry = event.entry
@@ -157,7 +163,7 @@ class Bucket:
 
 
 def object_key(namespace: str, name: str) -> str:
-    """The key below the resource's prefix; its order is the order of lists."""
+    """Return the key below the resource's prefix. Its order is the order of lists."""
     return f"{namespace}/{name}" if namespace else name
 
 
@@ -165,10 +171,10 @@ Listener = Callable[[StorageKey, Event], None]
 
 
 class Store:
-    """All buckets, the version counter and those who listen.
+    """All buckets, the version counter and the listeners.
 
-    Parameters: ``history_events`` bounds the history per resource.  ``subscribe`` gives every
-    event to a callback in the same process (definitions, webhook configurations, the journal).
+    ``history_events`` limits the history per resource. ``subscribe`` passes every event to a
+    callback in the same process (definitions, webhook configurations, the journal).
     """
 
     def __init__(self, *, history_events: int = HISTORY_EVENTS) -> None:
@@ -181,10 +187,10 @@ class Store:
     # -- reading ---------------------------------------------------------------------------
 
     def bucket(self, storage: StorageKey, *, is_young: bool = False) -> Bucket:
-        """The bucket of a resource.
+        """Return the bucket of a resource.
 
-        A ``is_young`` resource (custom) has no history before its first use; built-in ones have
-        theirs since the start of the process.
+        An ``is_young`` (custom) resource has no history before its first use. Built-in ones have a
+        history since the start of the process.
         """
         found = self._buckets.get(storage)
         if found is None:
@@ -193,28 +199,28 @@ class Store:
         return found
 
     def entry(self, storage: StorageKey, namespace: str, name: str) -> Entry | None:
-        """The stored entry, or None."""
+        """Return the stored entry, or None."""
         found = self._buckets.get(storage)
         return found.objects.get(object_key(namespace, name)) if found is not None else None
 
     def get(self, group: str, plural: str, namespace: str, name: str) -> Obj | None:
-        """The stored object (not to be changed), or None."""
+        """Return the stored object or None. The caller must not change it."""
         entry = self.entry((group, plural), namespace, name)
         return entry.obj if entry is not None else None
 
     def list(self, group: str, plural: str, namespace: str = "") -> list[Obj]:
-        """All stored objects of a namespace or of all (""), in no promised order."""
+        """Return all stored objects of a namespace or of all (""), in any order."""
         found = self._buckets.get((group, plural))
         return [e.obj for e in found.in_namespace(namespace).values()] if found else []
 
     def buckets(self) -> Sequence[Bucket]:
-        """All buckets made so far."""
+        """Return all buckets made so far."""
         return list(self._buckets.values())
 
     # -- writing ---------------------------------------------------------------------------
 
     def create(self, storage: StorageKey, obj: Obj, managed: object = None) -> Entry:
-        """Store a new object; :class:`StaleWrite` if its key is taken."""
+        """Store a new object. Raise :class:`StaleWrite` if its key is taken."""
         bucket, key = self.bucket(storage), _key_of(obj)
         current = bucket.objects.get(key)
         if current is not None:
@@ -225,7 +231,7 @@ class Store:
         return entry
 
     def replace(self, storage: StorageKey, old: Entry, obj: Obj, managed: object = None) -> Entry:
-        """Put ``obj`` in the place of ``old``; :class:`StaleWrite` if ``old`` is not there."""
+        """Replace ``old`` by ``obj``. Raise :class:`StaleWrite` if ``old`` is not current."""
         bucket = self.bucket(storage)
         current = bucket.objects.get(old.key)
         if current is not old:
@@ -236,7 +242,7 @@ class Store:
         return entry
 
     def remove(self, storage: StorageKey, old: Entry, last: Obj | None = None) -> Entry:
-        """Remove ``old``; the DELETED event shows ``last`` (or ``old``) under a new version."""
+        """Remove ``old``. The DELETED event shows ``last`` (or ``old``) with a new version."""
         bucket = self.bucket(storage)
         current = bucket.objects.get(old.key)
         if current is not old:
@@ -250,7 +256,7 @@ class Store:
         return entry
 
     def drop_bucket(self, storage: StorageKey) -> None:
-        """Forget a resource (its definition is gone); its objects get DELETED events first."""
+        """Forget a resource with a deleted definition. Its objects get DELETED events first."""
         bucket = self._buckets.get(storage)
         if bucket is None:
             return
@@ -259,7 +265,7 @@ class Store:
         del self._buckets[storage]
 
     def compact(self, rv: int | None = None) -> None:
-        """Forget the history up to ``rv`` (default: all of it); older watches then get 410."""
+        """Forget the history up to ``rv`` (default: all). Older watches then get a 410."""
         upto = self.rv if rv is None else rv
         for bucket in self._buckets.values():
             while bucket.history and bucket.history[0].entry.rv <= upto:
@@ -267,12 +273,12 @@ class Store:
             bucket.floor = max(bucket.floor, upto)
 
     def load(self, storage: StorageKey, obj: Obj, raw: bytes, rv: int) -> None:
-        """Put an object back from the journal: no event, no new version."""
+        """Restore an object from the journal, without event and without new version."""
         bucket = self.bucket(storage)
         self._put(bucket, Entry(_key_of(obj), rv, obj, raw))
 
     def resume(self, rv: int) -> None:
-        """Go on counting at ``rv`` (after :meth:`load`); there is no history before it."""
+        """Continue counting at ``rv`` (after :meth:`load`). There is no history before it."""
         self.rv = self._first_version = max(rv, self.rv)
         for bucket in self._buckets.values():
             bucket.floor = self.rv
@@ -280,11 +286,11 @@ class Store:
     # -- listening -------------------------------------------------------------------------
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call ``listener(storage, event)`` at every change; returns how to stop it."""
+        """Call ``listener(storage, event)`` at every change. Return a function that stops it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    # -- inside ----------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------
 
     def _versioned(self, key: str, obj: Obj, managed: object) -> Entry:
         self.rv += 1

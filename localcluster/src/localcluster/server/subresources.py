@@ -1,7 +1,7 @@
-"""Subresources that are not the object itself: binding, eviction, token (``scale``: next door).
+"""Subresources other than the object itself: binding, eviction, token.
 
-Called by ``routes``.  What binding, eviction and token mean is in the handlers that the registry
-names; here they are given the object, and what they changed is stored.
+``scale`` has a module of its own. ``routes`` calls this. The handlers in the registry define what
+binding, eviction and token mean. They get the object here, and their changes are stored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from localcluster.types.refusals import (
 
 
 def present(machinery: Machinery, target: Target) -> Entry:
-    """The object of a request as it is shown; 404 if it is not there."""
+    """Return the object of a request as it is shown. Raise 404 if it does not exist."""
     entry = machinery.store.entry(target.info.storage, target.namespace, target.name)
     if entry is None:
         raise not_found(target.info.group, target.info.plural, target.name)
@@ -39,7 +39,7 @@ def present(machinery: Machinery, target: Target) -> Entry:
 async def post(
     machinery: Machinery, request: ApiRequest, target: Target, sub: Subresource
 ) -> Answer:
-    """POST to binding, eviction or token."""
+    """Handle POST to binding, eviction or token."""
     ctx = write_context(machinery, request, target, "CREATE", "CreateOptions")
     body: Obj = decode_object(request, sub.kind).value
     check_type(body, target.info, machinery.registry, sub.name)
@@ -61,7 +61,7 @@ async def bind(
     body: Obj,
     ctx: RequestContext,
 ) -> Answer:
-    """Store what the handler makes of the pod; the answer is a bare Status."""
+    """Store the pod as the handler changed it. The answer is a plain Status."""
     if sub.handler is None:
         raise not_served(f"{target.info.plural}/{sub.name}")
     present(machinery, target)
@@ -75,7 +75,10 @@ async def bind(
 def _write_through(
     machinery: Machinery, target: Target, sub: Subresource, body: Obj, ctx: RequestContext
 ) -> None:
-    """Store what the handler makes of the object, past the strategy (as the real server does)."""
+    """Store the object as the handler changed it.
+
+    As in the real server, this bypasses the strategy.
+    """
     info, store = target.info, machinery.store
     entry = store.entry(info.storage, target.namespace, target.name)
     if entry is None:

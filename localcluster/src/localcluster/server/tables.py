@@ -1,7 +1,7 @@
 """Tables and PartialObjectMetadata: the forms that kubectl prints.
 
-Called by reads, writes and watches once ``negotiation`` has chosen such a form.  The columns come
-from the registry; nothing here knows a kind.
+Reads, writes and watches call it after ``negotiation`` has chosen such a form. The columns come
+from the registry. Nothing here knows a kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from localcluster.types.refusals import bad_request
 
 
 def include_object(value: str) -> str:
-    """The ``includeObject`` parameter: Metadata (default), Object or None; 400 otherwise."""
+    """Return ``includeObject``: Metadata (default), Object or None. Raise 400 otherwise."""
     if value in ("", "Metadata", "Object", "None"):
         return value or "Metadata"
     raise bad_request(
@@ -39,7 +39,7 @@ def _columns(info: ResourceInfo) -> Sequence[Column]:
 
 
 def column_definitions(info: ResourceInfo) -> list[Obj]:
-    """``columnDefinitions`` of a Table."""
+    """Return ``columnDefinitions`` of a Table."""
     return [
         {
             "name": column.name,
@@ -53,7 +53,7 @@ def column_definitions(info: ResourceInfo) -> list[Obj]:
 
 
 def partial(obj: Obj, version: str) -> Obj:
-    """Only the metadata of an object."""
+    """Return only the metadata of an object."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": f"meta.k8s.io/{version}",
@@ -62,13 +62,13 @@ def partial(obj: Obj, version: str) -> Obj:
 
 
 def check_partial(info: ResourceInfo, media: Media, *, is_list: bool) -> None:
-    """The form must be that of a list for a list only; 406 otherwise."""
+    """Raise 406 unless a list form is used for lists only."""
     if (media.form == "PartialObjectMetadataList") is not is_list:
         raise wrong_form(info, media.form, is_list=is_list)
 
 
 def row(info: ResourceInfo, obj: Obj, media: Media, include: str) -> Obj:
-    """One row: its cells and what ``include`` wants of the object."""
+    """Return one row: its cells, and what ``include`` wants of the object."""
     shown: Obj | None = None
     if include == "Metadata":
         shown = partial(obj, media.form_version)
@@ -78,7 +78,7 @@ def row(info: ResourceInfo, obj: Obj, media: Media, include: str) -> Obj:
 
 
 def table(info: ResourceInfo, objects: Sequence[Obj], meta: Obj, media: Media, include: str) -> Obj:
-    """A whole Table; ``meta`` is that of the list (or of the single object)."""
+    """Return a whole Table. ``meta`` is that of the list (or of the single object)."""
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{media.form_version}",
@@ -89,7 +89,7 @@ def table(info: ResourceInfo, objects: Sequence[Obj], meta: Obj, media: Media, i
 
 
 class TableForm:
-    """Watch lines as Tables of one row; only the first one of a watch names the columns."""
+    """Watch lines as Tables of one row. Only the first one of a watch has the columns."""
 
     def __init__(self, info: ResourceInfo, media: Media, include: str) -> None:
         self._info, self._media, self._include = info, media, include
@@ -101,13 +101,13 @@ class TableForm:
         entry: Entry,
         cache: dict[tuple[str, str], bytes],  # noqa: ARG002 - a Table is made per watch
     ) -> bytes:
-        """One watch line."""
+        """Return one watch line."""
         info = self._info
         shown = entry.form(info.api_version, info.from_storage) if info.from_storage else entry
         return self.render(type_, shown.obj, str(entry.rv))
 
     def render(self, type_: str, obj: Obj, rv: str) -> bytes:
-        """A line for any object, also for bookmarks."""
+        """Return a line for any object, also for bookmarks."""
         definitions = column_definitions(self._info) if self._is_first else None
         self._is_first = False
         shown: Obj = {
@@ -127,13 +127,13 @@ class TableForm:
 
 
 class PartialForm:
-    """Watch lines that carry only metadata."""
+    """Watch lines with only metadata."""
 
     def __init__(self, media: Media) -> None:
         self._media = media
 
     def line(self, type_: str, entry: Entry, cache: dict[tuple[str, str], bytes]) -> bytes:
-        """One watch line, shared by all watches of this form."""
+        """Return one watch line, shared by all watches of this form."""
         key = (type_, "partial/" + self._media.form_version)
         made = cache.get(key)
         if made is None:
@@ -142,7 +142,7 @@ class PartialForm:
         return made
 
     def render(self, type_: str, obj: Obj, rv: str) -> bytes:
-        """A line for any object, also for bookmarks."""
+        """Return a line for any object, also for bookmarks."""
         shown = partial(obj, self._media.form_version)
         shown["metadata"] = {**shown["metadata"], "resourceVersion": rv}
         return orjson.dumps({"type": type_, "object": shown}) + b"\n"

@@ -1,7 +1,7 @@
 """Checks an applied configuration against its schema, with the words of the real server.
 
-Called by ``apply``.  Other writes decode leniently; an apply refuses unknown fields, wrong types
-and doubled list elements with a 500 that has no reason (``typed.ObjectToTyped``).
+``apply`` calls it. Other writes decode leniently. An apply refuses unknown fields, wrong types and
+doubled list elements with a 500 that has no reason (``typed.ObjectToTyped``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a real API server has and this one does not: answered 501, never as if it were unknown.
+"""Resources of a real API server that are not served here. They get a 501, not a 404.
 
-Called by ``request.resolve`` before it would say 404.
+``request.resolve`` calls it before it would answer 404.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SUBRESOURCES = {
 
 
 def why_unserved(group: str, plural: str, subresource: str = "") -> str:
-    """What to name in the 501, or "" when a real server would not know it either."""
+    """Return what the 501 names, or "" if a real server would not know it either."""
     resource = f"{plural}.{group}" if group else plural
     if plural in _RESOURCES.get(group, "").split():
         return resource

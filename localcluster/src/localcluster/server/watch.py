@@ -1,8 +1,8 @@
-"""Watches: who wants which events, in which form, and how the lines reach a connection.
+"""Watches: which events they get, in which form, and how lines reach a connection.
 
-A :class:`Watcher` is put on a bucket by ``reads``; the store offers it every event; the HTTP
-handler takes rendered lines from it.  A watcher that does not keep up is cut off, as the real
-watch cache does, so that one slow client cannot fill the memory.
+``reads`` adds a :class:`Watcher` to a bucket. The store offers it every event. The HTTP handler
+takes rendered lines from it. A watcher that does not keep up is cut off, as in the real watch
+cache, so that one slow client cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from localcluster.server.selectors import FieldSelector, LabelSelector
 from localcluster.server.store import Bucket, Entry, Event
 
 QUEUE_LINES = 20_000
-"""Lines that may wait for one client before it is cut off."""
+"""Number of lines that may wait for one client before it is cut off."""
 
 
 class Form(Protocol):
-    """How an entry is shown to one watch (object, Table, PartialObjectMetadata)."""
+    """The form of an entry for one watch (object, Table, PartialObjectMetadata)."""
 
     def line(self, type_: str, entry: Entry, cache: dict[tuple[str, str], bytes]) -> bytes:
-        """One watch line; ``cache`` belongs to the event and is shared by all watchers."""
+        """Return one watch line. ``cache`` belongs to the event and is shared by all watchers."""
 
 
 class ObjectForm:
-    """The object itself in one API version; lines are shared between watchers."""
+    """The object itself in one API version. Watchers share the lines."""
 
     def __init__(self, version: str, convert: Callable[[Obj], Obj] | None) -> None:
         self._version, self._convert = version, convert
 
     def line(self, type_: str, entry: Entry, cache: dict[tuple[str, str], bytes]) -> bytes:
-        """The watch line, rendered once per event and API version."""
+        """Return the watch line, rendered once per event and API version."""
         key = (type_, self._version)
         made = cache.get(key)
         if made is None:
@@ -47,7 +47,7 @@ class ObjectForm:
 
 
 class Selection:
-    """Which objects of a resource are meant."""
+    """The selected objects of a resource."""
 
     __slots__ = ("_fields", "_is_all", "_labels", "_selectable", "namespace")
 
@@ -64,11 +64,11 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """True when no selector was given (a namespace may be)."""
+        """Tell whether no selector was given (a namespace may be)."""
         return self._is_all
 
     def matches(self, entry: Entry) -> bool:
-        """Whether the selectors hold; the namespace is not looked at."""
+        """Tell whether the selectors match. The namespace is not checked."""
         if self._is_all:
             return True
         if self._fields.terms and not self._fields.matches(entry.fields(self._selectable)):
@@ -79,8 +79,8 @@ class Selection:
 class Watcher:
     """One open watch.
 
-    ``offer`` is called by the store, ``take`` by the connection's task, which sleeps in
-    ``wait`` meanwhile.  ``is_cut`` tells that the client was too slow and must be closed.
+    The store calls ``offer``. The connection's task calls ``take``, and sleeps in ``wait``
+    meanwhile. ``is_cut`` means that the client was too slow and must be closed.
     """
 
     def __init__(self, bucket: Bucket, selection: Selection, form: Form, after_rv: int = 0) -> None:
@@ -96,7 +96,7 @@ class Watcher:
         self._bucket.watchers.append(self)
 
     def stop(self) -> None:
-        """Receive no more events."""
+        """Stop receiving events."""
         if self in self._bucket.watchers:
             self._bucket.watchers.remove(self)
 
@@ -107,7 +107,7 @@ class Watcher:
         if selection.namespace and entry.namespace != selection.namespace:
             return
         if entry.rv <= self._after_rv:
-            return  # a watch from the future waits silently
+            return  # A watch that starts in the future gets nothing before that version.
         type_, shown = event.type, entry
         if not selection.is_all:
             has_now = type_ != "DELETED" and selection.matches(entry)
@@ -121,7 +121,7 @@ class Watcher:
         self.push(self._form.line(type_, shown, event.lines))
 
     def preload(self, line: bytes) -> None:
-        """Queue a line of the initial state, which may be as long as it is."""
+        """Queue a line of the initial state, which may have any length."""
         self._lines.append(line)
         self._initial += 1
 
@@ -135,18 +135,18 @@ class Watcher:
             self._wake.set_result(None)
 
     def cut(self) -> None:
-        """End the watch: too slow, or the server stops."""
+        """End the watch: it is too slow, or the server stops."""
         self.is_cut = True
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     @property
     def has_lines(self) -> bool:
-        """Whether something waits."""
+        """Tell whether lines wait."""
         return bool(self._lines)
 
     def take(self) -> bytes:
-        """All waiting lines, joined."""
+        """Return all waiting lines, joined."""
         lines, self._lines, self._initial = self._lines, [], 0
         return b"".join(lines)
 
@@ -170,7 +170,7 @@ def _wake_up(future: asyncio.Future[None]) -> None:
 
 
 def bookmark_line(kind: str, api_version: str, rv: int, *, ends_initial: bool = False) -> bytes:
-    """A BOOKMARK event; ``ends_initial`` marks the end of the initial events."""
+    """Return a BOOKMARK event. ``ends_initial`` marks the end of the initial events."""
     meta: Obj = {"resourceVersion": str(rv)}
     if ends_initial:
         meta["annotations"] = {"k8s.io/initial-events-end": "true"}
@@ -179,5 +179,5 @@ def bookmark_line(kind: str, api_version: str, rv: int, *, ends_initial: bool = 
 
 
 def error_line(status: Obj) -> bytes:
-    """An ERROR event with a Status."""
+    """Return an ERROR event with a Status."""
     return orjson.dumps({"type": "ERROR", "object": status}) + b"\n"

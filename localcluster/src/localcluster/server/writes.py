@@ -1,8 +1,8 @@
-"""POST, PUT and PATCH of objects: the order of a write, as the real server has it.
+"""POST, PUT and PATCH of objects, in the order of the real server.
 
-Called by ``routes`` (and by ``subresources`` and ``apply`` through :func:`change`).  What a kind
-allows is decided by its strategy and by admission; this module decodes, checks versions and
-metadata, and stores.  The order is written down in ``kinds.registry``.
+``routes`` calls it, and ``subresources`` and ``apply`` do through :func:`change`. The strategy of a
+kind and admission decide what is allowed. This module decodes, checks versions and metadata, and
+stores. ``kinds.registry`` describes the order.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ from localcluster.types.refusals import (
 
 APPLY_PATCH = "application/apply-patch+yaml"
 ATTEMPTS_MAX = 5
-"""How often a change is made anew when the object changes under it."""
+"""Number of attempts for a change if the object changes meanwhile."""
 DUPLICATE_OWNERS = (
     ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in "
     "1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate "
     "UID(s) observed: "
 )
 NAME_ATTEMPTS_MAX = 8
-"""How often a generated name is drawn anew when it is taken."""
+"""Number of attempts for a generated name if it is taken."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a write led to: the stored ``entry``, or ``obj`` when nothing was stored (dry run)."""
+    """The result of a write: the stored ``entry``, or ``obj`` if nothing was stored (dry run)."""
 
     entry: Entry | None
     obj: Obj
@@ -83,7 +83,7 @@ class Outcome:
 def write_context(
     machinery: Machinery, request: ApiRequest, target: Target, operation: str, options_kind: str
 ) -> RequestContext:
-    """The context of a write, with its options checked (422 for wrong ones)."""
+    """Return the context of a write with checked options. Raise 422 for wrong ones."""
     ctx = machinery.context(request, target, operation)
     ctx.verb = {"POST": "create", "PUT": "update"}.get(request.method, "patch")
     ctx.is_dry_run = check_dry_run(request.dry_run, options_kind)
@@ -94,7 +94,7 @@ def write_context(
 
 
 def _options_object(request: ApiRequest, ctx: RequestContext, operation: str) -> Obj:
-    """What a webhook sees as ``options``: Create/UpdateOptions, also for a PATCH."""
+    """Return ``options`` for webhooks: Create/UpdateOptions, also for a PATCH."""
     kind = "CreateOptions" if operation == "CREATE" else "UpdateOptions"
     options: Obj = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
     if ctx.is_dry_run:
@@ -109,7 +109,7 @@ def _options_object(request: ApiRequest, ctx: RequestContext, operation: str) ->
 
 
 async def create(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """POST to a collection."""
+    """Handle POST to a collection."""
     info = target.info
     if info.namespaced and not target.namespace:
         raise method_not_allowed()
@@ -131,7 +131,7 @@ async def create(machinery: Machinery, request: ApiRequest, target: Target) -> A
 
 
 CreateOwner = Callable[[Obj], object]
-"""Notes the owners of an object that is about to be created."""
+"""Records the owners of an object that is about to be created."""
 
 
 async def create_object(
@@ -171,7 +171,7 @@ async def create_object(
 
 
 def place(meta: Obj, target: Target) -> None:
-    """The namespace of a body must be that of the path; it is filled in."""
+    """Check that the namespace of a body is that of the path. A missing one is filled in."""
     given = meta.get("namespace") or ""
     if not target.info.namespaced:
         meta.pop("namespace", None)
@@ -184,7 +184,7 @@ def place(meta: Obj, target: Target) -> None:
 
 
 def join_owners(meta: Obj, ctx: RequestContext) -> None:
-    """Equal owner references become one, with a warning.
+    """Merge equal owner references, with a warning.
 
     Source: ``dedupOwnerReferencesAndAddWarning`` of ``apiserver/pkg/endpoints/handlers/create.go``.
     """
@@ -230,7 +230,7 @@ def _store_new(
 
 
 def to_stored(info: ResourceInfo, obj: Obj) -> Obj:
-    """The stored form; kind and apiVersion first, since lists cut them off as bytes."""
+    """Return the stored form. kind and apiVersion come first, so that lists can cut them off."""
     if info.to_storage is not None:
         obj = info.to_storage(obj)
     elif not info.is_custom:
@@ -249,14 +249,14 @@ def _untyped(obj: Obj) -> Obj:
 def answer_outcome(
     machinery: Machinery, request: ApiRequest, info: ResourceInfo, outcome: Outcome, code: int
 ) -> Answer:
-    """The answer to a write."""
+    """Return the answer to a write."""
     if outcome.entry is not None:
         return machinery.answer_entry(request, info, outcome.entry, code)
     return machinery.answer_object(request, info, outcome.obj, code)
 
 
 def _note_duplicates(body: Body, info: ResourceInfo, ctx: RequestContext) -> None:
-    """Repeated keys are an error when Strict, a warning when Warn."""
+    """Refuse (Strict) or warn of (Warn) repeated keys."""
     if not body.duplicates or ctx.field_validation == "Ignore":
         return
     texts = body.duplicates
@@ -273,7 +273,7 @@ def _note_duplicates(body: Body, info: ResourceInfo, ctx: RequestContext) -> Non
 Maker = Callable[[Entry], Obj]
 """Makes the wanted object from the present one (in the version of the request)."""
 ChangeOwner = Callable[[Entry, Obj], object]
-"""Notes the owners of an object that is about to replace another."""
+"""Records the owners of an object that is about to replace another."""
 
 
 async def change(
@@ -285,9 +285,9 @@ async def change(
     expects_uid: str = "",
     own: ChangeOwner | None = None,
 ) -> Outcome:
-    """Change one object: make, admit, check, validate, store; again if it changed meanwhile.
+    """Change one object: make, admit, check, validate, store. Repeat if it changed meanwhile.
 
-    ``expects_uid`` is the uid that a PUT names.  Raises 404, 409 and whatever the kind refuses.
+    ``expects_uid`` is the uid in a PUT. Raises 404, 409 and the errors of the kind.
     """
     for attempt in range(ATTEMPTS_MAX):
         entry = machinery.store.entry(target.info.storage, target.namespace, target.name)
@@ -390,11 +390,11 @@ def _check_version(new: Obj, entry: Entry, info: ResourceInfo) -> None:
 _FIXED = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 _IMMUTABLE = ("deletionTimestamp", "deletionGracePeriodSeconds")
-"""Of these the ones that an update is refused for, where the object has none."""
+"""Of these, the fields that an update may not add."""
 
 
 def _keep_metadata(new: Obj, old: Obj) -> None:
-    """What no update can change, whatever it says."""
+    """Restore what no update can change."""
     new.pop("selfLink", None)
     if not new.get("uid"):
         new["uid"] = old["uid"]
@@ -406,7 +406,7 @@ def _keep_metadata(new: Obj, old: Obj) -> None:
 
 
 async def update(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """PUT of an object or of its status."""
+    """Handle PUT of an object or of its status."""
     info = target.info
     ctx = write_context(machinery, request, target, "UPDATE", "UpdateOptions")
     body = decode_object(request, info.kind)
@@ -431,14 +431,14 @@ async def update(machinery: Machinery, request: ApiRequest, target: Target) -> A
 
 
 def patch_types(info: ResourceInfo) -> list[str]:
-    """The media types a PATCH of this resource may have."""
+    """Return the media types that a PATCH of this resource may have."""
     if info.is_custom:
         return [JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
     return [JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH]
 
 
 async def patch(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """PATCH by one of the three document types (apply is in ``apply``)."""
+    """Handle PATCH by one of the three document types (apply is in ``apply``)."""
     info, kind = target.info, request.content_type
     accepted = patch_types(info)
     if kind not in accepted:
@@ -497,9 +497,9 @@ def decode_patched(
     *,
     shown: str = "",
 ) -> Obj:
-    """Check the types of a patched object; the 400 of a POST is a 422 here.
+    """Check the types of a patched object. The 400 of a POST is a 422 here.
 
-    ``shown`` is what the message quotes; empty for the patched object.
+    ``shown`` is what the message quotes. Empty means the patched object.
     """
     given = dict(patched)
     try:
