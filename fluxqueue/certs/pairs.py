@@ -107,7 +107,7 @@ def make_serving(
 
 
 def is_valid_ca(ca: KeyPair, *, now: datetime, margin: timedelta) -> bool:
-    """Tell whether ``ca`` is a CA with its own key, valid for ``margin`` or more from ``now``."""
+    """Return whether ``ca`` is a CA with its own key, valid for ``margin`` or more from ``now``."""
     certificate = ca.certificate
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
@@ -119,7 +119,7 @@ def is_valid_ca(ca: KeyPair, *, now: datetime, margin: timedelta) -> bool:
 def is_valid_serving(
     serving: KeyPair, ca: KeyPair, names: Sequence[str], *, now: datetime, margin: timedelta
 ) -> bool:
-    """Tell whether ``serving`` is signed by ``ca``, has all ``names``, and is valid long enough.
+    """Return whether ``serving`` is signed by ``ca``, has all ``names``, and is valid.
 
     It must be valid for at least ``margin`` from ``now``.
     """

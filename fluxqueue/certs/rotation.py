@@ -139,7 +139,7 @@ def _is_due(pair: KeyPair, now: datetime) -> bool:
 
 
 def _is_good(serving: KeyPair | None, ca: KeyPair, names: Sequence[str], now: datetime) -> bool:
-    """Tell whether ``serving`` needs no replacement yet."""
+    """Return whether ``serving`` needs no replacement yet."""
     return (
         serving is not None
         and is_valid_serving(serving, ca, names, now=now, margin=_NONE)
@@ -148,7 +148,7 @@ def _is_good(serving: KeyPair | None, ca: KeyPair, names: Sequence[str], now: da
 
 
 def _is_accepted(serving: KeyPair, trusted: Iterable[x509.Certificate], now: datetime) -> bool:
-    """Tell whether ``serving`` is usable until it is replaced: key, signer and time are right."""
+    """Return whether ``serving`` is usable until it is replaced: key, signer and time are right."""
     return any(
         is_valid_serving(
             serving, KeyPair(one.public_bytes(Encoding.PEM), b""), (), now=now, margin=_NONE
@@ -177,7 +177,7 @@ def _is_ours(certificate: x509.Certificate) -> bool:
 def _is_overlap_over(
     serving: KeyPair | None, ca: KeyPair, now: datetime, overlap: timedelta
 ) -> bool:
-    """Tell whether all callers have had time to change to what the present CA signed."""
+    """Return whether all callers have had time to change to what the present CA signed."""
     if serving is None or not is_valid_serving(serving, ca, (), now=now, margin=_NONE):
         return False
     made = serving.certificate.not_valid_before_utc + CLOCK_SKEW

@@ -37,7 +37,7 @@ class Validity:
     not_after: datetime
 
     def covers(self, now: datetime) -> bool:
-        """Tell whether ``now`` is within it."""
+        """Return whether ``now`` is within it."""
         return self.not_before <= now < self.not_after
 
 
@@ -71,7 +71,7 @@ class ServingCertificate:
             ) from error
 
     def has_changed(self) -> bool:
-        """Tell whether ``reload`` would find anything new. It may be called in another thread."""
+        """Return whether ``reload`` would find anything new. It may be called in another thread."""
         try:
             return _digest(self._find_pair()) not in {self._digest, self._refused}
         except OSError:
@@ -104,7 +104,7 @@ class ServingCertificate:
         return True
 
     def is_valid(self, now: datetime | None = None) -> bool:
-        """Tell whether a certificate is loaded and valid at ``now``."""
+        """Return whether a certificate is loaded and valid at ``now``."""
         at = now or datetime.now(tz=UTC)
         return self.validity is not None and self.validity.covers(at)
 

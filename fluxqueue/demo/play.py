@@ -157,6 +157,6 @@ class Play:
 
 
 def _is_over(scene: Scene, lines: Sequence[FluxJobLine]) -> bool:
-    """Tell whether nothing more will happen. Unsatisfiable is an end only where expected."""
+    """Return whether nothing more will happen. Unsatisfiable is an end only where expected."""
     states = {line.name: line.state for line in lines}
     return all(states.get(one.name) in {one.must_end, *FINAL} for one in scene.submissions)

@@ -60,7 +60,7 @@ class Constraint:
         return self._hash
 
     def matches(self, name: str, rank: int, properties: Mapping[str, str]) -> bool:
-        """Tell whether a node with this name and broker rank (-1: none) satisfies the constraint.
+        """Return whether a node with this name and broker rank (-1: none) satisfies the constraint.
 
         ``properties`` are those of a Flux vertex, or the labels of a Kubernetes node.
         """

@@ -40,7 +40,7 @@ class NodeDemand:
         return self._hash
 
     def admits(self, fact: NodeFact, rank: int = -1) -> bool:
-        """Tell whether a slot may use this node, apart from its readiness and free capacity."""
+        """Return whether a slot may use this node, apart from its readiness and free capacity."""
         if self.constraint is not None and not self.constraint.matches(
             fact.name, rank, fact.labels
         ):
@@ -58,7 +58,7 @@ class NodeDemand:
         return replace(self, numa=())
 
     def fits_zones(self, fact: NodeFact) -> bool:
-        """Tell whether the node's NUMA zones, if it insists on them, are large enough."""
+        """Return whether the node's NUMA zones, if it insists on them, are large enough."""
         return not fact.numa_zones or all(
             any(_fits(bundle, zone) for zone in fact.numa_zones)
             for bundle in self.bundles_for(fact)
@@ -83,7 +83,7 @@ def _together(bundles: tuple[Bundle, ...]) -> Bundle:
 
 
 def _fits(bundle: Bundle, zone: Mapping[str, int]) -> bool:
-    """Tell whether a bundle fits a zone.
+    """Return whether a bundle fits a zone.
 
     Only resources that zones are divided by are compared: zones have no pods and no storage.
     """

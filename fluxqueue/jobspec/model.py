@@ -44,7 +44,7 @@ class Count:
 
     @property
     def is_fixed(self) -> bool:
-        """Tell whether it is a single number."""
+        """Return whether it is a single number."""
         return self.minimum == self.maximum
 
     @property

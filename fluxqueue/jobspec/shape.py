@@ -124,7 +124,7 @@ def _nodes(resource: Resource) -> int:
 
 
 def takes_whole_nodes(jobspec: Jobspec) -> bool:
-    """Tell whether the nodes of its slots are not shared with other jobs."""
+    """Return whether the nodes of its slots are not shared with other jobs."""
     return jobspec.is_node_exclusive or any(map(_is_whole, jobspec.resources))
 
 

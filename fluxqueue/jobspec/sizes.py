@@ -233,5 +233,5 @@ def _step(terms: Sequence[int]) -> int:
 
 
 def _is_even(terms: Sequence[int]) -> bool:
-    """Tell whether the terms are evenly spaced."""
+    """Return whether the terms are evenly spaced."""
     return terms == list(range(terms[0], terms[-1] + 1, _step(terms)))

@@ -223,7 +223,7 @@ class DataDir:
 
 
 def _is_server_of(pid: int, pgdata: Path) -> bool:
-    """Tell whether process ``pid`` is a Postgres server started on ``pgdata``."""
+    """Return whether process ``pid`` is a Postgres server started on ``pgdata``."""
     cmdline = Path(f"/proc/{pid}/cmdline")
     if Path("/proc/self/cmdline").exists():
         try:

@@ -68,7 +68,7 @@ def run_mode() -> RunMode:
 
 
 def _has_name_for_overflow_uid() -> bool:
-    """Tell whether initdb will find a name for uid 65534, our uid inside the namespace."""
+    """Return whether initdb will find a name for uid 65534, our uid inside the namespace."""
     overflow = Path("/proc/sys/kernel/overflowuid")
     try:
         pwd.getpwuid(int(overflow.read_text()))

@@ -206,7 +206,7 @@ class LocalPostgres:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the server process is alive."""
+        """Return whether the server process is alive."""
         child = self._child
         return child is not None and not child.has_ended.is_set()
 

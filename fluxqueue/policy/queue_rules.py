@@ -37,7 +37,7 @@ class Limits:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing is limited."""
+        """Return whether nothing is limited."""
         return self == NO_LIMITS
 
 
@@ -99,7 +99,7 @@ class QueueRules:
 
     @property
     def has_use_limits(self) -> bool:
-        """Tell whether running work must be counted before more may start."""
+        """Return whether running work must be counted before more may start."""
         return not (self.per_user.is_empty and self.total.is_empty)
 
     def policy(self, default: QueuePolicy) -> QueuePolicy:

@@ -85,7 +85,7 @@ class Record:
 
     @property
     def is_promise_kept(self) -> bool:
-        """Tell whether it started when first promised, or earlier."""
+        """Return whether it started when first promised, or earlier."""
         if self.promise is None or self.started_s is None:
             return True
         return self.started_s <= self.promise.starts_at

@@ -356,7 +356,7 @@ def _sections(top: Any) -> tuple[list[Any], list[Any]]:
 
 
 def is_elsewhere(element: Any) -> bool:
-    """Tell whether a node belongs only to other subsystems (power, network), which are ignored."""
+    """Return whether a node belongs only to ignored subsystems (power, network)."""
     try:
         paths = element["metadata"]["paths"]
         return bool(paths) and "containment" not in paths and isinstance(element["id"], str)

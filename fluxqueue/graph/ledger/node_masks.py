@@ -69,7 +69,7 @@ class NodeMasks:
         return self._present
 
     def knows(self, demand: NodeDemand) -> bool:
-        """Tell whether ``matching`` has the answer already and needs to evaluate no node."""
+        """Return whether ``matching`` has the answer already and needs to evaluate no node."""
         return demand in self._matching
 
     def matching(self, demand: NodeDemand) -> Mask:

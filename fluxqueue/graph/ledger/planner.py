@@ -77,14 +77,14 @@ class MultiPlanner:
         return self.totals[index] - (max(window) if window else 0)
 
     def fits_during(self, start: int, end: int, needs: Sequence[int]) -> bool:
-        """Tell whether ``needs`` are free throughout ``[start, end)``."""
+        """Return whether ``needs`` are free throughout ``[start, end)``."""
         return all(
             need == 0 or need <= self.free_during(start, end, index)
             for index, need in enumerate(needs)
         )
 
     def fits_ever(self, needs: Sequence[int]) -> bool:
-        """Tell whether ``needs`` fit if nothing is used."""
+        """Return whether ``needs`` fit if nothing is used."""
         return all(need <= total for need, total in zip(needs, self.totals, strict=True))
 
     def candidate_times(self, after: int, duration: int, needs: Sequence[int]) -> Iterator[int]:

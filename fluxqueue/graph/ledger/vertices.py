@@ -360,17 +360,17 @@ class VertexLedger:
         self.log.extend({block_of[u] for u in self.graph.subtree(v)} - {-1})
 
     def top_is_held(self, v: int, start: int, end: int) -> bool:
-        """Tell whether a vertex above the blocks is held exclusively at any time in the window."""
+        """Return whether a vertex above the blocks is held exclusively in the window."""
         jobs = self.top_jobs.get(v)
         return jobs is not None and any(b.tops[v] and b.overlaps(start, end) for b in jobs.values())
 
     def top_is_touched(self, v: int, start: int, end: int) -> bool:
-        """Tell whether any job holds a vertex above the blocks, or something below it."""
+        """Return whether any job holds a vertex above the blocks, or something below it."""
         jobs = self.top_jobs.get(v)
         return jobs is not None and any(b.overlaps(start, end) for b in jobs.values())
 
     def top_is_allocated(self, v: int) -> bool:
-        """Tell whether an allocation, even one past its end, holds the vertex exclusively."""
+        """Return whether an allocation, even one past its end, holds the vertex exclusively."""
         jobs = self.top_jobs.get(v)
         return jobs is not None and any(b.tops[v] and not b.is_reservation for b in jobs.values())
 

@@ -151,7 +151,7 @@ class ByShares:
         return steps
 
     def is_satisfiable(self, request: Jobspec) -> bool:
-        """Tell whether the empty cluster could hold it. Down and cordoned nodes count."""
+        """Return whether the empty cluster could hold it. Down and cordoned nodes count."""
         ask = self.ask(request)
         return self._choose(ask, self.ledger.empty, self._scores_when_empty, None) is not None
 
@@ -162,7 +162,7 @@ class ByShares:
         beside_others: Matrix | None,
         on_all_nodes: bool,
     ) -> bool:
-        """Tell whether it would fit if no job of ours ran.
+        """Return whether it would fit if no job of ours ran.
 
         Parameters
         ----------
@@ -321,12 +321,12 @@ class ByShares:
         return ask.policy or self.policy
 
     def is_exclusive(self, request: Jobspec | Ask) -> bool:
-        """Tell whether the request takes every node that it uses whole."""
+        """Return whether the request takes every node that it uses whole."""
         ask = request if isinstance(request, Ask) else self.ask(request)
         return ask.is_exclusive or self.policy_of(ask).is_node_exclusive
 
     def is_whole(self, leaf: Leaf, ask: Ask) -> bool:
-        """Tell whether a unit of ``leaf`` takes its node whole."""
+        """Return whether a unit of ``leaf`` takes its node whole."""
         return leaf.is_whole or self.is_exclusive(ask)
 
     def _offer(self, table: Table, leaf: Leaf, ask: Ask) -> Offer:
@@ -381,7 +381,7 @@ class ByShares:
         return Choice(self.ledger, table, scores, offer, policy, patch, self.spend)
 
     def _fits_at_last(self, ask: Ask) -> bool:
-        """Tell whether it fits when all running work has ended, ignoring reservations."""
+        """Return whether it fits when all running work has ended, ignoring reservations."""
         return self._fits_at(ask, FOREVER, ask.parts)
 
     def _fits_at(self, ask: Ask, at: int, parts: Sequence[Part]) -> bool:

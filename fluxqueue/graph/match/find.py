@@ -98,7 +98,10 @@ class Finder:
         return True
 
     def _is_allocated(self, v: int, now: int) -> bool:
-        """Tell whether an allocation holds the vertex. A pool is allocated when nothing is left."""
+        """Return whether an allocation holds the vertex.
+
+        A pool is allocated when nothing is left of it.
+        """
         graph, state = self.graph, self.state
         if graph.type_of[v] in graph.consumable:
             used = state.units_used(v, now, now + 1, is_now=True) + graph.foreign.get(v, 0)
@@ -249,7 +252,7 @@ class Finder:
         return holds
 
     def _has_span(self, v: int, job: int) -> bool:
-        """Tell whether the job takes summed units below ``v``."""
+        """Return whether the job takes summed units below ``v``."""
         graph = self.graph
         if v not in graph.children or not self.state.filters.types_at(graph.type_of[v]):
             return False

@@ -94,7 +94,7 @@ def _join_one(
 
 
 def _fits(graph: ResourceGraph, one: Joining, tracked: set[int]) -> bool:
-    """Tell whether this node leaves all that is compiled for the whole graph unchanged."""
+    """Return whether this node leaves all that is compiled for the whole graph unchanged."""
     small, anchor = one.small, one.anchor
     node = graph.type_number["node"]
     siblings = graph.children.get(anchor, ())
@@ -154,7 +154,7 @@ def _side_tables(graph: ResourceGraph, small: ResourceGraph) -> list[tuple[dict,
 
 
 def can_leave(graph: ResourceGraph, v: int) -> bool:
-    """Tell whether ``v`` is a node that can leave with only sums above it changed."""
+    """Return whether ``v`` is a node that can leave with only sums above it changed."""
     number = graph.block_of[v]
     if number < 0 or graph.blocks[number].base != v or graph.parent[v] < 0:
         return False

@@ -190,7 +190,7 @@ class Matcher:
         return self._answers.match_later(request, now, not_before=not_before)
 
     def is_satisfiable(self, request: Jobspec) -> bool:
-        """Tell whether the empty graph could hold it, including all that is down or cordoned."""
+        """Return whether the empty graph could hold it, including all that is down or cordoned."""
         return self._answers.is_satisfiable(request)
 
     def match_more(

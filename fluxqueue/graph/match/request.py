@@ -64,18 +64,18 @@ class Need:
 
     @property
     def is_fixed(self) -> bool:
-        """Tell whether all these counts are fixed."""
+        """Return whether all these counts are fixed."""
         return self.count.is_fixed and (
             self.is_slot or all(child.is_fixed for child in self.children)
         )
 
     def names(self, kind: int) -> bool:
-        """Tell whether it, or a resource below it, is of this type."""
+        """Return whether it, or a resource below it, is of this type."""
         return self.kind == kind or any(child.names(kind) for child in self.children)
 
 
 def are_several_kinds(needs: tuple[Need, ...]) -> bool:
-    """Tell whether slots of several kinds stand side by side.
+    """Return whether slots of several kinds stand side by side.
 
     Fluxion's traverser has no answer for this.
     """
@@ -182,7 +182,7 @@ class Request:
 
 
 def has_several_kinds(needs: tuple[Need, ...]) -> bool:
-    """Tell whether slots of several kinds stand side by side here or anywhere below."""
+    """Return whether slots of several kinds stand side by side here or anywhere below."""
     return are_several_kinds(needs) or any(has_several_kinds(need.children) for need in needs)
 
 

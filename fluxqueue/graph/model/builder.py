@@ -239,7 +239,7 @@ class GraphBuilder:
         return self.graph
 
     def _is_preordered(self) -> bool:
-        """Tell whether the numbers are already those of a depth-first walk.
+        """Return whether the numbers are already those of a depth-first walk.
 
         Most documents are so.
         """

@@ -315,7 +315,7 @@ class ResourceGraph:
         self.consumable |= kinds
 
     def is_up(self, v: int) -> bool:
-        """Tell whether ``v`` and all vertices above it are up."""
+        """Return whether ``v`` and all vertices above it are up."""
         while v >= 0:
             if v in self.down:
                 return False

@@ -32,7 +32,7 @@ def rows_in_use(ledger: ShareLedger, placement: Placement) -> list[int]:
 
 
 def is_open(ledger: ShareLedger, placement: Placement, now: int) -> bool:
-    """Tell whether a start planned earlier is still possible with everything known now."""
+    """Return whether a start planned earlier is still possible with everything known now."""
     hold = ledger.compile(placement)
     if placement.starts_at < now or not ledger.masks.usable()[hold.rows].all():
         return False

@@ -125,7 +125,7 @@ class Ask:
 
     @property
     def is_flat(self) -> bool:
-        """Tell whether it asks for one kind of unit anywhere.
+        """Return whether it asks for one kind of unit anywhere.
 
         Then totals over the cluster decide.
         """

@@ -259,7 +259,7 @@ class View:
 
     @property
     def is_moldable(self) -> bool:
-        """Tell whether nodes get as many slots as fit."""
+        """Return whether nodes get as many slots as fit."""
         return self._offer.more is not None
 
     def slots_on(self, rows: Vector) -> Vector:

@@ -132,7 +132,7 @@ class LevelChoice:
         return total
 
     def _is_enough(self, v: int, depth: int) -> bool:
-        """Tell whether ``v`` holds what the request wants below it."""
+        """Return whether ``v`` holds what the request wants below it."""
         known = self._holds.get(v)
         if known is None:
             units = self.table.units_below[v]

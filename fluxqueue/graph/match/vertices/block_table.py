@@ -175,7 +175,7 @@ class BlockTable:
                 above = parent[above]
 
     def _is_open(self, number: int) -> bool:
-        """Tell whether the block's root and all vertices above it are up and not held."""
+        """Return whether the block's root and all vertices above it are up and not held."""
         state, graph, window = self.state, self.graph, self.window
         down_tops: set[int] = set()
         if not window.ignores_status:

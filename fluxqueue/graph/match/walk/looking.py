@@ -99,7 +99,7 @@ class Looking:
         return all(part.kind in below for part in slot.children)
 
     def _is_usable(self, v: int, needs: Sequence[Need], is_exclusive: bool) -> bool:
-        """Tell whether ``v`` can be used, as Fluxion's ``prune`` does.
+        """Return whether ``v`` can be used, as Fluxion's ``prune`` does.
 
         It checks status, constraint, the vertex's own planner, and exclusivity.
         """
@@ -129,11 +129,11 @@ class Looking:
         return True
 
     def _is_taken_by_another_kind(self, v: int, needs: Sequence[Need]) -> bool:
-        """Tell whether another kind of slots has this node. Kinds get different nodes."""
+        """Return whether another kind of slots has this node. Kinds get different nodes."""
         return v in self._distinct and any(need.kind == self._node for need in needs)
 
     def _is_down(self, v: int) -> bool:
-        """Tell whether ``v`` is down.
+        """Return whether ``v`` is down.
 
         A pool that is wanted whole counts as down if unmanaged pods use any of it.
         """
@@ -148,7 +148,7 @@ class Looking:
         return used if window.ignores_status else used + self.graph.foreign.get(v, 0)
 
     def _occupation(self, v: int) -> tuple[bool, bool, bool]:
-        """Tell whether ``v`` is held, touched, and held by an allocation at any time."""
+        """Return whether ``v`` is held, touched, and held by an allocation at any time."""
         number = self.graph.block_of[v]
         if number < 0:
             state, start, end = self.state, self.window.start, self.window.end

@@ -67,7 +67,7 @@ def daemon_pod(daemon: Obj, node: str) -> Obj:
 
 
 def wants_node(daemon: Obj, node: Obj) -> bool:
-    """Tell whether a pod belongs on that node: selector, affinity and NoSchedule taints."""
+    """Return whether a pod belongs on that node: selector, affinity and NoSchedule taints."""
     state = NodeState(node["metadata"]["name"])
     state.take_object(node)
     pod = daemon_pod(daemon, state.name)

@@ -201,7 +201,7 @@ def _check_completion(view: JobView, plan: JobPlan, active: int) -> int:
 
 
 def _set_suspended(view: JobView, status: str, reason: str, message: str) -> bool:
-    """Tell whether the condition changed. A Job never suspended gets no False condition."""
+    """Return whether the condition changed. A Job never suspended gets no False condition."""
     conditions: list[Obj] = view.status["conditions"]
     for number, condition in enumerate(conditions):
         if condition["type"] == "Suspended":
@@ -251,7 +251,7 @@ def _track(view: JobView, plan: JobPlan) -> None:
 
 
 def _may_release(view: JobView, pod: Obj) -> bool:
-    """Tell whether the tracking finalizer may be removed in this sync."""
+    """Return whether the tracking finalizer may be removed in this sync."""
     if is_deleting(view.job) or view.outcome is not None or phase_of(pod) == "Succeeded":
         return True
     if not counts_as_failed(pod, view.job):

@@ -33,12 +33,12 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def is_indexed(job: Obj) -> bool:
-    """Tell whether completionMode is Indexed."""
+    """Return whether completionMode is Indexed."""
     return bool(job["spec"].get("completionMode") == "Indexed")
 
 
 def replaces_only_failed(job: Obj) -> bool:
-    """Tell whether podReplacementPolicy is Failed.
+    """Return whether podReplacementPolicy is Failed.
 
     Then a terminating pod is neither failed nor replaced yet.
     """
@@ -46,7 +46,7 @@ def replaces_only_failed(job: Obj) -> bool:
 
 
 def is_tracked(pod: Obj) -> bool:
-    """Tell whether the pod has the finalizer, so that its count is not final yet."""
+    """Return whether the pod has the finalizer, so that its count is not final yet."""
     return TRACKING_FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
@@ -63,7 +63,7 @@ def valid_index(pod: Obj, job: Obj) -> int | None:
 
 
 def counts_as_failed(pod: Obj, job: Obj) -> bool:
-    """Tell whether the pod failed, or is being deleted without having succeeded.
+    """Return whether the pod failed, or is being deleted without having succeeded.
 
     The second does not count if only failed pods are replaced.
     """

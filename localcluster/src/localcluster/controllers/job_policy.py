@@ -78,7 +78,7 @@ def _match_condition(rule: Obj, pod: Obj) -> str:
 
 
 def is_failure_counted(job: Obj, pod: Obj) -> bool:
-    """Tell whether the failure counts towards backoffLimit (not with the action Ignore)."""
+    """Return whether the failure counts towards backoffLimit (not with the action Ignore)."""
     found = match_failure_policy(job, pod)
     return found is None or found.action != "Ignore"
 
@@ -173,6 +173,6 @@ def inherited_counts(job: Obj, failed: Obj | None) -> dict[str, str]:
 
 
 def index_of_kept(kept: dict[int, Obj], pod: Obj) -> bool:
-    """Tell whether ``pod`` is kept for its index."""
+    """Return whether ``pod`` is kept for its index."""
     index = index_of(pod)
     return index is not None and kept.get(index) is pod

@@ -94,13 +94,13 @@ class JobView:
         return found
 
     def is_uncounted(self, pod: Obj) -> bool:
-        """Tell whether the pod's uid is in uncountedTerminatedPods already."""
+        """Return whether the pod's uid is in uncountedTerminatedPods already."""
         uid = uid_of(pod)
         return uid in self.uncounted.get("succeeded", ()) or uid in self.uncounted.get("failed", ())
 
 
 def is_job_finished(job: Obj) -> bool:
-    """Tell whether the Job is Complete or Failed."""
+    """Return whether the Job is Complete or Failed."""
     return is_true(job, "Complete") or is_true(job, "Failed")
 
 
@@ -187,7 +187,7 @@ def deadline_left_s(view: JobView) -> float | None:
 
 
 def _restarts_exceed(view: JobView) -> bool:
-    """Tell whether restarts in place (restartPolicy OnFailure) reach backoffLimit."""
+    """Return whether restarts in place (restartPolicy OnFailure) reach backoffLimit."""
     if view.spec["template"]["spec"].get("restartPolicy") != "OnFailure":
         return False
     restarts = 0

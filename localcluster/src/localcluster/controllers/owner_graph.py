@@ -32,12 +32,12 @@ class Item:
 
     @property
     def waits_for_dependents(self) -> bool:
-        """Tell whether it is being deleted in the foreground."""
+        """Return whether it is being deleted in the foreground."""
         return self.is_deleting and FOREGROUND in self.finalizers
 
     @property
     def orphans_dependents(self) -> bool:
-        """Tell whether it is being deleted and its dependents must be orphaned."""
+        """Return whether it is being deleted and its dependents must be orphaned."""
         return self.is_deleting and ORPHAN in self.finalizers
 
 

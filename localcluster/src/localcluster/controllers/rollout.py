@@ -238,7 +238,7 @@ def _conditions(deployment: Obj, new: Obj | None, status: Obj, now: datetime) ->
 
 
 def is_complete(deployment: Obj, status: Obj) -> bool:
-    """Tell whether all pods are new and available."""
+    """Return whether all pods are new and available."""
     wanted = deployment["spec"]["replicas"]
     return bool(
         status.get("updatedReplicas", 0) == wanted

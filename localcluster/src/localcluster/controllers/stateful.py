@@ -136,7 +136,7 @@ def plan_stateful(
 
 
 def _is_healthy(pod: Obj, spec: Obj, plan: StatefulPlan, now: datetime) -> bool:
-    """Tell whether the pod is running, ready long enough and not being deleted."""
+    """Return whether the pod is running, ready long enough and not being deleted."""
     if is_deleting(pod) or phase_of(pod) != "Running":
         return False
     wait_s = available_in_s(pod, spec.get("minReadySeconds") or 0, now)

@@ -23,7 +23,7 @@ def safe_hash(*parts: object) -> str:
 
 
 def matches_selector(selector: Obj, labels: dict[str, str]) -> bool:
-    """Tell whether labels match a LabelSelector (matchLabels and matchExpressions)."""
+    """Return whether labels match a LabelSelector (matchLabels and matchExpressions)."""
     if any(labels.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
         return False
     for expression in selector.get("matchExpressions") or ():

@@ -68,7 +68,7 @@ def _matches_resource(patterns: list[str], resource: str, sub: str) -> bool:
 
 
 def matches_rules(hook: Obj, at: Attributes, info: ResourceInfo) -> bool:
-    """Tell whether one of the rules has this operation on this resource."""
+    """Return whether one of the rules has this operation on this resource."""
     scope = "Namespaced" if info.namespaced and info.plural != "namespaces" else "Cluster"
     for rule in hook.get("rules") or ():
         if (
@@ -217,7 +217,7 @@ def _rights(at: Attributes, user: UserInfo, authorizer: Authorizer) -> Rights:
 
 
 def conditions_hold(conditions: list[tuple[str, Eval]], env: Obj) -> bool:
-    """Tell whether all conditions hold. Raises CelError if one fails and none is false."""
+    """Return whether all conditions hold. Raises CelError if one fails and none is false."""
     failure = ""
     for text, evaluate in conditions:
         try:

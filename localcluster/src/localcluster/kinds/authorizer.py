@@ -36,7 +36,7 @@ class Authorizer(Protocol):
     """The interface that decides about rights."""
 
     def is_almighty(self, user: UserInfo) -> bool:
-        """Tell whether ``user`` may do everything."""
+        """Return whether ``user`` may do everything."""
 
     def decide(self, user: UserInfo, action: Action) -> Decision:
         """Decide whether ``user`` may do ``action``."""
@@ -93,7 +93,7 @@ class Rbac:
             self._known.clear()
 
     def is_almighty(self, user: UserInfo) -> bool:
-        """Tell whether the user is in ``system:masters``."""
+        """Return whether the user is in ``system:masters``."""
         return MASTERS in user.groups
 
     def decide(self, user: UserInfo, action: Action) -> Decision:

@@ -189,7 +189,7 @@ def variables_of(schema: Obj, rule: Obj, *, is_root: bool) -> dict[str, Type]:
 
 
 def mentions_old(text: str) -> bool:
-    """Tell whether a rule reads the old value."""
+    """Return whether a rule reads the old value."""
     return re.search(r"\boldSelf\b", text) is not None
 
 

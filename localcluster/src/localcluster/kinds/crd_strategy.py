@@ -199,7 +199,7 @@ def _internal(versions: list[Obj]) -> Raw:
 
 
 def _common(versions: list[Obj], key: str) -> bool:
-    """Tell whether all versions have an equal value.
+    """Return whether all versions have an equal value.
 
     The internal type keeps (and names) such values at the top.
     """
@@ -246,7 +246,7 @@ def _validate_scale(version: Obj, path: str) -> list[FieldError]:
 
 
 def _is_specified(schema: Obj, path: str) -> bool:
-    """Tell whether a simple path such as ``.spec.host`` leads to a field of the schema."""
+    """Return whether a simple path such as ``.spec.host`` leads to a field of the schema."""
     for key in path.removeprefix(".").split("."):
         below = schema.get("properties") or {}
         if key not in below:

@@ -117,7 +117,7 @@ class Strategy(Protocol):
         """Return the seconds of graceful deletion. 0 means immediate deletion."""
 
     def allows_unconditional_update(self) -> bool:
-        """Tell whether a PUT may lack a resourceVersion (not for CRDs and Leases)."""
+        """Return whether a PUT may lack a resourceVersion (not for CRDs and Leases)."""
 
     def default_propagation(self, obj: Obj) -> str:
         """Return what DELETE does without propagationPolicy: "Background" or "Orphan"."""
@@ -269,7 +269,7 @@ class Registry:
         return None
 
     def has_group_version(self, group: str, version: str) -> bool:
-        """Tell whether anything is served there."""
+        """Return whether anything is served there."""
         return any(i.group == group and i.version == version for i in self._infos.values())
 
     def __iter__(self) -> Iterator[ResourceInfo]:

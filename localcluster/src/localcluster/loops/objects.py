@@ -49,7 +49,7 @@ def owner_reference(owner: Obj, api_version: str, kind: str) -> Obj:
 
 
 def is_deleting(obj: Obj) -> bool:
-    """Tell whether the object has a deletionTimestamp."""
+    """Return whether the object has a deletionTimestamp."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
@@ -60,17 +60,17 @@ def phase_of(pod: Obj) -> str:
 
 
 def is_finished(pod: Obj) -> bool:
-    """Tell whether the phase is Succeeded or Failed."""
+    """Return whether the phase is Succeeded or Failed."""
     return phase_of(pod) in TERMINAL_PHASES
 
 
 def is_active(pod: Obj) -> bool:
-    """Tell whether the pod is neither finished nor being deleted."""
+    """Return whether the pod is neither finished nor being deleted."""
     return not is_deleting(pod) and not is_finished(pod)
 
 
 def is_terminating(pod: Obj) -> bool:
-    """Tell whether the pod is being deleted and not finished yet."""
+    """Return whether the pod is being deleted and not finished yet."""
     return is_deleting(pod) and not is_finished(pod)
 
 
@@ -84,13 +84,13 @@ def condition_of(obj: Obj, kind: str) -> Obj | None:
 
 
 def is_true(obj: Obj, kind: str) -> bool:
-    """Tell whether that condition has status True."""
+    """Return whether that condition has status True."""
     condition = condition_of(obj, kind)
     return condition is not None and condition.get("status") == "True"
 
 
 def is_ready(pod: Obj) -> bool:
-    """Tell whether the Ready condition is True."""
+    """Return whether the Ready condition is True."""
     return is_true(pod, "Ready")
 
 

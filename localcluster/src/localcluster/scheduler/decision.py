@@ -114,7 +114,7 @@ def demand_of(pod: Obj) -> PodDemand:
 
 
 def tolerates(tolerations: Iterable[Obj], taint: Obj) -> bool:
-    """Tell whether any toleration matches the taint."""
+    """Return whether any toleration matches the taint."""
     for toleration in tolerations:
         effect = toleration.get("effect")
         if effect and effect != taint.get("effect"):
@@ -150,7 +150,7 @@ def _matches_expression(expression: Obj, values: dict[str, str]) -> bool:
 
 
 def matches_terms(terms: list[Obj], node: NodeState) -> bool:
-    """Tell whether required node affinity matches.
+    """Return whether required node affinity matches.
 
     One term is enough, with all its expressions and fields. Empty terms never match.
     """
@@ -167,7 +167,7 @@ def matches_terms(terms: list[Obj], node: NodeState) -> bool:
 
 
 def matches_node(demand: PodDemand, node: NodeState) -> bool:
-    """Tell whether nodeSelector and required node affinity match."""
+    """Return whether nodeSelector and required node affinity match."""
     labels = node.labels
     if any(labels.get(key) != value for key, value in demand.selector.items()):
         return False
@@ -252,7 +252,7 @@ def _listed(reasons: Counter[str]) -> str:
 
 
 def _could_preempt(demand: PodDemand, node: NodeState, reasons: list[str]) -> bool:
-    """Tell whether a search for victims could help.
+    """Return whether a search for victims could help.
 
     It could only on a node that lacks capacity now, but not in principle.
     """
@@ -265,7 +265,7 @@ def _could_preempt(demand: PodDemand, node: NodeState, reasons: list[str]) -> bo
 
 
 def _names_unknown_node(demand: PodDemand, nodes: list[NodeState]) -> bool:
-    """Tell whether the pod names only nodes (by metadata.name) that do not exist.
+    """Return whether the pod names only nodes (by metadata.name) that do not exist.
 
     The scheduler refuses this before any filter runs.
     """

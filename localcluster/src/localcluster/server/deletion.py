@@ -149,7 +149,7 @@ def _check(options: DeleteOptions) -> None:
 
 
 def is_finished_by_update(old: Obj, new: Obj) -> bool:
-    """Tell whether an update removed the last finalizer that a deletion waited for."""
+    """Return whether an update removed the last finalizer that a deletion waited for."""
     meta, old_meta = new["metadata"], old["metadata"]
     if meta.get("finalizers") or not old_meta.get("deletionTimestamp"):
         return False

@@ -54,12 +54,12 @@ def without_system(fields: Iterable[Path]) -> Fields:
 
 
 def is_granular_map(node: Node) -> bool:
-    """Tell whether the fields of an object have separate owners."""
+    """Return whether the fields of an object have separate owners."""
     return node.map_type != "atomic"
 
 
 def is_associative(node: Node) -> bool:
-    """Tell whether the elements of a list have separate owners."""
+    """Return whether the elements of a list have separate owners."""
     return node.list_type in ("map", "set")
 
 

@@ -118,7 +118,7 @@ def taken_over(
 
 
 def visible(ctx: RequestContext) -> bool:
-    """Tell whether this write makes ``managedFields`` visible."""
+    """Return whether this write makes ``managedFields`` visible."""
     return "fieldManager" in ctx.options
 
 

@@ -334,7 +334,7 @@ def _check_list_options(query: Mapping[str, str], *, is_watch: bool) -> None:
 
 
 def _sends_initial(query: Mapping[str, str]) -> bool:
-    """Tell whether the present state comes first, and a bookmark after it if requested.
+    """Return whether the present state comes first, and a bookmark after it if requested.
 
     Source: ``SetListOptionsDefaults`` of ``apimachinery/pkg/apis/meta/internalversion``.
     """

@@ -137,7 +137,7 @@ def _unknown(group: str, plural: str, subresource: str = "") -> StatusError:
 
 
 def _is_namespace_part(group: str, rest: list[str]) -> bool:
-    """Tell whether the path is a subresource of the namespace itself.
+    """Return whether the path is a subresource of the namespace itself.
 
     An example is ``/api/v1/namespaces/x/status``.
     """
@@ -165,7 +165,7 @@ def bool_parameter(query: Mapping[str, str], name: str) -> bool:
 
 
 def check_dry_run(values: list[str], kind: str) -> bool:
-    """Tell whether the request is a dry run. Raise 422 for any value but ``All``."""
+    """Return whether the request is a dry run. Raise 422 for any value but ``All``."""
     if not values:
         return False
     if any(v != "All" for v in values):

@@ -141,7 +141,7 @@ class Routes:
         return target
 
     def _is_custom_path(self, path: str) -> bool:
-        """Tell whether a path is of a group without built-in resources.
+        """Return whether a path is of a group without built-in resources.
 
         Unknown paths of such groups are not answered with a Status.
         """

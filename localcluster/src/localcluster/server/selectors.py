@@ -49,7 +49,7 @@ class Requirement:
     values: frozenset[str]
 
     def matches(self, labels: Labels) -> bool:
-        """Tell whether the labels match (a missing key matches notin)."""
+        """Return whether the labels match (a missing key matches notin)."""
         value = labels.get(self.key)
         if self.op == "in":
             return value is not None and value in self.values
@@ -77,7 +77,7 @@ class LabelSelector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        """Tell whether the labels meet all requirements."""
+        """Return whether the labels meet all requirements."""
         return all(r.matches(labels) for r in self.requirements)
 
 
@@ -271,7 +271,7 @@ class FieldSelector:
     terms: tuple[tuple[str, str, bool], ...] = ()
 
     def matches(self, fields: Mapping[str, str]) -> bool:
-        """Tell whether the selectable fields meet all terms. Missing fields count as empty."""
+        """Return whether the selectable fields meet all terms. Missing fields count as empty."""
         return all((fields.get(k, "") == v) is is_equal for k, v, is_equal in self.terms)
 
     def required(self, name: str) -> str | None:

@@ -64,11 +64,11 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Tell whether no selector was given (a namespace may be)."""
+        """Return whether no selector was given (a namespace may be)."""
         return self._is_all
 
     def matches(self, entry: Entry) -> bool:
-        """Tell whether the selectors match. The namespace is not checked."""
+        """Return whether the selectors match. The namespace is not checked."""
         if self._is_all:
             return True
         if self._fields.terms and not self._fields.matches(entry.fields(self._selectable)):
@@ -142,7 +142,7 @@ class Watcher:
 
     @property
     def has_lines(self) -> bool:
-        """Tell whether lines wait."""
+        """Return whether lines wait."""
         return bool(self._lines)
 
     def take(self) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def match_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Tell whether the labels match. None matches nothing, an empty selector everything."""
+    """Return whether the labels match. None matches nothing, an empty selector everything."""
     if selector is None:
         return False
     for key, value in (selector.get("matchLabels") or {}).items():

@@ -48,7 +48,7 @@ class Action:
 
 
 def allows(rule: Rule, action: Action) -> bool:
-    """Tell whether a rule allows an action in the scope of the rule."""
+    """Return whether a rule allows an action in the scope of the rule."""
     verbs = rule.get("verbs") or ()
     if "*" not in verbs and action.verb not in verbs:
         return False
@@ -64,7 +64,7 @@ def allows(rule: Rule, action: Action) -> bool:
 
 
 def _has_resource(resources: Sequence[str], resource: str, subresource: str) -> bool:
-    """Tell whether a list of resources has a resource.
+    """Return whether a list of resources has a resource.
 
     ``pods/status`` is covered by itself, by ``*/status`` and by ``*``, but not by ``pods/*``.
     """
@@ -109,7 +109,7 @@ def _singles(rule: Rule) -> Iterator[Obj]:
 
 
 def _covers(owned: Rule, single: Obj) -> bool:
-    """Tell whether one rule allows whatever a single one allows (``ruleCovers``)."""
+    """Return whether one rule allows whatever a single one allows (``ruleCovers``)."""
     if not _has_word(owned.get("verbs") or (), single["verbs"][0]):
         return False
     if "nonResourceURLs" in single:

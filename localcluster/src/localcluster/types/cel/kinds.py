@@ -63,7 +63,7 @@ def object_of(name: str, fields: Mapping[str, Type]) -> Type:
 
 
 def is_object(kind: Type) -> bool:
-    """Tell whether the type has named fields."""
+    """Return whether the type has named fields."""
     return kind.of == (Type(OBJECT_MARK),)
 
 
@@ -82,7 +82,7 @@ def _is_parameter(kind: Type) -> bool:
 
 
 def is_assignable(wanted: Type, given: Type, bound: Bound) -> bool:
-    """Tell whether ``given`` may replace ``wanted``. Parameters are recorded in ``bound``."""
+    """Return whether ``given`` may replace ``wanted``. Parameters are recorded in ``bound``."""
     if _is_parameter(wanted):
         known = bound.get(wanted.name)
         if known is None or (known == NULL and _may_be_null(given)):
@@ -104,7 +104,7 @@ def is_assignable(wanted: Type, given: Type, bound: Bound) -> bool:
 
 
 def _may_be_null(kind: Type) -> bool:
-    """Tell whether the type may be null. Simple types, lists and maps are never null."""
+    """Return whether the type may be null. Simple types, lists and maps are never null."""
     return kind not in _SIMPLE and kind.name not in ("list", "map")
 
 

@@ -53,7 +53,7 @@ def in_order(items: list[Any], keys: list[Any] | None = None) -> list[Any]:
 
 
 def is_sorted(items: list[Any]) -> bool:
-    """Tell whether no item is larger than the next."""
+    """Return whether no item is larger than the next."""
     return all(_compare(a, b) <= 0 for a, b in itertools.pairwise(items))
 
 

@@ -75,7 +75,7 @@ def cidr(text: str) -> Cidr:
 
 
 def holds(net: Cidr, other: Cidr) -> bool:
-    """Tell whether all of ``other`` lies within ``net``."""
+    """Return whether all of ``other`` lies within ``net``."""
     if net.version != other.version:
         return False
     return net.network.prefixlen <= other.network.prefixlen and other.ip in net.network
@@ -87,13 +87,13 @@ def masked(net: Cidr) -> Cidr:
 
 
 def is_link_local_multicast(address: Ip) -> bool:
-    """Tell whether the address is in 224.0.0.0/24 or ff02::/16."""
+    """Return whether the address is in 224.0.0.0/24 or ff02::/16."""
     nets = ("224.0.0.0/24", "ff02::/16")
     return any(address in ipaddress.ip_network(net) for net in nets)
 
 
 def is_global_unicast(address: Ip) -> bool:
-    """Tell whether the address is global unicast as Go defines it: private addresses are too."""
+    """Return whether the address is global unicast as Go defines it: private addresses are too."""
     is_broadcast = str(address) == "255.255.255.255"
     special = address.is_unspecified or address.is_loopback or address.is_link_local
     return not (special or address.is_multicast or is_broadcast)

@@ -42,7 +42,7 @@ class PathCheck:
     path: str
 
     def check(self, verb: str) -> Verdict:
-        """Tell whether the verb is allowed on the path."""
+        """Return whether the verb is allowed on the path."""
         return self.rights.decide(Action(verb, path=self.path))
 
 
@@ -78,7 +78,7 @@ class ResourceCheck:
         return replace(self, action=replace(self.action, name=name))
 
     def check(self, verb: str) -> Verdict:
-        """Tell whether the verb is allowed on the resource."""
+        """Return whether the verb is allowed on the resource."""
         return self.rights.decide(replace(self.action, verb=verb))
 
 

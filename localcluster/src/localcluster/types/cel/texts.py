@@ -42,7 +42,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Tell whether the pattern occurs in the text."""
+    """Return whether the pattern occurs in the text."""
     return compiled(pattern).search(text) is not None
 
 

@@ -96,7 +96,7 @@ def classes_of(kind: Type) -> type | tuple[type, ...]:
 
 
 def is_of(value: Any, classes: type | tuple[type, ...]) -> bool:
-    """Tell whether a value is of these classes. A bool is not an int."""
+    """Return whether a value is of these classes. A bool is not an int."""
     return isinstance(value, classes) and not (classes is int and isinstance(value, bool))
 
 
