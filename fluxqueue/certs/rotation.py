@@ -64,12 +64,12 @@ class Held:
 
     @property
     def bundle_pem(self) -> bytes:
-        """Return all trusted CAs for callers, beginning with the one that signs."""
+        """Return all trusted CAs for callers, beginning with the signing CA."""
         return b"".join(one.public_bytes(Encoding.PEM) for one in self.trusted)
 
 
 def read_held(data: Mapping[str, bytes]) -> Held:
-    """Return a Secret's decoded data. What is missing or damaged is None, and so is made anew."""
+    """Return a Secret's decoded data. What is missing or damaged is None, and so is made again."""
     trusted = read_bundle(data.get(CA_BUNDLE, b""))
     first = trusted[0].public_bytes(Encoding.PEM) if trusted else b""
     return Held(

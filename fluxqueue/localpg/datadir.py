@@ -189,7 +189,7 @@ class DataDir:
             (self.pgdata / "postmaster.pid").unlink(missing_ok=True)
 
     def open_log(self) -> IO[bytes]:
-        """Open the server's log for appending. A log that is too large is started anew."""
+        """Open the server's log for appending. A log that is too large is started again."""
         if self.log_file.exists() and self.log_file.stat().st_size > _LOG_SIZE_MAX_BYTES:
             self.log_file.unlink()
         return self.log_file.open("ab")

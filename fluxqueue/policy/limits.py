@@ -156,7 +156,7 @@ def _over(
         ("jobs", limits.jobs, used.jobs, more.jobs),
         ("nodes", limits.nodes, used.nodes, more.nodes),
     ):
-        # A job that adds nothing exceeds no limit, even one that was lowered below what runs.
+        # A job that adds nothing exceeds no limit, even if it was lowered below what runs.
         if limit is not None and then > 0 and now + then > limit:
             return f"{path}.{name} is {limit}, {whose} has {now} and this job needs {then} more"
     if limits.cpu_m is not None and more.cpu_m > 0 and used.cpu_m + more.cpu_m > limits.cpu_m:

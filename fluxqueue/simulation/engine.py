@@ -2,7 +2,7 @@
 
 ``Engine.step`` moves to the next instant, so tests can check everything in between. ``simulate``
 runs to the end. The cycle is the production cycle. A lost node takes its slots away, and the rest
-of the job continues. ``top_up`` places lost slots anew, and these begin their work again. A job
+of the job continues. ``top_up`` places lost slots again, and these begin their work again. A job
 that has lost all its slots becomes pending again, as in ``db.life.settling``. Victims of preemption
 leave when their time has come, as in ``db.life.preemption``.
 """
@@ -119,7 +119,7 @@ class Engine:
         """Seconds that the pods of a requeued job take to end."""
         self.making_way: dict[str, MakingWay] = {}
         self.leaving: dict[str, int] = {}
-        """When a requeued job is gone, by UID."""
+        """When the pods of a requeued job have ended, by UID."""
         self.facts = {fact.name: fact for fact in nodes}
         self.matcher = Matcher(ShareLedger(), match_policy)
         self.matcher.ledger.add_rows([fact.name for fact in nodes])
@@ -313,7 +313,7 @@ class Engine:
         )
 
     def _make_way(self) -> None:
-        """Apply the preemptions after a cycle: victims that are spared, leave, or are gone."""
+        """Apply the preemptions after a cycle: victims that are spared, leave, or have left."""
         before, self.making_way = self.making_way, dict(self.decisions.making_way)
         kept = {uid for one in self.making_way.values() for uid in one.leaving}
         for one in before.values():
@@ -331,7 +331,7 @@ class Engine:
                 heapq.heappush(self._events, Event(self.leaving[uid], LEAVE, 0))
 
     def _top_up(self) -> list[int]:
-        """Place lost slots anew as far as capacity is free. Return the jobs that got some."""
+        """Place lost slots again as far as capacity is free. Return the jobs that got some."""
         lacks = [
             Lack(
                 uid,

@@ -105,7 +105,7 @@ def _read_whole(top: Any) -> ResourceGraph:
 def _read_pieces(data: bytes) -> GraphBuilder | None:
     """Load the usual layout (nodes, then edges, nothing else) in pieces.
 
-    None means another layout, or one that does not parse in pieces.
+    None means another layout, or text that does not parse in pieces.
     """
     head, tail = _NODES.match(data), _TAIL.search(data, max(0, len(data) - 200))
     middle = None

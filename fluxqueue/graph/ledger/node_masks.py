@@ -47,7 +47,7 @@ class NodeMasks:
         (self._zoned.add if fact.numa_zones else self._zoned.discard)(row)
         self._present[row] = True
         self._usable[row] = fact.is_up and fact.is_schedulable
-        # Labels are evaluated anew only if something that demands read has changed.
+        # Labels are evaluated again only if something that demands read has changed.
         if old is None or _what_is_asked(old) != _what_is_asked(fact):
             for demand, mask in self._matching.items():
                 mask[row] = demand.admits(fact)

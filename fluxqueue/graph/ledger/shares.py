@@ -395,7 +395,10 @@ class ShareLedger:
             self.plan.widen(len(self.columns))  # new resources may have been added inside
 
     def _plan_again(self) -> None:
-        """Rebuild the plan after nodes have changed: what is left at each start is counted anew."""
+        """Rebuild the plan after nodes have changed.
+
+        What is left at each start is counted again.
+        """
         placements = self.plan.placements
         self.plan = Plan(len(self.columns))
         for placement in placements:

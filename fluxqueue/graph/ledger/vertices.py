@@ -286,7 +286,7 @@ class VertexLedger:
             if booking is not None and booking.until == until and not booking.is_reservation:
                 self._late.add(job)
         for job in sorted(self._late):
-            # Booking again plans the end anew and corrects the planners.
+            # Booking again computes the new planned end and corrects the planners.
             self.book(self.cancel(job))
 
     def _plan_end(self, booking: Booking) -> None:

@@ -3,7 +3,7 @@
 Fluxion keeps the children of a vertex by (weight, uniq_id), descending. A weight starts at the
 largest number. It becomes "units free below it now" when a job is booked through the edge, and
 stays when a job ends (flux-sched, dfu_impl_update.cpp, ``upd_by_outedges``). Recorded outputs
-depend on that, so the matcher can do the same. Otherwise it sets weights anew when something is
+depend on that, so the matcher can do the same. Otherwise it sets new weights when something is
 given back. The matcher calls it. Pure.
 """
 

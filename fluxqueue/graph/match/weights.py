@@ -1,7 +1,7 @@
 """Weights of the policies ``first``: what is free below each vertex that a booking touches.
 
 Fluxion orders children by them. Recorded outputs depend on weights that a cancel leaves behind. If
-these need not be copied, the weights are computed anew when something is given back.
+these need not be copied, the weights are computed again when something is given back.
 ``by_vertices`` calls it. Pure.
 """
 

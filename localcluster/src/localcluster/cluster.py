@@ -137,7 +137,7 @@ class LocalCluster:
             controller.start()
 
     async def stop(self) -> None:
-        """Stop, in an order in which no part waits for one that has stopped.
+        """Stop, in an order in which no part waits for a stopped part.
 
         Calling it again is harmless.
         """

@@ -38,7 +38,7 @@ class ClientError(LocalClusterError):
 
 
 class ApiUnavailable(ClientError):
-    """No answer, or one that says: not now."""
+    """No answer, or an answer that means: not now."""
 
 
 class ApiError(ClientError):

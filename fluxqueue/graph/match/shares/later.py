@@ -69,7 +69,7 @@ class Steps:
         is_new = np.zeros(len(self.ledger.names), dtype=np.bool_)
         is_new[plan.rows[self._reserved :]] = True
         self._reserved = len(plan.rows)
-        # A row with a new reservation is simulated anew, from its first change on.
+        # A row with a new reservation is simulated again, from its first change on.
         kept = ~is_new[self._rows]
         rows, times, free, is_release = self._simulate(is_new)
         self._rows = np.concatenate([self._rows[kept], rows])

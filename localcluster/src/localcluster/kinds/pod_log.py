@@ -102,7 +102,7 @@ class Written:
 
 
 def written(pod: Obj, container: str, *, is_previous: bool = False, began: str = "") -> Written:
-    """Return what a run wrote: the present run, the one before, or the one that ``began`` then.
+    """Return what a run wrote: the present run, the one before, or that with this ``began``.
 
     Raises
     ------

@@ -140,7 +140,7 @@ class EventRecorder:
         try:
             await self._client.patch(EVENTS, namespace, name, change, kind=PatchKind.MERGE)
         except ClientError:
-            del self._known[same]  # It expired or was removed, so the next one starts anew.
+            del self._known[same]  # It expired or was removed, so the next one starts a new count.
             raise
 
     def _remember(self, same: tuple[str, ...], name: str, count: int) -> None:

@@ -116,7 +116,7 @@ class Scheduler:
         self._wake.set()
 
     def _node(self, name: str) -> NodeState:
-        """Return the state of a node. Pods may be bound to one that does not exist (yet)."""
+        """Return the state of a node. Pods may be bound to a missing node."""
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = NodeState(name)

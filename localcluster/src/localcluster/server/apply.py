@@ -156,7 +156,7 @@ async def _create(
 
 @dataclass(slots=True)
 class Application:
-    """One apply on an existing object, made anew from the present state at each attempt.
+    """One apply on an existing object, computed from the present state at each attempt.
 
     ``complete`` may change the merged object last. ``shown_as`` are the version and the path that
     conflicts name if they differ from the applied object.

@@ -95,7 +95,7 @@ def unsupported_body() -> StatusError:
 
 
 def unsupported_patch(*, is_known: bool, accepted: Iterable[str]) -> StatusError:
-    """Return 415 for a PATCH: not a patch type, or one that this resource does not accept."""
+    """Return 415 for a PATCH: not a patch type, or a type that this resource does not accept."""
     if not is_known:
         return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
     listed = ", ".join(accepted)

@@ -100,8 +100,8 @@ class Stream(Protocol):
 def resolve(registry: Registry, path: str) -> Target | None:
     """Return the target of an ``/api`` or ``/apis`` path, or None for group documents.
 
-    Raises :class:`StatusError` 404 for an unknown resource or subresource, 501 for one that only a
-    real server has.
+    Raises :class:`StatusError` 404 for an unknown resource or subresource, and 501 if only a real
+    server has it.
     """
     parts = [p for p in path.split("/") if p]
     if parts[:1] == ["api"] and len(parts) >= 3:
