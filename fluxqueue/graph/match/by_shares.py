@@ -89,7 +89,8 @@ class ByShares:
     def working(self, work: Work) -> Iterator[None]:
         """Limit all questions inside the context to ``work`` together.
 
-        If the context is nested, the question outside of it keeps its own limit.
+        A nested context replaces the limit until it ends. It stays below the outer limit only
+        if its ``work`` was made with the outer one as ``within``.
         """
         before, self.work = self.work, work
         try:
