@@ -20,15 +20,16 @@ from typing import Any
 
 from benchmarks import cycle
 from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxion.formats.grug import read_grug
+from fluxqueue.fluxion.formats.jgf import read_jgf
+from fluxqueue.fluxion.formats.node_document import node_document
+from fluxqueue.fluxion.formats.writers import write
+from fluxqueue.fluxion.ledger.resource_set import ResourceSet
+from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.matcher import FluxionMatcher
+from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.formats.grug import read_grug
-from fluxqueue.graph.formats.jgf import read_jgf
-from fluxqueue.graph.formats.node_document import node_document
-from fluxqueue.graph.formats.writers import write
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.match.matcher import Matcher, Verb
-from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Count, Jobspec, Resource
 
@@ -93,7 +94,7 @@ def timed(call: Callable[[], object]) -> float:
 
 def run_jobs(graph: ResourceGraph, policy: str, jobspec: Jobspec, budget_s: float) -> list[str]:
     """Fill, fail, cancel, in rounds; p50, p99, p50 of a failing match, p50 of cancel."""
-    matcher = Matcher(graph, policy)
+    matcher = FluxionMatcher(graph, policy)
     matches: list[float] = []
     failures: list[float] = []
     cancels: list[float] = []
@@ -126,7 +127,7 @@ def run_jobs(graph: ResourceGraph, policy: str, jobspec: Jobspec, budget_s: floa
 
 def fail_when_full(graph: ResourceGraph, policy: str, jobspec: Jobspec) -> list[float]:
     """Times of failing matches on a graph that whole-node jobs have filled."""
-    matcher = Matcher(graph, policy)
+    matcher = FluxionMatcher(graph, policy)
     number = 0
     for step in (64, 1):
         try:
@@ -200,7 +201,7 @@ def bench_change(name: str) -> None:
     ]
     share = Resource("slot", Count(1, 1), (Resource("cpu", Count(1500, 1500)),), label="default")
     for what, takes_shares in (("cores", False), ("shares", True)):
-        matcher = Matcher(graph_from_nodes(facts, takes_shares=takes_shares), "lonode")
+        matcher = FluxionMatcher(graph_from_nodes(facts, takes_shares=takes_shares), "lonode")
         gc.freeze()
         request = job(share) if takes_shares else JOBS["slot1-core8"]
         matches = [timed(partial(matcher.match, request, number)) for number in range(1000)]
@@ -222,7 +223,7 @@ def bench_change(name: str) -> None:
 
 
 def _change(
-    change: Callable[[Any], None], what: object, matcher: Matcher, request: Jobspec
+    change: Callable[[Any], None], what: object, matcher: FluxionMatcher, request: Jobspec
 ) -> None:
     """A change of the graph, and the match that finds it done."""
     change(what)
@@ -252,7 +253,7 @@ def bench_bulk() -> None:
     """10,000 one-slot matches in one cycle, and reservations over a full cluster."""
     graph = read_grug(GRUG.format(*GRAPHS["10000x64"]))
     for policy in ("first", "low", "lonode"):
-        matcher = Matcher(graph, policy)
+        matcher = FluxionMatcher(graph, policy)
         started = Clock.read()
         for number in range(10_000):
             matcher.match(JOBS["slot1-core8"], number)
@@ -261,7 +262,7 @@ def bench_bulk() -> None:
     graph = read_grug(GRUG.format(*GRAPHS["4000x64"]))
     for policy in ("first", "lonode"):
         for title, request in (("64 cores", job(slot(64))), ("4 nodes", job(nodes(4)))):
-            matcher = Matcher(graph, policy)
+            matcher = FluxionMatcher(graph, policy)
             for number in range(1000):
                 matcher.match(job(nodes(4, is_exclusive=True), 60.0 * (number + 1)), number)
             started = Clock.read()

@@ -44,9 +44,9 @@ def graph(
     import orjson
 
     from fluxqueue.cli.cluster_view import read_cluster
+    from fluxqueue.fluxion.formats.export import whole_jgf
+    from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
     from fluxqueue.fluxjob.levels import parse_levels
-    from fluxqueue.graph.formats.export import whole_jgf
-    from fluxqueue.graph.model.from_nodes import graph_from_nodes
 
     if output is not None:
         _check_output(output)
@@ -117,7 +117,7 @@ def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
     """The graph of what is free now in the cluster that kubectl would use; with ``takes_shares``
     one consumable pool per resource (``cpu`` in millicores), what is used being used by others."""
     from fluxqueue.cli.cluster_view import read_cluster
-    from fluxqueue.graph.model.from_nodes import graph_from_nodes
+    from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 
     view = asyncio.run(read_cluster(None))
     if takes_shares:

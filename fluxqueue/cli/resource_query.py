@@ -19,14 +19,14 @@ from typing import TextIO
 
 from fluxqueue.cli.resource_query_commands import COMMANDS, Session, read_file
 from fluxqueue.errors import FluxQueueError, InvalidSettings
-from fluxqueue.graph.formats import jgf
-from fluxqueue.graph.formats.grug import read_grug
-from fluxqueue.graph.formats.jgf import read_jgf
-from fluxqueue.graph.formats.rv1 import read_rv1
-from fluxqueue.graph.formats.writers import FORMATS
-from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.fluxion.formats import jgf
+from fluxqueue.fluxion.formats.grug import read_grug
+from fluxqueue.fluxion.formats.jgf import read_jgf
+from fluxqueue.fluxion.formats.rv1 import read_rv1
+from fluxqueue.fluxion.formats.writers import FORMATS
+from fluxqueue.fluxion.matcher import FluxionMatcher
+from fluxqueue.fluxion.model.pruning import DEFAULT
 from fluxqueue.graph.match.policy import POLICIES
-from fluxqueue.graph.model.pruning import DEFAULT
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import document
 
@@ -108,7 +108,7 @@ def _ask_once(
 
 def _run(
     options: argparse.Namespace,
-    matcher: Matcher,
+    matcher: FluxionMatcher,
     out: TextIO,
     standard_input: Iterable[str] | None,
     load_s: float,
@@ -154,7 +154,7 @@ def _lines(given: Iterable[str] | None, *, shows_prompt: bool) -> Iterator[str]:
 
 def _load(
     options: argparse.Namespace, from_cluster: Callable[[bool], ResourceGraph] | None
-) -> Matcher:
+) -> FluxionMatcher:
     if options.match_subsystems.upper() != "CA":
         raise InvalidSettings(
             "only the containment subsystem is matched",
@@ -172,7 +172,7 @@ def _load(
         graph = READERS[options.load_format](read_file(options.load_file, jgf.MAX_BYTES))
     graph.declare_consumable(filter(None, (options.consumable or "").split(",")))
     filters = ",".join(text for text in options.prune_filters or () if text.strip()) or DEFAULT
-    return Matcher(graph, options.match_policy or "first", filters, answers_as_fluxion=True)
+    return FluxionMatcher(graph, options.match_policy or "first", filters, answers_as_fluxion=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -20,13 +20,14 @@ from fluxqueue.errors import (
     InvalidJobspec,
     Unsatisfiable,
 )
-from fluxqueue.graph.formats import jgf
-from fluxqueue.graph.formats.jgf import JgfDocument, parse_jgf
-from fluxqueue.graph.formats.rv1 import Rv1, parse_rv1
-from fluxqueue.graph.formats.writers import write
-from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.match.matcher import Matcher, Verb
-from fluxqueue.graph.tell.vertices import why_not
+from fluxqueue.fluxion.formats import jgf
+from fluxqueue.fluxion.formats.jgf import JgfDocument, parse_jgf
+from fluxqueue.fluxion.formats.rv1 import Rv1, parse_rv1
+from fluxqueue.fluxion.formats.writers import write
+from fluxqueue.fluxion.ledger.resource_set import ResourceSet
+from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.matcher import FluxionMatcher
+from fluxqueue.fluxion.tell.vertices import why_not
 from fluxqueue.jobspec import Jobspec, document, idset, parse_jobspec
 
 RULE = "INFO: =============================\n"
@@ -52,7 +53,12 @@ class Session:
     """One resource-query session: a matcher, a job counter, and where to write."""
 
     def __init__(
-        self, matcher: Matcher, match_format: str, out: TextIO, *, shows_elapsed: bool = False
+        self,
+        matcher: FluxionMatcher,
+        match_format: str,
+        out: TextIO,
+        *,
+        shows_elapsed: bool = False,
     ) -> None:
         self.matcher, self.match_format, self.out = matcher, match_format, out
         self.shows_elapsed = shows_elapsed
@@ -406,7 +412,7 @@ for _command in _TABLE:
     COMMANDS.setdefault(_command.short, _command)
 
 
-def visit_counts(matcher: Matcher, job: int) -> tuple[int, int]:
+def visit_counts(matcher: FluxionMatcher, job: int) -> tuple[int, int]:
     """Vertices that Fluxion's cancel visits, and those of them that the job holds or shares: it
     walks from the root and looks at every child of a vertex with the job's tag."""
     graph = matcher.graph

@@ -1,11 +1,11 @@
-"""The resource graph and its matcher. All of it is pure: times are integer arguments.
+"""The cluster as the queue sees it, and its matcher. All of it is pure: times are arguments.
 
 Read the packages in this order:
 
 - ``model``: what a graph is.
-- ``ledger``: what is booked on it, now and later.
-- ``formats``: graphs and resource sets as text.
-- ``match``: where a request fits. Three search methods exist: the table of ``shares``, the tables
-  of whole ``vertices``, and Fluxion's ``walk``.
+- ``ledger``: what is booked on the nodes, now and later.
+- ``match``: where a request fits.
 - ``tell``: why a request can never start, or cannot start now.
+
+Fluxion's matcher on any graph is ``fluxqueue.fluxion``, which builds on this package.
 """

@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import FluxQueueError
+from fluxqueue.fluxion.formats import jgf
+from fluxqueue.fluxion.formats.export import whole_jgf
+from fluxqueue.fluxion.formats.jgf import parse_jgf, read_jgf
+from fluxqueue.fluxion.formats.rv1 import parse_rv1, read_rv1
+from fluxqueue.fluxion.formats.writers import FORMATS, jgf_document, write
+from fluxqueue.fluxion.ledger.resource_set import ResourceSet
+from fluxqueue.fluxion.matcher import FluxionMatcher
+from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.formats import jgf
-from fluxqueue.graph.formats.export import whole_jgf
-from fluxqueue.graph.formats.jgf import parse_jgf, read_jgf
-from fluxqueue.graph.formats.rv1 import parse_rv1, read_rv1
-from fluxqueue.graph.formats.writers import FORMATS, jgf_document, write
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.graph.model.store import ResourceGraph
 from tests.property.graph_strategies import graphs, jobspecs
 
@@ -73,13 +73,13 @@ def test_large_documents_read_as_small_ones(
 @given(graph=graphs(), jobspec=jobspecs(), policy=st.sampled_from(["lonode", "hinodex", "first"]))
 def test_r_can_be_booked_again(graph: ResourceGraph, jobspec: object, policy: str) -> None:
     """R as JGF, booked on a fresh state (a restart), holds exactly the same vertices."""
-    matcher = Matcher(graph, policy)
+    matcher = FluxionMatcher(graph, policy)
     try:
         found = matcher.match(jobspec, 1)  # type: ignore[arg-type]
     except FluxQueueError:
         return
     assert found is not None
-    fresh = Matcher(graph, policy)
+    fresh = FluxionMatcher(graph, policy)
     given_again = fresh.read_given(parse_jgf(write(found, "jgf")))
     fresh.update(given_again, 1, at=found.at, duration_s=found.end - found.at)
     assert fresh.state.bookings[1] == found.booking
@@ -92,7 +92,7 @@ def test_r_can_be_booked_again(graph: ResourceGraph, jobspec: object, policy: st
 @given(graph=graphs(), jobspec=jobspecs())
 def test_shorthand_is_shorter_and_means_the_same(graph: ResourceGraph, jobspec: object) -> None:
     """The shorthand form, expanded on the graph, is the booking; it never has more vertices."""
-    matcher = Matcher(graph, "lonodex")
+    matcher = FluxionMatcher(graph, "lonodex")
     try:
         found = matcher.match(jobspec, 1)  # type: ignore[arg-type]
     except FluxQueueError:
@@ -112,7 +112,7 @@ def test_shorthand_is_shorter_and_means_the_same(graph: ResourceGraph, jobspec: 
 @given(graph=graphs(), jobspec=jobspecs())
 def test_rv1_says_what_is_held(graph: ResourceGraph, jobspec: object) -> None:
     """R_lite has every core, gpu and share of the set on the rank of its node; it can be read."""
-    matcher = Matcher(graph, "lonode")
+    matcher = FluxionMatcher(graph, "lonode")
     try:
         found = matcher.match(jobspec, 1)  # type: ignore[arg-type]
     except FluxQueueError:

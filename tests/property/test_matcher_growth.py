@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from fluxqueue.graph.formats.jgf import JgfDocument, JgfVertex
-from fluxqueue.graph.match.matcher import Matcher, Verb
+from fluxqueue.fluxion.formats.jgf import JgfDocument, JgfVertex
+from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.graph.model.builder import Vertex, vertex_of
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Jobspec, parse_jobspec
@@ -55,12 +56,12 @@ class Pair:
 
     def __init__(self, graph: ResourceGraph, policy: str) -> None:
         self.both = (
-            Matcher(graph, policy),
-            Matcher(copy.deepcopy(graph), policy, use_reference=True),
+            FluxionMatcher(graph, policy),
+            FluxionMatcher(copy.deepcopy(graph), policy, use_reference=True),
         )
         self.fast, self.slow = self.both
 
-    def find(self, path: str) -> list[tuple[Matcher, int]]:
+    def find(self, path: str) -> list[tuple[FluxionMatcher, int]]:
         return [(matcher, matcher.graph.find_path(path)[0]) for matcher in self.both]
 
     def paths(self, kind: str) -> list[str]:
@@ -133,12 +134,12 @@ def test_updated_graphs_answer_as_compiled_ones(
 
 def test_a_node_joins_without_compiling() -> None:
     """The graph object stays, and so do the numbers of what was there."""
+    from fluxqueue.fluxion.formats.node_document import node_document
+    from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
     from fluxqueue.fluxjob.node import NodeFact
-    from fluxqueue.graph.formats.node_document import node_document
-    from fluxqueue.graph.model.from_nodes import graph_from_nodes
 
     facts = [NodeFact(f"n{i}", str(i), {"cpu": 2000}) for i in range(3)]
-    matcher = Matcher(graph_from_nodes(facts))
+    matcher = FluxionMatcher(graph_from_nodes(facts))
     graph, before = matcher.graph, list(matcher.graph.postorder())
     matcher.attach(node_document(graph, NodeFact("n3", "3", {"cpu": 3000})))
     assert matcher.graph is graph
@@ -152,9 +153,9 @@ def test_a_node_joins_without_compiling() -> None:
 
 def test_a_reservation_knows_a_node_that_joined_and_was_booked() -> None:
     """The table of reservations was made before the node joined, and moves to another time."""
+    from fluxqueue.fluxion.formats.node_document import node_document
+    from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
     from fluxqueue.fluxjob.node import NodeFact
-    from fluxqueue.graph.formats.node_document import node_document
-    from fluxqueue.graph.model.from_nodes import graph_from_nodes
 
     def one_core(duration_s: int) -> Jobspec:
         slot = "{type: slot, count: 1, label: a, with: [{type: core, count: 1}]}"
@@ -163,7 +164,7 @@ def test_a_reservation_knows_a_node_that_joined_and_was_booked() -> None:
             f" attributes: {{system: {{duration: {duration_s}}}}}}}"
         )
 
-    matcher = Matcher(graph_from_nodes([NodeFact("n0", "0", {"cpu": 1000})]))
+    matcher = FluxionMatcher(graph_from_nodes([NodeFact("n0", "0", {"cpu": 1000})]))
     later = Verb.ALLOCATE_ORELSE_RESERVE
     assert matcher.match(one_core(10), 1, now=0, verb=Verb.ALLOCATE).at == 0
     assert matcher.match(one_core(10), 2, now=0, verb=later).at == 10

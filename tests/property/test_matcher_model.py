@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import FluxQueueError, InsufficientResources
-from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.ledger.vertices import VertexLedger
-from fluxqueue.graph.match.matcher import Matcher, Verb
+from fluxqueue.fluxion.ledger.resource_set import ResourceSet
+from fluxqueue.fluxion.ledger.vertices import VertexLedger
+from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from tests.property.graph_strategies import (
@@ -31,7 +32,7 @@ def held(found: ResourceSet) -> set[int]:
     return {v for v, is_exclusive in found.vertices() if is_exclusive}
 
 
-def free_children(matcher: Matcher, start: int, end: int) -> dict[int, dict[str, list[int]]]:
+def free_children(matcher: FluxionMatcher, start: int, end: int) -> dict[int, dict[str, list[int]]]:
     """Free vertices by type below each vertex, found by looking at every booking."""
     graph = matcher.graph
     taken: set[int] = set()
@@ -100,7 +101,7 @@ def snapshot(state: VertexLedger) -> list[Any]:
     ]  # fmt: skip
 
 
-def fill(matcher: Matcher, data: st.DataObject, first: int, count: int) -> list[int]:
+def fill(matcher: FluxionMatcher, data: st.DataObject, first: int, count: int) -> list[int]:
     """Match random jobspecs; returns the jobs that hold something."""
     pool = data.draw(st.lists(jobspecs(), min_size=1, max_size=3))
     booked = []
@@ -121,7 +122,7 @@ def test_nothing_is_given_twice_and_cancel_restores(
     policy: str, graph: ResourceGraph, data: st.DataObject
 ) -> None:
     """No overlap in time after any matches; cancelling them in any order restores the state."""
-    matcher = Matcher(graph, policy)
+    matcher = FluxionMatcher(graph, policy)
     fill(matcher, data, 1, 5)
     check_no_overlap(matcher.state)
     before = snapshot(matcher.state)
@@ -149,7 +150,7 @@ def test_slots_of_cores_match_exhaustive_search(
 ) -> None:
     """All or nothing: a match succeeds exactly if a search of all parents finds enough slots, it
     takes the largest allowed number, and each slot's cores have one parent."""
-    matcher = Matcher(graph, policy)
+    matcher = FluxionMatcher(graph, policy)
     fill(matcher, data, 1, data.draw(st.integers(0, 6)))
     jobspec = data.draw(core_slots())
     if policy in ("lonodex", "hinodex", "firstnodex"):
@@ -184,7 +185,7 @@ def share_slots(draw: st.DrawFn) -> Jobspec:
     return Jobspec(1, (slot,), duration_s=draw(st.sampled_from([5.0, 10.0])))
 
 
-def units_left(matcher: Matcher, v: int, start: int, end: int) -> int:
+def units_left(matcher: FluxionMatcher, v: int, start: int, end: int) -> int:
     """Units of a pool that nobody takes at any second of a window, by looking at each."""
     graph = matcher.graph
     most = 0
@@ -208,7 +209,7 @@ def test_shares_match_exhaustive_search(
     the window; units of one slot come from the pools of one parent."""
     if not graph.consumable:
         return
-    matcher = Matcher(graph, policy)
+    matcher = FluxionMatcher(graph, policy)
     fill(matcher, data, 1, data.draw(st.integers(0, 6)))
     jobspec = data.draw(share_slots())
     slot = jobspec.resources[0]
@@ -252,7 +253,7 @@ def test_one_slot_is_the_best_of_all(
     policy: str, graph: ResourceGraph, data: st.DataObject
 ) -> None:
     """For one slot of cores the chosen cores have the best score among all that are possible."""
-    matcher = Matcher(graph, policy)
+    matcher = FluxionMatcher(graph, policy)
     fill(matcher, data, 1, data.draw(st.integers(0, 4)))
     need = data.draw(st.integers(1, 3))
     slot = Resource("slot", Count(1, 1), (Resource("core", Count(need, need)),), label="s")
@@ -285,7 +286,7 @@ def test_one_slot_is_the_best_of_all(
 @given(graph=graphs(), data=st.data())
 def test_reservation_is_the_earliest_start(graph: ResourceGraph, data: st.DataObject) -> None:
     """No second before a reservation's start would have done, by the reference walk."""
-    matcher = Matcher(graph, "lonode")
+    matcher = FluxionMatcher(graph, "lonode")
     fill(matcher, data, 1, 8)
     jobspec = data.draw(core_slots())
     try:

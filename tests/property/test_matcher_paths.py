@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import FluxQueueError
-from fluxqueue.graph.formats.writers import write
+from fluxqueue.fluxion.formats.writers import write
+from fluxqueue.fluxion.ledger.resource_set import ResourceSet
+from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
-from fluxqueue.graph.ledger.resource_set import ResourceSet
-from fluxqueue.graph.match.matcher import Matcher, Verb
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Jobspec
 from tests.property.graph_strategies import (
@@ -35,7 +36,7 @@ VERBS = [
 ]
 
 
-def answer(matcher: Matcher, jobspec: Jobspec, job: int, now: int, verb: Verb) -> str:
+def answer(matcher: FluxionMatcher, jobspec: Jobspec, job: int, now: int, verb: Verb) -> str:
     """What a match gave, as text that can be compared."""
     try:
         found = matcher.match(jobspec, job, now=now, verb=verb)
@@ -49,8 +50,8 @@ def answer(matcher: Matcher, jobspec: Jobspec, job: int, now: int, verb: Verb) -
 @given(graph=graphs(), data=st.data())
 def test_both_paths_agree(policy: str, graph: ResourceGraph, data: st.DataObject) -> None:
     """Same text of R, same kind of refusal, through matches, cancels, status and time."""
-    fast = Matcher(graph, policy)
-    slow = Matcher(graph, policy, use_reference=True)
+    fast = FluxionMatcher(graph, policy)
+    slow = FluxionMatcher(graph, policy, use_reference=True)
     pool = data.draw(st.lists(jobspecs(), min_size=1, max_size=3))
     now = 0
     for job in range(1, data.draw(st.integers(6, 24))):
@@ -83,7 +84,10 @@ def test_both_paths_agree_on_the_cycles_verbs(
 ) -> None:
     """Promises, unlimited durations, overrun, growth, partial release, several kinds of slots: the
     same bookings on both sides after each step, and nothing is given twice."""
-    both = [Matcher(graph, policy, end=FOREVER, use_reference=is_slow) for is_slow in (False, True)]
+    both = [
+        FluxionMatcher(graph, policy, end=FOREVER, use_reference=is_slow)
+        for is_slow in (False, True)
+    ]
     pool = data.draw(st.lists(jobspecs(), min_size=2, max_size=4))
     now = 0
     held: dict[int, tuple[Jobspec, list[Placement]]] = {}
@@ -128,7 +132,7 @@ def test_both_paths_agree_on_the_cycles_verbs(
 T = TypeVar("T")
 
 
-def same(both: list[Matcher], question: Callable[[Matcher], T]) -> list[T]:
+def same(both: list[FluxionMatcher], question: Callable[[FluxionMatcher], T]) -> list[T]:
     """The answers of both, which are alike; none where they refuse alike."""
     answers: list[T] = []
     refusals: list[type] = []
@@ -150,7 +154,7 @@ def plain(answer: object) -> object:
     return sorted(answer.slots, key=str), sorted(answer.held), answer.starts_at, answer.vertices
 
 
-def check_nothing_twice(matcher: Matcher) -> None:
+def check_nothing_twice(matcher: FluxionMatcher) -> None:
     """Whoever holds a vertex exclusively shares it with nobody as long as both are there."""
     bookings = list(matcher.state.bookings.values())
     for i, one in enumerate(bookings):
@@ -168,8 +172,8 @@ def test_wild_requests_are_answered_alike(
     policy: str, graph: ResourceGraph, wild: list[Jobspec], data: st.DataObject
 ) -> None:
     """Senseless request trees: the same R or the same typed refusal, and no vertex given twice."""
-    fast = Matcher(graph, policy)
-    slow = Matcher(graph, policy, use_reference=True)
+    fast = FluxionMatcher(graph, policy)
+    slow = FluxionMatcher(graph, policy, use_reference=True)
     for job, jobspec in enumerate(wild * 2, start=1):
         verb = data.draw(st.sampled_from(VERBS))
         note(f"{verb} {jobspec}")

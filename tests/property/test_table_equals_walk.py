@@ -20,13 +20,14 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxion.matcher import FluxionMatcher
+from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import MatchPolicy, Operator, Taint, Toleration
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.graph.model.from_nodes import graph_from_nodes
+from fluxqueue.graph.match.matcher import Matcher, Verbs
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.jobspec.constraint import parse_constraint
 from fluxqueue.jobspec.demand import ANYWHERE, NodeDemand
@@ -53,7 +54,7 @@ class Both:
     policy: str
     is_walked: bool = True
     table: Matcher = field(init=False)
-    walk: Matcher = field(init=False)
+    walk: FluxionMatcher = field(init=False)
 
     def __post_init__(self) -> None:
         self.table = Matcher(ShareLedger(LEVELS), self.policy)
@@ -61,7 +62,9 @@ class Both:
             self.table.set_node(fact, self.foreign.get(fact.name, {}))
         graph = graph_from_nodes(self.facts, levels=LEVELS, takes_shares=True, foreign=self.foreign)
         filters = "ALL:cpu,ALL:node"
-        self.walk = Matcher(graph, self.policy, filters, end=FOREVER, use_reference=self.is_walked)
+        self.walk = FluxionMatcher(
+            graph, self.policy, filters, end=FOREVER, use_reference=self.is_walked
+        )
 
     def knows(self, asked: Jobspec) -> bool:
         """A type that no node has is a jobspec error in Flux's words, and never fits in ours."""
@@ -75,7 +78,7 @@ class Both:
             return self.ask(lambda matcher: matcher.match_later(asked, now))
         return found
 
-    def ask(self, question: Callable[[Matcher], Placement]) -> Pair | None:
+    def ask(self, question: Callable[[Verbs], Placement]) -> Pair | None:
         """The answer of each to one question, which is the same."""
         try:
             ours = question(self.table)
@@ -540,7 +543,7 @@ def test_the_same_nodes_for_whole_cores(
     table = Matcher(ShareLedger(), policy)
     for fact in facts:
         table.set_node(fact, {})
-    cores = Matcher(graph_from_nodes(facts), policy)
+    cores = FluxionMatcher(graph_from_nodes(facts), policy)
     for number, (count, each) in enumerate(jobs):
         asked = Jobspec(1, (slots(count, {"cpu": 1000 * each}),), duration_s=3600)
         in_cores = replace(asked, resources=(slots(count, {"core": each}),))

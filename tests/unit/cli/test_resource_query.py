@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.cli.resource_query import main
+from fluxqueue.fluxion.formats.writers import write
+from fluxqueue.fluxion.matcher import FluxionMatcher
+from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.formats.writers import write
-from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.graph.model.from_nodes import graph_from_nodes
 from fluxqueue.graph.model.store import ResourceGraph
 
 JOBSPEC = """version: 9999
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     """A folder with a graph and a jobspec."""
     (tmp_path / "job.yaml").write_text(JOBSPEC)
     (tmp_path / "bad.yaml").write_text(JOBSPEC.replace("count: 2", "count: -2"))
-    (tmp_path / "graph.json").write_text(write(Matcher(cluster()).find("status=up"), "jgf"))
+    (tmp_path / "graph.json").write_text(write(FluxionMatcher(cluster()).find("status=up"), "jgf"))
     return tmp_path
 
 

@@ -1,0 +1,1 @@
+"""What is booked on vertices, and resource sets."""

@@ -1,0 +1,1 @@
+"""Graphs made of nodes, and pruning filters."""

@@ -1,0 +1,1 @@
+"""Reasons of a graph of vertices, in words."""
