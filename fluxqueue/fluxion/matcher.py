@@ -35,7 +35,7 @@ from fluxqueue.jobspec.model import Jobspec
 
 
 class FluxionMatcher(Verbs):
-    """A graph of vertices, which are given whole, its bookings and a default policy.
+    """A graph of vertices, which jobs get whole, its bookings and a default policy.
 
     Parameters
     ----------

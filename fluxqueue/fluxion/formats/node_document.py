@@ -1,4 +1,4 @@
-"""One more Kubernetes node as a JGF document, which ``Matcher.attach`` accepts as a change.
+"""One more Kubernetes node as a JGF document for ``FluxionMatcher.attach``.
 
 Called where a cluster's graph follows its nodes. Pure.
 """
@@ -21,7 +21,7 @@ def node_document(
     memory_granule_bytes: int = 0,
     takes_shares: bool = False,
 ) -> JgfDocument:
-    """Return one more node for ``Matcher.attach``, with the levels above it.
+    """Return one more node for ``FluxionMatcher.attach``, with the levels above it.
 
     The node is what ``graph_from_nodes`` would have made. Its rank is one above the highest.
     """

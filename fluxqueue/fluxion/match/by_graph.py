@@ -3,7 +3,7 @@
 The request decides what answers. The table of a cluster's graph (``by_table``) answers if it can
 express the request. Otherwise the vertices answer (``by_vertices``: block tables, then the walk). A
 result is a ``Placement`` with its vertices. The vertices hold the bookings and the table follows.
-``Matcher`` calls it. Pure.
+``FluxionMatcher`` calls it. Pure.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class ByGraph:
     # --- questions -------------------------------------------------------------------------------
 
     def match_now(self, request: Jobspec, now: int) -> Placement:
-        """Match as ``Matcher.match_now`` does."""
+        """Match as ``FluxionMatcher.match_now`` does."""
         found = self.match(request, NOBODY, now, Verb.WITHOUT_ALLOCATING)
         assert found is not None
         return found.placement()
 
     def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
-        """Match as ``Matcher.match_later`` does."""
+        """Match as ``FluxionMatcher.match_later`` does."""
         self.look(now)
         policy, table = self._way_of(request)
         if table is None or self.table is None:
@@ -57,7 +57,7 @@ class ByGraph:
         return found.placement()
 
     def is_satisfiable(self, request: Jobspec) -> bool:
-        """Answer as ``Matcher.is_satisfiable`` does."""
+        """Answer as ``FluxionMatcher.is_satisfiable`` does."""
         try:
             self.match(request, NOBODY, 0, Verb.SATISFIABILITY)
         except Unsatisfiable:
@@ -73,7 +73,7 @@ class ByGraph:
         *,
         avoid: Collection[str] = (),
     ) -> Placement:
-        """Match as ``Matcher.match_more`` does."""
+        """Match as ``FluxionMatcher.match_more`` does."""
         policy, table = self._way_of(request)
         if table is None or self.table is None:
             found = self.vertices.match_more(request, nodes, now, until, avoid=avoid, policy=policy)
@@ -85,7 +85,7 @@ class ByGraph:
     def match(
         self, request: Jobspec, job: int, now: int, verb: Verb, policy: str | None = None
     ) -> ResourceSet | None:
-        """Match as ``Matcher.match`` does."""
+        """Match as ``FluxionMatcher.match`` does."""
         if self.vertices.is_cluster and verb is not Verb.SATISFIABILITY:
             self.look(now)
         chosen, table = self._way_of(request, policy)
@@ -105,7 +105,7 @@ class ByGraph:
         chosen = self.vertices.policy if wanted is None else parse_policy(str(wanted))
         return chosen, None if self.table is None else self.table.table_for(request, chosen)
 
-    # --- bookings (``ledger.verbs``) -------------------------------------------------------------
+    # --- bookings (``graph.ledger.verbs``) -------------------------------------------------------
 
     def book(self, key: str, placement: Placement) -> None:
         """Book for a job, in place of what it had."""

@@ -82,7 +82,7 @@ class ByTable:
     def match(
         self, table: ByShares, jobspec: Jobspec, job: int, now: int, verb: Verb
     ) -> ResourceSet | None:
-        """Match as ``Matcher.match`` does."""
+        """Match as ``FluxionMatcher.match`` does."""
         # Raises for types that the graph has no vertices of.
         request = self.vertices.compile(jobspec)
         if verb.commits and job in self.state.bookings:

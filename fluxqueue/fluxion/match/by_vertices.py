@@ -34,11 +34,11 @@ MAX_COMPILED = 256
 class ByVertices(ChangingGraph):
     """Answers questions about a graph of vertices, and books on it.
 
-    Parameters as in ``Matcher``. ``prune_filters`` also decide the weights of ``first`` and the
-    totals that reservations are checked with. A cluster's graph is walked as the table of shares
-    chooses: an unnamed level between two named ones is passed through. The fullest places come
-    first. ``answers_as_fluxion`` copies the fixed answers of the check of the number of nodes, and
-    the weights of ``first`` that a cancel leaves behind.
+    Parameters as in ``FluxionMatcher``. ``prune_filters`` also decide the weights of ``first`` and
+    the totals that reservations are checked with. A cluster's graph is walked as the table of
+    shares chooses: an unnamed level between two named ones is passed through. The fullest places
+    come first. ``answers_as_fluxion`` copies the fixed answers of the check of the number of nodes,
+    and the weights of ``first`` that a cancel leaves behind.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ByVertices(ChangingGraph):
         verb: Verb = Verb.ALLOCATE,
         policy: Policy | None = None,
     ) -> ResourceSet | None:
-        """Find resources for ``jobspec`` and book them for ``job``, as ``Matcher.match``."""
+        """Find resources for ``jobspec`` and book them for ``job``, as ``FluxionMatcher.match``."""
         if verb.commits and job in self.state.bookings:
             raise InvalidInput("the job holds resources already", where="jobid", value=job)
         search = self._search(jobspec, now, verb, policy)
@@ -98,7 +98,7 @@ class ByVertices(ChangingGraph):
         not_before: int = 0,
         policy: Policy | None = None,
     ) -> ResourceSet:
-        """Return the earliest start after ``now``, as ``Matcher.match_later``."""
+        """Return the earliest start after ``now``, as ``FluxionMatcher.match_later``."""
         search = self._search(jobspec, now, Verb.WITHOUT_ALLOCATING_FUTURE, policy)
         found = search.find_later(NOBODY, not_before)
         if found is None:
@@ -115,7 +115,7 @@ class ByVertices(ChangingGraph):
         avoid: Collection[str] = (),
         policy: Policy | None = None,
     ) -> ResourceSet:
-        """Return one more slot of the last kind, as ``Matcher.match_more``.
+        """Return one more slot of the last kind, as ``FluxionMatcher.match_more``.
 
         If the work overruns, ``until`` has passed. Then the slot takes what is free now.
         """

@@ -1,8 +1,8 @@
 """Growing and shrinking a graph: attach a JGF subgraph, remove subtrees.
 
 A changed graph is compiled again and the bookings are carried over, vertex by vertex. Single nodes
-use the faster ``match.growth``. ``Matcher`` calls it. Nothing is changed until the new graph has
-passed every check.
+use the faster ``match.growth``. ``FluxionMatcher`` calls it. Nothing is changed until the new graph
+has passed every check.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Predicates and operators are Fluxion's (flux-sched, resource/evaluators). ``and`` and ``or`` bind
 equally and from the left. Two predicates side by side mean ``and``. Parentheses group.
-``Matcher.find`` calls it. Pure.
+``FluxionMatcher.find`` calls it. Pure.
 """
 
 from __future__ import annotations

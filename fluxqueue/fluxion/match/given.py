@@ -2,7 +2,7 @@
 
 ``update`` books what a document says a job holds, to restore the state after a restart. Partial
 cancel frees the vertices (JGF) or the ranks (rv1exec) that a document lists. Both check everything
-before they change anything. ``Matcher`` calls them. In flux-sched they are ``update_vtx``,
+before they change anything. ``FluxionMatcher`` calls them. In flux-sched they are ``update_vtx``,
 ``cancel_vtx`` and ``unpack_rank``.
 """
 

@@ -3,8 +3,8 @@
 Compiling the graph again is not needed. A joining node gets the next free numbers. A subtree above
 the blocks is then no range any more (``ResourceGraph.subtree``), but parents still come before
 children and siblings are in edge order. A leaving node keeps its numbers, unreachable, until the
-graph is compiled again. ``graph.edit`` handles everything except whole nodes that are added below a
-vertex with nodes. ``Matcher`` calls this. Each function checks everything before it changes
+graph is compiled again. ``match.edit`` handles everything except whole nodes that are added below a
+vertex with nodes. ``FluxionMatcher`` calls this. Each function checks everything before it changes
 anything.
 """
 

@@ -1,6 +1,6 @@
 """One search of the matcher: which windows are tried, and what a failure means.
 
-``Matcher.match`` calls it. The order of steps is Fluxion's (flux-sched,
+``FluxionMatcher.match`` calls it. The order of steps is Fluxion's (flux-sched,
 resource/traversers/dfu.cpp). First comes a check of the number of nodes, then one selection now.
 The verbs that look ahead then select at each later time at which something changes. Pure.
 """

@@ -3,8 +3,8 @@
 Its levels are cluster -> topology levels -> node -> cores, gpus, memory. ``resource-query
 --from-cluster`` and ``fluxqueue graph`` call it. They answer what-if questions in Flux's words,
 over whole vertices or over shares of pools. The scheduling cycle uses such shares too
-(``match.shares``). Columns are filled node by node, not vertex by vertex: 10,000 nodes of 64 cores
-take a fraction of a second.
+(``graph.match.shares``). Columns are filled node by node, not vertex by vertex: 10,000 nodes of 64
+cores take a fraction of a second.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The operations of a ledger: what is booked and reserved, now and later.
 
-A matcher has one state, kept in two ledgers because requests are served in two ways. ``shares``
-keeps rows of nodes x resources with the ends of running work. ``vertices`` keeps spans of whole
-vertices by block. A cluster's graph has both: the vertices lead and the rows follow.
-docs/developer/matcher.md says why neither can replace the other. Both ledgers have these
-operations. Pure.
+There are two ledgers because requests are served in two ways. ``shares`` keeps rows of nodes x
+resources with the ends of running work. ``fluxion.ledger.vertices`` keeps spans of whole vertices
+by block. The queue has the rows alone. In Fluxion's matcher, a cluster's graph has both: the
+vertices lead and the rows follow. docs/developer/matcher.md says why neither can replace the other.
+Both ledgers have these operations. Pure.
 """
 
 from __future__ import annotations

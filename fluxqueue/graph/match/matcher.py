@@ -152,7 +152,7 @@ class Verbs:
 
 
 class Matcher(Verbs):
-    """Nodes, of which shares are given, and a default policy.
+    """The matcher of the queue: nodes, of which jobs get shares, and a default policy.
 
     Parameters
     ----------

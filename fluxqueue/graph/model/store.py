@@ -55,7 +55,7 @@ class ResourceGraph:
     unmanaged pods use of a pool: it is not free now, but may be later. ``gone`` are blocks that
     were removed. Their numbers stay until the graph is compiled again. ``version`` counts the
     changes since it was compiled. ``cluster`` is set if the graph was built from the nodes of a
-    cluster in shares (``from_nodes``).
+    cluster in shares (``fluxion.model.from_nodes``).
     """
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ shape and state, and cached. For each request there is a *table*. It has for eve
 candidates it offers, and the sort key of the best one. A booking changes only the rows of its own
 blocks. A match is then a minimum over an array. A match that cannot succeed is one comparison.
 
-``Matcher`` calls it. ``levels`` chooses the levels that a request names above the nodes. The
+``FluxionMatcher`` calls it. ``levels`` chooses the levels that a request names above the nodes. The
 reference walk answers the requests that tables cannot answer exactly (several kinds of slots,
 exclusive racks). It also evaluates the inside of a block here. Pure.
 """

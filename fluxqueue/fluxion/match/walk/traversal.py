@@ -7,7 +7,8 @@ explored. A vertex *chooses* (marks) the best of its named children if they suff
 passes its candidates up. The root chooses among all that reach it.
 
 Fluxion's traverser has no answer for several kinds of slots side by side. Here, one kind is placed
-after another, each in addition to those before it, as in the table of shares (``match.orders``).
+after another, each in addition to those before it, as in the table of shares
+(``graph.match.orders``).
 
 The matcher calls it. It changes nothing but the marks that it returns.
 """
