@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-cluster test-fast test-long test-real chaos docs lint types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up test test-cluster test-fast test-long test-real chaos docs lint prose types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -76,9 +76,12 @@ chaos: $(STAMP) ## Processes, database, API server and nodes fail at random; eve
 	FLUXQUEUE_CHAOS_SEED=$(SEED) FLUXQUEUE_CHAOS_DURATION_S=$(or $(DURATION),120) \
 	    timeout --signal=INT --kill-after=15 285 $(BIN)/python -m pytest -s tests/chaos
 
-lint: $(STAMP) ## ruff: rules and format
+lint: prose $(STAMP) ## ruff: rules and format; prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+prose: ## Plain English: sentences, banned words, and which paths are not converted yet
+	$(PYTHON) docs/prose.py
 
 types: $(STAMP) ## mypy --strict
 	cd localcluster && $(HERE)/mypy

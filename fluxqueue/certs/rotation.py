@@ -105,7 +105,7 @@ def plan(
     now: datetime,
     lives: Lives,
 ) -> Held:
-    """Return what the Secret should hold now, or ``held`` itself if nothing is to be done.
+    """Return what the Secret should hold now, or ``held`` itself if nothing must change.
 
     The caller stores the result first, then makes ``bundle_pem`` the callers' bundle. Then it reads
     everything again and calls this once more, until nothing changes.

@@ -62,7 +62,7 @@ class Block:
 
 
 def check_format(output: Path) -> None:
-    """Raise unless the suffix is in ``PICTURES``. Called before the work that is to be drawn."""
+    """Raise unless the suffix is in ``PICTURES``. Called before the work to draw."""
     if output.suffix not in PICTURES:
         raise InvalidSettings(
             f"cannot draw a {output.suffix or 'file without a suffix'}",

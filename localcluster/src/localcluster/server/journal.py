@@ -4,7 +4,7 @@
 to one resourceVersion. So a crash loses at most the last ``FLUSH_EVERY_S`` and never leaves half of
 a change. Watch history is not kept: after a restart older watches get 410.
 
-One process at a time has the file, and the next one waits for it. A server that was told to end
+One process at a time has the file, and the next one waits for it. A server that received SIGTERM
 still writes what is left, and would overwrite what its successor had read.
 
 Versions that were given out but not yet written must not be given out again. So the stored counter
