@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-cluster test-fast test-long test-real chaos docs lint prose types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -67,6 +67,11 @@ test-fast: $(STAMP) ## Unit and property tests only
 	cd localcluster && $(HERE)/python -m pytest tests/unit tests/property
 	$(BIN)/python -m pytest tests/unit tests/property
 
+# The floor is fail_under in pyproject.toml. End-to-end tests and localcluster's are not counted.
+coverage: $(STAMP) ## Branch coverage of unit, property and integration tests, with its floor
+	$(PYTEST) -m "not long" --cov --cov-report=html --cov-fail-under=0 tests/unit tests/property tests/integration
+	$(BIN)/coverage report --skip-covered --sort=cover
+
 test-real: $(STAMP) ## Tests on a real control plane, under the chart's rights: KUBEBUILDER_ASSETS=folder
 	@: $${KUBEBUILDER_ASSETS:?is to name the folder with etcd, kube-apiserver and the others}
 	FLUXQUEUE_E2E_RBAC=chart $(BIN)/python -m pytest -m real_cluster
@@ -76,9 +81,10 @@ chaos: $(STAMP) ## Processes, database, API server and nodes fail at random; eve
 	FLUXQUEUE_CHAOS_SEED=$(SEED) FLUXQUEUE_CHAOS_DURATION_S=$(or $(DURATION),120) \
 	    timeout --signal=INT --kill-after=15 285 $(BIN)/python -m pytest -s tests/chaos
 
-lint: prose $(STAMP) ## ruff: rules and format; prose
+lint: prose $(STAMP) ## ruff: rules and format; squawk: SQL of migrations; prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/squawk 'fluxqueue/db/sql/*.sql' 'migrations/sql/*.sql'
 
 prose: ## Plain English: sentences, banned words, and which paths are not converted yet
 	$(PYTHON) docs/prose.py
