@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images wheel sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -141,6 +141,10 @@ images: ## Build the images of fluxqueue, its webhook and localcluster (needs a 
 	$(IMAGE_BUILD) --target fluxqueue --tag $(REGISTRY)/fluxqueue:$(VERSION) .
 	$(IMAGE_BUILD) --target webhook --tag $(REGISTRY)/fluxqueue-webhook:$(VERSION) .
 	$(IMAGE_BUILD) --tag $(REGISTRY)/localcluster:$(VERSION) localcluster
+
+wheel: $(STAMP) ## Build the wheels of fluxqueue and localcluster into dist/
+	SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct) $(PIP) wheel --no-index --no-deps \
+	    --no-build-isolation --wheel-dir dist . ./localcluster
 
 sbom: $(STAMP) ## The images' Python parts as CycloneDX files in dist/, without building them
 	mkdir -p dist

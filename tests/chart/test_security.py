@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fluxqueue import __version__
 from tests.chart.rendering import (
     EVERYTHING,
     EXTERNAL,
@@ -115,8 +116,8 @@ def test_images_come_from_where_the_air_gap_says() -> None:
     }
     images = {one["image"] for _, one in containers(render(values))}
     assert images == {
-        "mirror.example.org/converged-computing/fluxqueue:0.1.0",
-        "mirror.example.org/converged-computing/fluxqueue-webhook:0.1.0",
+        f"mirror.example.org/converged-computing/fluxqueue:{__version__}",
+        f"mirror.example.org/converged-computing/fluxqueue-webhook:{__version__}",
         "mirror.example.org/library/postgres:18.1",
     }
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from chart.schema import SET_BY_THE_CHART
+from fluxqueue import __version__
 from fluxqueue.settings import Settings
 from tests.chart.rendering import (
     EXTERNAL,
@@ -204,7 +205,7 @@ def test_bundled_database_keeps_its_volume() -> None:
 def test_a_new_version_of_the_chart_restarts_no_database() -> None:
     """Labels of pods carry no version; a changed pod template would be a restart."""
     text = yaml.safe_dump(find("StatefulSet", "fluxqueue-postgres")["spec"])
-    assert "0.1.0" not in text
+    assert __version__ not in text
 
 
 @pytest.mark.parametrize("part", ["controller", "worker"])
