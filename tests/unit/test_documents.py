@@ -58,9 +58,32 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 
 def test_every_page_is_on_the_site() -> None:
-    """The index leads to each, and its table of contents, too."""
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    for page in sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / "docs" / "index.md"}):
-        name = str(page.relative_to(ROOT / "docs").with_suffix(""))
-        assert f"]({name}.md" in index, name
-        assert f"\n{name}\n" in index, name
+    """An index leads to each page, and its table of contents, too.
+
+    A folder may have an index of its own. The index of the site then leads to that one.
+    """
+    site = ROOT / "docs" / "index.md"
+    for page in sorted({*(ROOT / "docs").rglob("*.md")} - {site}):
+        own = page.with_name("index.md")
+        index = own if own.exists() and page != own else site
+        name = page.relative_to(index.parent).with_suffix("").as_posix()
+        text = index.read_text(encoding="utf-8")
+        assert f"]({name}.md" in text, name
+        assert f"\n{name}\n" in text, name
+
+
+def test_decisions_are_numbered_dated_and_complete() -> None:
+    """Each page has its number, its date, and the three parts."""
+    pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    index = (ROOT / "docs" / "decisions" / "index.md").read_text(encoding="utf-8")
+    assert [page.name[:4] for page in pages] == [f"{n:04}" for n in range(1, len(pages) + 1)]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        title, date = re.findall(r"\A# \d{4}: (.+)\n\n(\d{4}-\d\d-\d\d), \w+", text)[0]
+        assert f"| {page.name[:4]} | [{title}]({page.name}) | {date} |" in index, page.name
+        assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [
+            "Context",
+            "Decision",
+            "Consequences",
+        ], page.name
+        assert len(text.split()) < 260, f"{page.name}: half a page"
