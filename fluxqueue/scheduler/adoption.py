@@ -1,8 +1,9 @@
-"""Adoption: what a workload's rows must say, from its objects and its published record. Pure.
+"""Adoption: the rows that a workload needs, from its objects and its published record.
 
-Used by ``db.life.rebuild`` where rows are missing or older than the cluster. Facts win over
-records: a pod that runs holds a slot on the node where it runs, whatever was written down. Nothing
-here ever asks for a pod to be moved, stopped or started again.
+``db.life.rebuild`` calls it if rows are missing or older than the cluster. Facts win over records:
+a running pod holds a slot on its node, whatever the record says.
+
+It is pure, and never moves, stops or restarts a pod.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """A pod that was let go and has not ended: its node, its kind, what it takes (base units).
+    """A pod that was ungated and has not ended.
 
-    ``node`` is None where it is not bound and nothing on it says where it will be.
+    ``node`` is None if the pod is unbound and nothing on it names a node. ``resources`` are in base
+    units. ``index`` is the completion index of an indexed pod, ``kind`` the label of its kind of
+    slots.
     """
 
     uid: str
@@ -39,10 +42,10 @@ class PlacedPod:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedSlot:
-    """A slot as it is to be stored; ``pod_uid`` None is a slot that nobody holds.
+    """A slot as it is to be stored.
 
-    ``index``: the completion index whose slot it is, where that is known. ``kind``: label of its
-    kind of slots, empty where all are equal.
+    ``pod_uid`` is None if no pod holds the slot. ``index`` is the completion index that owns the
+    slot, if that is known. ``kind`` is the label of its kind of slots, empty if all are equal.
     """
 
     number: int
@@ -61,15 +64,16 @@ def target_state(
     pods: Sequence[PlacedPod],
     record: Record | None,
 ) -> FluxJobState:
-    """The state a workload is in, judged by its objects first and its record second.
+    """Return the state of a workload, from its objects first and its record second.
 
     Parameters
     ----------
-    result : how the workload has ended, if it has.
-    is_held : its author, or an operator, holds it.
-    pods : its pods that were let go and have not ended.
+    result : How the workload has ended, or None.
+    is_held : Whether its author or an operator holds it.
+    pods : Its pods that were ungated and have not ended.
     """
     said = record.state if record is not None else None
+    # Pods win over every record: while one is there, the allocation must not end.
     if pods:
         has_run = said is FluxJobState.RUNNING or any(pod.phase == "Running" for pod in pods)
         return FluxJobState.RUNNING if has_run else FluxJobState.ALLOCATED
@@ -78,6 +82,7 @@ def target_state(
     if said is FluxJobState.CANCELLED and is_deleting:
         return said
     was_given = record is not None and record.given is not None
+    # Without a grant in the record nothing tells which nodes to keep, so it waits again.
     if was_given and said in {FluxJobState.ALLOCATED, FluxJobState.RUNNING} and not is_deleting:
         return FluxJobState(said)
     return FluxJobState.HELD if is_held else FluxJobState.PENDING
@@ -85,8 +90,11 @@ def target_state(
 
 @dataclass(frozen=True, slots=True)
 class PinnedStart:
-    """A start that a pod template tells of: all slots of ``request`` on ``node``, since
-    ``starts_at_s`` (epoch seconds; None: nobody has seen it yet), as ``jobid`` of ``queue``."""
+    """A start that a pod template records: all slots of ``request`` on ``node``.
+
+    ``starts_at_s`` is in epoch seconds, None if no process has seen the start. ``jobid`` is the
+    jobid it started under, ``queue`` its queue.
+    """
 
     node: str
     request: Jobspec
@@ -96,10 +104,10 @@ class PinnedStart:
 
 
 def with_start(record: Record, start: PinnedStart) -> Record:
-    """``record`` with a start that was to be told later; itself where it tells of one, or an end.
+    """Return ``record`` with a start that its status does not show yet.
 
-    What was given is what was asked for: slots of one node are pinned where they are all there can
-    be.
+    A record that has a grant or a final state is returned unchanged. The grant equals the request,
+    because slots are pinned to one node only if no further slot can follow.
     """
     is_told = record.given is not None or (record.state is not None and record.state.is_final)
     starts_at = start.starts_at_s or record.submitted_at_s
@@ -126,15 +134,16 @@ def place(
     pods: Sequence[PlacedPod],
     last_nodes: Mapping[int, str] = MappingProxyType({}),
 ) -> list[AdoptedSlot]:
-    """Give each pod the slot of the record that it must have held, else one where it is.
+    """Give each pod the slot of the record that it must have held, else one on its node.
 
-    An indexed pod's own slot comes first, as when slots are given out. A pod whose node is not
-    known takes any slot that is left; where there is none it stays without, until it is bound.
+    The slot of an indexed pod's own index comes first, as when slots are given out. A pod without a
+    known node takes any slot that is left. If none is left, it stays without a slot until it is
+    bound.
 
     Parameters
     ----------
-    last_nodes : completion indexes whose last pod has failed, with the node where that was: what
-        is left there is theirs.
+    last_nodes : Completion index -> node of its last pod, which has failed. A slot that is left
+        there belongs to that index.
     """
     r = record.given if record is not None else None
     given, kinds = (r.slots, r.kinds) if r is not None else ((), ())
@@ -144,6 +153,7 @@ def place(
     }
     held: list[AdoptedSlot] = []
     beyond = len(given)
+    # Pods with a known node choose first: a pod without one could take the only slot there.
     for pod in sorted(pods, key=lambda p: (p.node is None, p.index is None, p.index or 0, p.name)):
         number = _slot_for(pod, left, len(given))
         if number is not None:
@@ -161,7 +171,7 @@ def place(
 def _keep_for(
     left: Mapping[int, AdoptedSlot], last_nodes: Mapping[int, str], width: int
 ) -> list[AdoptedSlot]:
-    """The slots that are left, each index's own marked as such."""
+    """Return the slots that are left, each marked with the index that owns it."""
     slots = dict(left)
     for index, node in sorted(last_nodes.items()):
         there = [n for n, slot in slots.items() if slot.node == node and slot.index is None]
@@ -172,6 +182,7 @@ def _keep_for(
 
 
 def _slot_for(pod: PlacedPod, left: Mapping[int, AdoptedSlot], width: int) -> int | None:
+    """Return the number of a slot on the pod's node, of its kind and size, or None."""
     fitting = [
         number
         for number, slot in left.items()
@@ -182,12 +193,13 @@ def _slot_for(pod: PlacedPod, left: Mapping[int, AdoptedSlot], width: int) -> in
 
 
 def _choose(numbers: Sequence[int], index: int | None, width: int) -> int:
-    """The one of its own number if it can be, else the first."""
+    """Return the slot number of the index itself if it is among ``numbers``, else the lowest."""
     own = index % width if index is not None and width else None
     return own if own is not None and own in numbers else min(numbers)
 
 
 def _covers(given: Amounts, needs: Amounts) -> bool:
+    """Whether ``given`` has at least the amount of each resource in ``needs``."""
     return all(given.get(name, 0) >= amount for name, amount in needs.items())
 
 
@@ -198,19 +210,19 @@ def keep(
     is_whole: bool,
     free: MutableMapping[tuple[str, str], int],
 ) -> set[int]:
-    """Numbers of the slots that nobody holds and that the workload may keep.
+    """Return the numbers of the slots without a pod that the workload may keep.
 
-    Others may have been given what a slot of the record once was, so a slot is kept only where it
-    still fits, and no more of them than the workload can use.
+    Other jobs may have been given what a slot of the record once was. So a slot is kept only if it
+    still fits, and no more slots are kept than the workload can use.
 
     Parameters
     ----------
-    wanted : pods it may still run at once.
-    is_whole : nothing of it has started: it keeps every slot it needs, or none.
-    free : (node, resource) -> what is free after all held slots are counted; what is kept is
-        taken from it.
+    wanted : Pods that the workload may still run at once.
+    is_whole : Nothing of it has started: it keeps every slot it needs, or none.
+    free : (node, resource) -> amount that is free after all held slots. Kept slots are subtracted
+        from it.
     """
-    # Those first whose index is known to come again.
+    # Slots with a known index come first: a pod of that index is sure to come again.
     open_slots = sorted(
         (slot for slot in slots if slot.pod_uid is None), key=lambda slot: slot.index is None
     )
@@ -222,6 +234,7 @@ def keep(
         if len(taken) < usable and _fits(slot, free):
             _take(slot, free, 1)
             taken.append(slot)
+    # All or nothing: half of a gang would hold nodes and could never start.
     if is_whole and len(taken) < len(open_slots):
         for slot in taken:
             _take(slot, free, -1)
@@ -230,7 +243,7 @@ def keep(
 
 
 def _fits(slot: AdoptedSlot, free: Mapping[tuple[str, str], int]) -> bool:
-    """Whether there is room for it on its node, which must be there."""
+    """Whether the node of ``slot`` exists and has enough free."""
     is_there = any((slot.node, name) in free for name in slot.resources)
     return is_there and all(
         free.get((slot.node, n), 0) >= amount for n, amount in slot.resources.items()
@@ -238,5 +251,6 @@ def _fits(slot: AdoptedSlot, free: Mapping[tuple[str, str], int]) -> bool:
 
 
 def _take(slot: AdoptedSlot, free: MutableMapping[tuple[str, str], int], sign: int) -> None:
+    """Subtract the slot from ``free``, or add it with ``sign`` -1."""
     for name, amount in slot.resources.items():
         free[slot.node, name] = free.get((slot.node, name), 0) - sign * amount

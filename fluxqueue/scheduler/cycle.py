@@ -1,8 +1,10 @@
 """One scheduling cycle: from a queue and a matcher to decisions.
 
-Called by the worker's ``schedule`` task inside its transaction, and by simulations on virtual
-time: no clock, no rows, no sockets. The matcher is left with the cycle's allocations booked; if
-the transaction that stores the decisions fails, the caller must throw the matcher away.
+The worker's ``schedule`` task calls it inside its transaction. Simulations call it on virtual time.
+It is pure: it has no clock, no rows and no sockets.
+
+The matcher keeps the allocations of the cycle. If the transaction that stores the decisions fails,
+the caller must throw the matcher away.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from fluxqueue.scheduler.preemption import (
 
 @dataclass(frozen=True, slots=True)
 class PendingJob:
-    """One FluxJob of the queue, as the cycle needs it."""
+    """One job of the queue, as the cycle needs it."""
 
     uid: str
     jobid: int
@@ -52,20 +54,29 @@ class PendingJob:
 
 
 Failed: TypeAlias = tuple[PendingJob, Exception]
-"""A FluxJob that could not be decided, and why."""
+"""A job that could not be decided, and the error."""
 
 
 @dataclass(slots=True)
 class Decisions:
-    """What one cycle decided; ``waiting`` says why, and when where that is known.
+    """What one cycle decided.
 
-    ``set_aside`` could not be decided: too complex, or a defect. Nothing is booked for them.
+    ``allocated`` jobs start now and ``reserved`` jobs have a promised start. ``unsatisfiable`` jobs
+    can never run on this cluster. ``waiting`` holds the reason of each job that waits, with the
+    time if it is known.
 
-    Of those that wait, ``unpromised`` have nodes kept for them without a start that they could
-    rely on, and ``barred`` (UIDs) are kept back by something else than resources: a limit, a
-    stopped queue. ``kept_back`` (by UID) is the kind of what keeps them, where there is one. Of
-    those who have a reservation, others make way for some (``making_way``, by UID), for the
-    ``preempted`` since this cycle.
+    ``unpromised`` jobs wait as well. Nodes are kept for them, without a start that they could rely
+    on.
+
+    ``barred`` are the UIDs of jobs that wait for something other than resources, such as a limit or
+    a stopped queue. ``kept_back`` maps a UID to the kind of what the job waits for. It has no entry
+    for a job that waits for nodes or for its turn.
+
+    ``making_way`` maps the UID of a reserved job to the victims that leave for it. ``preempted``
+    lists those preemptions that this cycle has decided.
+
+    ``set_aside`` jobs could not be decided: the request is too complex, or a defect was met.
+    Nothing is allocated to them.
     """
 
     allocated: list[tuple[PendingJob, Placement]] = field(default_factory=list)
@@ -86,10 +97,17 @@ def split_unsatisfiable(
     answers: dict[Jobspec, str | None] | None = None,
     failed: list[Failed] | None = None,
 ) -> tuple[list[PendingJob], list[tuple[PendingJob, str]]]:
-    """Part the FluxJobs that could run on the empty cluster from those that never can.
+    """Separate jobs that could run on the empty cluster from jobs that never can.
 
-    ``answers`` remembers the reason (None: possible) by request; it holds until nodes change.
-    ``failed`` gets those that could not be judged; without it the first of them is raised.
+    Parameters
+    ----------
+    answers : The reason by request, None if the request is possible. It is filled here, and stays
+        valid until nodes change.
+    failed : Gets the jobs that could not be judged. Without it the first error is raised.
+
+    Returns
+    -------
+    The possible jobs, and the impossible ones with the reason of each.
     """
     possible: list[PendingJob] = []
     never: list[tuple[PendingJob, str]] = []
@@ -112,6 +130,7 @@ def split_unsatisfiable(
 
 
 def _why_never(matcher: Matcher, job: PendingJob) -> str | None:
+    """Return why ``job`` can never run on this cluster, or None if it can."""
     with matcher.working(work_on(job, matcher.work)):
         if matcher.is_satisfiable(job.request):
             return None
@@ -119,7 +138,7 @@ def _why_never(matcher: Matcher, job: PendingJob) -> str | None:
 
 
 def work_on(job: PendingJob, within: Work | None = None) -> Work:
-    """What deciding about one FluxJob may cost."""
+    """Return the budget of steps for deciding about one job."""
     return Work(
         MATCH_STEPS, f"deciding about its {len(job.request.resources)} parts", within=within
     )
@@ -127,18 +146,21 @@ def work_on(job: PendingJob, within: Work | None = None) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """The named queues of one cycle: whose rules each obeys, and what of each runs already."""
+    """The named queues of one cycle: the rules of each, and what each uses already.
+
+    ``rules`` has the name of the queue as its key, ``use`` the queue and the user.
+    """
 
     rules: Mapping[str, QueueRules] = field(default_factory=dict)
     use: dict[tuple[str, str], Amounts] = field(default_factory=dict)
 
     @property
     def are_several(self) -> bool:
-        """Whether FluxJobs of another queue may come between those of one."""
+        """Whether jobs of another queue may come between the jobs of one queue."""
         return len(self.rules) > 1
 
     def count(self, queue: str, user: str, more: Amounts) -> None:
-        """Something was given outside the walk."""
+        """Add an amount that was given outside the walk."""
         self.use[queue, user] = self.use.get((queue, user), NOTHING) + more
 
 
@@ -151,32 +173,38 @@ def run_cycle(
     promised: Mapping[str, Placement] | None = None,
     preemptions: Preemptions = NO_PREEMPTIONS,
 ) -> Decisions:
-    """Walk all queues once, in one order, and decide.
+    """Walk all queues once, in one order, and decide about each job.
 
-    Each queue has its own policy, and with it its own blocked head and its own reservations; those
-    of one queue hold against all. A FluxJob that a limit keeps from starting blocks nobody and is
-    promised nothing, whatever the policy.
+    Each queue has its own policy, its own blocked head and its own reservations. The reservations
+    of one queue hold against all queues. A job over a limit blocks no other job and gets no
+    promise, whatever the policy.
 
     Parameters
     ----------
-    matcher : nodes and everything booked; allocations made here are booked in it.
-    queue : FluxJobs in order (priority, then submission) over all queues, none unsatisfiable.
-    policy : for queues that leave theirs open: how many reservations, and whether to look past a
-        blocked FluxJob.
-    now : epoch seconds.
-    queues : the rules of the named queues, and what of each runs (by queue and user); those of a
-        queue that it does not name are without limits.
-    promised : reservations of the cycle before, by UID. The plan is made anew, as flux-sched does;
-        where that would put one of them off, it is made once more around those that are still
-        possible. So a start that was promised moves earlier, or stays.
-    preemptions : who runs and could be requeued, and who makes way already. Who is made to from
-        this cycle on is planned to end then in the matcher.
+    matcher : All nodes and everything allocated. The allocations of this cycle are added to it.
+    queue : Jobs of all queues in order of priority, then of submission. None is unsatisfiable.
+    policy : For queues that set no policy: the number of reservations, and whether to backfill.
+    now : Epoch seconds.
+    queues : The rules of the named queues, and their use by queue and user. A queue without an
+        entry has no limits.
+    promised : Reservations of the previous cycle, by UID. A promised start moves earlier, or stays.
+    preemptions : Running jobs that may be requeued, and victims that leave already. The matcher
+        plans each victim that is chosen here to end at its ``vacate_at``.
+
+    Returns
+    -------
+    The decisions. The plan is made anew in each cycle, as flux-sched does. If that would put a
+    promise off, the plan is made once more around the promises that are still possible.
     """
+    # 1. Walk the queue with an empty plan: the best plan for the present facts.
     waiting = list(queue)
     walk = _Walk(matcher, policy, now, queues or Queues(), preemptions)
     decisions = _walk(matcher, waiting, walk)
+    # 2. Compare that plan with the promises of the previous cycle.
     if promised and (late := _put_off(decisions, waiting, promised, preemptions)):
+        # 3. Undo the first walk before the second, or its allocations would count twice.
         walk.undo()
+        # 4. Walk again with the promises held from the start, so that no job ahead can take them.
         walk = _Walk(matcher, policy, now, queues or Queues(), preemptions, keep=late)
         decisions = _walk(matcher, waiting, walk)
     return decisions
@@ -194,41 +222,48 @@ def decide_next(
     may_reserve: bool = True,
     preemptions: Preemptions = NO_PREEMPTIONS,
 ) -> Decisions:
-    """Decide about one more, in its turn behind some that a cycle has looked at before.
+    """Decide about one more job, in its turn behind jobs that a cycle has examined.
 
-    For "what if" questions: all that the cycle has promised is kept. What is decided is booked, or
-    in the plan, as after ``run_cycle``; the caller takes it back.
+    This answers "what if" questions. All promises of the cycle are kept. The decision is booked or
+    planned in the matcher, as after ``run_cycle``, and the caller takes it back.
 
     Parameters
     ----------
-    matcher : as the cycle left it, its reservations in the plan.
-    before : who comes before ``job``, in order; none of them has started.
-    given : what that cycle decided.
-    policy, now, queues : as of ``run_cycle``; ``queues`` as they were before that cycle.
-    may_reserve : False leaves the future alone.
-    preemptions : as of ``run_cycle``. What others would make way for is planned, and not that they
-        end: those go on.
+    matcher : As the cycle left it, with its reservations in the plan.
+    before : The jobs ahead of ``job``, in order. None of them has started.
+    given : The decisions of that cycle.
+    policy, now, queues : As in ``run_cycle``. ``queues`` has the use before that cycle.
+    may_reserve : False: ``job`` starts now or waits, without a reservation.
+    preemptions : As in ``run_cycle``. A claim stays in the plan, but its victims keep their planned
+        ends, because nothing preempts them.
     """
+    # 1. Bring the limits, heads and reservation counts to where the cycle left them.
     walk = _Walk(matcher, policy, now, queues or Queues(), preemptions)
     walk.follow(before, given)
     if not may_reserve:
         walk.promise_nothing(job.queue)
+    # 2. Decide about this one job as the cycle would.
     walk.step(job)
+    # 3. The question preempts nothing: give the victims their planned ends back.
     walk.restore_ends()
     return walk.decisions
 
 
 def _walk(matcher: Matcher, queue: Sequence[PendingJob], walk: _Walk) -> Decisions:
+    """Walk the queue with an empty plan and return the decisions."""
+    # 1. Drop the old plan: a stale reservation would block nodes that are free by now.
     matcher.clear_plan()
+    # 2. Hold claims and promises before the first job: a job ahead could take their nodes.
     walk.hold(queue)
+    # 3. Decide in order of effective priority, each job within its own budget of steps.
     for job in queue:
         try:
             with matcher.working(work_on(job, matcher.work)):
                 walk.step(job)
         except Exception as error:
-            # One that cannot be decided must not hold up the others.
+            # A job that cannot be decided must not hold up the others.
             if matcher.work is not None and matcher.work.left < 0:
-                raise  # not it, but all of them together cost too much
+                raise  # the budget of the whole cycle is spent, so this job is not to blame
             walk.set_aside(job, error)
     return walk.decisions
 
@@ -239,12 +274,13 @@ def _put_off(
     promised: Mapping[str, Placement],
     preemptions: Preemptions,
 ) -> Mapping[str, Placement]:
-    """The promises to be kept by a second walk; none where the first keeps them all.
+    """Return the promises that a second walk must hold, empty if the first walk keeps all.
 
-    For whom others make way a claim is held in every walk.
+    A job with a preemption under way is left out, because every walk holds its claim.
     """
     planned = {job.uid: placement.starts_at for job, placement in decisions.reserved}
     planned |= {job.uid: 0 for job, _ in decisions.allocated}
+    # A barred job gets no start, whatever is planned: its promise cannot be kept.
     kept = {
         job.uid: promised[job.uid]
         for job in queue
@@ -252,12 +288,13 @@ def _put_off(
         and job.uid not in decisions.barred
         and job.uid not in preemptions.under_way
     }
+    # If one promise is late, hold them all: moving one could make another late.
     is_kept = all(planned.get(uid, FOREVER) <= old.starts_at for uid, old in kept.items())
     return {} if is_kept else kept
 
 
 class _Line:
-    """One queue during a walk: its rules, who blocks it, how many promises it has given."""
+    """One queue during a walk: its rules, its blocked head, the number of promises given."""
 
     __slots__ = ("blocker", "depth", "has_limits", "is_backfilling", "promised", "rules")
 
@@ -267,15 +304,16 @@ class _Line:
         self.promised = 0
         self.is_backfilling = policy.is_backfilling
         self.depth = policy.reservation_depth
-        # What lets nobody of its own past its blocked head must not let those of other queues
-        # past it for ever either; and for whom others make way must have a place to wait for.
+        # A queue without backfill reserves nothing for its head. Jobs of other queues could then
+        # overtake that head forever, so it gets one reservation.
+        # Preemption needs one too: ``_preempt`` is reached through ``_reserve`` only.
         if (has_company or rules.preemption is not None) and not policy.is_backfilling:
             self.depth = max(1, self.depth)
         self.has_limits = rules.has_use_limits or rules.per_job.nodes is not None
 
 
 class _Walk:
-    """State of one walk: what each queue has come to, and what is known not to fit."""
+    """State of one walk: the progress of each queue, and the requests known not to fit."""
 
     def __init__(
         self,
@@ -291,13 +329,14 @@ class _Walk:
         self._held: dict[str, Placement] = {}
         self._preemptions = preemptions
         self._claimed: set[str] = set()
+        # Victims that leave already must not be chosen a second time.
         self._leaving = {uid for one in preemptions.under_way.values() for uid in one.leaving}
         self._ends: dict[str, int] = {}
         self.decisions = Decisions()
         self._queues = queues
         self._use = Use.of(queues.use)
         self._lines: dict[str, _Line] = {}
-        # During a walk free resources only shrink, so what did not fit once will not fit again.
+        # Free resources only shrink during a walk: a request that did not fit never fits later.
         self._hopeless: dict[Ask, str] = {}
         self._unplannable: dict[Ask, tuple[str, KeptBack | None]] = {}
 
@@ -311,27 +350,29 @@ class _Walk:
         return line
 
     def undo(self) -> None:
-        """Take back what it has booked, and what it has planned of what runs."""
+        """Cancel the allocations of this walk, and restore the planned ends of its victims."""
         for job, _ in self.decisions.allocated:
             self.matcher.cancel(job.uid)
         self.restore_ends()
 
     def restore_ends(self) -> None:
-        """Who was to make way is planned to end when he was before."""
+        """Give the victims of this walk the planned ends that they had before."""
         for uid, until in self._ends.items():
             self.matcher.ledger.end_at(uid, until)
 
     def hold(self, queue: Sequence[PendingJob]) -> None:
-        """Before the walk: put claims, and promises that are still possible, into the plan."""
+        """Put claims, and the promises that are still possible, into the plan before the walk."""
         uids = [job.uid for job in queue]
+        # Claims first: victims are ending for them, so a promise must not take their nodes.
         self._held |= hold_claims(self.matcher, self._preemptions, uids, self.now)
         self._claimed = set(self._held)
         for job in queue:
             old = self._keep.get(job.uid)
             if old is None or job.uid in self._held:
                 continue
-            # One that is due is kept as well: of a queue that overtakes nobody, those behind a
-            # head that starts now come before it, and were not looked at when it was promised.
+            # Hold promises that are due as well. If the head of an fcfs queue starts now, the jobs
+            # behind it are examined for the first time. They come earlier in this walk and could
+            # take the nodes.
             late_s = max(0, self.now - old.starts_at)
             old = replace(old, starts_at=old.starts_at + late_s, until=old.until + late_s)
             if is_open(self.matcher.ledger, old, self.now):
@@ -339,7 +380,8 @@ class _Walk:
                 self._held[job.uid] = old
 
     def follow(self, before: Iterable[PendingJob], given: Decisions) -> None:
-        """Stand where a walk stood behind ``before``, to whom it has ``given`` this."""
+        """Restore the state of a walk that has passed the jobs ``before`` and decided ``given``."""
+        # ``queues`` has the use before that cycle: count its allocations, or limits seem free.
         for job, placement in given.allocated:
             self._count(self._line(job.queue), job, placement)
         plans = {job.uid: where for job, where in (*given.reserved, *given.unpromised)}
@@ -347,6 +389,7 @@ class _Walk:
             line = self._line(job.queue)
             if job.uid in given.barred:
                 continue
+            # The preemptor has left the head of its queue: it counts, but blocks no other job.
             if job.uid in given.making_way:
                 self._count(line, job, plans[job.uid])
                 continue
@@ -356,11 +399,12 @@ class _Walk:
                 line.promised += 1
 
     def promise_nothing(self, queue: str) -> None:
-        """From here on what cannot start in this queue just waits."""
+        """Give no more reservations in this queue: a job that cannot start now just waits."""
         self._line(queue).depth = 0
 
     def set_aside(self, job: PendingJob, error: Exception) -> None:
-        """``job`` could not be decided: it gets nothing, and blocks nobody."""
+        """Set ``job`` aside: it could not be decided, gets nothing and blocks no other job."""
+        # The error may have come after the allocation: take it back.
         self.matcher.cancel(job.uid)
         line = self._line(job.queue)
         if line.blocker is job:
@@ -368,26 +412,32 @@ class _Walk:
         self.decisions.set_aside.append((job, error))
 
     def step(self, job: PendingJob) -> None:
-        """Start ``job``, promise it a start, or say why it waits."""
+        """Start ``job``, promise it a start, or record why it waits."""
         held = self._held.pop(job.uid, None)
         if held is not None:
+            # Remove its own reservation before matching: it must not be blocked by itself.
             self.matcher.unreserve(held)
-            # What it gives up may be room for others.
+            # The nodes that it gives up may fit other requests, so both caches are stale.
             self._hopeless.clear()
             self._unplannable.clear()
         self._decide(self._line(job.queue), job, held)
 
     def _decide(self, line: _Line, job: PendingJob, held: Placement | None) -> None:
+        """Decide about one job. The order of the steps is the order of the reasons users see."""
+        # 1. A stopped queue starts nothing.
         if not line.rules.is_started:
             self._bar(job, f"queue {job.queue} is stopped", KeptBack.STOPPED)
             return
+        # 2. Without backfill nothing passes the blocked head, unless a start was promised to it.
         if line.blocker is not None and not line.is_backfilling and held is None:
             self._wait(job, f"waits behind job {line.blocker.jobid} (fcfs)")
             return
+        # 3. Check the limits before matching: a job over a limit must not become the blocked head.
         over = self._why_over(line, job, 0)
         if over is not None:
             self._bar(job, over)
             return
+        # 4. Try to start it now, unless an equal request has failed in this walk.
         ask = self.matcher.ask(job.request)
         reason = self._hopeless.get(ask)
         if reason is None:
@@ -396,34 +446,44 @@ class _Walk:
             except InsufficientResources as busy:
                 reason = busy.reason
                 self._hopeless[ask] = reason
+                # The held nodes are known to be free even if this match found none.
                 if held is not None and self._is_due(job, held):
                     self._start(line, job, held)
                     return
             else:
                 self._start(line, job, placement)
                 return
+        # 5. A preemptor keeps its claim and does not block its queue.
         if held is not None and job.uid in self._claimed:
             self._claim(line, job, self._preemptions.under_way[job.uid], held)
             return
+        # 6. The first job that cannot start blocks its queue. Only then may it preempt, in step 7.
         line.blocker = line.blocker or job
+        # 7. Reserve a start, up to the depth of the queue. A held promise is renewed beyond it.
         if held is not None or line.promised < line.depth:
             self._reserve(line, job, reason, held)
         else:
             self._wait(job, reason)
 
     def _is_due(self, job: PendingJob, held: Placement) -> bool:
-        """Whether its time has come; a claim's has not as long as somebody has still to leave."""
+        """Return whether ``held`` may start now.
+
+        A claim may not start while one of its victims still runs. ``hold`` checked other promises
+        without such an exception, so they need no second check.
+        """
         if held.starts_at > self.now:
             return False
         return job.uid not in self._claimed or is_open(self.matcher.ledger, held, self.now)
 
     def _why_over(self, line: _Line, job: PendingJob, nodes: int) -> str | None:
+        """Return the limit that ``job`` exceeds on ``nodes`` nodes (0: the fewest), or None."""
         if not line.has_limits:
             return None
         return self._use.why_over(line.rules, job.user, amounts_of(job, nodes))
 
     def _start(self, line: _Line, job: PendingJob, placement: Placement) -> None:
-        # Only now it is known how many nodes it takes.
+        """Allocate ``placement``, unless the job is over a limit with it."""
+        # Check again: only the placement tells how many nodes the job takes.
         over = self._why_over(line, job, len(set(placement.nodes)))
         if over is not None:
             self._bar(job, over)
@@ -433,13 +493,16 @@ class _Walk:
         self.decisions.allocated.append((job, placement))
 
     def _count(self, line: _Line, job: PendingJob, placement: Placement) -> None:
+        """Add ``placement`` to the use of the queue, which limits the jobs behind it."""
         if line.has_limits:
             self._use.add(job.queue, job.user, amounts_of(job, len(set(placement.nodes))))
 
     def _reserve(self, line: _Line, job: PendingJob, reason: str, held: Placement | None) -> None:
+        """Reserve the earliest start, by preemption if that is earlier, or record why it waits."""
         placement, without = self._earliest(job, reason, held)
+        # Only the head may preempt: jobs behind it could otherwise pass it on freed nodes.
         if line.blocker is job and self._preempt(line, job, placement):
-            line.blocker = None  # it is as good as started
+            line.blocker = None  # its claim is as good as a start, so the next job becomes the head
             return
         if placement is None:
             self._wait(job, *without)
@@ -448,15 +511,17 @@ class _Walk:
         if over is not None:
             self._bar(job, over)
             return
+        # Reserve before the next job is examined, or that job is planned on the same nodes.
         self.matcher.reserve(placement, self.now)
         self._count(line, job, placement)
         line.promised += 1
         if not line.is_backfilling:
             self.decisions.unpromised.append((job, placement))
-            # It keeps its nodes free of other queues. That is no promise: whoever comes before it
-            # in its own queue, where nothing may overtake, still goes before it.
+            # The reservation keeps other queues off its nodes. It is no promise: a job ahead of it
+            # in its own queue, where nothing may overtake, still goes first.
             self._wait(job, reason)
             return
+        # If running jobs have no known end, keep the nodes but promise no time.
         if placement.starts_at < UNKNOWN_END:
             self.decisions.reserved.append((job, placement))
             return
@@ -467,8 +532,13 @@ class _Walk:
     def _earliest(
         self, job: PendingJob, reason: str, held: Placement | None
     ) -> tuple[Placement | None, tuple[str, KeptBack | None]]:
-        """Where and when it starts behind all that is planned, or why nobody knows."""
-        # During a walk the future only fills up too.
+        """Return the earliest start behind all that is planned, or why none is known.
+
+        Returns
+        -------
+        The placement (None if no start is known), and the reason with its kind.
+        """
+        # The future only fills up during a walk: a request without a start stays without one.
         ask = self.matcher.ask(job.request)
         without = self._unplannable.get(ask)
         if without is not None:
@@ -481,18 +551,25 @@ class _Walk:
                 without = f"{reason}; {why or unknown.reason}", KeptBack.UNUSABLE if why else None
                 self._unplannable[ask] = without
                 return None, without
+            # Its promise is still possible: ``hold`` has found its nodes free.
             return held, ("", None)
+        # A promise moves earlier or stays, so the later of the two is dropped.
         if held is not None and held.starts_at < placement.starts_at:
             placement = held
         return placement, ("", None)
 
     def _preempt(self, line: _Line, job: PendingJob, placement: Placement | None) -> bool:
-        """Have others make way, if that lets it start earlier than is planned for it."""
+        """Preempt running jobs for ``job`` if that helps. Return whether it has a claim now.
+
+        It helps if the job then starts earlier than planned.
+        """
         rules, standing = line.rules.preemption, self._preemptions.standings.get(job.uid)
         if rules is None or standing is None:
             return False
         head = Head(job.request, standing, rules, placement.starts_at if placement else None)
         under_way = self._preemptions.under_way.get(job.uid)
+        # Its claim was lost, with a node or the database. Reuse the victims that leave already:
+        # choosing others would preempt twice for one job.
         if under_way is not None and job.uid not in self._claimed:
             claim = claim_anew(self.matcher, head, under_way, self.now)
             if claim is not None:
@@ -502,40 +579,49 @@ class _Walk:
             return False
         candidates = [one for one in self._preemptions.candidates if one.uid not in self._leaving]
         found = make_way(self.matcher, head, candidates, self.now)
+        # Check the limits before a victim is told to leave: it would end for nothing.
         if found is None or self._why_over(line, job, len(set(found[1].nodes))) is not None:
             return False
         making_way, claim = found
         ledger = self.matcher.ledger
+        # Plan the victims to end then, so that later jobs are planned on what they free.
         for uid in making_way.leaving:
             until = min(ledger.live[uid].until, making_way.vacate_at)
             self._ends[uid] = ledger.end_at(uid, until)
         self._leaving.update(making_way.leaving)
+        # The victims still run, so only the future has changed: ``_hopeless`` stays valid.
         self._unplannable.clear()
         self.decisions.preempted.append((job, making_way))
         self._claim(line, job, making_way, claim)
         return True
 
     def _claim(self, line: _Line, job: PendingJob, making_way: MakingWay, claim: Placement) -> None:
-        """Nobody else gets what others leave for it."""
+        """Reserve what the victims leave, so that no other job gets it."""
         over = self._why_over(line, job, len(set(claim.nodes)))
         if over is not None:
             self._bar(job, over)
             return
+        # Claims are made before later jobs are examined: those must plan around them.
         self.matcher.reserve(claim, self.now)
         self._count(line, job, claim)
         self.decisions.reserved.append((job, claim))
         self.decisions.making_way[job.uid] = making_way
 
     def _bar(self, job: PendingJob, reason: str, kept_back: KeptBack = KeptBack.OVER_LIMIT) -> None:
+        """Record that ``job`` waits for something other than resources."""
         self.decisions.barred.add(job.uid)
         self._wait(job, reason, kept_back)
 
     def _wait(self, job: PendingJob, reason: str, kept_back: KeptBack | None = None) -> None:
+        """Record why ``job`` waits, and of what kind that is."""
         self.decisions.waiting.append((job, reason))
         if kept_back is not None:
             self.decisions.kept_back[job.uid] = kept_back
 
 
 def amounts_of(job: PendingJob, nodes: int = 0) -> Amounts:
-    """What limits count of a FluxJob; without ``nodes`` the fewest it can do with."""
+    """Return what limits count of a job: jobs, nodes and millicores.
+
+    ``nodes`` 0 counts the fewest nodes that the request can do with.
+    """
     return Amounts(1, nodes or fewest_nodes(job.request), total(job.request, CPU))

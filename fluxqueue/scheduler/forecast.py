@@ -1,12 +1,12 @@
-"""Expected starts, and what each FluxJob waits for, beyond what the queue policy promises.
+"""Estimated starts of waiting jobs, and the reason why each one waits.
 
-Called by the worker's matcher after a cycle that left nothing to do, and by simulations: it plans
-on behind the cycle's reservations, in queue order, and forgets that plan again. A start found here
-is an estimate, nobody is held to it; only a reservation is a promise. Pure.
+The worker's matcher calls it after a cycle that left nothing to do. Simulations call it as well. It
+plans the rest of the queue behind the reservations of the cycle, in queue order, and then drops
+that plan. An estimate binds nothing: only a reservation is a promise. Pure.
 
-Each FluxJob is planned at the earliest start behind the plan of those before it; under a policy
-without backfill also no earlier than they start. Where running work has no known end there is no
-estimate, and the reason says whose end is not known.
+Each job is planned at the earliest start behind the jobs ahead of it. Without backfill it also
+starts no earlier than those. If running jobs have no known end, there is no estimate, and the
+reason names them.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, work_on
 
 DEPTH = 1000
-"""FluxJobs of each queue that are given an estimate."""
+"""Jobs of each queue that get an estimate."""
 
 EXPLAINED = 20
-"""So many of each queue are told which nodes they wait for; those behind, their place in it."""
+"""Jobs of each queue that get the nodes they wait for. Jobs behind get their place only."""
 
 TOLERANCE_S = 30
 TOLERANCE_SHARE = 0.1
-"""An estimate that moved by less, or by less than this share of the wait, is not told anew."""
+"""An estimate is updated only if it moved by more than the larger of both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a FluxJob that waits is told: ``expected_start`` in epoch seconds, None if unknown.
+    """What a waiting job is told.
 
-    ``kept_back`` is the kind of what keeps it from its turn, where there is one; ``position`` its
-    place in its queue, 1 for the next, rounded behind the first; ``placement`` what was planned for
-    it, where something was.
+    ``expected_start`` is in epoch seconds, None if unknown. ``kept_back`` is the kind of what the
+    job waits for, None for nodes or its turn. ``position`` is its place in its queue from 1,
+    rounded behind the first places. ``placement`` is what was planned for it, if anything was.
     """
 
     expected_start: int | None
@@ -61,7 +61,7 @@ class Outlook:
     placement: Placement | None = field(default=None, compare=False, repr=False)
 
     def is_as_good_as(self, told: Outlook, now: int) -> bool:
-        """Whether there is no need to tell this to somebody who was told ``told``."""
+        """Whether a job that was told ``told`` needs no update."""
         said = (self.reason, self.kept_back, self.position)
         if said != (told.reason, told.kept_back, told.position):
             return False
@@ -84,22 +84,22 @@ def forecast(
     depth: int = DEPTH,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> dict[str, Outlook]:
-    """Estimate starts for the first ``depth`` FluxJobs of each queue that are still waiting.
+    """Estimate starts for the first ``depth`` waiting jobs of each queue.
 
     Parameters
     ----------
-    matcher : as the cycle left them: its allocations booked, its reservations in the plan; the same
+    matcher : As the cycle left it: allocations made, reservations in the plan. It is the same
         afterwards.
-    queue, decisions, policy, queues : what ``run_cycle`` was given, and what it decided.
-    now : the cycle's time (epoch seconds).
-    jobids : of what runs, by UID: how holders are named.
-    may_go_on : asked before each plan; from the first no on nothing more is planned, and who is
-        left is told his place alone.
+    queue, decisions, policy, queues : The arguments of ``run_cycle``, and its result.
+    now : The time of the cycle in epoch seconds.
+    jobids : The jobids of running jobs by UID, to name them in reasons.
+    may_go_on : Asked before each plan. After the first False nothing more is planned, and the
+        remaining jobs get their place only.
 
     Returns
     -------
-    By UID. FluxJobs that are kept back by something else than resources (limits, a stopped queue)
-    have none: no plan over durations tells when that changes.
+    The outlook by UID. Jobs that wait for something other than resources, such as a limit or a
+    stopped queue, have none. No plan over durations can tell when that ends.
     """
     plan = _Plan(matcher, decisions, policy, now, queues or Queues(), jobids or {}, may_go_on)
     waiting = plan.select(queue, depth)
@@ -111,14 +111,14 @@ def forecast(
 
 @dataclass(slots=True)
 class _Line:
-    """One queue: where the walk stands in it."""
+    """The progress of the forecast in one queue."""
 
     is_backfilling: bool
     place: int = 0
     looked_at: int = 0
     first: PendingJob | None = None
     floor: int = 0
-    """Under a policy without backfill: nobody starts before this (epoch seconds)."""
+    """The earliest start of further jobs without backfill, in epoch seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +145,9 @@ class _Plan:
     _unusable: set[Jobspec] = field(default_factory=set)
 
     def select(self, queue: Sequence[PendingJob], depth: int) -> list[PendingJob]:
-        """Those that wait for resources, at most ``depth`` of each queue."""
+        """Return the jobs that wait for resources, at most ``depth`` of each queue."""
         beside = {job.uid for job, _ in self.decisions.allocated} | self.decisions.barred
-        beside |= self.decisions.making_way.keys()  # these are told who makes way
+        beside |= self.decisions.making_way.keys()  # their reason names the victims
         chosen: list[PendingJob] = []
         counts: dict[str, int] = {}
         for job in queue:
@@ -157,13 +157,13 @@ class _Plan:
         return chosen
 
     def walk(self, waiting: Sequence[PendingJob]) -> Iterator[tuple[PendingJob, Outlook]]:
-        """Plan one after the other."""
+        """Plan one job after the other."""
         self._given = {
             job.uid: placement
             for job, placement in (*self.decisions.reserved, *self.decisions.unpromised)
         }
         promised = {job.uid for job, _ in self.decisions.reserved}
-        # Whoever the cycle gave nodes to is in the plan from the beginning.
+        # The matcher holds these reservations already, so they count as planned from the start.
         for job, placement in (*self.decisions.reserved, *self.decisions.unpromised):
             self._planned.append(_Planned(job, placement, frozenset(placement.nodes)))
         for job in waiting:
@@ -171,7 +171,7 @@ class _Plan:
             try:
                 with self.matcher.working(work_on(job)):
                     found = self._step(line, job, is_promised=job.uid in promised)
-            except Exception:  # noqa: BLE001  an estimate less, and all others are told theirs
+            except Exception:  # noqa: BLE001  one estimate less, and all other jobs get theirs
                 found = Outlook(None, self._behind(line, job))
             yield job, replace(found, position=_rounded(line.place) + 1)
             line.place += 1
@@ -184,6 +184,7 @@ class _Plan:
         return line
 
     def _step(self, line: _Line, job: PendingJob, *, is_promised: bool) -> Outlook:
+        """Plan one job behind all that is planned, and return its outlook."""
         placement = self._given.get(job.uid)
         if placement is None:
             self._is_over = self._is_over or not self.may_go_on()
@@ -192,6 +193,7 @@ class _Plan:
             try:
                 placement = self._place(line, job)
             except InsufficientResources as unknown:
+                # Without backfill no job behind may start earlier, so their starts are unknown too.
                 line.floor = line.floor if line.is_backfilling else UNKNOWN_END
                 words = self._prefix(line, job) + unknown.reason
                 is_unusable = job.request in self._unusable
@@ -208,7 +210,13 @@ class _Plan:
         return Outlook(start, words, placement=placement)
 
     def _place(self, line: _Line, job: PendingJob) -> Placement:
-        """The earliest start behind what is planned; a request that found none finds none."""
+        """Return the earliest start behind all that is planned.
+
+        Raises
+        ------
+        InsufficientResources
+            No start is known. A request that failed once fails again without a search.
+        """
         reason = self._hopeless.get(job.request)
         if reason is not None:
             raise InsufficientResources(reason)
@@ -223,7 +231,7 @@ class _Plan:
             raise InsufficientResources(reason) from error
 
     def _endless_before(self) -> str | None:
-        """Work that is planned before and has no duration takes its nodes for good."""
+        """Name planned jobs without a duration, which never give their nodes back, or None."""
         endless = [one for one in self._planned if one.placement.until >= FOREVER]
         if not endless:
             return None
@@ -231,7 +239,7 @@ class _Plan:
         has = "has" if len(endless) == 1 else "have"
         return f"no known end: {names}, planned before it, {has} no duration"
 
-    # --- words -----------------------------------------------------------------------------------
+    # --- reasons ---------------------------------------------------------------------------------
 
     def _reason(self, line: _Line, job: PendingJob, placement: Placement) -> str:
         if line.first is not None and line.place > 0:
@@ -240,7 +248,7 @@ class _Plan:
             return self._behind(line, job)
         reason = self._what_for(line, job, placement)
         if self._level(job) is not None:
-            return reason  # names the one place that it waits for
+            return reason  # it names the one place already
         short = why_not_now(self.matcher.by_shares, job.request)
         return reason if short is None else f"{short}; {reason}"
 
@@ -275,6 +283,7 @@ class _Plan:
         return f"waits for {where}; no known end: {enumerate_some(endless)} {has} no duration"
 
     def _level(self, job: PendingJob) -> str | None:
+        """Return the level of the cluster that the request is bound to, or None."""
         return only_level(self.matcher.ask(job.request))
 
     def _behind(self, line: _Line, job: PendingJob) -> str:
@@ -294,7 +303,7 @@ class _Plan:
 
 
 def _roughly(count: int) -> str:
-    """A count that does not change with every start: exact to 20, then to tens, to hundreds, ..."""
+    """Write a count that changes rarely: exact up to 20, then rounded to tens, hundreds, ..."""
     return str(count) if count <= EXPLAINED else f"about {_rounded(count)}"
 
 

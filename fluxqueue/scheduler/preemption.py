@@ -1,12 +1,13 @@
-"""Preemption: the head of a queue has others requeued, so that it starts (docs/admin/queues.md).
+"""Preemption: running jobs are requeued so that the head of a queue can start.
 
-Called by the cycle. Whether it is worth it is asked of the matcher before anybody is touched: if
-these end, does it start where and when is planned? If not, nobody is told to. While they leave,
-what they give back is kept for it as a *claim*: a reservation that holds against everybody.
+The cycle calls it, and docs/admin/queues.md describes it. The matcher first answers whether the
+head starts if certain jobs end. If it does not, nothing is preempted. While the victims leave, a
+*claim* keeps their capacity for the preemptor. A claim is a reservation that holds against all
+other jobs.
 
-There are no circles: who makes way has a lower *standing*, which is the priority without the points
-of fair share, so it changes by hand only. So nobody has his preemptor requeued, and nobody has
-others requeued more often than he was made to start anew himself. Pure.
+Preemption has no cycles. A victim has a lower *standing* than its preemptor. The standing is the
+priority without the points of fair share, so it changes by hand only. So no victim can preempt its
+preemptor, and no job preempts more often than it has to start. Pure.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ NAMED_MAX = 5
 """Jobs named in one sentence."""
 
 PER_CYCLE_MAX = 4
-"""FluxJobs for which others are made to leave in one cycle; the next goes on."""
+"""Preemptors that get victims in one cycle. The next cycle continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that runs and could be requeued. ``started_at``: epoch seconds."""
+    """A running job that may be requeued. ``started_at``: epoch seconds."""
 
     uid: str
     jobid: int
@@ -43,7 +44,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Who makes way."""
+    """A job that is preempted."""
 
     uid: str
     jobid: int
@@ -51,8 +52,10 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class MakingWay:
-    """Who makes way for a FluxJob from ``vacate_at`` (epoch seconds) on: all of them. ``gone`` are
-    the UIDs of those who have given back what it is to have."""
+    """One preemption: all its victims, from ``vacate_at`` (epoch seconds) on.
+
+    ``gone`` are the UIDs of victims that have given back what the preemptor needs.
+    """
 
     victims: tuple[Victim, ...]
     vacate_at: int
@@ -60,11 +63,11 @@ class MakingWay:
 
     @property
     def leaving(self) -> tuple[str, ...]:
-        """UIDs of those who have not left yet."""
+        """UIDs of the victims that have not left yet."""
         return tuple(one.uid for one in self.victims if one.uid not in self.gone)
 
     def describe(self) -> str:
-        """Name them: ``job 7 and job 9 make way for it``."""
+        """Name the victims: ``job 7 and job 9 make way for it``."""
         names = [f"job {one.jobid}" for one in self.victims]
         if len(names) > NAMED_MAX:
             names = [*names[:NAMED_MAX], f"{len(names) - NAMED_MAX} more"]
@@ -78,10 +81,10 @@ class Preemptions:
 
     Parameters
     ----------
-    candidates : what runs and may be requeued, of all queues.
-    standings : of FluxJobs that wait, by UID; who is not named has nobody requeued.
-    under_way : who makes way for whom already, by the UID of the latter.
-    claims : where these start, by UID.
+    candidates : Running jobs of all queues that may be requeued.
+    standings : Standing of waiting jobs, by UID. A job without an entry preempts nothing.
+    under_way : Preemptions that have begun, by the UID of the preemptor.
+    claims : Where these preemptors start, by UID.
     """
 
     candidates: Sequence[Candidate] = ()
@@ -96,23 +99,25 @@ NO_PREEMPTIONS = Preemptions()
 def hold_claims(
     matcher: Matcher, preemptions: Preemptions, uids: Iterable[str], now: int
 ) -> dict[str, Placement]:
-    """Put claims into the plan, as far as they are possible once those who make way are gone.
+    """Put claims into the plan that are possible once their victims are gone.
 
     Parameters
     ----------
-    matcher : without a plan that could be in their way.
-    uids : of those who wait, in their order.
+    matcher : Without a plan that could be in the way of the claims.
+    uids : UIDs of the waiting jobs, in their order.
 
     Returns
     -------
-    By UID, what was reserved: from the time on when the others were asked to leave, or from now on.
+    The reserved placements by UID. Each starts when its victims were asked to leave, or now.
     """
     held: dict[str, Placement] = {}
     for uid in uids:
         making_way, claim = preemptions.under_way.get(uid), preemptions.claims.get(uid)
         if making_way is None or claim is None:
             continue
+        # A claim cannot start in the past: ``is_open`` would refuse it.
         claim = _moved(claim, max(now, making_way.vacate_at))
+        # The victims still hold the capacity: judge as if they were gone.
         with matcher.ledger.without(making_way.leaving):
             is_possible = is_open(matcher.ledger, claim, now)
         if is_possible:
@@ -122,14 +127,17 @@ def hold_claims(
 
 
 def _moved(placement: Placement, starts_at: int) -> Placement:
+    """Return ``placement`` with another start and the same duration."""
     later_s = starts_at - placement.starts_at
     return replace(placement, starts_at=starts_at, until=placement.until + later_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Who wants others to make way: under which rules, and since when it could start anyhow
-    (epoch seconds; None: nobody knows)."""
+    """A job that may preempt, and the rules of its queue.
+
+    ``starts_at`` is its planned start without preemption (epoch seconds), None if unknown.
+    """
 
     request: Jobspec
     standing: int
@@ -140,16 +148,24 @@ class Head:
 def make_way(
     matcher: Matcher, head: Head, candidates: Sequence[Candidate], now: int
 ) -> tuple[MakingWay, Placement] | None:
-    """Find the fewest and youngest that have to make way for ``head``, and where it starts then.
+    """Find the fewest and youngest victims for ``head``, and where it starts without them.
 
-    None where it would start no earlier, or not all of it. ``candidates`` are those that nobody has
-    made to leave yet; the matcher is left as it was.
+    Parameters
+    ----------
+    candidates : Running jobs that no other preemption has chosen.
+
+    Returns
+    -------
+    The preemption and its claim, or None if the head would start no earlier, or not as a whole. The
+    matcher is left as it was.
     """
     vacate_at = now + head.rules.grace_s
+    # The grace of the victims would end after the planned start: nothing is gained.
     if head.starts_at is not None and head.starts_at <= vacate_at:
         return None
     live = matcher.ledger.live
     chosen = [one for one in candidates if one.uid in live and _may_make_way(head, one, now)]
+    # The youngest come first, because they lose the least work.
     chosen.sort(key=lambda one: (-one.started_at, -one.jobid))
     if not chosen:
         return None
@@ -167,13 +183,16 @@ def make_way(
     placement = _moved(placement, vacate_at)
     victims = tuple(Victim(chosen[n].uid, chosen[n].jobid) for n in found)
     making_way = MakingWay(victims, vacate_at)
+    # ``match_now`` saw a start now. The claim starts later, when a reservation may be in the way.
     with matcher.ledger.without(making_way.leaving):
         return (making_way, placement) if is_open(matcher.ledger, placement, now) else None
 
 
 def claim_anew(matcher: Matcher, head: Head, making_way: MakingWay, now: int) -> Placement | None:
-    """Where ``head`` starts once those have left who leave for it already, whose claim was lost
-    with the database, or with a node. None where that is not enough, or no earlier.
+    """Return where ``head`` starts once the victims that leave for it are gone.
+
+    Its claim was lost with the database or with a node. None if the victims are not enough, or if
+    it would start no earlier.
     """
     if not making_way.leaving:
         return None
@@ -189,6 +208,7 @@ def claim_anew(matcher: Matcher, head: Head, making_way: MakingWay, now: int) ->
 
 
 def _may_make_way(head: Head, one: Candidate, now: int) -> bool:
+    """Whether the rules of the head allow this victim: standing, queue and minimum run time."""
     return (
         one.standing < head.standing
         and one.queue in head.rules.queues
@@ -199,7 +219,7 @@ def _may_make_way(head: Head, one: Candidate, now: int) -> bool:
 def _start_without(
     matcher: Matcher, request: Jobspec, what_if: WhatIf, numbers: Sequence[int], now: int
 ) -> Placement | None:
-    """Where it starts if these are gone, delaying nobody who was promised a start."""
+    """Return where ``request`` starts without these victims, delaying no promised start."""
     with what_if.without(numbers):
         try:
             return matcher.match_now(request, now)

@@ -1,10 +1,11 @@
-"""First promised starts, and the excuses for those that are not kept (invariant 9).
+"""First promised starts, and the excuses for promises that are not kept (invariant 9).
 
-A FluxJob that is given a reservation is told a start; the first one told is its promise. Plans
-are made anew in every cycle, so this ledger compares each new plan with what was promised and
-writes down, the moment a plan falls behind, who is to blame: a job that overran its duration, a
-node that was lost, or work that was put before it. A later start without such an excuse is a
-broken promise. Kept by the worker's matcher and by simulations; pure.
+The first reservation of a job is its promise. Plans are made anew in every cycle, so this ledger
+compares each new plan with the promise. When a plan falls behind, it records the cause: a job that
+overran its duration, a lost node, or work that was put ahead. A later start without such an excuse
+is a broken promise.
+
+The worker's matcher keeps this ledger, and so do simulations. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 
 START_TOLERANCE_S = 5
-"""A start this long after the promised one, with nobody to blame, is a broken promise (seconds)."""
+"""Seconds after which a later start without an excuse is a broken promise."""
 
 NAMED_MAX = 3
 """Jobs named in one excuse."""
@@ -32,9 +33,9 @@ ANOTHER = "it asks for something else now"
 
 @dataclass(slots=True)
 class Promise:
-    """The first start that was promised (epoch seconds), and why it may be missed.
+    """The first promised start in epoch seconds, and the excuse for missing it.
 
-    ``request`` is what it was promised for; None where that is not known any more.
+    ``request`` is what the start was promised for, None if that is no longer known.
     """
 
     starts_at: int
@@ -44,11 +45,11 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Mishaps:
-    """What went wrong since the cycle before.
+    """What went wrong since the previous cycle.
 
-    ``overran``: jobids that hold resources past their planned end. ``lost``: nodes that have less
-    room than before: down, cordoned, gone, or used by others. ``topped_up``: jobids that were
-    given further slots because they had lost some, or were scaled up.
+    ``overran`` are jobids that hold resources past their planned end. ``lost`` are nodes with less
+    capacity than before: down, cordoned, gone, or used by unmanaged pods. ``topped_up`` are jobids
+    that got further slots after losing some or being scaled up.
     """
 
     overran: Sequence[int] = ()
@@ -56,7 +57,7 @@ class Mishaps:
     topped_up: Sequence[int] = ()
 
     def excuse(self) -> str | None:
-        """Whom to blame for a plan that has fallen behind now, in words."""
+        """Return the cause of a plan that has just fallen behind, in words."""
         if self.overran:
             return f"overrun of {_name_jobs(self.overran)}"
         if self.lost:
@@ -74,7 +75,7 @@ def _name_jobs(jobids: Sequence[int]) -> str:
 
 @dataclass(slots=True)
 class Promises:
-    """Promises by UID, brought up to date once per cycle."""
+    """Promises by UID, compared with the plan once per cycle."""
 
     kept: dict[str, Promise] = field(default_factory=dict)
 
@@ -86,13 +87,17 @@ class Promises:
         now: int,
         mishaps: Mishaps,
     ) -> Mapping[str, Promise]:
-        """Compare a cycle's plan with what was promised; give the promises that are new or
-        newly excused. Whoever is not in the queue has no promise any more.
+        """Compare the plan of a cycle with the promises, and return those that changed.
 
         Parameters
         ----------
-        queue : what the cycle walked, in its order.
-        now : the cycle's time (epoch seconds).
+        queue : The jobs that the cycle walked, in its order. A job outside it has no promise any
+            more.
+        now : The time of the cycle in epoch seconds.
+
+        Returns
+        -------
+        By UID, the promises that are new or have a new excuse.
         """
         planned = {job.uid: got.starts_at for job, got in decisions.reserved}
         planned |= {job.uid: now for job, _ in decisions.allocated}
@@ -107,6 +112,7 @@ class Promises:
                 promise.excuse = self._excuse(job, promise, decisions, mishaps)
                 if promise.excuse is not None:
                     changed[job.uid] = promise
+        # A job that left the queue is not planned any more, so nothing can keep its promise.
         present = {job.uid for job in queue}
         for uid in [uid for uid in self.kept if uid not in present]:
             promise = self.kept.pop(uid)
@@ -123,11 +129,11 @@ class Promises:
         return BARRED if job.uid in decisions.barred else mishaps.excuse()
 
     def forget(self, uid: str) -> None:
-        """It does not wait any more: a new wait is a new promise."""
+        """Drop the promise of a job that no longer waits: a new wait is a new promise."""
         self.kept.pop(uid, None)
 
     def settle(self, uid: str, now: int) -> str | None:
-        """It has started: was its promise *kept*, *excused* or *broken*? None where it had none."""
+        """Return *kept*, *excused* or *broken* for a job that has started, None without promise."""
         promise = self.kept.pop(uid, None)
         if promise is None:
             return None

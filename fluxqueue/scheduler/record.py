@@ -1,8 +1,8 @@
-"""``Record``: what the status of a FluxJob object says was decided, read back with care.
+"""``Record``: the decision that the status of a FluxJob shows, read back with care.
 
-Read by the controller when rows are missing or older than the cluster (``db.life.rebuild``). The
-status is ours by the rights we hand out, but it is input all the same: a field that cannot be ours
-is left out and named in ``troubles``; whoever reads on then goes by the pods alone.
+The controller reads it when rows are missing or older than the cluster (``db.life.rebuild``). RBAC
+lets only our parts write the status, but it is still untrusted input. A field that we cannot have
+written is dropped and named in ``troubles``. The caller then relies on the pods alone.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.scheduler.resource_set import GivenSlots, read_resource_set
 
 NUMBER_MAX = 2**53
-"""Largest jobid and version believed: a larger one would use the sequence up."""
+"""Largest accepted jobid and version: a larger number would use the sequence up."""
 
 PRIORITY_MAX = 2**31 - 1
 
 TEXT_MAX = 4096
-"""Longest text believed; a reason has up to 1,024 characters. None has a NUL."""
+"""Longest accepted text, in characters. A reason has up to 1,024. No text has a NUL."""
 
 FIELDS = (
     "state",
@@ -44,11 +44,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A decision as published. Times are epoch seconds; None is *not said*.
+    """A decision as the status shows it. Times are epoch seconds, None if not given.
 
-    ``held_by``, ``set_priority`` and ``set_queue`` are what an operator set, ``requeue_by`` and
-    ``cancel_by`` what one has asked for. ``accepted_by`` is the queue that took it in,
-    ``author_hold`` the way in which its author holds it.
+    ``held_by``, ``set_priority`` and ``set_queue`` are what an operator set. ``requeue_by`` and
+    ``cancel_by`` name the operator that asked for it. ``accepted_by`` is the queue that accepted
+    the job. ``author_hold`` is how its author holds it.
     """
 
     flux_uid: str
@@ -72,7 +72,7 @@ class Record:
 
 
 def read_record(fluxjob: Mapping[str, Any]) -> Record:
-    """Read a FluxJob object; nothing in its status can make this fail."""
+    """Read a FluxJob object. No content of its status can make this fail."""
     status = fluxjob.get("status")
     status = status if isinstance(status, dict) else {}
     operator = status.get("operator")
@@ -113,7 +113,7 @@ def read_record(fluxjob: Mapping[str, Any]) -> Record:
 
 
 def read_version(status: Mapping[str, Any]) -> int | None:
-    """The version that a status carries; None where it is none of ours."""
+    """Return the version in a status, or None if it is not one of ours."""
     try:
         return _number(status.get("version"))
     except ValueError:
@@ -121,10 +121,11 @@ def read_version(status: Mapping[str, Any]) -> int | None:
 
 
 def _says_who_took_it(status: Mapping[str, Any]) -> str:
-    """Which field names the queue that took it in: what is not held waits or runs by its queue.
+    """Return the status field that names the accepting queue.
 
-    A look by its queue that changes nothing else is not published: what waits may be told to have
-    been taken in by none, or by the queue it was moved from.
+    A job outside Held waits or runs by its ``queue``. Its ``acceptedBy`` can be stale, because an
+    acceptance that changes nothing else causes no status update. It may then be empty or name the
+    queue that the job was moved from.
     """
     return "acceptedBy" if status.get("state") in (None, FluxJobState.HELD) else "queue"
 

@@ -1,12 +1,15 @@
-"""R, the granted resources, in Flux's RV1 format (RFC 20), from the slots of an allocation.
+"""R, the granted resources of an allocation, in Flux's RV1 format (RFC 20).
 
-fluxqueue grants shares of a node (millicores, bytes), which RV1 has no word for. So R lists the
-nodes and, for tools that read only R_lite, as many core ids as the share rounds up to; the exact
-grant of each slot stands under ``attributes.fluxqueue.slots``, from which rows can be rebuilt:
-those that follow one another and are equal as one, with their ``count``. (A thousand of them as a
-thousand would be 60 KB in each version of a FluxJob, and etcd takes 1.5 MB.)
-Nodes of a rack that is held whole are listed with all their cores, as Fluxion lists what is below
-an exclusive vertex, whether or not a slot lies on them; ``attributes.fluxqueue.held`` names them.
+fluxqueue grants shares of a node (millicores, bytes), which RV1 cannot express. So R lists the
+nodes, and the cores of each share rounded up as core ids, for tools that read only R_lite.
+
+The exact grant of each slot is in ``attributes.fluxqueue.slots``, from which rows can be rebuilt.
+Consecutive equal slots are written once with a ``count``. A thousand single slots would add 60 KB
+to each version of a FluxJob, and etcd accepts 1.5 MB.
+
+Nodes of a rack that is held whole are listed with all their cores, with or without a slot. Fluxion
+lists everything below an exclusive vertex in the same way. ``attributes.fluxqueue.held`` names
+these nodes.
 """
 
 from __future__ import annotations
@@ -35,14 +38,14 @@ def to_resource_set(
     held: Sequence[tuple[str, Mapping[str, int]]] = (),
     kinds: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Render R.
+    """Return R for the slots of an allocation.
 
     Parameters
     ----------
-    slots : node and resources (base units) of each slot, in slot order.
-    starts_at, until : epoch seconds; ``until`` None is unlimited and written as 0, as Flux does.
-    held : nodes held whole, with all that each has.
-    kinds : label of the kind of each slot, empty where all are equal.
+    slots : Node and resources (base units) of each slot, in slot order.
+    starts_at, until : Epoch seconds. ``until`` None is unlimited, written as 0 as Flux does.
+    held : Nodes that are held whole, each with all its resources.
+    kinds : Label of the kind of each slot, empty if all are equal.
     """
     whole = {node for node, _ in held}
     taken = [*(one for one in slots if one[0] not in whole), *held]
@@ -79,12 +82,13 @@ def to_resource_set(
 
 
 def _runs(slots: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Equal ones that follow one another as one; ``count`` says how many, where it is not one."""
+    """Merge consecutive equal slots into one with their ``count``, omitted for one."""
     runs = [(slot, sum(1 for _ in equal)) for slot, equal in groupby(slots)]
     return [{**slot, "count": count} if count > 1 else slot for slot, count in runs]
 
 
 def _children(cores: int, gpus: int) -> dict[str, str]:
+    """Return the core and gpu ids as Flux writes them: ``0`` or ``0-N``."""
     counts = {"core": cores, "gpu": gpus}
     return {
         name: "0" if count == 1 else f"0-{count - 1}" for name, count in counts.items() if count
@@ -93,10 +97,11 @@ def _children(cores: int, gpus: int) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class GivenSlots:
-    """What an R says: node and resources of each slot in slot order; times in epoch seconds.
+    """The content of an R: node and resources of each slot, in slot order.
 
-    ``held`` are nodes held whole, with or without a slot; ``kinds`` the labels of the slots' kinds,
-    empty where there are none, or an older version wrote it.
+    ``starts_at`` and ``until`` are epoch seconds, ``until`` None is unlimited. ``held`` are the
+    nodes held whole, with or without a slot. ``kinds`` are the labels of the slots' kinds, empty if
+    there are none or an older version wrote R.
     """
 
     slots: tuple[tuple[str, Mapping[str, int]], ...]
@@ -109,13 +114,13 @@ class GivenSlots:
 def read_resource_set(resource_set: object) -> GivenSlots:
     """Read back what ``to_resource_set`` wrote.
 
-    Written by us, but into an object that others may have the right to change: everything is
-    checked, and nothing is believed that could not have been written here.
+    R is in an object that other users may be allowed to change. So every field is checked, and only
+    values that could have been written here are accepted.
 
     Raises
     ------
     InvalidInput
-        Naming the field; the caller goes on without R.
+        A field is not valid. The error names it. The caller continues without R.
     """
     top = _mapping(resource_set, "R")
     if top.get("version") != 1:
@@ -133,7 +138,7 @@ def read_resource_set(resource_set: object) -> GivenSlots:
 def _expanded(
     runs: object, where: str
 ) -> tuple[tuple[tuple[str, Mapping[str, int]], ...], tuple[str, ...]]:
-    """Each slot, and the kind of each."""
+    """Return each slot, and the kind of each."""
     if not isinstance(runs, list) or not 0 < len(runs) <= SLOTS_MAX:
         raise _refused(where, type(runs).__name__, f"must be a list of 1 to {SLOTS_MAX} slots")
     slots: list[tuple[str, Mapping[str, int]]] = []
@@ -181,7 +186,7 @@ def _slot(slot: object, where: str) -> tuple[str, Mapping[str, int]]:
 
 
 def _is_name(value: str) -> bool:
-    """Whether it may name something; a row can hold no NUL."""
+    """Whether ``value`` may be a name: not empty, not too long, no NUL, which rows cannot hold."""
     return 0 < len(value) <= NAME_MAX and "\0" not in value
 
 

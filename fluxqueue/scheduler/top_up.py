@@ -1,9 +1,10 @@
-"""Further slots for workloads that run already: a node was lost, or they were scaled up.
+"""Further slots for running workloads that lost a node or were scaled up.
 
-Called by the worker's ``schedule`` task before the queue is walked: what runs goes before what
-waits. The slots of one workload are independent here, each is given as soon as there is room; only
-the wishes that bind them to the slots it has (one topology domain, one slot a node) are kept, and
-the limits of its queue. Pure, like ``cycle``.
+The worker's ``schedule`` task calls it before the queue is walked, so running work comes before
+waiting work. Each slot of a workload is given as soon as it fits, independent of the others.
+
+The rules that bind new slots to existing ones still hold: one topology domain, one slot per node.
+So do the limits of the queue. Pure, like ``cycle``.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from fluxqueue.scheduler.cycle import Queues
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """A running workload whose pods wait for ``count`` slots more.
+    """A running workload with pods that wait for ``count`` more slots.
 
-    ``nodes`` are those of the slots it has; ``until`` is its allocation's end (epoch seconds);
-    ``refused`` are nodes that would not take a pod of it: only if there is no other. ``kinds`` are
-    the labels of the slots that are needed, one a pod, where the pods are unequal. ``queue``,
-    ``user``: whose limits hold; ``cpu_m``: millicores of the slots it has.
+    ``nodes`` are the nodes of its present slots. ``until`` is the end of its allocation in epoch
+    seconds. ``refused`` are nodes that refused one of its pods, used only if there is no other.
+
+    ``kinds`` are the labels of the missing slots, one per pod, if the pods are unequal. The limits
+    of ``queue`` and ``user`` apply. ``cpu_m`` is the millicores of its present slots.
     """
 
     uid: str
@@ -47,7 +49,7 @@ class Lack:
 
 @dataclass(slots=True)
 class Given:
-    """What workloads got, and by UID what limit keeps others from more."""
+    """The slots that workloads got, and by UID the limit that stops a workload from more."""
 
     slots: list[tuple[Lack, list[Placement]]] = field(default_factory=list)
     barred: dict[str, str] = field(default_factory=dict)
@@ -56,10 +58,9 @@ class Given:
 def top_up(
     matcher: Matcher, lacks: Sequence[Lack], now: int, queues: Queues | None = None
 ) -> Given:
-    """Place what fits now, workload by workload; it is booked in ``matcher``.
+    """Place the missing slots that fit now, and add them to the matcher.
 
-    Must be asked before anything is reserved in this cycle. What is given counts in the use of
-    ``queues``.
+    Call it before anything is reserved in this cycle. The new slots count in the use of ``queues``.
     """
     queues, given = queues or Queues(), Given()
     for lack in lacks:
@@ -73,7 +74,7 @@ def top_up(
             try:
                 with matcher.working(Work(MATCH_STEPS, "finding room for its further slots")):
                     found = _match(matcher, lack, kind, nodes, now)
-            except Exception as error:  # noqa: BLE001  one that cannot grow holds up no other
+            except Exception as error:  # noqa: BLE001  one that cannot grow must not stop others
                 given.barred[lack.uid] = str(error)
                 break
             if found is None:
@@ -85,6 +86,7 @@ def top_up(
             if over is not None:
                 given.barred[lack.uid] = over
                 break
+            # Count each slot at once, or the next slot could pass the same limit.
             use.add(lack.queue, lack.user, more)
             queues.count(lack.queue, lack.user, more)
             matcher.extend(lack.uid, one)
@@ -103,7 +105,7 @@ def _why_over(
     nodes: Sequence[str],
     more: Amounts,
 ) -> str | None:
-    """Name the limit of its queue that one more slot would pass."""
+    """Return the limit of the queue that one more slot would exceed, or None."""
     rules = queues.rules.get(lack.queue)
     if rules is None:
         return None
@@ -118,7 +120,7 @@ def _cpu_m(placement: Placement) -> int:
 def _match(
     matcher: Matcher, lack: Lack, kind: str, nodes: Sequence[str], now: int
 ) -> Placement | None:
-    """One more slot: elsewhere than where a pod was refused, else there."""
+    """Return a place for one more slot, on a node that refused a pod only if no other fits."""
     until = FOREVER if lack.until is None else max(now + 1, lack.until)
     request = only(lack.request, kind) if kind else lack.request
     with suppress(InsufficientResources):

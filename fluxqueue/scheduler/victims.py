@@ -1,7 +1,7 @@
-"""The fewest that have to make way, and of these the youngest.
+"""Search for the smallest set of victims, and for the youngest among equal sets.
 
-Called by the cycle (``preemption``) with a question that only the matcher can answer: whether a
-request fits if these end. The search knows nothing of nodes. Pure.
+The cycle calls it through ``preemption``. The caller passes the question that only the matcher can
+answer: does a request fit if these jobs end? The search itself knows nothing of nodes. Pure.
 """
 
 from __future__ import annotations
@@ -13,34 +13,38 @@ from itertools import accumulate
 from fluxqueue.graph.match.shares.relief import Relief
 
 SHRINK_MAX = 100
-"""Sets that are tried for one from which nobody can be left out."""
+"""Sets tried to reach a set without a superfluous member."""
 
 TRIES_MAX = 150
-"""Sets that are tried after that for a smaller, or a younger one."""
+"""Sets tried after that for a smaller or a younger one."""
 
 STEPS_MAX = 20_000
-"""Branches that are looked at meanwhile, most of which cannot be enough."""
+"""Branches visited meanwhile. Most of them cannot be enough."""
 
 EPSILON = 1e-9
 
 Enough = Callable[[Sequence[int]], Sequence[int] | None]
-"""If it is enough that those of these numbers end: which of them are needed then, with what is
-chosen; those alone are enough. None if it is not. More are never less."""
+"""Given the numbers of jobs that end: the numbers that are really needed, or None.
+
+None means that the set is not enough. The returned numbers alone are enough. A larger set is never
+worse than a smaller one.
+"""
 
 
 def fewest(count: int, enough: Enough, reliefs: Sequence[Relief]) -> tuple[int, ...] | None:
-    """The smallest set of the numbers below ``count`` that is enough; None where not even all are.
+    """Return the smallest set of numbers below ``count`` that is enough, or None.
 
-    Of several as small the one whose highest number is the lowest, then whose next is: with the
-    youngest numbered first, nobody old ends where somebody younger would do.
+    None means that even all of them are not enough. Between sets of equal size, the one with the
+    lowest highest number wins, then the lowest next one. The youngest job has number 0, so an old
+    job ends only if no younger job would do.
 
-    The smallest set is a search among ever more: bounded by ``TRIES_MAX`` and ``STEPS_MAX``. Beyond
-    that the answer is one from which nobody can be left out; where ``SHRINK_MAX`` is not enough for
-    that either, one of whom all are in the way.
+    The search for the smallest set is bounded by ``TRIES_MAX`` and ``STEPS_MAX``. Beyond that the
+    answer is a set without a superfluous member. If ``SHRINK_MAX`` stops that search too, it is a
+    set in which every member is in the way.
 
     Parameters
     ----------
-    reliefs : what is lacking, and what each adds to it at most.
+    reliefs : What is lacking, and how much each number adds at most.
     """
     if not count or any(one.lacking > sum(one.gains) + EPSILON for one in reliefs):
         return None
@@ -57,9 +61,10 @@ class _Search:
     tries: int = 0
     steps: int = 0
     _most: list[list[float]] = field(default_factory=list)
-    """Of each leaf, the largest gain among the numbers below each."""
+    """For each leaf, the largest gain among the numbers below each number."""
 
     def run(self) -> tuple[int, ...] | None:
+        """Return the best set found within the bounds, or None."""
         least = self._least()
         known = self._without_superfluous(least)
         if known is None:
@@ -78,7 +83,7 @@ class _Search:
         return known
 
     def _least(self) -> int:
-        """Fewer than so many cannot be enough, whoever they are."""
+        """Return a lower bound of the size: no smaller set can be enough."""
         least = 1
         for one in self.reliefs:
             sums = accumulate(sorted(one.gains, reverse=True))
@@ -87,8 +92,10 @@ class _Search:
         return least
 
     def _without_superfluous(self, least: int) -> tuple[int, ...] | None:
-        """One from which nobody can be left out: again and again the first that completes it (a
-        binary search), of those before it as few as possible (Junker 2004, QuickXplain).
+        """Return a set from which no member can be left out (Junker 2004, QuickXplain).
+
+        Each round finds the first number that completes the set, by binary search. It then keeps
+        that number and as few as possible of the numbers before it.
         """
         kept: list[int] = []
         open_: Sequence[int] = range(self.count)
@@ -105,7 +112,7 @@ class _Search:
                 else:
                     high, needed = middle, found
             if low == 0:
-                return None  # more was less room after all
+                return None  # a larger set freed less after all
             last = open_[low - 1]
             needed = sorted({*kept, *needed, last})
             if self.enough(needed) is None:
@@ -117,7 +124,7 @@ class _Search:
         return tuple(sorted(kept))
 
     def _sets(self, size: int, below: int, lacking: tuple[float, ...]) -> Iterator[tuple[int, ...]]:
-        """All sets of numbers ``below`` that may be enough, by their highest, then the next."""
+        """Yield all sets of numbers ``below`` that may be enough, by highest, then next number."""
         if size == 0:
             yield ()
             return
