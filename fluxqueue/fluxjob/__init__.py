@@ -1,5 +1,5 @@
-"""The domain's own words as data: states, requests, nodes, slots, and how a workload is followed.
+"""The words of the domain as data: states, requests, nodes, slots, and the follow rule.
 
-Pure: everything here is a frozen value or a function of values. Imported by every layer above
-(jobspec, workload, graph, scheduler, db, controller, worker, webhook); imports only ``errors``.
+Pure: everything here is a frozen value or a function of values. Every layer above imports it:
+jobspec, workload, graph, scheduler, db, controller, worker and webhook. It imports only ``errors``.
 """

@@ -1,8 +1,8 @@
-"""Circles of dependencies: those who wait for themselves by way of others never start. Pure.
+"""Circles of dependencies: a job that waits for itself by way of others never starts. Pure.
 
-Called by ``db.life.dependencies``; stands apart from ``dependency``, which the webhook imports and
-which therefore knows no networkx. Nor does a process load it before somebody asks: it is a seventh
-of what a controller imports.
+``db.life.dependencies`` calls it. It is separate from ``dependency``, because the webhook imports
+that module and must not load networkx. Networkx is a seventh of what a controller imports, so it is
+loaded at the first use.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _BACK = ""
-"""Stands for the start where a way comes back to it; no UID is empty."""
+"""The node for the start when a path returns to it. No UID is empty."""
 
 
 def shortest_circle(start: str, edges: Iterable[tuple[str, str]]) -> list[str]:
-    """The shortest way from ``start`` along ``edges`` back to itself, both ends named.
-
-    Empty where there is none. The same for the same edges, in whatever order they come.
+    """Return the shortest path from ``start`` along ``edges`` back to itself.
 
     Parameters
     ----------
-    edges : pairs (who waits, for whom).
+    edges : Pairs (waiting job, job that it waits for).
+
+    Returns
+    -------
+    The names on the path, with ``start`` at both ends. Empty if there is no circle. The order of
+    the edges does not change the result.
     """
     import networkx as nx
 

@@ -1,9 +1,9 @@
-"""What a FluxJob may wait for: edges to other FluxJobs, and what their states make of it.
+"""Dependencies of a job: edges to other jobs, and what the states of those mean. Pure.
 
-Pure. ``outcome`` is the rule for one edge; ``judge`` puts the edges of one FluxJob together and
-says in words what it waits for. Called by ``db.life.dependencies``; the rule for one edge is
-repeated in ``db/sql/31_dependencies.sql``, and a test compares the two. Slurm's and Flux's words
-are kept: ``afterok``, ``afternotok``, ``afterany``, ``after``.
+``outcome`` is the rule for one edge. ``judge`` combines the edges of one job and returns in words
+what it waits for. ``db.life.dependencies`` calls both. ``db/sql/31_dependencies.sql`` repeats the rule
+for one edge, and a test compares the two. The words are those of Slurm and Flux: ``afterok``,
+``afternotok``, ``afterany``, ``after``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from enum import StrEnum
 from fluxqueue.fluxjob.states import FluxJobState
 
 NAMED_MAX = 3
-"""Edges named in one reason; further ones are counted."""
+"""Edges named in one reason. The rest is counted."""
 
 
 class DependencyKind(StrEnum):
-    """When an edge lets its FluxJob go."""
+    """What must happen to its target before an edge is satisfied."""
 
     AFTEROK = "afterok"
     AFTERNOTOK = "afternotok"
@@ -28,7 +28,7 @@ class DependencyKind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What an edge says now."""
+    """The result of an edge for the present state of its target."""
 
     UNKNOWN = "unknown"
     WAITING = "waiting"
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The FluxJob that an edge waits for, as its row says."""
+    """The job that an edge waits for, from its row."""
 
     jobid: int
     state: FluxJobState
@@ -47,9 +47,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One dependency: ``job`` as its author wrote it, and whom that means; None: nobody yet.
+    """One dependency of a job.
 
-    ``is_satisfied``: it was satisfied before and stays so.
+    ``job`` is the target as its author wrote it. ``target`` is the job that this means, None if it
+    does not exist yet. ``is_satisfied``: it was satisfied before and stays so.
     """
 
     kind: DependencyKind
@@ -60,14 +61,17 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``reason`` is empty where nothing is waited for; ``is_never``: it can never come true."""
+    """The result of all edges of a job.
+
+    ``reason`` is empty if the job waits for nothing. ``is_never``: an edge can never be satisfied.
+    """
 
     reason: str = ""
     is_never: bool = False
 
 
 def outcome(edge: Edge) -> Outcome:
-    """Say what one edge makes of the present state of its target."""
+    """Return the outcome of one edge for the present state of its target."""
     target = edge.target
     if edge.is_satisfied:
         return Outcome.SATISFIED
@@ -90,9 +94,12 @@ def outcome(edge: Edge) -> Outcome:
 
 
 def judge(edges: Sequence[Edge], circle: Sequence[str] = ()) -> Verdict:
-    """Put all edges of one FluxJob together: every one must be satisfied.
+    """Combine all edges of one job: every edge must be satisfied.
 
-    ``circle``: names from the FluxJob along what it waits for and back to itself, if it is so.
+    Parameters
+    ----------
+    circle : Names from the job along its dependencies and back to itself, empty if there is no
+        circle.
     """
     outcomes = [(edge, outcome(edge)) for edge in edges]
     never = [edge for edge, one in outcomes if one is Outcome.NEVER]

@@ -1,41 +1,49 @@
-"""How a released workload is followed: which pod holds which slot, and when slots go back.
+"""How a released workload is followed: which pod holds which slot, and when slots return.
 
-One pure function, ``follow``, called by the worker's ``settle`` task with what the rows say. It
-never looks at an event, only at the present facts, so any number of repeats and any order of
-observations give the same end.
+The worker's ``settle`` task calls the pure function ``follow`` with the facts of the rows. It looks
+at present facts only, never at events. So repeats and any order of observations give the same end.
 
-The rules (design: life of a batch workload, steps 6 to 8):
+A slot is *held* by one pod from its assignment until that pod is terminal or gone. A pod that is
+being deleted still holds its slot, because its containers still run.
 
-- A slot is *held* by one pod from its assignment until that pod is terminal or gone. A pod that
-  is only being deleted still holds its slot: its containers still run.
-- A failed pod's slot returns to its own workload; the replacement takes it. Of an Indexed BatchJob
-  that is the next pod of the same index: its slot is kept for it while others end, and it waits
-  for it while its predecessor is going. A kept slot is given to another index only where none is
-  lost by it: the index has ended, or the workload has as many pods as it may run without it.
-- A slot the workload can no longer use is returned to the cluster at once.
-- A slot that nobody holds on a node that is lost goes back too. Where nothing has been held yet the
-  whole allocation does, and the workload is matched anew; otherwise the pods that then lack a slot
-  are counted, and the matcher adds slots. Pods beyond the allocation (a BatchJob whose parallelism
-  was raised) are counted alike.
+The rules (life of a batch workload, steps 6 to 8), for slots:
+
+- A failed pod's slot stays with its workload, and the replacement takes it. In an Indexed BatchJob
+  the replacement is the next pod of the same index. The slot is kept for it while others end, and
+  the next pod waits for it while its predecessor terminates.
+- A kept slot goes to another index only if nothing is lost by that. Its index has ended, or the
+  workload has all the pods that it may run without it.
+- A slot that the workload can no longer use is returned to the cluster at once.
+- If a node refuses a pod (``OutOfcpu``), its slot is returned when that pod ends. The replacement
+  gets a slot on another node.
+- If pods are unequal (a group), a pod gets only a slot of its own kind. If the kinds of the pods to
+  come are known, slots of those kinds are kept.
+
+For lost nodes:
+
+- An unheld slot on a lost node is returned. If nothing is held yet, the whole allocation is
+  returned and the workload is matched again. Otherwise the pods without a slot are counted and the
+  matcher adds slots. Pods beyond the allocation (the parallelism of a BatchJob was raised) are
+  counted in the same way.
+- A gated pod that no process is ungating is not sent to a lost node. It gives its slot back and
+  gets another one on another node.
+- A pod that terminates on a lost node may never be gone. It holds its slot, and its replacement
+  gets another slot beside it.
+- A pod that was ungated to a node that no longer exists, and is bound to none, is deleted. Its
+  BatchJob makes another one. A pod that may run is never touched.
+- A pod is lost with its node if the node is gone, or is down and the pod was deleted. If the
+  workload restarts on such a loss, all its pods are ended. It then returns to the queue without
+  waiting for the lost pods.
+
+For the whole workload:
+
 - The allocation ends when the workload has ended (or is deleted) *and* every slot is unheld.
-- A slot whose node refused its pod (``OutOfcpu``) goes back when that pod is over; the replacement
-  gets another, somewhere else.
-- A pod that has its gate yet, and that nobody is letting go at this moment, is not sent to a node
-  that is lost: it gives its slot back and gets another, elsewhere.
-- A pod that is going on a lost node may never be gone: it holds its slot, and its replacement gets
-  another beside it.
-- A pod that was let go to a node that no longer exists, and is bound to none, is given up: its
-  BatchJob makes another. A pod that may run is never touched.
-- Pods of a workload that was released in its template come without a gate and take their slots as
-  they come. If their node is lost and none of them has got there, all of it has to be placed anew.
-- Where pods are unequal (a group), a pod gets a slot of its own kind and no other. Where it is
-  known of which kinds those are that are yet to come, slots of these are kept.
-- A pod is lost with its node where that is gone, or is down and the pod was deleted. Of a workload
-  that restarts then all pods are made to end, and it goes back to the queue without waiting for
-  those that were lost.
-- A workload that is to vacate (requeued, or suspended by its author) gives each slot back as its
-  pod ends and gets none; when none is held it goes back to the queue. One whose pods come without a
-  gate keeps its slots until whoever makes them says that it is suspended and that none is left.
+- Pods of a workload that was released in its template come without a gate, and take slots as they
+  come. If their node is lost before one of them got there, the whole workload is placed again.
+- A workload that vacates (requeued, or suspended by its author) returns each slot as its pod ends,
+  and gets none. When no slot is held, it returns to the queue.
+- A vacating workload with pods that come without a gate keeps its slots longer. It keeps them until
+  its controller reports that it is suspended and that no pod is left.
 """
 
 from __future__ import annotations
@@ -49,7 +57,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 
 
 class SlotState(StrEnum):
-    """A slot of a live allocation."""
+    """State of a slot in a live allocation."""
 
     FREE = "free"
     HELD = "held"
@@ -58,13 +66,15 @@ class SlotState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One place of an allocation: ``number`` counts from 0 within it.
+    """One slot of an allocation. ``number`` counts from 0 within it.
 
-    ``is_lost``: its node is gone, down or cordoned, so no pod can start there; ``is_down``: it is
-    not only cordoned; ``is_gone``: it no longer exists. ``is_refused``: it would not take the pod
-    that held this slot. ``index``: the completion index whose slot it is, since a pod of it has
-    held it; ``is_spent``: no pod of that index will be made any more. ``kind``: label of its kind
-    of slots in the request.
+    ``is_lost``: its node is gone, down or cordoned, so no pod can start there. ``is_down``: the
+    node is down or gone, not only cordoned. ``is_gone``: the node no longer exists. ``is_refused``:
+    the node refused the pod that held this slot.
+
+    ``index``: the completion index that owns the slot, because a pod of that index has held it.
+    ``is_spent``: that index gets no further pod. ``kind``: the label of its kind of slots in the
+    request.
     """
 
     number: int
@@ -82,13 +92,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class PodFact:
-    """One pod of ours as last seen. ``index`` is the completion index of an Indexed BatchJob;
+    """One pod of the workload as last seen.
 
-    ``is_refused``: it has failed because its node would not take it; ``kind``: label of the kind
-    of slots that it needs, empty where all its workload's are equal. ``uses``: what it asks for by
-    its own words, resource and base units. ``is_sent``: somebody is letting it go.
-    ``is_killed``: its deletion was asked for before its containers ended, so how they ended says
-    nothing about the work.
+    ``index`` is the completion index in an Indexed BatchJob. ``kind`` is the label of the kind of
+    slots that it needs, empty if all pods are equal. ``uses`` is its own request, as pairs of
+    resource and base units.
+
+    ``is_refused``: it failed because its node refused it. ``is_sent``: a process is ungating it.
+    ``is_killed``: its deletion was requested before its containers ended. The way they ended then
+    tells nothing about the work.
     """
 
     uid: str
@@ -114,13 +126,16 @@ class PodFact:
 class WorkloadFact:
     """The workload object as last seen.
 
-    ``wanted`` is how many pods it may still run at once (parallelism, bounded by the completions
-    left); ``result`` is set when it has reported its end; ``is_deleting`` when it is gone or going;
-    ``is_vacating`` when its pods are to go and it is to wait again; ``is_pinned`` when its pods
-    come without a gate, because its template names the node of all its slots; ``is_stopping`` when
-    it vacates, and such pods may be there that nobody has seen. ``wanted_of``: of ``wanted``, how
-    many need each kind of slots, where that is known before they come. ``restarts_on_loss``: where
-    a pod is lost with its node, all of them start anew.
+    ``wanted`` is the number of pods that it may still run at once: its parallelism, limited by the
+    completions left. ``wanted_of`` is how many of those need each kind of slots, if that is known
+    before they come.
+
+    ``result`` is set once it has reported its end. ``is_deleting``: it is gone or being deleted.
+    ``is_vacating``: its pods must go, and it then waits again. ``is_stopping``: it vacates, and
+    ungated pods may exist that no process has seen.
+
+    ``is_pinned``: its pods come without a gate, because its template names the node of all slots.
+    ``restarts_on_loss``: if one pod is lost with its node, all pods start again.
     """
 
     wanted: int
@@ -144,11 +159,12 @@ GONE = WorkloadFact(wanted=0, is_deleting=True)
 
 @dataclass(frozen=True, slots=True)
 class FollowDecision:
-    """What must change: slots by number, pods by uid, and perhaps the state.
+    """What must change: slots by number, pods by UID, and the state if it changes.
 
-    ``lacking`` is how many slots the matcher shall add; with ``is_ended`` and with ``is_requeued``
-    the allocation ends. ``evict`` are pods that can start nowhere any more; ``must_vacate`` says
-    that none of them can, and that every other would come to the same place.
+    ``lacking`` is the number of slots that the matcher must add. The allocation ends with
+    ``is_ended`` and with ``is_requeued``. ``evict`` are pods that cannot start anywhere any more.
+    ``must_vacate``: no pod of the workload can start, and every further pod would be sent to the
+    same place.
     """
 
     assign: tuple[tuple[int, str], ...] = ()
@@ -169,11 +185,13 @@ def follow(
 
     Parameters
     ----------
-    state : the FluxJob's present state (Allocated or Running).
-    workload : the workload as last seen.
-    pods : its pods as last seen; a pod that is gone is simply absent.
-    slots : all slots of its live allocation.
+    state : The present state of the job (Allocated or Running).
+    workload : The workload as last seen.
+    pods : Its pods as last seen. A pod that is gone is absent.
+    slots : All slots of its live allocation.
     """
+    # 1. Find out which pods hold a slot now. A gated pod on a lost node no longer does, unless the
+    # workload vacates: such a pod gets no other slot.
     live = {pod.uid: pod for pod in pods if not pod.is_terminal}
     holders = {
         slot.pod_uid: slot
@@ -183,33 +201,43 @@ def follow(
     }
     held = {slot.number for slot in holders.values()}
     freed = tuple(s.number for s in slots if s.state is SlotState.HELD and s.number not in held)
+    # 2. The workload is over. This goes before vacating: an ended job must not be requeued.
     if workload.is_over and not held:
         gone = tuple(s.number for s in slots if s.state is not SlotState.RETURNED)
         return FollowDecision(free=freed, give_back=gone, state=_end(workload), is_ended=True)
     unheld = [s for s in slots if s.state is not SlotState.RETURNED and s.number not in held]
     started = state is FluxJobState.ALLOCATED and any(p.phase == "Running" for p in pods)
+    # 3. It stops, and unseen pods may run: returning a slot now could use its node twice.
     if workload.is_vacating and workload.is_stopping and not workload.is_over:
         return _stop(workload, live, slots, holders, unheld, freed, has_started=started)
     lost = {uid for uid, slot in holders.items() if is_lost_with(live[uid], slot)}
     if workload.is_vacating and not workload.is_over:
-        # Nobody waits for a pod that may never be seen to go: its slot goes back without it.
+        # 4. It vacates: return slots as pods end. A lost pod may never be seen to end, so do not
+        # wait for it if the workload restarts on a loss.
         left = lost if workload.restarts_on_loss else set()
         is_held = bool(holders.keys() - left)
         unheld += [] if is_held else [holders[uid] for uid in sorted(left)]
         return _vacate(freed, unheld, is_held=is_held, has_started=started)
+    # 5. A pod was lost with its node and all must restart: hand out no slots, end the others first.
     if lost and workload.restarts_on_loss and not workload.is_over:
         kept = FollowDecision(free=freed, must_vacate=True)
         return replace(kept, state=FluxJobState.RUNNING if started else None)
     is_lost = any(slot.is_lost for slot in unheld)
+    # 6. Its pods are pinned to one node by the template. If they can no longer start there, further
+    # pods would be sent there too, so the template must be changed before the workload waits.
     if workload.is_pinned and not workload.is_over:
         is_lost = any(slot.is_lost or slot.is_refused for slot in (*unheld, *holders.values()))
         if is_lost and workload.wanted and not any(pod.node for pod in live.values()):
             kept = _stop(workload, live, slots, holders, unheld, freed, has_started=started)
             return replace(kept, must_vacate=True)
+        # Pinned pods cannot use another node, so the next step does not apply to them.
         is_lost = False
+    # 7. Its nodes were lost before a pod held a slot: match all of it again, as one unit.
     if is_lost and not held and state is FluxJobState.ALLOCATED:
         return _requeue(freed, unheld)
+    # 8. It continues: hand out its open slots.
     decision = _go_on(workload, live, slots, holders, unheld)
+    # A slot that passes to the next pod at once is assigned, and must not be freed as well.
     taken = {number for number, _ in decision.assign}
     return replace(
         decision,
@@ -225,20 +253,24 @@ def _go_on(
     holders: Mapping[str, Slot],
     unheld: Sequence[Slot],
 ) -> FollowDecision:
-    """Share out the slots that nobody holds: to pods, to indexes to come, to the cluster."""
-    # Pods that all go to one node use what they have there, as long as one of them runs.
+    """Divide the open slots between pods, indexes to come and the cluster."""
+    # 1. Leave out open slots where no pod can start. Pinned pods all go to one node, and use their
+    # slots there as long as one of them runs.
     is_choice = not workload.is_pinned
     useless = tuple(s.number for s in unheld if is_choice and (s.is_lost or s.is_refused))
+    # 2. Find holders of slots that the workload gives up: replacements must not wait for them.
     ended = {slot.index for slot in slots if slot.is_spent}
     leaving = {uid for uid, slot in holders.items() if _is_leaving(live[uid], slot, ended)}
-    # Whoever is of an index that has its slot waits until that slot is there; it needs no other.
+    # A pod of an index with a held slot waits for that slot, and needs no other one.
     bound = {live[uid].index for uid in holders if uid not in leaving} - {None}
+    # 3. Give open slots to the pods that wait.
     shared = _share([s for s in unheld if s.number not in useless], bound)
     kinds = {slot.number: slot.kind for slot in unheld}
     waiting = [] if workload.is_over else _waiting(live, holders, bound, workload)
     wanted = 0 if workload.is_over else workload.wanted
     active = {uid for uid, pod in live.items() if not pod.is_terminating} - leaving
     assign = _assign(waiting, shared, kinds, len(slots), is_more_to_come=len(active) < wanted)
+    # 4. Count the pods that may still come, to know how many slots to keep for them.
     taken = {number for number, _ in assign}
     uses = {*holders, *[uid for _, uid in assign if live[uid].index not in ended]} - leaving
     room = wanted - len(uses)
@@ -246,11 +278,12 @@ def _go_on(
     if workload.wanted_of:
         used = Counter(live[uid].kind for uid in uses)
         spare = _needed_first(spare, kinds, Counter(workload.wanted_of) - used)
-    # A pod that waits for a slot of its kind is none that a slot of another need be kept for.
+    # A waiting pod without a slot of its kind cannot use the spare ones: keep none for it.
     served = {uid for _, uid in assign}
     choosy = sum(bool(pod.kind) and pod.uid not in served for pod in waiting)
     keep = max(0, room - choosy)
-    # Pods that all go to one node can use no slot elsewhere: they wait for one of theirs.
+    # 5. Ask for more slots only for pods that are there, and after the spare ones are counted.
+    # Pinned pods wait for a slot on their node: a slot elsewhere would be useless to them.
     lacking = max(0, min(len(waiting) - len(assign), room - len(spare[:keep])))
     lacking = 0 if workload.is_pinned else lacking
     return FollowDecision(
@@ -262,14 +295,16 @@ def _go_on(
 
 
 def _may_go_elsewhere(pod: PodFact, slot: Slot) -> bool:
-    """Whether nobody has sent it to its node, which takes no pod any more."""
+    """Whether the pod is still gated, and its slot's node takes no pod any more."""
+    # A pod that is being ungated may already be bound: moving it could use two slots.
     is_here = pod.is_gated and not pod.is_sent and not pod.is_terminating
     return is_here and slot.is_lost
 
 
 def is_lost_with(pod: PodFact, slot: Slot) -> bool:
-    """Whether a pod is lost with the node of its slot: that is gone, or was given up by whoever
-    deleted the pod from it.
+    """Whether a pod is lost with the node of its slot.
+
+    It is lost if the node is gone, or is down and the pod was deleted from it.
     """
     return slot.is_gone or (slot.is_down and pod.is_terminating)
 
@@ -277,7 +312,7 @@ def is_lost_with(pod: PodFact, slot: Slot) -> bool:
 def _needed_first(
     spare: Sequence[int], kinds: Mapping[int, str], needed: Counter[str]
 ) -> list[int]:
-    """Slots in the order in which they are kept: those of the kinds that pods to come will need."""
+    """Order the spare slots: those that match the kinds of pods to come are kept first."""
     first = []
     for number in spare:
         if needed[kinds[number]] > 0:
@@ -287,20 +322,23 @@ def _needed_first(
 
 
 def _share(open_slots: Sequence[Slot], bound: Container[int | None]) -> dict[int, int | None]:
-    """Open slots by number, each with the index it is kept for; those to be given up last first."""
+    """Return open slots by number, each with the index that it is kept for.
+
+    The slots to give up last come first.
+    """
     kept = {
         slot.number: None if slot.is_spent or slot.index in bound else slot.index
         for slot in open_slots
     }
-    # The BatchJob makes the pod of the lowest index first.
+    # The BatchJob creates the pod of the lowest index first, so that slot is needed first.
     order = sorted(kept, key=lambda number: (kept[number] is None, kept[number] or 0, number))
     return {number: kept[number] for number in order}
 
 
 def _is_leaving(pod: PodFact, slot: Slot, ended: Container[int | None]) -> bool:
-    """Whether it holds a slot that is not one of those the workload is to have.
+    """Whether the pod holds a slot that the workload does not count as its own any more.
 
-    Its index has ended, and it is not yet seen to; or it is going where nobody may see it go.
+    The index of the pod has ended, or the pod terminates on a lost node.
     """
     return pod.index in ended or (pod.is_terminating and slot.is_lost)
 
@@ -308,6 +346,7 @@ def _is_leaving(pod: PodFact, slot: Slot, ended: Container[int | None]) -> bool:
 def _vacate(
     freed: tuple[int, ...], unheld: Sequence[Slot], *, is_held: bool, has_started: bool
 ) -> FollowDecision:
+    """Return the open slots, and requeue the workload once no slot is held."""
     if not is_held:
         return _requeue(freed, unheld)
     return FollowDecision(
@@ -327,8 +366,9 @@ def _stop(
     *,
     has_started: bool,
 ) -> FollowDecision:
-    """All slots are kept for pods that may yet be seen; those that are seen take theirs."""
+    """Keep all slots for pods that may not have been seen yet. Pods that are seen take theirs."""
     pinned = replace(workload, is_pinned=True)
+    # A gated pod gets no slot: it cannot start, and would keep an unseen pod from its own.
     let_go = {uid: pod for uid, pod in live.items() if not pod.is_gated}
     assign = _go_on(pinned, let_go, slots, holders, unheld).assign
     taken = {number for number, _ in assign}
@@ -340,7 +380,7 @@ def _stop(
 
 
 def _stranded(live: Mapping[str, PodFact], slots: Sequence[Slot]) -> tuple[str, ...]:
-    """Pods that were let go to a node that no longer exists and are bound to none."""
+    """Return pods that were ungated to a node that no longer exists, and are bound to none."""
     return tuple(
         pod.uid
         for slot in slots
@@ -352,6 +392,7 @@ def _stranded(live: Mapping[str, PodFact], slots: Sequence[Slot]) -> tuple[str, 
 
 
 def _requeue(freed: tuple[int, ...], unheld: Sequence[Slot]) -> FollowDecision:
+    """End the allocation and return the workload to the queue."""
     return FollowDecision(
         free=freed,
         give_back=tuple(slot.number for slot in unheld),
@@ -361,6 +402,7 @@ def _requeue(freed: tuple[int, ...], unheld: Sequence[Slot]) -> FollowDecision:
 
 
 def _end(workload: WorkloadFact) -> FluxJobState:
+    """Return the reported result, or Cancelled if the workload was deleted without one."""
     return workload.result or FluxJobState.CANCELLED
 
 
@@ -370,11 +412,13 @@ def _waiting(
     bound: Collection[int | None],
     workload: WorkloadFact,
 ) -> list[PodFact]:
-    """Pods that are to get a slot, in the order in which they do: one of each index."""
+    """Return the pods that are to get a slot, in that order, one of each index."""
     found = sorted(
         (p for p in live.values() if p.uid not in holders and _needs_slot(p, workload)),
+        # Terminating pods come last: they only use their node until they are gone.
         key=lambda p: (p.is_terminating, p.index if p.index is not None else -1, p.name),
     )
+    # Two pods of one index would get two slots for one piece of work.
     served = set(bound)
     waiting: list[PodFact] = []
     for pod in found:
@@ -385,8 +429,10 @@ def _waiting(
 
 
 def _needs_slot(pod: PodFact, workload: WorkloadFact) -> bool:
-    """Whether it is to get a slot; also one that came without a gate and is first seen as it goes:
-    it uses its node until it is gone.
+    """Whether the pod is to get a slot.
+
+    A pod without a gate that is first seen while it terminates gets one too. It uses its node until
+    it is gone.
     """
     if pod.is_terminating:
         return workload.is_pinned and pod.node is not None
@@ -401,11 +447,12 @@ def _assign(
     *,
     is_more_to_come: bool,
 ) -> list[tuple[int, str]]:
-    """Give open slots to waiting pods: an index gets the slot that is kept for it.
+    """Give open slots to waiting pods. An index gets the slot that is kept for it.
 
-    Who has none gets one that is kept for nobody, the one of its own number if it can. Others are
-    kept as long as the workload may make more pods: the indexes that have begun come first.
+    A pod without such a slot gets one that is kept for no index, with its own number if possible.
+    Slots of other indexes stay reserved while the workload may create more pods.
     """
+    # Own slots first: a pod that may take any slot could take one that an index needs.
     own = {index: number for number, index in shared.items() if index is not None}
     chosen = [(own.pop(p.index), p.uid) for p in waiting if p.index is not None and p.index in own]
     reserved = {number for number, _ in chosen} | set(own.values() if is_more_to_come else ())

@@ -1,7 +1,7 @@
 """Hostlists: ``node[0-3,7],login`` for many names (Flux RFC 29).
 
-Called wherever a list of nodes is shown or stored in a Flux format. Order and repetitions are
-kept, zero padding too.
+Everything that shows or stores a list of nodes in a Flux format calls it. Order, repetitions and
+zero padding are kept.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from fluxqueue.errors import InvalidInput
 
 MAX_HOSTS = 200_000
-"""More names than this in one hostlist are refused: a typing error, or an attack on memory."""
+"""Most names in one hostlist. More are a typing error, or an attack on memory."""
 
 MAX_BRACKETS = 16
-"""More brackets than this in one word are refused: each one is read below the one before."""
+"""Most brackets in one word. Each bracket is read by one more level of recursion."""
 
 MAX_DIGITS = 18
-"""A longer number at the end of a name counts as a name that ends with so many digits."""
+"""Most digits that are read as the number of a name. Digits before them belong to the stem."""
 
 _WORD = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"(?P<low>[0-9]{1,18})(?:-(?P<high>[0-9]{1,18}))?")
@@ -27,7 +27,7 @@ _FORBIDDEN = re.compile(r"[,\[\]\s]")
 
 
 def compress(hosts: Iterable[str]) -> str:
-    """Write ``hosts`` as one hostlist; neighbours with a common prefix share a bracket.
+    """Write ``hosts`` as one hostlist. Neighbours with a common prefix share a bracket.
 
     Raises
     ------
@@ -58,8 +58,8 @@ def compress(hosts: Iterable[str]) -> str:
 
 
 def check_names(names: Collection[str]) -> None:
-    """Refuse names that no hostlist can be written of; raises ``InvalidInput``."""
-    # One look at all of them: this is part of every R that is written.
+    """Refuse names that cannot be in a hostlist. Raises ``InvalidInput``."""
+    # One search over all names joined: this runs for every R that is written.
     if not all(names) or _FORBIDDEN.search("".join(names)):
         host = next(name for name in names if not name or _FORBIDDEN.search(name))
         raise InvalidInput(f"{host!r} cannot stand in a hostlist", where="host", value=host)
@@ -79,17 +79,17 @@ def _write_word(prefix: str, numbers: Sequence[str]) -> str:
 
 
 def _next(run: Sequence[str]) -> str:
-    # Padding is that of the run's first number, as expand() will apply it.
+    # Use the padding of the first number of the run, as expand() will.
     return str(int(run[-1]) + 1).zfill(len(run[0]))
 
 
 def expand(text: str, *, most: int = MAX_HOSTS) -> list[str]:
-    """Read a hostlist; ``""`` is the empty list. Brackets may stand anywhere in a word.
+    """Read a hostlist into names. ``""`` is the empty list. A word may have brackets anywhere.
 
     Raises
     ------
     InvalidInput
-        A bracket does not close, a range is no range, or there are more than ``most`` names.
+        A bracket does not close, a range is not valid, or there are more than ``most`` names.
     """
     hosts: list[str] = []
     for word in _split(text):

@@ -1,7 +1,7 @@
-"""Completion indexes: the lists of a Job's status (``1,3-5``), and the same as Postgres ranges.
+"""Completion indexes: lists of a Job's status (``1,3-5``), and the same as Postgres ranges.
 
-Called by ``workload.kinds`` and the controller. Pure; a list of any length costs as much as it has
-parts, never as much as it has members.
+``workload.kinds`` and the controller call it. Pure. The cost of a list depends on its number of
+parts, not on its number of members.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 INDEX_MAX = 2**31 - 1
-"""A completion index is an int32 in Kubernetes and in our rows."""
+"""Largest completion index: an int32 in Kubernetes and in the rows."""
 
 DIGITS_MAX = len(str(INDEX_MAX))
 
@@ -20,14 +20,14 @@ NO_INDEXES = "{}"
 _PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 Range = tuple[int, int | None]
-"""First member and the first after the last; None is *and all that follow*."""
+"""The first member, and the first number after the last. None: no upper end."""
 
 
 def read_indexes(text: str) -> list[Range]:
-    """Read a list such as ``1,3-5`` (``status.completedIndexes`` and ``status.failedIndexes``).
+    """Read a list such as ``1,3-5`` (``status.completedIndexes``, ``status.failedIndexes``).
 
-    A part that is none is left out: the status is its controller's, and one bad word in it must
-    not keep us from following the rest.
+    A part that is not valid is skipped. The status comes from another controller, and one bad part
+    must not stop the rest from being followed.
     """
     found: list[Range] = []
     for part in text.split(","):
@@ -41,7 +41,7 @@ def read_indexes(text: str) -> list[Range]:
 
 
 def merge(ranges: Iterable[Range]) -> list[Range]:
-    """Give the same members as few ranges, ascending and apart from each other."""
+    """Return the same members as the fewest ranges, ascending and disjoint."""
     merged: list[Range] = []
     for low, end in sorted(ranges, key=lambda one: one[0]):
         last = merged[-1][1] if merged else -1
@@ -67,6 +67,6 @@ def count_below(ranges: Iterable[Range], bound: int) -> int:
 
 
 def as_multirange(ranges: Iterable[Range]) -> str:
-    """Write ranges as an ``int4multirange`` in the one form in which Postgres writes it."""
+    """Write ranges as an ``int4multirange``, in the form in which Postgres writes it."""
     parts = (f"[{low},{'' if end is None else end})" for low, end in merge(ranges))
     return "{" + ",".join(parts) + "}"

@@ -1,8 +1,8 @@
-"""What keeps a FluxJob that waits from its turn, beside room that others have: a word for each.
+"""Why a job waits, if it waits for something other than nodes or its turn: one word each.
 
-Found by the cycle and its forecast, kept in the row, and told as the reason of conditions and
-Events; ``explain`` answers with the same words. Who waits for nothing but nodes that others use, or
-for those before it, has none.
+The cycle and the forecast find it, and the row keeps it. It is the reason of conditions and Events,
+and ``explain`` answers with the same words. A job that waits only for nodes in use, or for jobs
+ahead of it, has none.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from enum import StrEnum
 
 
 class KeptBack(StrEnum):
-    """Kinds of reasons; how much is missing, and of what, the sentence says."""
+    """Kinds of reasons. The sentence beside it says what is missing, and how much."""
 
     OVER_LIMIT = "OverLimit"
     """Its queue or its user has as much as a limit allows."""
     STOPPED = "QueueStopped"
     """Its queue starts nothing."""
     UNUSABLE = "NodesUnusable"
-    """The nodes that it needs are down or cordoned, or pods of others leave too little of them."""
+    """Its nodes are down or cordoned, or unmanaged pods leave too little of them."""

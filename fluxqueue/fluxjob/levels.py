@@ -1,8 +1,8 @@
-"""The levels of a cluster between its root and its nodes, and the node labels that tell them.
+"""The levels of a cluster between its root and its nodes, and their node labels.
 
-Configured (``FLUXQUEUE_LEVELS``), top first. Read by ``workload`` (may a request name this level?),
-by ``graph`` (which tree do the nodes make?) and by whoever shows the tree. A place is known by the
-whole path to it: racks of one name in two zones are two racks.
+``FLUXQUEUE_LEVELS`` configures them, top first. ``workload`` reads them to check the level in a
+request, ``graph`` to build the tree of the nodes, and the displays of the tree to show it. A place
+is identified by its whole path: racks of one name in two zones are two racks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.node import NodeFact
 
 UNKNOWN = "unknown"
-"""Type, and name, of the vertex that holds nodes which a level's labels do not place."""
+"""Type and name of the vertex that holds nodes without a label for a level."""
 NODE_WORDS = frozenset({"node", "host", "hostname", "kubernetes.io/hostname"})
 """What authors call the level of single nodes."""
 LEVELS_MAX = 16
@@ -35,16 +35,16 @@ _LABEL = re.compile(
 class Level:
     """One level: its name, which is the vertex type, and the labels that place a node in it.
 
-    Of several labels the first that a node has counts: clouds call the same thing differently.
+    The first label that a node has counts, because clouds use different labels for one thing.
     """
 
     name: str
     labels: tuple[str, ...]
 
     def place(self, labels: Mapping[str, str]) -> str | None:
-        """Where a node with ``labels`` stands in this level; None where it does not say.
+        """Return the place in this level of a node with ``labels``, or None.
 
-        A node may also be labelled by the level's own name.
+        A node may also have the name of the level itself as a label.
         """
         for key in (*self.labels, self.name):
             if value := labels.get(key):
@@ -86,16 +86,16 @@ DEFAULT_LEVELS: Levels = (
         ),
     ),
 )
-"""Kubernetes' own labels, and those that clouds, the GPU operator and Topograph put on nodes."""
+"""The labels of Kubernetes, of clouds, of the GPU operator and of Topograph."""
 
 
 def path_of(levels: Sequence[Level], labels: Mapping[str, str]) -> tuple[str | None, ...]:
-    """A node's place in each level, top first; None where it has none."""
+    """Return the place of a node in each level, top first. None: it has no place there."""
     return tuple(level.place(labels) for level in levels)
 
 
 def levels_in_use(levels: Sequence[Level], facts: Iterable[NodeFact]) -> Levels:
-    """The levels for which at least one node is labelled."""
+    """Return the levels for which at least one node has a label."""
     found: set[str] = set()
     for fact in facts:
         found.update(level.name for level in levels if level.place(fact.labels))
@@ -103,7 +103,7 @@ def levels_in_use(levels: Sequence[Level], facts: Iterable[NodeFact]) -> Levels:
 
 
 def find_level(levels: Iterable[Level], word: str) -> Level | None:
-    """The level that an author means: by its name, or by one of its labels."""
+    """Return the level that an author means, by its name or by one of its labels."""
     for level in levels:
         if word == level.name or word in level.labels:
             return level
@@ -113,12 +113,12 @@ def find_level(levels: Iterable[Level], word: str) -> Level | None:
 def parse_levels(text: str, where: str = "FLUXQUEUE_LEVELS") -> Levels:
     """Read ``zone=topology.kubernetes.io/zone,rack=my.org/rack|other.org/rack``, top first.
 
-    A name alone stands for the level of that name among the defaults; ``none`` is no levels.
+    A name alone means the default level of that name. ``none`` means no levels.
 
     Raises
     ------
     InvalidSettings
-        A name or label that cannot be one, or that stands for two levels.
+        A name or label is not valid, or means two levels.
     """
     if text.strip() == "none":
         return ()
@@ -145,7 +145,7 @@ def _parse_level(part: str, where: str) -> Level:
 
 
 def check_levels(levels: Sequence[Level], where: str) -> None:
-    """Refuse levels that no tree can be made of; raises ``InvalidSettings``."""
+    """Refuse levels that cannot form a tree. Raises ``InvalidSettings``."""
     if len(levels) > LEVELS_MAX:
         raise InvalidSettings(f"has more than {LEVELS_MAX} levels", where=where)
     seen: dict[str, str] = {}
@@ -164,7 +164,7 @@ def check_levels(levels: Sequence[Level], where: str) -> None:
             )
         for word in level.labels:
             _check_word(word, where)
-        # A level may be labelled by its own name.
+        # The label of a level may be its own name, which is no conflict.
         for word in (level.name, *(label for label in level.labels if label != level.name)):
             if word in seen:
                 raise InvalidSettings(

@@ -1,7 +1,7 @@
-"""A node as the matcher sees it, and what others use of it.
+"""A node as the matcher sees it, and the pods on it that fluxqueue does not manage.
 
-Made by ``workload.nodes`` from Node and Pod objects, stored in ``nodes`` and ``foreign_usage``,
-compiled into arrays by ``graph``.
+``workload.nodes`` makes these values from Node and Pod objects. The tables ``nodes`` and
+``foreign_usage`` store them, and ``graph`` compiles them into arrays.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 from fluxqueue.fluxjob.request import Taint
 
 NAME_KEY = "metadata.name"
-"""The key under which a node's name stands among its labels (Kubernetes' matchFields)."""
+"""The key of a node's name among its labels, as in Kubernetes' matchFields."""
 
 
 TOPOLOGY_PREFIX = "topology.kubernetes.io/"
-"""Where Kubernetes keeps zone and region; racks and blocks are labelled after this pattern."""
+"""The prefix of Kubernetes' labels for zone and region. Racks and blocks follow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The node that a pod is let go to, and what tells it from all others.
+    """The node that a pod is ungated to, and how to tell it from all others.
 
-    ``hostname``: the value of its label ``kubernetes.io/hostname``, which may differ from its name;
-    None where it has none. ``is_told_by_label``: the value is its name, no other node bears it, and
+    ``hostname`` is the value of its label ``kubernetes.io/hostname``, None if it has none. It may
+    differ from the name. ``is_told_by_label``: the value is its name, no other node has it, and the
     nodes are so few that kube-scheduler may look at each.
     """
 
@@ -36,13 +36,14 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class NodeFact:
-    """One node: what it can hold, how it is labelled, and whether it takes pods.
+    """One node: what it can hold, its labels, and whether it takes pods.
 
-    ``capacity`` is the node's *allocatable*, resource name -> base units (millicores, bytes,
-    units). ``is_up`` is Ready and not being deleted; ``is_schedulable`` is not cordoned.
-    ``numa_zones``: what each NUMA zone can hold, where the kubelet refuses a pod that does not fit
-    one (its policy is ``single-numa-node``); empty elsewhere. ``is_numa_for_pods``: it wants the
-    whole pod in one zone, not each container.
+    ``capacity`` is the *allocatable* of the node: resource name -> base units (millicores, bytes,
+    units). ``is_up``: Ready and not being deleted. ``is_schedulable``: not cordoned.
+
+    ``numa_zones`` is what each NUMA zone can hold. It is empty unless the kubelet refuses pods that
+    do not fit one zone (policy ``single-numa-node``). ``is_numa_for_pods``: the whole pod must fit
+    one zone, not each container.
     """
 
     name: str
@@ -56,7 +57,7 @@ class NodeFact:
     is_numa_for_pods: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Give the stored form; ``from_json`` is its inverse."""
+        """Return the stored form. ``from_json`` is its inverse."""
         return {
             "name": self.name,
             "uid": self.uid,
@@ -90,9 +91,9 @@ class NodeFact:
 
 @dataclass(frozen=True, slots=True)
 class ForeignPod:
-    """A pod bound to a node that is not ours: it counts against the node until it ends.
+    """An unmanaged pod that is bound to a node: it counts against the node until it ends.
 
-    ``is_permanent``: of a DaemonSet, or run by the node itself; it ends with its node only.
+    ``is_permanent``: a DaemonSet pod or a static pod, which ends only with its node.
     """
 
     uid: str

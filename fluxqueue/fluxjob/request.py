@@ -1,8 +1,7 @@
 """Kubernetes' words in a request: resources and their units, node requirements, taints.
 
-What a workload asks for as a whole is a jobspec (``fluxqueue.jobspec``), which is made of these.
-Quantities are integers in base units: ``cpu`` in millicores, everything else in bytes or whole
-units.
+A jobspec (``fluxqueue.jobspec``) describes the whole request of a workload, and is made of these.
+Quantities are integers in base units: ``cpu`` in millicores, everything else in bytes or units.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ class Operator(StrEnum):
 
 
 def unit_of(name: str) -> str:
-    """The base unit of a resource as a jobspec writes it: ``m`` (millicores), ``B``, or none."""
+    """Return the base unit of a resource in a jobspec: ``m`` (millicores), ``B``, or empty."""
     if name == CPU:
         return "m"
     return "B" if name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith("hugepages-") else ""
 
 
 def describe_amount(name: str, amount: int) -> str:
-    """Write one amount as people do: ``2500`` of cpu as ``2.5 cpu``, bytes as ``Gi``."""
+    """Write one amount for people: ``2500`` of cpu as ``2.5 cpu``, bytes as ``Gi``."""
     if name == CPU:
         return f"{amount / 1000:g} cpu"
     if name in {MEMORY, EPHEMERAL_STORAGE}:
@@ -45,17 +44,17 @@ def describe_amount(name: str, amount: int) -> str:
 
 
 def describe(needs: Mapping[str, int]) -> str:
-    """Write a slot's needs in words, the pod count left out: ``8 cpu, 16Gi memory``."""
+    """Write the needs of a slot in words without its pod count: ``8 cpu, 16Gi memory``."""
     order = sorted(needs, key=lambda name: (name != CPU, name != MEMORY, name))
     return ", ".join(describe_amount(n, needs[n]) for n in order if n != PODS) or "nothing"
 
 
 class MatchPolicy(StrEnum):
-    """In which order nodes are filled: Fluxion's names, and two that Kubernetes users expect.
+    """The order in which nodes are filled: Fluxion's names, and two that Kubernetes users know.
 
-    Slots take shares, so there are no core ids to prefer: of Fluxion's policies those that choose
-    by node are here (fluxion's ``first`` is: untouched nodes first, then the one with most free).
-    ``...x`` takes whole nodes.
+    Slots take shares of nodes, so no core ids can be preferred. Only those Fluxion policies are
+    here that choose by node. Fluxion's ``first`` is one: untouched nodes first, then the node with
+    most free. ``...x`` takes whole nodes.
     """
 
     FIRST = "first"
@@ -69,23 +68,23 @@ class MatchPolicy(StrEnum):
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether every node touched is taken whole."""
+        """Whether every node of an allocation is taken whole."""
         return self.value.endswith("nodex")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRequirement:
-    """One expression on a node label, or on the node's name where ``key`` is ``metadata.name``."""
+    """One expression on a node label, or on the node's name if ``key`` is ``metadata.name``."""
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
 
     def is_met_by(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether ``labels`` (with ``metadata.name`` among them) satisfy the expression.
+        """Whether ``labels`` (with ``metadata.name`` among them) satisfy the expression.
 
-        Follows ``k8s.io/apimachinery/pkg/labels.Requirement.Matches``: NotIn holds for an absent
-        key, Gt and Lt compare integers and fail where either side is none.
+        It follows ``k8s.io/apimachinery/pkg/labels.Requirement.Matches``. NotIn holds for an absent
+        key. Gt and Lt compare integers, and fail if one side is not an integer.
         """
         value = labels.get(self.key)
         match self.operator:
@@ -111,7 +110,7 @@ def _compare(value: str | None, operator: Operator, bounds: tuple[str, ...]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A pod's toleration; empty ``key`` with ``Exists`` tolerates everything."""
+    """A pod's toleration. An empty ``key`` with ``Exists`` tolerates everything."""
 
     key: str = ""
     operator: str = "Equal"
@@ -119,7 +118,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Tell whether this toleration covers ``taint`` (``v1.Toleration.ToleratesTaint``)."""
+        """Whether this toleration covers ``taint`` (``v1.Toleration.ToleratesTaint``)."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -131,7 +130,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A node's taint; only NoSchedule and NoExecute keep pods away."""
+    """A node's taint. Only NoSchedule and NoExecute keep pods away."""
 
     key: str
     value: str = ""

@@ -1,8 +1,8 @@
-"""States of a FluxJob and the one table of legal transitions.
+"""States of a FluxJob, and the one table of legal transitions.
 
-``docs/developer/state-machine.md`` draws this table and the database repeats it in a trigger
-(``db/sql/33_transitions.sql``); a test holds the three against each other. Called by the scheduler,
-the stores and the worker; decides nothing about *when* a transition happens.
+``docs/developer/state-machine.md`` draws this table, and a trigger in the database repeats it
+(``db/sql/33_transitions.sql``). A test compares the three. The scheduler, the stores and the worker
+call this module. It does not decide *when* a transition happens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fluxqueue.errors import IllegalTransition
 
 
 class FluxJobState(StrEnum):
-    """Where a FluxJob is in its life; the values are what users read in ``kubectl get``."""
+    """State of a FluxJob in its life. The values are what users read in ``kubectl get``."""
 
     GATHERING = "Gathering"
     PENDING = "Pending"
@@ -35,7 +35,7 @@ class FluxJobState(StrEnum):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a FluxJob in this state holds nothing and stands in the queue or beside it."""
+        """Whether a job in this state holds nothing, and is in the queue or beside it."""
         return self in WAITING
 
 
@@ -43,10 +43,10 @@ _S = FluxJobState
 FINAL = frozenset({_S.COMPLETED, _S.FAILED, _S.CANCELLED})
 WAITING = frozenset({_S.GATHERING, _S.PENDING, _S.RESERVED, _S.HELD, _S.UNSATISFIABLE})
 
-# A waiting workload can end without us: its author deletes it, or its deadline strikes while its
-# pods are gated. An allocation returns to the queue when it was lost before anything ran, or when
-# it is requeued and its pods are gone; beside the queue where its author holds it by then. Wherever
-# it could go to the queue, a group that is not complete gathers instead.
+# A waiting workload can end by itself: its author deletes it, or its deadline passes.
+# An allocation returns to the queue if it was lost before anything ran, or if it is requeued and
+# its pods are gone. If its author holds it by then, it becomes Held instead.
+# Instead of returning to the queue, an incomplete group always becomes Gathering.
 TRANSITIONS: Mapping[FluxJobState, frozenset[FluxJobState]] = MappingProxyType(
     {
         _S.GATHERING: frozenset({_S.PENDING, _S.HELD, *FINAL}),
@@ -68,14 +68,14 @@ TRANSITIONS: Mapping[FluxJobState, frozenset[FluxJobState]] = MappingProxyType(
 
 
 def check_transition(old: FluxJobState, new: FluxJobState) -> None:
-    """Refuse a transition the table does not have.
+    """Refuse a transition that the table does not have.
 
     Staying in the same state is no transition and always allowed.
 
     Raises
     ------
     IllegalTransition
-        Naming both states and what is allowed instead.
+        The error names both states, and the states that are allowed instead.
     """
     if old is not new and new not in TRANSITIONS[old]:
         allowed = ", ".join(sorted(TRANSITIONS[old])) or "nothing: it is final"

@@ -1,6 +1,6 @@
-"""Nodes in the tree that the levels make: which places there are, and who stands where.
+"""The tree that levels make of the nodes: its places, and how many nodes each level places.
 
-For whoever shows a cluster's levels (``fluxqueue graph``, the FluxQueues' status). Pure.
+The displays of a cluster's levels call it: ``fluxqueue graph`` and the FluxQueues' status. Pure.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from fluxqueue.fluxjob.node import NodeFact
 
 @dataclass(frozen=True, slots=True)
 class LevelCount:
-    """One level of a cluster: its places (a name counts once below each place above), the nodes
-    that stand in one, those that the level's labels do not place.
+    """One level of a cluster in numbers.
+
+    ``places`` counts a name once below each place above. ``nodes`` are those with a place in this
+    level. ``unknown`` are those without a label for it.
     """
 
     level: Level
@@ -26,7 +28,7 @@ class LevelCount:
     unknown: int
 
     def to_json(self) -> dict[str, object]:
-        """As objects and rows show it."""
+        """Return the form that objects and rows show."""
         return {
             "name": self.level.name,
             "labels": list(self.level.labels),
@@ -37,16 +39,16 @@ class LevelCount:
 
 
 Path: TypeAlias = tuple[str | None, ...]
-"""A place in each level, top first; None where it is not known."""
+"""A place in each level, top first. None: unknown."""
 
 
 def count_levels(levels: Sequence[Level], nodes: Sequence[NodeFact]) -> list[LevelCount]:
-    """Count, for every configured level, top first."""
+    """Count places and nodes of every configured level, top first."""
     return count_paths(levels, Counter(path_of(levels, node.labels) for node in nodes))
 
 
 def count_paths(levels: Sequence[Level], nodes: Mapping[Path, int]) -> list[LevelCount]:
-    """The same of the number of nodes at each path."""
+    """Count places and nodes of every level, from the number of nodes at each path."""
     total = sum(nodes.values())
     found = []
     for depth, level in enumerate(levels):
