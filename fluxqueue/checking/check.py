@@ -1,6 +1,6 @@
-"""The check itself: read both sides, compare, and look again before believing a difference.
+"""The check: read rows and cluster, compare them, and read again before believing it.
 
-Called by ``fluxqueue check``, by the demo and after every end-to-end test. It reads only.
+``fluxqueue check``, the demo and every end-to-end test call it. It reads only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fluxqueue.workload.site import DEFAULT_CPU_M
 
 PAUSE_S = 0.5
 UNSEEN_S = 300
-"""One resync interval: how long an object may stay unknown to the rows (seconds)."""
+"""One resync interval in seconds: how long the rows may lack a new object."""
 
 COMPARISONS: tuple[Callable[[View], Iterator[Finding]], ...] = (
     queue.drift,
@@ -39,7 +39,7 @@ COMPARISONS: tuple[Callable[[View], Iterator[Finding]], ...] = (
 
 
 def compare(view: View) -> list[Finding]:
-    """All differences of one round, in the order of ``COMPARISONS``. Pure."""
+    """Return all differences of one round, in the order of ``COMPARISONS``. Pure."""
     return [finding for comparison in COMPARISONS for finding in comparison(view)]
 
 
@@ -53,15 +53,15 @@ async def check(
     default_cpu_m: int = DEFAULT_CPU_M,
     owner_kinds: OwnerKinds | None = None,
 ) -> list[Finding]:
-    """Check every invariant; an empty list is health.
+    """Check every invariant. An empty list means that all hold.
 
     Parameters
     ----------
-    patience_s : a difference between rows and cluster counts only if it is there in every round
-        for this long (seconds); 0 believes the first look.
-    unseen_s : objects younger than this may be unknown to the rows (seconds).
-    default_cpu_m : what a pod without a cpu request counts as (millicores).
-    owner_kinds : what else than a Job makes pods.
+    patience_s : Seconds that a difference between rows and cluster must last to count. It must be
+        there in every round. 0 believes the first round.
+    unseen_s : Objects younger than this many seconds may be unknown to the rows.
+    default_cpu_m : Millicores of a pod without a cpu request.
+    owner_kinds : The kinds beside Job that create pods.
 
     Raises
     ------
@@ -83,6 +83,7 @@ async def check(
             )
         )
 
+    # Rows and cluster cannot be read at one instant, so a difference may pass: read again.
     until_s = clock.monotonic_s() + patience_s
     found = await look()
     settled = [finding for finding in found if not finding.may_pass]

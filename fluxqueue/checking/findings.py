@@ -1,4 +1,4 @@
-"""What a check reports: one ``Finding`` for each broken invariant, or for something to look at."""
+"""What a check reports: one ``Finding`` for each broken invariant or warning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Severity(StrEnum):
-    """``BROKEN`` makes the check fail; ``WARNING`` is for people."""
+    """``BROKEN`` makes the check fail. ``WARNING`` asks the administrator to look."""
 
     BROKEN = "broken"
     WARNING = "warning"
@@ -16,10 +16,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken invariant (design: the invariants) and where.
+    """One broken invariant (design: the invariants), and where.
 
-    ``may_pass`` marks a difference between rows and cluster that is legal for a moment, because
-    the two cannot be read at one instant; it counts once it has lasted for the whole patience.
+    ``may_pass`` marks a difference between rows and cluster that is legal for a moment, because the
+    two cannot be read at one instant. It counts once it has lasted for the whole patience.
     """
 
     invariant: str
@@ -34,7 +34,7 @@ class Finding:
         return self.invariant, self.subject
 
     def to_json(self) -> dict[str, Any]:
-        """The form of ``fluxqueue check --json``."""
+        """Return the form of ``fluxqueue check --json``."""
         return {
             "invariant": self.invariant,
             "subject": self.subject,

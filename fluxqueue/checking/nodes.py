@@ -1,7 +1,7 @@
-"""Nodes: nothing over capacity; free + allocated + foreign = capacity (invariants 1, 5). Pure.
+"""Nodes: none over capacity, and free + allocated + foreign = capacity (invariants 1, 5).
 
-The amounts are counted anew from Node and Pod objects and from single slots, and then compared with
-the view ``node_usage`` that people and the matcher rely on.
+The amounts are computed again from Node and Pod objects and from single slots. They are then
+compared with the view ``node_usage``, on which people and the matcher rely. Pure.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Amounts = dict[tuple[str, str], int]
 
 
 def over_capacity(view: View) -> Iterator[Finding]:
-    """No node holds more than it has, counting everything that is bound to it.
+    """Report nodes with more bound to them than they have, counting all pods.
 
-    Where none of the pods is ours, somebody bound them past the scheduler: worth a warning.
+    If none of the pods is managed by fluxqueue, another scheduler bound them: a warning.
     """
     capacity = _capacity(view)
     used: Counter[tuple[str, str]] = Counter()
@@ -44,7 +44,7 @@ def over_capacity(view: View) -> Iterator[Finding]:
 
 
 def usage(view: View) -> Iterator[Finding]:
-    """The rows' account of each node is that of the cluster, and adds up."""
+    """Report where the rows' usage of a node differs from the cluster, or does not add up."""
     capacity, foreign, allocated = _capacity(view), _foreign(view), _allocated(view)
     seen = {(line.node, line.resource): line for line in view.rows.usage}
     for node, name in sorted(set(capacity) | set(seen)):
@@ -91,11 +91,12 @@ def _foreign(view: View) -> Amounts:
 
 
 def _uncovered(view: View, pod: Object, asked: ForeignPod) -> Mapping[str, int]:
-    """What a bound pod that is counted with a workload of ours takes beside its slot."""
+    """Return what a bound pod of a managed workload takes beside its slot."""
     slot = view.slot_of_pod.get(uid_of(pod))
     if slot is not None and slot.node == asked.node:
         over = {name: n - slot.resources.get(name, 0) for name, n in asked.resources.items()}
         return {name: amount for name, amount in over.items() if amount > 0}
+    # A free slot on its node will be its slot, so nothing is beside it.
     is_to_come = any(
         one.state == SlotState.FREE and one.node == asked.node
         for one in view.slots_of.get(view.workload_of(pod), ())

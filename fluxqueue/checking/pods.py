@@ -1,4 +1,4 @@
-"""Pods and their slots: invariant 3, and that a pod runs exactly where its slot is. Pure."""
+"""Pods and their slots: invariant 3, and every pod runs on the node of its slot. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fluxqueue.workload.resources import effective_request
 
 
 def ungated(view: View) -> Iterator[Finding]:
-    """No pod of ours is ungated without a slot, and none is bound elsewhere than to its slot."""
+    """Report managed pods that are ungated without a slot, or bound to another node than it."""
     for pod in view.cluster.pods:
         if is_terminal(pod) or is_gated(pod) or not view.is_ours(pod):
             continue
@@ -33,6 +33,7 @@ def ungated(view: View) -> Iterator[Finding]:
 
 
 def _in_its_slot(view: View, pod: Object, slot: SlotRow) -> Iterator[Finding]:
+    """Report a pod that is on another node than its slot, or larger than it."""
     subject, node = subject_of(pod, "Pod"), node_of(pod)
     if node and node != slot.node:
         detail = f"runs on {node}; allocation {slot.allocation_id} slot {slot.number} is on "
@@ -46,7 +47,7 @@ def _in_its_slot(view: View, pod: Object, slot: SlotRow) -> Iterator[Finding]:
 
 
 def holders(view: View) -> Iterator[Finding]:
-    """A held slot's pod exists and has not ended."""
+    """Report slots that are held by a pod that is gone or has ended."""
     live = {uid_of(pod) for pod in view.cluster.pods if not is_terminal(pod)}
     for slot in view.rows.slots:
         if slot.pod_uid is None or slot.pod_uid in live:

@@ -1,4 +1,4 @@
-"""The rows alone: the view ``drift``, reservations (invariant 9) and effects that lag. Pure."""
+"""The rows alone: view ``drift``, reservations (invariant 9), effects that lag. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fluxqueue.workload.nodes import node_fact
 
 
 def drift(view: View) -> Iterator[Finding]:
-    """What SQL finds by itself; all rows are of one instant, so it does not pass."""
+    """Report what SQL finds by itself. All rows are of one instant, so it does not pass."""
     for row in view.rows.drift:
         yield Finding(row.invariant, row.subject, row.detail, may_pass=False)
 
 
 def reservations(view: View) -> Iterator[Finding]:
-    """A planned start belongs to a waiting FluxJob, and is kept."""
+    """Report reservations without a waiting job, and planned starts that have passed."""
     for row in view.rows.fluxjobs:
         if (row.state == FluxJobState.RESERVED) != row.has_reservation:
             has = "has" if row.has_reservation else "has no"
@@ -34,9 +34,10 @@ def reservations(view: View) -> Iterator[Finding]:
 
 
 def promises(view: View) -> Iterator[Finding]:
-    """The first start that was promised is kept, or the matcher wrote down whose fault it is.
+    """Report first promised starts that are late without an excuse.
 
-    While one still waits the excuse may be to come; what has started late without one stays so.
+    While the job still waits, the excuse may follow. If it has started late without one, the
+    finding stays.
     """
     is_excused = _has_overrun(view) or _has_lost_node(view)
     for promise in view.rows.promises:
@@ -65,7 +66,7 @@ def _has_lost_node(view: View) -> bool:
 
 
 def late_effects(view: View) -> Iterator[Finding]:
-    """Effects that are overdue or keep failing: nothing is broken yet, somebody should look."""
+    """Report effects that are overdue or keep failing, as warnings: nothing is broken yet."""
     for effect in view.rows.late:
         row = view.row_of.get(effect.uid)
         subject = row.subject if row else f"workload {effect.uid}"

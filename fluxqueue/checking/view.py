@@ -1,7 +1,7 @@
-"""The two sides of a check, indexed: the cluster's objects and the rows.
+"""The two sides of a check with indexes: the objects of the cluster, and the rows.
 
-Made by ``check`` for each round; the comparisons in this package read it and change nothing. It
-deliberately shares no index with the controller, whose mistakes it is there to find.
+``check`` builds it for each round. The comparisons in this package read it and change nothing. It
+shares no index with the controller, because it must find the mistakes of the controller.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from fluxqueue.workload.pods import controller_owner, gate_index
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Objects as listed, each list as of its own version."""
+    """Objects as listed, each list at its own resource version."""
 
     jobs: tuple[Object, ...] = ()
     pods: tuple[Object, ...] = ()
     nodes: tuple[Object, ...] = ()
     fluxjobs: tuple[Object, ...] = ()
     owners: tuple[Object, ...] = ()
-    """What makes pods and is held by its suspension, as FluxJobs name it."""
+    """Objects that create pods and are held by suspension, as FluxJobs name them."""
 
     def workload_uids(self) -> set[str]:
-        """UIDs of everything whose row the comparisons may ask for."""
+        """UIDs of all objects that the comparisons may look up in the rows."""
         uids = {uid_of(job) for job in self.jobs}
         uids |= {workload_uid(pod) for pod in self.pods}
         return uids | {fluxjob["spec"]["workload"]["uid"] for fluxjob in self.fluxjobs}
 
 
 async def read_cluster(client: KubeClient) -> Cluster:
-    """List Jobs, Pods, Nodes, FluxJobs and what these name of all namespaces.
+    """List Jobs, Pods, Nodes, FluxJobs and the owners that these name, in all namespaces.
 
     Raises
     ------
@@ -72,11 +72,11 @@ async def _read_owners(client: KubeClient, fluxjobs: Iterable[Object]) -> list[O
 
 @dataclass(slots=True)
 class View:
-    """Rows and cluster with the look-ups that the comparisons share.
+    """Rows and cluster, with the indexes that the comparisons share.
 
-    ``unseen_s``: objects younger than this may still be unknown to the rows (seconds).
-    ``default_cpu_m``: what a pod without a cpu request counts as (millicores). ``owner_kinds``:
-    what else than a Job makes pods.
+    ``unseen_s``: objects younger than this many seconds may be unknown to the rows.
+    ``default_cpu_m``: millicores of a pod without a cpu request. ``owner_kinds``: the kinds beside
+    Job that create pods.
     """
 
     cluster: Cluster
@@ -87,9 +87,9 @@ class View:
     owner_kinds: OwnerKinds = field(default_factory=OwnerKinds)
     row_of: dict[str, FluxJobRow] = field(init=False)
     group_of: dict[str, MemberRow] = field(init=False)
-    """Of pods of groups, by their UIDs."""
+    """Pods of groups, by pod UID."""
     workloads: dict[str, Object] = field(init=False)
-    """Jobs and ownerless Pods by UID, ours or not."""
+    """Jobs and ownerless Pods by UID, managed or not."""
     pods_of: dict[str, list[Object]] = field(init=False)
     slots_of: dict[str, list[SlotRow]] = field(init=False)
     """Slots that are not returned, by workload UID."""
@@ -118,7 +118,7 @@ class View:
         self.slot_of_pod = {slot.pod_uid: slot for slot in self.rows.slots if slot.pod_uid}
 
     def workload_of(self, pod: Object) -> str:
-        """UID of the workload that a pod belongs to; of a group only its rows know that."""
+        """Return the UID of the workload of a pod. For groups, only the rows know it."""
         row = self.group_of.get(uid_of(pod))
         if row is not None:
             return row.uid
@@ -128,7 +128,7 @@ class View:
         return uid if where == its else uid_of(pod)
 
     def _groups(self) -> dict[str, Object]:
-        """What stands for each group of which pods are there."""
+        """Return the object that represents each group with pods in the cluster."""
         found: dict[str, Object] = {}
         for row in self.rows.fluxjobs:
             pods = [pod for pod in self.pods_of.get(row.uid, ()) if uid_of(pod) in self.group_of]
@@ -148,7 +148,7 @@ class View:
         return found
 
     def _owners(self) -> dict[str, Object]:
-        """What is held by its suspension, with the pods that rows say are of it."""
+        """Return the owners held by suspension, with the pods that rows assign to them."""
         jobs = {uid_of(job): job for job in self.cluster.jobs}
         found: dict[str, Object] = {}
         for owner in self.cluster.owners:
@@ -169,7 +169,7 @@ class View:
         return found
 
     def is_ours(self, pod: Object) -> bool:
-        """Whether a row knows the pod's workload, or our gate stands in the Job it came from."""
+        """Whether a row knows the workload of the pod, or its Job has our gate."""
         uid = self.workload_of(pod)
         if uid in self.row_of:
             return True
@@ -177,34 +177,34 @@ class View:
         return workload is not None and is_taken_in(workload)
 
     def live_pods(self, uid: str) -> list[Object]:
-        """The pods of a workload that have not ended; one that is being deleted is among them."""
+        """Return the pods of a workload that have not ended, terminating pods included."""
         return [pod for pod in self.pods_of.get(uid, ()) if not is_terminal(pod)]
 
     def bound_pods(self) -> Iterable[Object]:
-        """Pods that use a node now."""
+        """Return the pods that use a node now."""
         return (pod for pod in self.cluster.pods if node_of(pod) and not is_terminal(pod))
 
 
 def uid_of(obj: Object) -> str:
-    """The object's UID."""
+    """Return the UID of the object."""
     return str(obj["metadata"]["uid"])
 
 
 def subject_of(obj: Object, kind: str) -> str:
-    """The object, as people name it."""
+    """Return the name of the object for people."""
     return f"{kind} {obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
 
 
 def is_terminal(pod: Object) -> bool:
-    """Whether its containers have ended for good."""
+    """Whether the containers of the pod have ended for good."""
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def is_gated(pod: Object) -> bool:
-    """Whether our gate keeps it from being scheduled."""
+    """Whether our gate keeps the pod from being scheduled."""
     return gate_index(pod.get("spec") or {}) is not None
 
 
 def node_of(pod: Object) -> str:
-    """The node it is bound to, empty where there is none."""
+    """Return the node that the pod is bound to, or an empty string."""
     return str((pod.get("spec") or {}).get("nodeName") or "")

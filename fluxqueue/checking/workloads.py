@@ -1,4 +1,4 @@
-"""Workloads, their rows, their FluxJobs and what they hold: invariants 2, 4, 6 and 7. Pure."""
+"""Workloads, their rows, their FluxJobs and what they hold: invariants 2, 4, 6, 7. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.managed import NEVER_MANAGED, is_taken_in
 
 RELEASE_S = 30
-"""An allocated Job that is still suspended after this long was not released (seconds)."""
+"""Seconds after which an allocated Job that is still suspended counts as not released."""
 
 
 def rows_of_workloads(view: View) -> Iterator[Finding]:
-    """Every managed Job and bare Pod has a row once it is older than one resync."""
+    """Report managed Jobs and bare Pods that are older than one resync and have no row."""
     for uid, workload in view.workloads.items():
         meta = workload["metadata"]
         if uid in view.row_of or not is_taken_in(workload) or meta["namespace"] in NEVER_MANAGED:
@@ -32,7 +32,7 @@ def rows_of_workloads(view: View) -> Iterator[Finding]:
 
 
 def workloads_of_rows(view: View) -> Iterator[Finding]:
-    """A row that has not ended belongs to an object, or to pods that are still going."""
+    """Report unfinished rows that have neither an object nor pods that still terminate."""
     for row in view.rows.fluxjobs:
         is_over = FluxJobState(row.state).is_final
         if is_over or row.uid in view.workloads or view.live_pods(row.uid):
@@ -41,7 +41,7 @@ def workloads_of_rows(view: View) -> Iterator[Finding]:
 
 
 def allocations(view: View) -> Iterator[Finding]:
-    """An allocation lives exactly as long as its workload needs it, slot for slot."""
+    """Report allocations and slots that outlive the need of their workload."""
     for allocation in view.rows.allocations:
         row = view.row_of.get(allocation.uid)
         live = view.live_pods(allocation.uid)
@@ -66,13 +66,13 @@ def _spare_slots(
 
 
 def releases(view: View) -> Iterator[Finding]:
-    """What got an allocation is let go: its Job is unsuspended, its pods lose the gate."""
+    """Report workloads that have an allocation and are still suspended or gated."""
     for row in view.rows.fluxjobs:
         workload = view.workloads.get(row.uid)
         if row.state != FluxJobState.ALLOCATED or workload is None or row.allocated_at_s is None:
             continue
         if row.is_vacating:
-            continue  # suspended, and rightly so, until its pods are gone
+            continue  # it is rightly suspended until its pods are gone
         waited_s = view.rows.now_s - row.allocated_at_s
         if waited_s < RELEASE_S:
             continue
@@ -85,7 +85,7 @@ def releases(view: View) -> Iterator[Finding]:
 
 
 def fluxjobs(view: View) -> Iterator[Finding]:
-    """Each workload in the rows has exactly one FluxJob, and it says what the row says."""
+    """Report workloads without exactly one FluxJob, and FluxJobs that differ from their row."""
     by_workload: dict[str, list[Object]] = defaultdict(list)
     for fluxjob in view.cluster.fluxjobs:
         by_workload[fluxjob["spec"]["workload"]["uid"]].append(fluxjob)
