@@ -1,5 +1,5 @@
-"""What one request can expect: now, later or never, and what would change that.
+"""What one request can expect: now, later or never, and which changes would help.
 
-The matcher, the cycle and the forecast decide; this package asks them on the graph as it is, and
-leaves it as it was. Pure: called by the worker with its live matcher, and by simulations.
+The matcher, the cycle and the forecast decide. This package asks them on the present graph, and
+leaves it unchanged. Pure. The worker calls it with its live matcher, and so do simulations.
 """

@@ -1,5 +1,6 @@
-"""The answer to one review, as data. Made by ``explain.review``, written down by
-``explain.status``. Times are integer epoch seconds.
+"""The answer to one review, as data. Times are integer epoch seconds.
+
+``explain.review`` makes it, and ``explain.status`` renders it.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ class Verdict(StrEnum):
 
 
 class Certainty(StrEnum):
-    """How far an expected start can be relied on."""
+    """How reliable an expected start is."""
 
     PROMISED = "Promised"
-    """It would have a reservation: later than that only if something goes wrong."""
+    """It would have a reservation: it starts later only if something fails."""
     ESTIMATED = "Estimated"
-    """Behind what is planned for all that wait before it."""
+    """Planned behind the plans of all jobs ahead of it."""
     AT_BEST = "AtBest"
-    """Behind what is planned; for some that wait before it nothing is planned yet."""
+    """Planned behind the plans of jobs ahead, of which some have no plan yet."""
 
 
 class Reason(StrEnum):
-    """Why, in one word."""
+    """The reason in one word."""
 
     FITS = "Fits"
     RUNNING = "HasItsNodes"
@@ -53,10 +54,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that every node has to have, and how many have it: whatever else they lack.
+    """One requirement on a node, and how many nodes pass it, whatever else they lack.
 
-    ``nodes`` counts the empty cluster, those down or cordoned included; ``free`` counts what is
-    free at this moment, on nodes that can be used.
+    ``nodes`` counts on the empty cluster, nodes that are down or cordoned included. ``free`` counts
+    what is free now, on usable nodes.
     """
 
     kind: str
@@ -67,8 +68,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Nodes that pass everything together, and how many units they have room for: on the empty
-    cluster, with what is free now, and with what of that is promised to nobody for as long."""
+    """Nodes that pass all requirements together, and the units that fit on them.
+
+    ``nodes`` and ``units`` are on the empty cluster, ``free_nodes`` and ``free_units`` with what is
+    free now. ``open_nodes`` and ``open_units`` leave out what is promised to others during the run.
+    """
 
     nodes: int
     units: int
@@ -80,8 +84,11 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One kind of slots: ``wanted`` units (``is_distinct``: nodes, with ``per_unit`` slots on
-    each) of ``needs``, and what the nodes say to it."""
+    """One kind of slots, and how the nodes meet its needs.
+
+    ``wanted`` units of ``needs`` are requested. With ``is_distinct`` a unit is a node with
+    ``per_unit`` slots.
+    """
 
     label: str
     wanted: int
@@ -94,8 +101,11 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class LevelCount:
-    """``wanted`` places of a level must each hold ``contents``; of ``places`` so many could on the
-    empty cluster (``could``), and so many can now (``can``)."""
+    """How many places of a level can hold ``contents``. ``wanted`` of them are needed.
+
+    There are ``places`` places. ``could`` of them are large enough on the empty cluster, and
+    ``can`` of them have enough free now.
+    """
 
     level: str
     contents: str
@@ -107,9 +117,9 @@ class LevelCount:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Somebody who has, or is to have before it, nodes that it waits for.
+    """A job that has nodes of the request, or gets them before it.
 
-    ``uid`` is of a workload; ``until`` None is without a known end.
+    ``uid`` is the UID of its workload. ``until`` None: no known end.
     """
 
     uid: str
@@ -120,8 +130,11 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What would be different: one field of a review's ``spec.changes`` or of the FluxJob, its
-    value, and both in words: ``with 4 pods instead of 8``."""
+    """One change to a request.
+
+    ``field`` is a field of ``spec.changes`` of a review, or of the FluxJob. ``text`` is the change
+    in words: ``with 4 pods instead of 8``.
+    """
 
     field: str
     value: str
@@ -130,8 +143,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """When and where something starts; ``nodes`` are those of its slots, ``starts_at`` None is
-    not known."""
+    """When and where the request starts.
+
+    ``nodes`` are the nodes of its slots. ``starts_at`` None: unknown.
+    """
 
     verdict: Verdict
     reason: Reason
@@ -145,7 +160,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What would start at once, or earlier; ``job`` is the whole request with the change."""
+    """A changed request that would start at once, or earlier.
+
+    ``job`` is the whole request with the change.
+    """
 
     change: Change
     outcome: Outcome
@@ -154,7 +172,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Its turn: ``position`` counts from 1 among the ``waiting`` of its queue, itself included."""
+    """Its turn: ``position`` from 1 among the ``waiting`` jobs of its queue, itself included."""
 
     queue: str
     priority: int
@@ -164,7 +182,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Everything that a review says."""
+    """Everything that a review answers."""
 
     request: str
     outcome: Outcome

@@ -1,5 +1,6 @@
-"""How many nodes pass what a request asks of them: each constraint and resource alone, and all of
-it together. Asks the matcher's table, changes nothing. Called by ``explain.review``.
+"""Count the nodes that meet each requirement of a request alone, and all together.
+
+``explain.review`` calls it. It reads the matcher's table and changes nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ READY, TAINTS, CONSTRAINT, ZONES, WHOLE, SHARED, RESOURCE = (
 
 
 def count_kinds(table: ByShares, request: Jobspec, now: int) -> tuple[Counted, ...]:
-    """Count for each kind of slots of ``request``; ``now`` in epoch seconds."""
+    """Count for each kind of slots of ``request``. ``now`` is in epoch seconds."""
     ask = table.ask(request)
     return tuple(_count(table, ask, times, leaf, now) for times, leaf in ask.leaves())
 
 
 def count_levels(table: ByShares, request: Jobspec) -> tuple[LevelCount, ...]:
-    """Count the places of each level that ``request`` names, the lowest first."""
+    """Count the places of each level that ``request`` names, the lowest level first."""
     ask = table.ask(request)
     found = []
     for group in groups(ask.parts):
@@ -82,7 +83,7 @@ def _checks(table: ByShares, ask: Ask, leaf: Leaf) -> Iterator[Check]:
 
 
 def _demand_checks(facts: Sequence[NodeFact], where: NodeDemand) -> Iterator[Check]:
-    """What labels and taints say does not depend on what is free."""
+    """Yield the checks of taints and labels, which do not depend on what is free."""
     tolerating = NodeDemand(None, where.tolerations)
     passing = sum(tolerating.admits(fact) for fact in facts)
     yield Check(TAINTS, "taints tolerated", passing, passing)

@@ -1,12 +1,12 @@
 """One review: what the next cycle would decide about a request, in its place in the queue.
 
-Called by the worker between two cycles with the matcher as the last one left it, and by simulations
-and benchmarks. Pure; matcher and plan are afterwards as before, and an error leaves them in doubt:
-whoever owns the matcher throws it away then, as after a cycle that failed.
+The worker calls it between two cycles, with the matcher as the last cycle left it. Simulations and
+benchmarks call it as well. Pure. Matcher and plan are the same afterwards. After an error their
+state is uncertain, so the owner throws the matcher away, as after a failed cycle.
 
-The verdict is the cycle's own: the walk goes on with the request where it stood in its turn, and
-what that started is taken back. Who would get no reservation is given the start that is left behind
-what is planned for those before it (``scheduler.forecast``).
+The verdict is the cycle's own. The walk continues with the request in its turn, and what it starts
+is undone. A request without a reservation gets the start that is left behind the plans of the jobs
+ahead of it (``scheduler.forecast``).
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, decide_next
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
 
 NEWCOMER = 1 << 62
-"""The jobid of what has none yet: behind all others."""
+"""The jobid of a request that has none yet: behind all others."""
 
 REPLANNED_MAX = 8
-"""Among so many promises to those behind it a cycle is tried out as a whole; of more, all are taken
-as they are."""
+"""Up to this number of promises behind the request, a whole cycle is tried out.
+
+With more of them, all promises are taken as they are.
+"""
 
 BLOCKERS_MAX = 20
-"""Who stands in the way is named up to so many."""
+"""Blockers that are named. The rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,12 @@ class Scene:
 
     Parameters
     ----------
-    matcher : its allocations booked, its reservations in the plan.
-    queue, decisions, policy, queues : what ``run_cycle`` was given, and what it decided.
-    now : epoch seconds.
-    planned : what the last forecast planned for those without a reservation, by UID.
-    promised : reservations that the next cycle is to keep, by UID.
-    preemptions : who could make way for what is asked about, and who does for others.
+    matcher : With the allocations of that cycle, and its reservations in the plan.
+    queue, decisions, policy, queues : The arguments of ``run_cycle``, and its result.
+    now : Epoch seconds.
+    planned : What the last forecast planned for jobs without a reservation, by UID.
+    promised : Reservations that the next cycle must keep, by UID.
+    preemptions : Possible victims for the request, and preemptions for other jobs.
     """
 
     matcher: Matcher
@@ -83,21 +85,25 @@ class Scene:
     preemptions: Preemptions = NO_PREEMPTIONS
 
     def rules(self, queue: str) -> QueueRules:
-        """The rules of a queue; without limits where nobody has given it any."""
+        """Return the rules of a queue. A queue without rules has no limits."""
         return self.queues.rules.get(queue) or QueueRules(queue)
 
     def depth(self, queue: str) -> int:
-        """How many of a queue a cycle looks at."""
+        """Return how many jobs of a queue a cycle examines."""
         return self.rules(queue).policy(self.policy).queue_depth
 
     def is_backfilling(self, queue: str) -> bool:
-        """Whether others of this queue may start before its blocked head."""
+        """Whether other jobs of this queue may start before its blocked head."""
         return self.rules(queue).policy(self.policy).is_backfilling
 
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """Something else than resources that keeps a request back, and what it is without that."""
+    """Something other than resources that holds a request back.
+
+    ``without`` is the change that removes it. ``not_before`` is the time when it ends by itself
+    (epoch seconds), None if unknown.
+    """
 
     reason: Reason
     message: str
@@ -111,14 +117,14 @@ class Question:
 
     Parameters
     ----------
-    job : the request with its queue, priority and user; its UID is in the scene's queue where it
-        waits there already, its jobid ``NEWCOMER`` where it is not submitted.
-    namespace : where it is, or would be submitted.
-    is_accepted : its queue has taken it in; one that takes no submissions any more keeps it.
-    place : its turn, where that is known better than the scene's queue knows it (which ends at the
-        depth of a cycle).
-    keeper : what else it waits for.
-    priorities : the priority it would have in other queues.
+    job : The request with its queue, priority and user. If it waits already, its UID is in the
+        queue of the scene. If it is not submitted, its jobid is ``NEWCOMER``.
+    namespace : Where it is, or would be submitted.
+    is_accepted : Its queue has accepted it. It then stays, even if the queue takes no new jobs.
+    place : Its turn, if known better than from the queue of the scene, which ends at the depth of a
+        cycle.
+    keeper : What else it waits for.
+    priorities : The priority that it would have in other queues.
     """
 
     job: PendingJob
@@ -130,14 +136,14 @@ class Question:
 
 
 def answer(scene: Scene, question: Question, work: Work | None = None) -> Answer:
-    """Say when and where the request starts, what stands in its way, and what would help.
+    """Return when and where the request starts, what blocks it, and what would help.
 
-    Variants that ``work`` does not suffice for are left out.
+    Variants beyond the budget ``work`` are left out.
 
     Raises
     ------
     TooComplex
-        ``work`` does not suffice for the request itself.
+        The request itself exceeds ``work``.
     """
     with scene.matcher.working(work or Work(REVIEW_STEPS, "this question")):
         return _answer(scene, question)
@@ -176,7 +182,10 @@ def _counts(scene: Scene, request: Jobspec) -> tuple[tuple[Counted, ...], tuple[
 
 
 def _kept_back(keeper: Keeper, without: Outcome) -> Outcome:
-    """It starts when what keeps it back is over, and not before it could without."""
+    """Return the outcome of a request that ``keeper`` holds back.
+
+    It starts when that ends, and no earlier than it could without it.
+    """
     start, certainty = None, None
     if keeper.not_before is not None:
         start, certainty = keeper.not_before, Certainty.AT_BEST
@@ -188,7 +197,7 @@ def _kept_back(keeper: Keeper, without: Outcome) -> Outcome:
 
 
 def place(scene: Scene, question: Question) -> Place:
-    """Its turn in its queue, as far as the scene's queue goes."""
+    """Return its turn in its queue, as far as the queue of the scene goes."""
     job = question.job
     others = [one for one in scene.queue if one.queue == job.queue and one.uid != job.uid]
     before = sum(turn(one) < turn(job) for one in others)
@@ -196,14 +205,14 @@ def place(scene: Scene, question: Question) -> Place:
 
 
 def turn(job: PendingJob) -> tuple[int, int]:
-    """Sort key of a queue: priority, then submission."""
+    """Return the sort key of a queue: priority, then submission."""
     return -job.priority, job.jobid
 
 
 def decide(scene: Scene, question: Question) -> Outcome:
-    """What would become of the request in its place."""
+    """Return what the next cycle would decide about the request."""
     job, matcher = question.job, scene.matcher
-    # A scene without named queues has none that could refuse it.
+    # A scene without named queues has no queue that could refuse it.
     refusal = scene.queues.rules and why_refused(
         job.queue,
         scene.queues.rules.get(job.queue),
@@ -216,6 +225,7 @@ def decide(scene: Scene, question: Question) -> Outcome:
     if not matcher.is_satisfiable(job.request):
         why = why_never(matcher.by_shares, job.request)
         return Outcome(Verdict.NEVER, Reason.UNSATISFIABLE, why)
+    # A cycle examines the first jobs of a queue only, so it would not decide about this one.
     depth, before = scene.depth(job.queue), (question.place or place(scene, question)).position - 1
     if before >= depth:
         message = f"{before} jobs are before it in queue {job.queue}; the first {depth} are planned"
@@ -223,12 +233,15 @@ def decide(scene: Scene, question: Question) -> Outcome:
     ahead = ahead_of(scene, job)
     with as_last_planned(scene, job.uid):
         own = ahead.decide(job)
+    # Jobs behind it may get another start that is no later, which may free nodes for it. Only a
+    # whole cycle finds that, so it is tried if the promises behind are few.
     if own.verdict is Verdict.NOW or not 0 < len(_promised_behind(scene, job)) <= REPLANNED_MAX:
         return own
     return _replanned(scene, job)
 
 
 def _promised_behind(scene: Scene, job: PendingJob) -> list[PendingJob]:
+    """Return the jobs behind ``job`` that have a reservation."""
     return [
         one for one, _ in scene.decisions.reserved if one.uid != job.uid and turn(one) > turn(job)
     ]
@@ -236,7 +249,7 @@ def _promised_behind(scene: Scene, job: PendingJob) -> list[PendingJob]:
 
 @contextmanager
 def as_last_planned(scene: Scene, uid: str) -> Iterator[None]:
-    """Inside, the plan is the last cycle's without what it gave to ``uid``."""
+    """Use the plan of the last cycle inside, without what it gave to ``uid``."""
     with scene.matcher.trying():
         for job, placement in (*scene.decisions.reserved, *scene.decisions.unpromised):
             if job.uid == uid:
@@ -245,7 +258,7 @@ def as_last_planned(scene: Scene, uid: str) -> Iterator[None]:
 
 
 def ahead_of(scene: Scene, job: PendingJob) -> Ahead:
-    """Those before a request, as the last cycle planned for them."""
+    """Return the jobs ahead of a request, with the plans that the last cycle made for them."""
     before = [one for one in scene.queue if one.uid != job.uid and turn(one) < turn(job)]
     given = {
         one.uid: where
@@ -256,8 +269,10 @@ def ahead_of(scene: Scene, job: PendingJob) -> Ahead:
 
 
 def _replanned(scene: Scene, job: PendingJob) -> Outcome:
-    """The whole cycle with the request in its turn: those behind it, who have a reservation, may
-    be given another that is no later."""
+    """Run a whole cycle with the request in its turn, and return its outcome.
+
+    Jobs behind it that have a reservation may get another one that is no later.
+    """
     queue = [one for one in scene.queue if one.uid != job.uid]
     at = bisect_left(queue, turn(job), key=turn)
     queue.insert(at, job)
@@ -280,12 +295,15 @@ def _replanned(scene: Scene, job: PendingJob) -> Outcome:
 
 
 def fits_now(now: int, nodes: tuple[str, ...]) -> Outcome:
-    """It starts at once, there."""
+    """Return the outcome of a request that starts at once on ``nodes``."""
     return Outcome(Verdict.NOW, Reason.FITS, "fits now", starts_at=now, nodes=nodes)
 
 
 def _with_way_made(job: PendingJob, decisions: Decisions, outcome: Outcome) -> Outcome:
-    """Whether others make way for it; who they are the blockers say to those who may read it."""
+    """Add to the message how many victims would be preempted for ``job``.
+
+    The blockers name the victims, for users that may read them.
+    """
     making_way = decisions.making_way.get(job.uid)
     if making_way is None:
         return outcome
@@ -296,9 +314,9 @@ def _with_way_made(job: PendingJob, decisions: Decisions, outcome: Outcome) -> O
 
 @dataclass(slots=True)
 class Ahead:
-    """Those before a request, and what was planned for them.
+    """The jobs ahead of a request, and what was planned for them.
 
-    ``given`` are the reservations of a cycle, by UID, which are in the plan already.
+    ``given`` are the reservations of a cycle by UID, which are in the plan already.
     """
 
     scene: Scene
@@ -308,7 +326,7 @@ class Ahead:
 
     @contextmanager
     def planned(self) -> Iterator[None]:
-        """Inside, what the last forecast planned for those before it is in the plan, too."""
+        """Add inside what the last forecast planned for the jobs ahead."""
         scene = self.scene
         ledger = scene.matcher.ledger
         with scene.matcher.trying():
@@ -316,6 +334,7 @@ class Ahead:
                 known = scene.planned.get(job.uid)
                 if job.uid in self.given or known is None:
                     continue
+                # An estimate that is due moves to now: its job has not started.
                 late_s = max(0, scene.now - known.starts_at)
                 known = replace(
                     known, starts_at=known.starts_at + late_s, until=known.until + late_s
@@ -326,7 +345,7 @@ class Ahead:
             yield
 
     def decide(self, job: PendingJob) -> Outcome:
-        """What the walk that planned for them would have decided about ``job``."""
+        """Return what the walk that planned for these jobs would have decided about ``job``."""
         decisions = self._next(job, may_reserve=True)
         try:
             return self.read(job, decisions)
@@ -335,7 +354,7 @@ class Ahead:
                 self.scene.matcher.cancel(started.uid)
 
     def now(self, job: PendingJob) -> tuple[str, ...] | None:
-        """The nodes on which it would start at once; None where it would not."""
+        """Return the nodes on which ``job`` would start at once, or None."""
         if sum(one.queue == job.queue for one in self.jobs) >= self.scene.depth(job.queue):
             return None
         decisions = self._next(job, may_reserve=False)
@@ -344,7 +363,7 @@ class Ahead:
         return decisions.allocated[0][1].nodes if decisions.allocated else None
 
     def is_barred(self, job: PendingJob) -> bool:
-        """Whether something else than resources keeps it back: a limit, a stopped queue."""
+        """Whether something other than resources holds ``job`` back: a limit, a stopped queue."""
         return job.uid in self._next(job, may_reserve=False).barred
 
     def _next(self, job: PendingJob, *, may_reserve: bool) -> Decisions:
@@ -362,7 +381,7 @@ class Ahead:
         )
 
     def read(self, job: PendingJob, decisions: Decisions) -> Outcome:
-        """What a walk has decided about ``job``; who got no plan is given one behind theirs."""
+        """Return the outcome of ``job`` in ``decisions``, or plan it behind the jobs ahead."""
         for one, where in decisions.allocated:
             if one.uid == job.uid:
                 return fits_now(where.starts_at, where.nodes)
@@ -381,7 +400,10 @@ class Ahead:
             return self.later(job)
 
     def floor(self, queue: str) -> int:
-        """Where nobody overtakes, a request starts no earlier than those before it in its queue."""
+        """Return the earliest start that the jobs ahead allow in a queue (epoch seconds).
+
+        Without backfill the request starts no earlier than any of them. With backfill it is 0.
+        """
         if self.scene.is_backfilling(queue):
             return 0
         return max(
@@ -393,7 +415,7 @@ class Ahead:
         return self.given.get(job.uid) or self._plans.get(job.uid)
 
     def later(self, job: PendingJob) -> Outcome:
-        """The earliest start that the plan leaves."""
+        """Return the earliest start that the plan leaves."""
         matcher, scene = self.scene.matcher, self.scene
         floor = self.floor(job.queue)
         try:
@@ -407,7 +429,7 @@ class Ahead:
         return self.waits(job, found, certainty)
 
     def _counts(self, job: PendingJob) -> bool:
-        """Who a limit keeps back, or a stopped queue, is before it in name only."""
+        """Whether ``job`` can delay the request. A barred job is ahead of it in name only."""
         return job.uid not in self.scene.decisions.barred
 
     def _no_plan(self, job: PendingJob, unknown: str) -> Outcome:
@@ -431,7 +453,7 @@ class Ahead:
         )
 
     def waits(self, job: PendingJob, where: Placement, certainty: Certainty) -> Outcome:
-        """It waits for the nodes of ``where``; say who has them until then."""
+        """Return the outcome of a request that waits for the nodes of ``where``, with blockers."""
         blockers = [*self._holders(where), *self._before(where)]
         short = self._short(job)
         reason, message = Reason.BUSY, short or ""
@@ -458,7 +480,7 @@ class Ahead:
         )
 
     def _short(self, job: PendingJob) -> str | None:
-        """What there is too little of at this moment; None where enough is free."""
+        """Return what is short at this moment, or None if enough is free."""
         table = self.scene.matcher.by_shares
         ask = table.ask(job.request)
         for times, leaf in ask.leaves():
@@ -469,7 +491,7 @@ class Ahead:
         return why_not_now(table, job.request)
 
     def _holders(self, where: Placement) -> list[Blocker]:
-        """What runs on the nodes, the last to end first."""
+        """Return the running jobs on the nodes, the last to end first."""
         ledger = self.scene.matcher.ledger
         way = in_the_way(self.scene.matcher.by_shares, where)
         count: dict[str, int] = {}
@@ -482,7 +504,7 @@ class Ahead:
         ]
 
     def _before(self, where: Placement) -> list[Blocker]:
-        """Who is planned on the nodes before that."""
+        """Return the jobs that are planned on the nodes before that start."""
         nodes = set(where.nodes)
         found = []
         for job in self.jobs:

@@ -1,8 +1,8 @@
-"""An answer as the status of a PlacementReview. Called by the worker; the definition is
-``chart/crds/placementreviews.yaml``. Pure.
+"""Render an answer as the status of a PlacementReview. Pure.
 
-Whoever is named in it, the asker may see: what stands in the way is given names by ``names``,
-and who has none there is "another namespace's job".
+The worker calls it. The definition is ``chart/crds/placementreviews.yaml``. The status names only
+jobs that the asking user may read, which ``names`` contains. All others appear as "another
+namespace's job".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEXT_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A FluxJob that the asker may read, by its workload's name."""
+    """A job that the asking user may read, by the name of its workload."""
 
     jobid: int
     namespace: str
@@ -36,9 +36,9 @@ def render_answer(
 
     Parameters
     ----------
-    names : of blockers, by UID of the workload: those that the asker may read.
-    now : when it was answered (epoch seconds).
-    known : of a FluxJob that is asked about: its jobid and state.
+    names : The blockers that the asking user may read, by UID of the workload.
+    now : When it was answered, in epoch seconds.
+    known : The jobid and state of the FluxJob in question, if there is one.
     """
     status: dict[str, Any] = {
         "answeredAt": _time(now),
@@ -67,7 +67,7 @@ def render_answer(
 
 
 def render_refusal(reason: str, message: str, now: int, **more: Any) -> dict[str, Any]:
-    """The status of a review that is not answered; ``more`` are further fields."""
+    """Render the status of a review that is not answered. ``more`` are further fields."""
     return {"answeredAt": _time(now), "reason": reason, "message": message[:TEXT_MAX], **more}
 
 

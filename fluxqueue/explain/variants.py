@@ -1,8 +1,9 @@
 """The nearest variants of a request that would start at once, or earlier.
 
-Called by ``explain.review`` for what has to wait or never fits. Each differs in one thing, and says
-so in words. Those before it in the queue keep their plan, those behind it their promises, so what
-starts at once here starts at once in the next cycle, too. Pure; leaves everything as it was.
+``explain.review`` calls it for a request that waits or never fits. Each variant differs in one
+thing, and describes it in words. Jobs ahead keep their plan, and jobs behind keep their promises.
+So a variant that starts at once here also starts at once in the next cycle. Pure, and leaves
+everything unchanged.
 """
 
 from __future__ import annotations
@@ -48,19 +49,22 @@ QUEUES_MAX = 6
 DEMANDS_MAX = 4
 DURATION_MIN_S = 60
 EARLIER_S = 60
-"""What starts by less than this earlier is no news."""
+"""A variant must start at least this many seconds earlier to be listed."""
 LATER_MAX = 6
-"""So many of those that cannot start at once are given a start: each is a search over time."""
+"""Variants that cannot start at once and get a start. Each one is a search over time."""
 NEAR = 4
-"""An amount of less than a fourth of what was asked for is no near variant."""
+"""A variant keeps at least one fourth of an amount that was asked for."""
 
 _STEPS = {CPU: 1000, MEMORY: 1 << 30, EPHEMERAL_STORAGE: 1 << 30}
-"""Amounts that are proposed are multiples of these, where there is as much."""
+"""Proposed amounts are multiples of these, if there is as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """``is_of_now``: it was found by looking for what fits now, and is nothing else."""
+    """A variant to examine.
+
+    ``is_of_now``: it was found by a search for what fits now, so it is useless later.
+    """
 
     change: Change
     job: PendingJob
@@ -68,12 +72,12 @@ class _Candidate:
 
 
 def find_variants(scene: Scene, question: Question, own: Outcome) -> tuple[Variant, ...]:
-    """The nearest changes of ``question`` that start earlier than ``own``, the earliest first."""
+    """Return the nearest changes that start earlier than ``own``, the earliest first."""
     search = _Search(scene, question, own)
     found: list[Variant] = []
-    # Those found so far are worth telling, where there is no work left for the others.
+    # If the budget of work is spent, the variants found so far are still returned.
     with as_last_planned(scene, question.job.uid), suppress(TooComplex):
-        # Not gathered before it is taken in: what was found stays when the work is at its end.
+        # Extend from the generator itself: a list built first would be lost with the error.
         found.extend(one for one in search.variants() if _is_earlier(one.outcome, own))
     found.sort(key=_order)
     return tuple(found[:VARIANTS_MAX])
@@ -94,7 +98,7 @@ def _is_earlier(outcome: Outcome, own: Outcome) -> bool:
 
 @dataclass(slots=True)
 class _Search:
-    """Looks for variants in the plan of the last cycle, without the request itself."""
+    """A search for variants in the plan of the last cycle, without the request itself."""
 
     scene: Scene
     question: Question
@@ -102,7 +106,7 @@ class _Search:
     _aheads: dict[tuple[int, int], Ahead] = field(default_factory=dict)
 
     def variants(self) -> Iterator[Variant]:
-        """All that is known of each candidate, one after the other."""
+        """Yield the variants with a known start, one after the other."""
         waiting: dict[tuple[int, int], list[_Candidate]] = {}
         for one in self._candidates():
             if self._is_refused(one.job):
@@ -122,7 +126,7 @@ class _Search:
             left -= min(left, len(candidates))
 
     def _is_refused(self, job: PendingJob) -> bool:
-        """Whether its queue does not take it."""
+        """Whether the queue of ``job`` does not accept it."""
         rules = self.scene.queues.rules
         has_moved = job.queue != self.question.job.queue
         return bool(rules) and None is not why_refused(
@@ -134,7 +138,7 @@ class _Search:
         )
 
     def _room(self, request: Jobspec) -> bool:
-        """Whether there is room at once, whoever's turn it is."""
+        """Whether the request fits at once, regardless of turns."""
         try:
             self.scene.matcher.match_now(request, self.scene.now)
         except InsufficientResources:
@@ -163,8 +167,10 @@ class _Search:
     def _largest(
         self, options: Sequence[int], change: Callable[[int], Jobspec | None]
     ) -> tuple[int, bool] | None:
-        """The largest option that fits now; where none does and it never fits as it is, the
-        largest that can ever, with False."""
+        """Return the largest option that fits now, with True.
+
+        If none does and the request never fits, return the largest that can ever fit, with False.
+        """
         judges: list[Callable[[Jobspec], bool]] = [self._room]
         if self.own.verdict is Verdict.NEVER:
             judges.append(self.scene.matcher.is_satisfiable)
@@ -182,7 +188,7 @@ class _Search:
         return None
 
     def _sizes(self) -> Iterator[_Candidate]:
-        """Fewer pods."""
+        """Yield a variant with fewer pods."""
         request = self.question.job.request
         options = smaller_sizes(request)
         found = self._largest(options, lambda n: with_size(request, n))
@@ -195,7 +201,7 @@ class _Search:
         yield _Candidate(Change("size", str(size), text), self._with(smaller), is_of_now)
 
     def _durations(self) -> Iterator[_Candidate]:
-        """Over before the next promise that is in the way."""
+        """Yield a variant that ends before the next promise that is in its way."""
         request, scene = self.question.job.request, self.scene
         own_s = int(request.duration_s) or FOREVER
         starts = sorted({int(at) - scene.now for at in scene.matcher.ledger.plan.starts.tolist()})
@@ -210,7 +216,7 @@ class _Search:
         yield _Candidate(change, self._with(with_duration(request, found[0])), is_of_now=True)
 
     def _amounts(self) -> Iterator[_Candidate]:
-        """Less of one resource for each pod, where all pods are equal."""
+        """Yield variants with less of one resource per pod, if all pods are equal."""
         request, table = self.question.job.request, self.scene.matcher.by_shares
         leaves = [leaf for _, leaf in table.ask(request).leaves()]
         if len(leaves) != 1 or len(leaves[0].kinds) != 1:
@@ -239,7 +245,7 @@ class _Search:
                 yield _Candidate(change, self._with(with_amount(request, name, amount)), is_of_now)
 
     def _shapes(self) -> Iterator[_Candidate]:
-        """Not all below one place, not alone on its nodes."""
+        """Yield variants that are not bound to one place, or not alone on their nodes."""
         request = self.question.job.request
         wider = without_top_level(request)
         if wider is not None:
@@ -252,7 +258,7 @@ class _Search:
             yield _Candidate(change, self._with(shared))
 
     def _demands(self) -> Iterator[_Candidate]:
-        """Without one of its constraints."""
+        """Yield variants without one of the constraints."""
         request = self.question.job.request
         wheres = (request.where, *(where for _, where in request.slot_where))
         every = dict.fromkeys(one for where in wheres for one in demands(where.constraint))
@@ -262,7 +268,7 @@ class _Search:
             yield _Candidate(change, self._with(without_demand(request, demand)))
 
     def _queues(self) -> Iterator[_Candidate]:
-        """In another queue, where its turn or its limits are others."""
+        """Yield variants in another queue, if its turn or its limits differ."""
         job, scene = self.question.job, self.scene
         others = [
             name
@@ -288,7 +294,7 @@ _OF_QUEUES = frozenset({Reason.OVER_LIMIT, Reason.STOPPED, Reason.REFUSED_BY_QUE
 
 
 def _as_estimate(later: Outcome) -> Outcome:
-    """What nobody has promised yet."""
+    """Lower a promise to an estimate: nothing is promised to a variant."""
     is_at_best = later.certainty in {None, Certainty.AT_BEST}
     return later if is_at_best else replace(later, certainty=Certainty.ESTIMATED)
 
@@ -298,7 +304,7 @@ def _pods(count: int) -> str:
 
 
 def span(seconds: int) -> str:
-    """A length of time as ``fluxqueue/duration`` takes it: ``90s``, ``2h30m``, ``1d2h``."""
+    """Write a length of time as ``fluxqueue/duration`` takes it: ``90s``, ``2h30m``, ``1d2h``."""
     if seconds < 120:
         return f"{seconds}s"
     parts = []
