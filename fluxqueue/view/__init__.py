@@ -1,6 +1,6 @@
-"""The view server: what the queue knows, as JSON, to whoever may see it. It writes nothing.
+"""The view server: what the queue knows, as JSON, for callers that may see it.
 
-``server`` answers requests by the table in ``endpoints``; ``rights`` asks the API server who calls
-and what he may list; ``changes`` tells followers what happens. It reads through ``db.reading``, as
-a role that may look only, and knows nothing of deciding or steering.
+It writes nothing. ``server`` answers requests by the table in ``endpoints``. ``rights`` asks the
+API server who the caller is and what they may list. ``changes`` sends changes to followers. It
+reads through ``db.reading`` with a read-only role, and neither decides nor steers.
 """

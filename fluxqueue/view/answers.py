@@ -1,6 +1,6 @@
-"""What answers are made of: the fields of each kind of item, as JSON and as schema.
+"""The fields of each kind of item in answers, as JSON and as schema. Pure.
 
-One table for both, so that the OpenAPI document cannot say anything else than what is sent. Pure.
+One table serves both, so the OpenAPI document always matches what is sent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ NODE_STATES = ("idle", "mixed", "allocated", "draining", "drained", "down")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of an item; ``key``: of the row. ``is_there``: not only where it is asked for."""
+    """One field of an item.
+
+    ``key`` is its key in the row. ``is_there``: it is in every answer, not only if asked for.
+    """
 
     name: str
     schema: Schema
@@ -58,11 +61,11 @@ class Item:
     fields: Sequence[Field]
 
     def render(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """One as JSON, times still as times."""
+        """Return one item as JSON, with times still as datetimes."""
         return {one.name: row[one.key] for one in self.fields if one.is_there or one.key in row}
 
     def schema(self) -> dict[str, Any]:
-        """Its JSON Schema."""
+        """Return its JSON Schema."""
         return {
             "type": "object",
             "description": self.text,

@@ -1,7 +1,7 @@
-"""Tells followers what happens: one reader of the history for all of them, while there are any.
+"""Send changes to followers: one reader of the history for all of them, while there are any.
 
-Called by ``server`` for ``/changes``. Who cannot keep up, or follows while the server ends, is sent
-away and comes again with the number of the last line that he has.
+``server`` calls it for ``/changes``. A follower that cannot keep up, or follows while the server
+ends, is disconnected. It reconnects with the number of the last line that it has.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ logger = logging.getLogger(__name__)
 Lines = Sequence[Mapping[str, Any]]
 
 EVERY_S = 1.0
-"""How often the history is looked at."""
+"""Seconds between two reads of the history."""
 FOLLOWERS_MAX = 200
 FOLLOWERS_EACH = 20
-"""Streams of one user: nobody can take all of them."""
+"""Streams of one user, so that one user cannot take all of them."""
 BATCHES_MAX = 60
 """Batches that a follower may be behind."""
 CATCH_UP_MAX = 10 * STEP
-"""Lines that are told to who comes again; who has missed more reads the lists anew."""
+"""Lines sent to a follower that reconnects. One that missed more reads the lists again."""
 
 
 class TooManyFollowers(Exception):
-    """No more can be served now; the message says why."""
+    """No more followers can be served now. The message says why."""
 
 
 class Feed:
-    """The history as it is written. Batches come as lists of lines; None is the end."""
+    """The history as it is written. Batches are lists of lines, and None is the end."""
 
     def __init__(self, reader: Reader, clock: Clock, *, every_s: float = EVERY_S) -> None:
         self._reader, self._clock, self._every_s = reader, clock, every_s
@@ -50,25 +50,26 @@ class Feed:
 
     @property
     def followers(self) -> int:
-        """How many follow now."""
+        """The number of followers now."""
         return len(self._followers)
 
     @asynccontextmanager
     async def follow(self, user: str) -> AsyncIterator[asyncio.Queue[Lines | None]]:
-        """Batches from now on, for ``user``.
+        """Yield a queue of batches from now on, for ``user``.
 
         Raises
         ------
         TooManyFollowers
-            There are as many as can be served, or the user has as many as one user may have.
+            The server or the user has as many streams as allowed.
         DatabaseUnavailable
-            It cannot be said where now is.
+            The database does not return the last line, so the start is unknown.
         """
         if self._is_over or len(self._followers) >= FOLLOWERS_MAX:
             raise TooManyFollowers("as many follow as can be served")
         if self._streams[user] >= FOLLOWERS_EACH:
             raise TooManyFollowers(f"{user} has {FOLLOWERS_EACH} streams: end one of them first")
         queue: asyncio.Queue[Lines | None] = asyncio.Queue(BATCHES_MAX + 1)
+        # Join before the reading starts, or a line that is written in between is missed.
         self._followers.add(queue)
         self._streams[user] += 1
         try:
@@ -93,7 +94,7 @@ class Feed:
                 await reading
 
     async def since(self, line: int) -> tuple[Lines, bool]:
-        """Lines behind one that somebody knows, and whether those are all."""
+        """Return the lines after ``line``, and whether these are all."""
         found: list[Mapping[str, Any]] = []
         while len(found) < CATCH_UP_MAX:
             more = await lines_after(self._reader, found[-1]["id"] if found else line)
@@ -117,6 +118,7 @@ class Feed:
                 self._tell(lines)
 
     def _tell(self, lines: Lines) -> None:
+        """Give ``lines`` to all followers, and disconnect those that are too far behind."""
         for queue in list(self._followers):
             if queue.qsize() >= BATCHES_MAX:
                 self._followers.discard(queue)
@@ -125,7 +127,7 @@ class Feed:
                 queue.put_nowait(lines)
 
     def end(self) -> None:
-        """Send everybody away, and take nobody more."""
+        """Disconnect all followers and accept no new ones."""
         self._is_over = True
         for queue in self._followers:
             with suppress(asyncio.QueueFull):

@@ -1,7 +1,7 @@
-"""What the view server answers: for each path its parameters, its items and how they are read.
+"""The table of endpoints: for each path its parameters, its items and how they are read.
 
-``server`` serves this table and ``openapi`` writes it down. Each list is read one item further than
-it is shown, to tell whether there is more.
+``server`` serves this table and ``openapi`` documents it. Each read asks for one item more than the
+page shows, to learn whether there are more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROOT = "/api/v1"
 
 
 class Needs(StrEnum):
-    """What a caller has to be allowed to see."""
+    """What a caller must be allowed to see."""
 
     FLUXJOBS = "list fluxjobs, in the namespaces asked for; unsaid: wherever you may"
     ONE_NAMESPACE = "list fluxjobs in that namespace"
@@ -43,7 +43,10 @@ class Needs(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A list: ``read`` gives rows, ``key`` what of a row the next page begins behind."""
+    """A list.
+
+    ``read`` returns rows. ``key`` returns the values of a row after which the next page begins.
+    """
 
     path: str
     summary: str
@@ -203,4 +206,4 @@ ENDPOINTS = (
 )
 
 CHANGES = (NAMESPACES, QUEUE, USER)
-"""Parameters of ``/changes``, which is no list."""
+"""Parameters of ``/changes``, which is not a list."""

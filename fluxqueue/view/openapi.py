@@ -1,4 +1,4 @@
-"""The OpenAPI document of the view server, written from the table that it serves. Pure."""
+"""The OpenAPI document of the view server, made from the table that it serves. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PROBLEM = {
 
 
 def document() -> dict[str, Any]:
-    """All of it, as JSON."""
+    """Return the whole document as JSON."""
     paths = {ROOT + one.path: {"get": _list(one)} for one in ENDPOINTS}
     paths[f"{ROOT}/jobs/{{jobid}}"] = {"get": _job()}
     paths[f"{ROOT}/whoami"] = {"get": _whoami()}

@@ -1,7 +1,7 @@
-"""Parameters of requests: what each may be, for the parser and for the OpenAPI document alike.
+"""Parameters of requests: what each may be, for the parser and the OpenAPI document. Pure.
 
-Pure. A parameter that is not known, or has a value that it cannot have, is refused with its name,
-the value and what is allowed.
+An unknown parameter or an invalid value is refused. The error gives the name, the value and what is
+allowed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.annotations import parse_duration
 
 LIMIT, LIMIT_MAX = 100, 500
-"""Items of a page where nothing is said, and at most."""
+"""The default and the maximum number of items of a page."""
 TEXT_MAX = 253
 NAMES_MAX = 50
 TOKEN_MAX = 1024
@@ -29,7 +29,10 @@ TOKEN_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: ``read`` makes a value of its text, and may be given the time."""
+    """One parameter.
+
+    ``read`` converts its text, given the text, the name and the present time.
+    """
 
     name: str
     text: str
@@ -40,7 +43,7 @@ class Parameter:
 
 
 def word(name: str, text: str, *, is_required: bool = False) -> Parameter:
-    """A name or another short text."""
+    """Return a parameter for a name or another short text."""
     schema = {"type": "string", "minLength": 1, "maxLength": TEXT_MAX}
     return Parameter(name, text, schema, _read_word, is_required)
 
@@ -48,7 +51,7 @@ def word(name: str, text: str, *, is_required: bool = False) -> Parameter:
 def words(
     name: str, text: str, choices: Iterable[str] = (), default: Sequence[str] | None = None
 ) -> Parameter:
-    """Several, with commas between them; of ``choices``, where there are any."""
+    """Return a parameter for a comma-separated list, of ``choices`` if there are any."""
     known = list(choices)
     item: dict[str, Any] = {"type": "string", **({"enum": known} if known else {})}
     schema: dict[str, Any] = {"type": "array", "items": item, "maxItems": NAMES_MAX}
@@ -69,13 +72,13 @@ def words(
 
 
 def moment(name: str, text: str) -> Parameter:
-    """A time, or an age."""
+    """Return a parameter for a time or an age."""
     schema = {"type": "string", "maxLength": 40, "examples": ["2030-01-31T08:00:00Z", "7d"]}
     return Parameter(name, text, schema, read_moment)
 
 
 def number(name: str, text: str, *, least: int, most: int, default: int) -> Parameter:
-    """A whole number."""
+    """Return a parameter for a whole number."""
     schema = {"type": "integer", "minimum": least, "maximum": most, "default": default}
 
     def read(value: str, where: str, _: datetime) -> int:
@@ -99,7 +102,7 @@ CONTINUED = Parameter(
 
 
 def read_moment(value: str, where: str, now: datetime) -> datetime:
-    """Read a time with its zone (UTC where it has none), or an age such as ``7d``.
+    """Read a time with its zone (UTC without one), or an age such as ``7d``.
 
     Raises
     ------
@@ -126,7 +129,7 @@ def _read_word(value: str, where: str, _: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks for; ``after`` is the key behind which the page begins."""
+    """What a request asks for. The page begins behind the key ``after``."""
 
     values: Mapping[str, Any]
     limit: int = LIMIT
@@ -135,11 +138,11 @@ class Asked:
 
     @property
     def sees_any(self) -> bool:
-        """Whether there is any namespace that the caller may see."""
+        """Whether the caller may see at least one namespace."""
         return self.namespaces is None or bool(self.namespaces)
 
     def get(self, name: str) -> Any:
-        """A parameter's value, or its default."""
+        """Return the value of a parameter, or its default."""
         return self.values.get(name)
 
 
@@ -149,7 +152,7 @@ def parse(query: Mapping[str, str], known: Sequence[Parameter], now: datetime) -
     Raises
     ------
     InvalidInput
-        One is unknown, missing, given twice, or has a value that it cannot have.
+        A parameter is unknown, missing, given twice, or has an invalid value.
     """
     by_name = {one.name: one for one in known}
     for name, value in query.items():
@@ -160,7 +163,7 @@ def parse(query: Mapping[str, str], known: Sequence[Parameter], now: datetime) -
                 value=value,
                 hint=f"known are {', '.join(by_name)}",
             )
-    counts = Counter(name for name, _ in query.items())  # its keys() name each once
+    counts = Counter(name for name, _ in query.items())  # its keys() has each name once
     if twice := [name for name, count in counts.items() if count > 1]:
         raise InvalidInput("is given twice", where=twice[0], hint="give it once")
     values: dict[str, Any] = {}
@@ -178,7 +181,7 @@ def parse(query: Mapping[str, str], known: Sequence[Parameter], now: datetime) -
 
 
 def write_token(key: Sequence[Any]) -> str:
-    """Write the key of the last item of a page; times keep their microseconds."""
+    """Write the key of the last item of a page. Times keep their microseconds."""
     text = orjson.dumps(list(key), default=str)
     return base64.urlsafe_b64encode(text).decode().rstrip("=")
 
@@ -189,7 +192,7 @@ def read_token(value: str, where: str) -> list[Any]:
     Raises
     ------
     InvalidInput
-        It is nothing of the kind.
+        The text is not such a token.
     """
     try:
         padded = value + "=" * (-len(value) % 4)
@@ -206,14 +209,14 @@ def read_token(value: str, where: str) -> list[Any]:
 
 
 def _can_be_asked_for(part: Any) -> bool:
-    """Whether a statement takes it: text without NUL, or a number of 64 bits."""
+    """Whether a statement accepts it: text without NUL, or a number of 64 bits."""
     if isinstance(part, str):
         return "\0" not in part
     return part is None or (isinstance(part, int) and abs(part) < 2**63)
 
 
 def key_of(asked: Asked, *kinds: type) -> tuple[Any, ...] | None:
-    """The parts of a page's key, each of its kind (int, str, datetime); None on the first page.
+    """Return the parts of a page key as ``kinds`` (int, str, datetime), None on the first page.
 
     Raises
     ------

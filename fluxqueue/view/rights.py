@@ -1,7 +1,7 @@
-"""Who calls, and what he may see: asked of the API server, and remembered for a moment.
+"""The identity and the rights of callers: asked of the API server, cached for a moment.
 
-Called by ``server`` with each request. A token is never kept: it is remembered by its digest. What
-the API server says holds for ``KEEP_S``, a refusal as well as a right.
+``server`` calls it with each request. A token is never stored: its digest is the key of the cache.
+An answer of the API server holds for ``KEEP_S``, whether it is a right or a refusal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fluxqueue.kube.resources import FLUXJOBS, NODES, Resource
 from fluxqueue.workload.placement_review import Asker
 
 KEEP_S = 15.0
-"""For so long somebody may still see what he may see no more, or not yet see what he may."""
+"""Seconds for which a granted or withdrawn right may have no effect yet."""
 TOKENS_MAX = 5_000
 RIGHTS_MAX = 50_000
 
@@ -30,11 +30,11 @@ V = TypeVar("V")
 
 
 class NotAllowed(FluxQueueError):
-    """The caller may not see what he asks for; the message says whom to ask for what."""
+    """The caller lacks a right. The message names the right and the role to ask for."""
 
 
 class Remembered(Generic[V]):
-    """Answers to questions that were asked lately; who asks the same meanwhile waits for them."""
+    """A cache of recent answers. Callers with the same question share one request."""
 
     def __init__(self, most: int, clock: Clock) -> None:
         self._asked: TTLCache[Hashable, asyncio.Future[V]] = TTLCache(
@@ -42,17 +42,17 @@ class Remembered(Generic[V]):
         )
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
-        """The answer that is known, or what ``ask`` finds; what it raises is not remembered."""
+        """Return the cached answer, or what ``ask`` finds. Errors are not cached."""
         found = self._asked.get(key)
         if found is None or (found.done() and (found.cancelled() or found.exception())):
             found = asyncio.ensure_future(ask())
             self._asked[key] = found
-        # Who goes away does not take the answer from those who wait for it, too.
+        # Shield it: a caller that disconnects must not cancel the answer of the others.
         return await asyncio.shield(found)
 
 
 class Doorkeeper:
-    """Tells callers apart. ``client`` acts as the view server itself."""
+    """Identifies callers. ``client`` acts as the view server itself."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
@@ -60,7 +60,7 @@ class Doorkeeper:
         self._rights: Remembered[bool] = Remembered(RIGHTS_MAX, clock)
 
     async def admit(self, token: str) -> Caller | None:
-        """Who holds a token; None for nobody.
+        """Return the caller with this token, or None if the API server does not know it.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class Doorkeeper:
         return Caller(self, asker) if asker is not None else None
 
     async def may(self, asker: Asker, resource: Resource, namespace: str) -> bool:
-        """Whether somebody may list objects; ``namespace`` empty is all of them."""
+        """Whether ``asker`` may list objects. An empty ``namespace`` means all namespaces."""
         who = orjson.dumps(asker.to_json(), option=orjson.OPT_SORT_KEYS)
         return await self._rights.get(
             (who, resource, namespace),
@@ -81,35 +81,35 @@ class Doorkeeper:
 
 
 class Caller:
-    """Somebody who has shown who he is."""
+    """An authenticated user."""
 
     def __init__(self, keeper: Doorkeeper, asker: Asker) -> None:
         self._keeper, self.asker = keeper, asker
 
     async def sees_all(self) -> bool:
-        """Whether he may list FluxJobs in all namespaces at once."""
+        """Whether the user may list FluxJobs in all namespaces at once."""
         return await self._keeper.may(self.asker, FLUXJOBS, "")
 
     async def sees(self, namespace: str) -> bool:
-        """Whether he may list the FluxJobs of a namespace."""
+        """Whether the user may list the FluxJobs of a namespace."""
         return await self.sees_all() or await self._keeper.may(self.asker, FLUXJOBS, namespace)
 
     async def sees_nodes(self) -> bool:
-        """Whether he may list nodes."""
+        """Whether the user may list nodes."""
         return await self._keeper.may(self.asker, NODES, "")
 
     async def among(self, namespaces: Collection[str]) -> list[str]:
-        """Those of the namespaces that he may see."""
+        """Return those of the namespaces that the user may see."""
         seen = await asyncio.gather(*map(self.sees, namespaces))
         return [one for one, is_seen in zip(namespaces, seen, strict=True) if is_seen]
 
     async def require(self, namespaces: Sequence[str]) -> None:
-        """Refuse who may not see all of these.
+        """Refuse a user that may not see all these namespaces.
 
         Raises
         ------
         NotAllowed
-            He may not; it does not say whether they exist.
+            The right is missing. The error does not tell whether the namespaces exist.
         """
         seen = set(await self.among(namespaces))
         if hidden := [one for one in namespaces if one not in seen]:
@@ -119,12 +119,12 @@ class Caller:
             )
 
     async def require_nodes(self) -> None:
-        """Refuse who may not list nodes.
+        """Refuse a user that may not list nodes.
 
         Raises
         ------
         NotAllowed
-            He may not.
+            The right is missing.
         """
         if not await self.sees_nodes():
             raise NotAllowed(f"{self.asker.username} may not list nodes; ask for that right")

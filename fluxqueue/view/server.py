@@ -1,8 +1,8 @@
-"""The HTTPS server of the view: who calls, what he may see, a page, or a stream of changes.
+"""The HTTPS server of the view: authentication, rights, pages, and a stream of changes.
 
-Made by ``cli.processes`` (``fluxqueue view``). Everything below ``/api`` is for somebody; the
-OpenAPI document tells nothing of the cluster and is for everybody. It answers from the database at
-each request and keeps nothing but who may see what, for a moment.
+``cli.processes`` starts it (``fluxqueue view``). Everything below ``/api`` needs a token. The
+OpenAPI document is public, because it tells nothing of the cluster. Each request is answered from
+the database. Only rights are cached, for a moment.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from fluxqueue.view.rights import Caller, Doorkeeper, NotAllowed
 logger = logging.getLogger(__name__)
 
 AUTHORIZATION = ("Authorization", "X-Fluxqueue-Authorization")
-"""The first that is there counts; the API server's own proxy takes the first of them away."""
+"""The first header that is present counts. The API server's proxy removes the first one."""
 
 AT_ONCE_MAX = 64
 RETRY_S = 5
 NAMESPACES_MAX = 500
-"""Of more than so many it is not found out which somebody may see: he has to name some."""
+"""With more namespaces than this, the user must name some: checking all costs too much."""
 TOKEN_MAX = 16 * 1024
 STALE_S = 10.0
-"""A follower's rights are looked at again at least so often."""
+"""Seconds after which a follower's rights are checked again, at the latest."""
 
 _CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -61,7 +61,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class ViewConfig:
-    """Where to listen. ``cert_dir`` holds ``tls.crt`` and ``tls.key``; port 0 takes a free one."""
+    """Where to listen. ``cert_dir`` holds ``tls.crt`` and ``tls.key``. Port 0 picks a free one."""
 
     cert_dir: Path
     host: str | None = None
@@ -71,7 +71,10 @@ class ViewConfig:
 
 
 class ViewServer:
-    """The server; an async context manager. ``client`` asks the API server as the view itself."""
+    """The server, as an async context manager.
+
+    ``client`` asks the API server as the view server itself.
+    """
 
     def __init__(
         self, config: ViewConfig, reader: Reader, client: KubeClient, clock: Clock
@@ -92,14 +95,14 @@ class ViewServer:
         Raises
         ------
         InvalidSettings
-            There is no usable certificate, or the address cannot be listened on.
+            There is no usable certificate, or the address cannot be used.
         """
         config = self._config
         runner = web.AppRunner(
             self._build_app(),
             access_log=None,
             shutdown_timeout=config.shutdown_timeout_s,
-            # Nobody is left to tell: a follower is let go at once, a statement ended.
+            # If the client has gone, end its stream and its statement at once.
             handler_cancellation=True,
         )
         self.port = await self._listener.open(runner, config.host, config.port)
@@ -124,7 +127,7 @@ class ViewServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Count, bound and answer in one form whatever goes wrong."""
+        """Count and limit requests, and answer every error in one form."""
         began_s = time.perf_counter()
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else "other"
@@ -202,7 +205,7 @@ class ViewServer:
         return datetime.fromtimestamp(self._clock.now_s(), tz=UTC)
 
     async def _narrowed(self, caller: Caller, needs: Needs, asked: Asked) -> Asked:
-        """The request, with the namespaces that its caller may see."""
+        """Return the request with the namespaces that its caller may see."""
         if needs is Needs.NODES:
             await caller.require_nodes()
             return asked
@@ -252,7 +255,7 @@ class ViewServer:
         async with self._feed.follow(caller.asker.username) as queue:
             behind, is_whole = await self._feed.since(last) if last is not None else ([], True)
             async with sse_response(request, headers=_PRIVATE) as response:
-                self._at_once -= 1  # from now on it is bounded as a follower
+                self._at_once -= 1  # from now on it counts as a follower
                 metrics.VIEW_FOLLOWERS.inc()
                 try:
                     if not is_whole:
@@ -271,6 +274,7 @@ class ViewServer:
         queue: asyncio.Queue[Lines | None],
         behind: Lines,
     ) -> None:
+        # Follow before reading the past, so a line may come both ways: send it once.
         told = {row["id"] for row in behind}
         await self._send(request, response, asked, behind)
         while response.is_connected():
@@ -278,6 +282,7 @@ class ViewServer:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STALE_S):
                     lines = await queue.get()
+            # The token may have expired or lost its rights since the last batch.
             caller = await self._keeper.admit(_token_of(request) or "")
             if lines is None or caller is None:
                 return
@@ -306,7 +311,10 @@ _SAFE = {"X-Content-Type-Options": "nosniff"}
 
 
 async def _again(read: Callable[[], Awaitable[Any]]) -> Any:
-    """Read; and once more where the database has gone, which a restart leaves to be found out."""
+    """Call ``read``, and once more if the connection was lost.
+
+    After a restart of the database, the first statement finds out that the connection is gone.
+    """
     with contextlib.suppress(DatabaseUnavailable):
         return await read()
     return await read()
@@ -336,7 +344,7 @@ def _to_json(found: Mapping[str, Any]) -> bytes:
 def _cached(
     request: web.Request, body: bytes, control: str = _PRIVATE["Cache-Control"]
 ) -> web.Response:
-    """The answer, or 304 where the caller has it already."""
+    """Return the answer, or 304 if the caller has it already."""
     tag = ETag(hashlib.blake2b(body, digest_size=12).hexdigest())
     known = request.if_none_match or ()
     headers = {**_SAFE, "Cache-Control": control, "Vary": _PRIVATE["Vary"]}
