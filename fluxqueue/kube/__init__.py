@@ -1,5 +1,5 @@
-"""The one door to the cluster: configuration, a thin async client, informers and leader election.
+"""All access to the cluster: configuration, an async client, informers, leader election.
 
-Used by the controller, the worker, the command line and the embedded cluster's own controllers.
-Objects are plain dicts as the API server sent them; nothing here knows what a FluxJob means.
+The controller, the worker, the command line and the embedded cluster's controllers use it. Objects
+are plain dicts as the API server sent them. Nothing here knows what a FluxJob means.
 """

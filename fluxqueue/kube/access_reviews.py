@@ -1,7 +1,7 @@
-"""Who somebody is and what he may do, as the API server says: TokenReview, SubjectAccessReview.
+"""The identity and the rights of a user, by TokenReview and SubjectAccessReview.
 
-Called by the worker that answers PlacementReviews and by the view server. Nothing is remembered
-here, and nothing decided.
+The worker that answers PlacementReviews calls it, and so does the view server. It caches nothing
+and decides nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fluxqueue.workload.placement_review import Asker, read_asker
 
 
 async def who_is(client: KubeClient, token: str) -> Asker | None:
-    """Whose a bearer token is; None where it is nobody's.
+    """Return the user of a bearer token, or None if the API server does not know it.
 
     Raises
     ------
@@ -36,7 +36,9 @@ async def may(
     namespace: str = "",
     name: str = "",
 ) -> bool:
-    """Whether somebody may; ``namespace`` empty is all of them, ``name`` empty all objects.
+    """Whether ``asker`` may use ``verb`` on objects of ``resource``.
+
+    An empty ``namespace`` means all namespaces, an empty ``name`` all objects.
 
     Raises
     ------

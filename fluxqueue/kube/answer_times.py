@@ -1,22 +1,23 @@
-"""``AnswerTimes``: how busy an API server is, told by how long its answers take.
+"""``AnswerTimes``: how busy an API server is, measured by how long its answers take.
 
-``KubeClient`` notes each answer; whoever can do with fewer, larger batches asks. It neither takes
-the time nor acts on it. A server that is far away answers late also when it has nothing to do, so
-what counts is how much later than at its quickest (as TCP Vegas tells a full queue: Brakmo and
-Peterson, 1995).
+``KubeClient`` records each answer. Code that can use fewer and larger batches reads the delay. This
+module neither measures the time nor acts on it.
+
+A distant server answers late even if it is idle. So the delay counts from its quickest answer, as
+TCP Vegas detects a full queue (Brakmo and Peterson, 1995).
 """
 
 from __future__ import annotations
 
 LAST = 10
-"""Answers in the mean: each weighs as much as a tenth of it."""
+"""Answers in the moving mean: each new one weighs a tenth."""
 
 
 class AnswerTimes:
-    """Of one API server, since the client was made.
+    """Answer times of one API server since the client was created.
 
-    ``delay_s``: how much longer than at its quickest it takes to answer at present, in seconds; 0
-    as long as it has answered nothing.
+    ``delay_s`` is how much longer than its quickest answer it takes at present, in seconds. It is 0
+    before the first answer.
     """
 
     def __init__(self) -> None:
@@ -25,11 +26,11 @@ class AnswerTimes:
 
     @property
     def delay_s(self) -> float:
-        """See the class."""
+        """The present delay in seconds. See the class."""
         return self._mean_s - self._quickest_s
 
     def note(self, took_s: float) -> None:
-        """One more answer has come, that many seconds after it was asked for."""
+        """Record an answer that came ``took_s`` seconds after its request."""
         if not self._is_known:
             self._quickest_s = self._mean_s = took_s
             self._is_known = True

@@ -1,7 +1,7 @@
-"""What an answer of the API server means: Status bodies to exceptions, Retry-After, decoding.
+"""The meaning of an API server's answer: Status to exceptions, Retry-After, decoding.
 
-Pure functions, called by ``client.py``; kept apart so that every mapping is unit-tested without a
-server.
+Pure functions that ``client.py`` calls. They are separate so that unit tests cover every mapping
+without a server.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Gone, Invalid, 
 
 _BY_CODE: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 422: Invalid}
 
-# A server that asks for a longer pause than this is not waited for inside a request: the caller
-# gets ApiUnavailable with the figure and decides.
+# A longer pause is not spent inside a request: the caller gets ApiUnavailable with the figure.
 RETRY_AFTER_MAX_S = 30.0
 
 
 def decode(body: bytes) -> Any:
-    """JSON of an answer; raises ApiUnavailable if it is none (a proxy's error page)."""
+    """Return the JSON of an answer. Raises ApiUnavailable for anything else.
+
+    A proxy's error page is an example of such an answer.
+    """
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -29,7 +31,10 @@ def decode(body: bytes) -> Any:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds of a Retry-After header; None if absent or given as a date (API servers never do)."""
+    """Return the seconds of a Retry-After header, None if it is absent or a date.
+
+    API servers never send a date.
+    """
     value = headers.get("Retry-After") or headers.get("retry-after")
     try:
         return max(0.0, float(value)) if value is not None else None
@@ -40,13 +45,18 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 def as_error(
     code: int, headers: Mapping[str, str], body: bytes, *, what: str = ""
 ) -> ApiError | ApiUnavailable:
-    """The exception for an answer of 400 or more; ``what`` names the request in the message."""
+    """Return the exception for an answer of 400 or more.
+
+    Parameters
+    ----------
+    what : Names the request in the message.
+    """
     try:
         status = orjson.loads(body) if body else {}
     except orjson.JSONDecodeError:
         status = {}
     if not isinstance(status, dict) or status.get("kind") != "Status":
-        # RFC 9457, as the view server has it.
+        # RFC 9457, which the view server uses.
         told = status.get("detail") if isinstance(status, dict) else None
         text = str(told) if told else body[:200].decode("utf-8", "replace").strip()
         status = {"kind": "Status", "code": code, "message": text}
@@ -56,7 +66,7 @@ def as_error(
 def status_error(
     code: int, status: dict[str, Any], *, after_s: float | None = None, what: str = ""
 ) -> ApiError | ApiUnavailable:
-    """The exception for a Status object (also one inside a watch's ERROR event)."""
+    """Return the exception for a Status object, also one inside a watch's ERROR event."""
     message = str(status.get("message") or "no message")
     if what:
         message = f"{what}: {message}"

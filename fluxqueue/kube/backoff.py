@@ -1,6 +1,6 @@
-"""Jittered exponential back-off, shared by the client, the informers and leader election.
+"""Jittered exponential back-off, shared by client, informers and leader election.
 
-It only computes delays; whoever uses it sleeps.
+It only computes delays. The caller sleeps.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Backoff:
         self._attempt = 0
 
     def next_delay_s(self, at_least_s: float | None = None) -> float:
-        """The next delay in seconds; never shorter than ``at_least_s`` (a Retry-After)."""
+        """Return the next delay in seconds, at least ``at_least_s`` (a Retry-After)."""
         full = min(self._cap_s, self._base_s * (1 << min(self._attempt, 30)))
         self._attempt += 1
         delay = full * (0.5 + self._uniform() / 2)
         return max(delay, at_least_s) if at_least_s is not None else delay
 
     def reset(self) -> None:
-        """Something succeeded: start from the shortest delay again."""
+        """Start from the shortest delay again, after a success."""
         self._attempt = 0

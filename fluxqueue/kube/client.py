@@ -1,11 +1,12 @@
 """``KubeClient``: get, list, watch, create, replace, patch and delete over plain dicts.
 
-The only module through which fluxqueue reads or writes the cluster. It bounds concurrency, retries
-what is safe to retry, and turns refusals into the exceptions of ``fluxqueue.errors``. It decides
+fluxqueue reads and writes the cluster only through this module. It limits concurrency, retries what
+is safe to retry, and turns refusals into the exceptions of ``fluxqueue.errors``. It decides
 nothing, caches nothing (``informer.py`` does) and never changes the dicts it is given.
 
-Retries: 429 for every method (the server did not act), 5xx with Retry-After and broken connections
-only for requests that may be repeated. At most ``ATTEMPTS_MAX`` sends, then ApiUnavailable.
+429 is retried for every method, because the server did not act. 5xx with Retry-After and broken
+connections are retried only for requests that may be repeated. After ``ATTEMPTS_MAX`` sends it
+raises ApiUnavailable.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ RETRY_CAP_S = 5.0
 
 Kept = TypeVar("Kept")
 Many = list
-"""The type, under a name that no method of the client takes."""
+"""The type ``list``: inside the client that name is a method."""
 
 
 class PatchKind(StrEnum):
@@ -60,26 +61,30 @@ class PatchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListResult:
-    """All objects of a list as of one ``resource_version``."""
+    """All objects of a list at one ``resource_version``."""
 
     items: list[dict[str, Any]]
     resource_version: str
 
 
 class WatchEvent(NamedTuple):
-    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+    """One event of a watch. ``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
     object: dict[str, Any]
 
 
 class KubeClient:
-    """Async client of one API server; ``async with`` closes its connections.
+    """Async client of one API server. ``async with`` closes its connections.
 
-    Parameters: ``concurrency`` bounds requests in flight (watches do not count), ``timeout_s``
-    bounds one send. ``transport`` replaces HTTP (the embedded cluster talks to itself in-process).
+    Parameters
+    ----------
+    concurrency : Most requests in flight. Watches do not count.
+    timeout_s : Seconds that one send may take.
+    attempts_max : Most sends of one request.
+    transport : Replaces HTTP. The embedded cluster talks to itself in-process.
 
-    ``answer_times``: how long the API server takes to answer at present.
+    ``answer_times`` measures how long the API server takes to answer at present.
     """
 
     def __init__(
@@ -123,10 +128,10 @@ class KubeClient:
         await self._transport.close()
 
     def reserved(self) -> KubeClient:
-        """A small budget of its own for Lease renewal: own connections, own slots, no retries.
+        """Return a client with its own connections and slots and no retries, for Lease renewal.
 
-        Leadership must not be lost because a burst of pod patches fills the ordinary budget.
-        The elector retries by itself, so a send that fails is reported at once.
+        A burst of pod patches that fills the ordinary slots must not cost the leadership. The
+        elector retries by itself, so a failed send is reported at once.
         """
         if self._reserved is None:
             self._reserved = KubeClient(
@@ -140,16 +145,18 @@ class KubeClient:
         return self._reserved
 
     def acting_as(self, user: str) -> KubeClient:
-        """The same connections and budget, with every request made in another user's name.
+        """Return a view of this client that makes every request as ``user``.
 
-        Needs the right to impersonate. The view must not be closed or outlive this client.
+        It needs the right to impersonate, and shares connections and slots. The view must not be
+        closed, and must not outlive this client.
         """
         return self.sending({"Impersonate-User": user})
 
     def sending(self, headers: Mapping[str, str]) -> KubeClient:
-        """The same connections and budget, with these headers in every request.
+        """Return a view of this client that sends ``headers`` with every request.
 
-        The view must not be closed or outlive this client.
+        It shares connections and slots. The view must not be closed, and must not outlive this
+        client.
         """
         view = copy.copy(self)
         view._headers_added = {**self._headers_added, **headers}
@@ -166,13 +173,13 @@ class KubeClient:
         *,
         subresource: str | None = None,
     ) -> dict[str, Any]:
-        """One object. Raises NotFound."""
+        """Return one object. Raises NotFound."""
         return await self.request("GET", resource.path(namespace, name, subresource))
 
     async def get_metadata(
         self, resource: Resource, namespace: str | None, name: str
     ) -> dict[str, Any]:
-        """One object, of which the API server sends the metadata only. Raises NotFound."""
+        """Return the metadata of one object: the API server sends nothing else. Raises NotFound."""
         return await self.request("GET", resource.path(namespace, name), metadata_only=True)
 
     async def list(
@@ -184,7 +191,7 @@ class KubeClient:
         field_selector: str = "",
         limit: int = 500,
     ) -> ListResult:
-        """All matching objects, as ``collect`` fetches them, whole."""
+        """Return all matching objects, whole, as ``collect`` fetches them."""
         items, version = await self.collect(
             resource,
             namespace,
@@ -205,12 +212,13 @@ class KubeClient:
         field_selector: str = "",
         limit: int = 500,
     ) -> tuple[Many[Kept], str]:
-        """What ``keep`` makes of each matching object, and the one version all of them are of.
+        """Return ``keep(object)`` for each matching object, and their common resource version.
 
-        Fetched in pages of ``limit``: no more than one page of whole objects is in memory. A page
-        token that has expired (410) restarts the list, because pages of two versions would not be
-        one state; after ``LIST_RESTARTS_MAX`` restarts it is asked for unpaged. Objects carry
-        apiVersion and kind, which servers leave out inside lists.
+        Objects come in pages of ``limit``, so at most one page of whole objects is in memory. An
+        expired page token (410) restarts the list, because pages of two versions are not one state.
+        After ``LIST_RESTARTS_MAX`` restarts the list is requested without pages.
+
+        Objects carry apiVersion and kind, which servers omit inside lists.
         """
         query = _selectors(label_selector, field_selector)
         path = resource.path(namespace)
@@ -247,10 +255,9 @@ class KubeClient:
         field_selector: str = "",
         limit: int = 500,
     ) -> AsyncGenerator[ListResult, None]:
-        """All matching objects, page by page as they come, in the server's order (namespace and
-        name).
+        """Yield all matching objects page by page, in the server's order (namespace, name).
 
-        Raises Gone where the list took so long that the server has forgotten its version.
+        Raises Gone if the list takes so long that the server has forgotten its version.
         """
         async with aclosing(
             self._read_pages(
@@ -290,12 +297,20 @@ class KubeClient:
         timeout_s: int = 300,
         idle_s: float = WATCH_IDLE_S,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Events after ``resource_version``, bookmarks included.
+        """Yield events after ``resource_version``, bookmarks included.
 
-        Ends when the server closes the stream (after ``timeout_s``) or when nothing, not even a
-        bookmark, came for ``idle_s``. Raises Gone if the version is too old (list again),
-        ApiUnavailable if the connection breaks, ApiError for any other ERROR event. Close the
-        generator (``contextlib.aclosing``) when leaving it early.
+        It ends when the server closes the stream (after ``timeout_s``). It also ends if nothing,
+        not even a bookmark, came for ``idle_s``. Close the generator (``contextlib.aclosing``) when
+        leaving it early.
+
+        Raises
+        ------
+        Gone
+            The version is too old: list again.
+        ApiUnavailable
+            The connection broke.
+        ApiError
+            The server sent another ERROR event.
         """
         query = _selectors(label_selector, field_selector) | {
             "watch": "true",
@@ -309,6 +324,7 @@ class KubeClient:
             metrics.API_REQUESTS.labels("WATCH", str(reply.status)).inc()
             if reply.status >= 400:
                 body = b"".join([chunk async for chunk in reply.chunks()])
+                # The token may have been rotated: read it again with the next request.
                 if reply.status == 401:
                     self._authorization_until = float("-inf")
                 raise as_error(reply.status, reply.headers, body, what=f"watch {path}")
@@ -330,9 +346,9 @@ class KubeClient:
         dry_run: bool = False,
         metadata_only: bool = False,
     ) -> dict[str, Any]:
-        """POST. Raises Conflict (AlreadyExists), Invalid.
+        """POST an object and return it. Raises Conflict (AlreadyExists), Invalid.
 
-        ApiUnavailable leaves open whether the object was made: creation by a fixed name can be
+        After ApiUnavailable the object may or may not exist. Creation by a fixed name can be
         repeated, creation by generateName cannot. ``name`` and ``subresource`` are for POSTs to an
         object (``binding``, ``eviction``).
         """
@@ -357,7 +373,7 @@ class KubeClient:
         dry_run: bool = False,
         metadata_only: bool = False,
     ) -> dict[str, Any]:
-        """PUT. With a resourceVersion in the body a stale one raises Conflict."""
+        """PUT an object and return it. A stale resourceVersion in the body raises Conflict."""
         query = _write_query(field_manager, dry_run=dry_run)
         return await self.request(
             "PUT",
@@ -382,11 +398,17 @@ class KubeClient:
         metadata_only: bool = False,
         is_repeatable: bool | None = None,
     ) -> dict[str, Any]:
-        """PATCH. Raises NotFound, Invalid (also a JSON Patch ``test`` that fails), Conflict.
+        """PATCH an object and return it. Raises NotFound, Invalid, Conflict.
 
-        ``is_repeatable``: whether it may be sent again after a broken connection; by default not a
-        JSON patch, whose second application can differ from the first. ``force`` belongs to APPLY,
-        which needs a ``field_manager``. ``metadata_only``: see ``request``.
+        A JSON Patch with a failed ``test`` raises Invalid.
+
+        Parameters
+        ----------
+        is_repeatable : Whether it may be sent again after a broken connection. The default is False
+            for a JSON patch, because applying it twice can have another result, and True for all
+            others.
+        force : Only for APPLY, which needs a ``field_manager``.
+        metadata_only : See ``request``.
         """
         query = _write_query(field_manager, dry_run=dry_run)
         if force:
@@ -413,11 +435,15 @@ class KubeClient:
         grace_s: int | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """DELETE. ``uid`` makes it conditional (Conflict for another object of that name), and so
-        does ``version`` (Conflict where the object's resourceVersion has moved on).
+        """DELETE an object, under conditions if ``uid`` or ``version`` is given.
 
-        ``propagation``: Background, Foreground or Orphan. Note that a Job deleted without it
-        orphans its pods. Raises NotFound also when a repeated send finds the first one's work done.
+        Another object of that name raises Conflict with ``uid``. A resourceVersion that has changed
+        raises Conflict with ``version``. NotFound is also raised if a repeated send finds the work
+        of the first one done.
+
+        Parameters
+        ----------
+        propagation : Background, Foreground or Orphan. A Job deleted without it orphans its pods.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         conditions = {"uid": uid, "resourceVersion": version}
@@ -443,11 +469,20 @@ class KubeClient:
         is_repeatable: bool | None = None,
         metadata_only: bool = False,
     ) -> dict[str, Any]:
-        """Any request; returns the decoded answer ({} if it is empty).
+        """Send any request and return the decoded answer, {} if it is empty.
 
-        ``is_repeatable`` says whether sending it twice does no harm; by default everything but
-        POST. ``metadata_only``: the answer is an object's metadata alone, which spares both sides
-        the rest. Raises ApiError and its children for refusals, ApiUnavailable for the rest.
+        Parameters
+        ----------
+        is_repeatable : Whether sending it twice is harmless. By default everything except POST.
+        metadata_only : The answer is only the metadata of an object, which saves both sides the
+            rest.
+
+        Raises
+        ------
+        ApiError
+            The server refused. Its subclasses tell why.
+        ApiUnavailable
+            Any other failure.
         """
         target = f"{path}?{urlencode(query)}" if query else path
         data = orjson.dumps(body) if body is not None else None
@@ -469,7 +504,7 @@ class KubeClient:
         return decoded
 
     async def get_text(self, path: str, *, timeout_s: float | None = None) -> str:
-        """GET of something that is not JSON (``/readyz``, pod logs)."""
+        """GET text that is not JSON (``/readyz``, pod logs)."""
         async with self._slots:
             reply = await self._send_with_retries(
                 "GET",
@@ -484,9 +519,9 @@ class KubeClient:
         return reply.body.decode("utf-8", "replace")
 
     async def lines(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Lines of a text as they are written (a pod's log, with ``follow``), without their ends.
+        """Yield the lines of a text as they are written, without line ends (a pod's log).
 
-        Ends when the server closes the stream. Raises ApiError, ApiUnavailable.
+        It ends when the server closes the stream. Raises ApiError, ApiUnavailable.
         """
         target = f"{path}?{urlencode(query)}"
         rest = b""
@@ -538,9 +573,9 @@ class KubeClient:
         raise ApiUnavailable("attempts_max must be at least 1")
 
     def _wait_before_retry(self, reply: Reply, is_repeatable: bool) -> float | None:
-        """Least seconds to wait before sending again; None: this answer is final."""
+        """Return the seconds to wait before sending again, or None if this answer is final."""
         if reply.status == 401 and self._authorization is not None:
-            # A rotated token: read it again, once (the second time the value is the same).
+            # The token was rotated: read it again, once. The second time the value is the same.
             stale, self._authorization_until = self._authorization, float("-inf")
             self._headers()
             return 0.0 if self._authorization != stale else None
@@ -586,7 +621,7 @@ def _write_query(field_manager: str | None, *, dry_run: bool) -> dict[str, str]:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Whole lines of a stream; a last line without its end is a cut connection and is dropped."""
+    """Yield the whole lines of a stream. A last line without its end is cut off, and dropped."""
     rest = b""
     async for chunk in chunks:
         if rest:

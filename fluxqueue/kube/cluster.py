@@ -1,6 +1,6 @@
-"""Which cluster this is: the UID of its namespace ``kube-system``.
+"""The identity of the cluster: the UID of its namespace ``kube-system``.
 
-Called once by each process before it uses the database (``db/cluster_identity.py``).
+Each process reads it once before it uses the database (``db/cluster_identity.py``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ RETRY_S = 1.0
 
 
 async def read_cluster_uid(client: KubeClient, sleep: Callable[[float], Awaitable[None]]) -> str:
-    """Return the UID of the cluster; an API server that is away is waited for.
+    """Return the UID of the cluster. Wait while the API server is unavailable.
 
-    Raises: ``InvalidSettings`` when this process may not read the namespace.
+    Raises
+    ------
+    InvalidSettings
+        This process may not read the namespace.
     """
     while True:
         try:

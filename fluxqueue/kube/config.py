@@ -1,8 +1,8 @@
-"""Where the cluster is and how to prove who we are: ``ClusterConfig`` and its loaders.
+"""The address and credentials of the cluster: ``ClusterConfig`` and its loaders.
 
-Called once by each process before it makes a ``KubeClient``. The parsing of kubeconfig files
-(merging, exec plugins, inline data) is the ``kubernetes`` package's; it is imported only when a
-loader runs, because importing it takes about a second. Loaders never change the user's files.
+Each process calls a loader once before it creates a ``KubeClient``. The ``kubernetes`` package
+parses kubeconfig files (merging, exec plugins, inline data). It is imported only when a loader
+runs, because the import takes about a second. Loaders never change the user's files.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ IN_CLUSTER_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/
 class ClusterConfig:
     """Address and credentials of one API server.
 
-    ``token`` and the content of ``token_file`` are bare bearer tokens. ``authorization`` is asked
-    for a whole ``Authorization`` header value where a credential plugin makes it anew. The first
-    of ``authorization``, ``token_file``, ``token`` that is set wins.
+    ``token`` and the content of ``token_file`` are bare bearer tokens. ``authorization`` returns a
+    whole ``Authorization`` header value, for credential plugins that make a new one. The first of
+    ``authorization``, ``token_file`` and ``token`` that is set wins.
     """
 
     server: str
@@ -45,9 +45,10 @@ class ClusterConfig:
     namespace: str = "default"
 
     def authorization_header(self) -> str | None:
-        """The present ``Authorization`` value; reads files, so callers keep it for a minute.
+        """Return the present ``Authorization`` value.
 
-        Raises InvalidSettings if a token file cannot be read.
+        It reads files, so callers cache it for a minute. Raises InvalidSettings if a token file
+        cannot be read.
         """
         if self.authorization is not None:
             return self.authorization()
@@ -62,7 +63,7 @@ class ClusterConfig:
         return f"Bearer {token}" if token else None
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """TLS settings for this server; None for plain http. Raises InvalidSettings."""
+        """Return the TLS settings for this server, None for plain http. Raises InvalidSettings."""
         if not self.server.startswith("https:"):
             return None
         try:
@@ -83,11 +84,17 @@ class ClusterConfig:
 
 
 def load_config(kubeconfig: str | None = None, context: str | None = None) -> ClusterConfig:
-    """The configuration that kubectl would use here, or the pod's own inside a cluster.
+    """Return the configuration that kubectl would use here, or the pod's own in a cluster.
 
-    ``kubeconfig`` is a path (several joined by ``:`` are merged); None means ``$KUBECONFIG`` or
-    ``~/.kube/config``, and the service account if neither is given and the process runs in a pod.
-    Raises InvalidSettings, one line, if nothing usable is found.
+    Parameters
+    ----------
+    kubeconfig : A path, or several joined by ``:`` that are merged. None means ``$KUBECONFIG`` or
+        ``~/.kube/config``. Inside a pod without these it means the service account.
+
+    Raises
+    ------
+    InvalidSettings
+        Nothing usable was found. The message is one line.
     """
     is_unspecified = kubeconfig is None and context is None and not os.environ.get("KUBECONFIG")
     if is_unspecified and os.environ.get(IN_CLUSTER_HOST_ENV):
@@ -96,7 +103,7 @@ def load_config(kubeconfig: str | None = None, context: str | None = None) -> Cl
 
 
 def load_kubeconfig(path: str | None = None, context: str | None = None) -> ClusterConfig:
-    """Read a kubeconfig; see ``load_config`` for the parameters. Raises InvalidSettings."""
+    """Read a kubeconfig. See ``load_config`` for the parameters. Raises InvalidSettings."""
     source = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
     files = [Path(part).expanduser() for part in source.split(os.pathsep) if part]
     if not any(file.is_file() for file in files):
@@ -109,7 +116,7 @@ def load_kubeconfig(path: str | None = None, context: str | None = None) -> Clus
         return _parse_kubeconfig(os.pathsep.join(str(file) for file in files), context)
     except InvalidSettings:
         raise
-    except Exception as error:  # the loader raises whatever a malformed file makes it trip over
+    except Exception as error:  # the loader raises any exception for a malformed file
         message = " ".join(str(error).split()) or type(error).__name__
         raise InvalidSettings(
             f"unusable kubeconfig: {message}",
@@ -118,14 +125,14 @@ def load_kubeconfig(path: str | None = None, context: str | None = None) -> Clus
 
 
 def _parse_kubeconfig(source: str, context: str | None) -> ClusterConfig:
-    """Let the kubernetes package do the parsing and take over what it found."""
+    """Parse with the kubernetes package, and convert the result."""
     import_without_validator()
     from kubernetes.client import Configuration
     from kubernetes.config import kube_config as untyped
 
     kube_config: Any = untyped  # the package has no annotations
     loaded = Configuration()
-    loaded.proxy = None  # the package's own reading of the environment leaves NO_PROXY out
+    loaded.proxy = None  # the package ignores NO_PROXY when it reads the environment
     kube_config.load_kube_config(
         source, context=context, client_configuration=loaded, persist_config=False
     )
@@ -152,7 +159,7 @@ def _parse_kubeconfig(source: str, context: str | None) -> ClusterConfig:
 
 
 def load_in_cluster() -> ClusterConfig:
-    """The service account of the pod this runs in. Raises InvalidSettings outside a pod."""
+    """Return the service account of this pod. Raises InvalidSettings outside a pod."""
     import_without_validator()
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException
@@ -169,7 +176,7 @@ def load_in_cluster() -> ClusterConfig:
     try:
         namespace = IN_CLUSTER_NAMESPACE_FILE.read_text(encoding="utf-8").strip()
     except OSError:
-        namespace = "default"  # the file is a convenience: some mounts leave it out
+        namespace = "default"  # the file is optional: some mounts leave it out
     return ClusterConfig(
         server=str(loaded.host),
         proxy_url=proxy_for(str(loaded.host), None, os.environ),

@@ -1,6 +1,6 @@
-"""Discovery: which of some kinds are served, and how they are called in URLs.
+"""Discovery: which of some kinds are served, and their resource names in URLs.
 
-Called by whoever follows definitions that may come and go.
+The parts that follow definitions call it, because these may come and go.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fluxqueue.kube.resources import Resource
 
 
 async def find_served(client: KubeClient, kinds: Set[tuple[str, str]]) -> list[Resource]:
-    """Those of ``kinds`` (API group and kind) that are served, each in the best version there is.
+    """Return those of ``kinds`` (API group, kind) that are served, in the best version each.
 
     Raises
     ------
@@ -38,7 +38,7 @@ async def find_served(client: KubeClient, kinds: Set[tuple[str, str]]) -> list[R
 
 
 def _versions(group: dict[str, Any]) -> list[str]:
-    """The preferred one first."""
+    """Return the served versions of a group, the preferred one first."""
     preferred = (group.get("preferredVersion") or {}).get("version")
     versions = [one["version"] for one in group.get("versions") or ()]
     return sorted(versions, key=lambda one: one != preferred)
@@ -48,6 +48,6 @@ async def _resources(client: KubeClient, group: str, version: str) -> list[dict[
     try:
         answer = await client.request("GET", f"/apis/{group}/{version}")
     except NotFound:
-        return []  # a definition that is just being removed
+        return []  # the definition is being removed
     resources: list[dict[str, Any]] = answer.get("resources") or []
     return resources

@@ -1,8 +1,8 @@
-"""Events: what is told about an object, made in one place and never a reason to fail.
+"""Events about objects: created in one place, and never a reason to fail.
 
-Called by the controller and by the worker. An Event is a courtesy to people who look: a quota, a
-namespace that is ending or a server that is busy may refuse one, and nothing of ours depends on it.
-Its name is derived from what it says and of whom, so telling it again is told apart from news.
+The controller and the worker call it. An Event only informs people. A quota, a terminating
+namespace or a busy server may refuse one, and nothing of ours depends on it. The name of an Event
+is derived from its object and its content. So emitting it again does not duplicate it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ logger = logging.getLogger(__name__)
 SOURCE = "fluxqueue"
 NAME_MAX = 253
 MESSAGE_MAX_BYTES = 1024
-"""As much as the API server takes (``events.k8s.io``: note)."""
+"""The most that the API server accepts (``events.k8s.io``: note)."""
 
 _DIGEST_CHARS = 16
 _NO_NAMESPACE = "default"
-"""Where the API server keeps Events about objects that have no namespace."""
+"""The namespace in which the API server keeps Events about cluster-scoped objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Involved:
-    """The object that an Event is about; ``namespace`` is empty for cluster-scoped objects."""
+    """The object of an Event. ``namespace`` is empty for cluster-scoped objects."""
 
     api_version: str
     kind: str
@@ -43,12 +43,12 @@ class Involved:
 
     @classmethod
     def of(cls, obj: Mapping[str, Any], *, api_version: str, kind: str) -> Involved:
-        """The object itself, which may come from a list that leaves its kind out."""
+        """Return the reference to ``obj``, which may come from a list without its kind."""
         meta = obj["metadata"]
         return cls(api_version, kind, meta.get("namespace") or "", meta["name"], meta["uid"])
 
     def reference(self) -> dict[str, str]:
-        """As ``involvedObject`` has it."""
+        """Return the reference as ``involvedObject`` has it."""
         found = {
             "apiVersion": self.api_version,
             "kind": self.kind,
@@ -60,10 +60,11 @@ class Involved:
 
 
 def event_name(involved: Involved, key: str) -> str:
-    """Name the Event ``key`` of an object: the same for the same, and valid for any object's name.
+    """Return the name of the Event ``key`` about an object.
 
-    ``<object>.<digest>``, the object's name cut from its end. What is left of a name of up to 253
-    characters begins as the name does, and ends neither with a dash nor with a dot.
+    The same object and key give the same name, valid for an object name of any length. It is
+    ``<object>.<digest>``, with the object name cut at its end. A cut name of up to 253 characters
+    begins as the object name does, and ends neither with a dash nor with a dot.
     """
     digest = hashlib.sha256(f"{involved.kind}/{involved.uid}/{key}".encode()).hexdigest()
     suffix = f".{digest[:_DIGEST_CHARS]}"
@@ -80,16 +81,16 @@ def build_event(
     is_warning: bool = False,
     related: Involved | None = None,
 ) -> dict[str, Any]:
-    """An Event as it is created.
+    """Return an Event to create.
 
     Parameters
     ----------
-    key : tells this Event from others about the same object; what is told under the same key again
-        is told once.
-    reason : a word for machines, as ``Started``.
-    message : a sentence for people; cut at ``MESSAGE_MAX_BYTES``.
-    at_s : epoch seconds.
-    related : another object that it is about, so that one Event tells of both.
+    key : Distinguishes this Event from others about the same object. An Event with the same key
+        exists once.
+    reason : A word for machines, such as ``Started``.
+    message : A sentence for people, cut at ``MESSAGE_MAX_BYTES``.
+    at_s : Epoch seconds.
+    related : A second object that the Event is about.
     """
     at = to_rfc3339(at_s)
     beside = {} if related in {None, involved} else {"related": related.reference()}
@@ -114,16 +115,16 @@ def build_event(
 
 
 async def tell_event(client: KubeClient, event: Mapping[str, Any]) -> bool:
-    """Create an Event; tell whether it stands there now. Whatever is answered, nothing is raised.
+    """Create an Event. Return whether it exists now. Raises nothing.
 
-    A refusal is counted and said in the log, and the Event is not told.
+    A refusal is counted and logged, and the Event is dropped.
     """
     path = EVENTS.path(event["metadata"]["namespace"])
     try:
-        # Its name is its own: sent twice it is there once.
+        # The name is derived from the content, so an Event that is sent twice exists once.
         await client.request("POST", path, body=event, is_repeatable=True, metadata_only=True)
     except Conflict:
-        return True  # told already
+        return True  # it exists already
     except (ApiError, ApiUnavailable) as error:
         metrics.EVENTS_UNTOLD.labels(event["reason"]).inc()
         logger.info(

@@ -1,11 +1,14 @@
 """``Informer``: a local copy of a set of objects that follows the cluster by list and watch.
 
-Used by the controller and the embedded cluster's controllers for everything on the hot path (kopf
-costs twenty times as much per event and says nothing of objects that vanished during a relist).
-A relist REPLACES the store: what is gone is reported as removed. Handlers are plain functions that
-must not block; they see every change in order, but may see several changes of an object as one.
-The last state of an object that is deleted comes with the news of its end, and handlers see it
-first. After a relist only what was seen before the gap is known: such a removal bears ``UNSEEN``.
+The controller and the embedded cluster's controllers use it for everything on the hot path. kopf
+costs twenty times as much per event, and does not report objects that vanished during a relist.
+
+A relist REPLACES the store: objects that are gone are reported as removed. Handlers are plain
+functions that must not block. They see every change in order, but may see several changes of one
+object as one.
+
+The event of a deletion carries the last state of the object, which handlers see first. After a
+relist only the state before the gap is known. Such a removal is marked ``UNSEEN``.
 """
 
 from __future__ import annotations
@@ -32,20 +35,22 @@ RETRY_BASE_S = 0.2
 RETRY_CAP_S = 30.0
 TOMBSTONES_MAX = 4096
 UNSEEN = "fluxqueueUnseen"
-"""Set in an object that is told of as removed, where its end was not watched: it may have changed
-between what is shown and its end."""
+"""Set in an object that is reported as removed, if its end was not watched.
+
+The object may have changed between the state that is shown and its end.
+"""
 YIELD_EVERY = 200
-"""Objects compared at a time: others have pods to let go meanwhile."""
+"""Objects compared before other tasks run: pods may have to be ungated meanwhile."""
 
 
 def key_of(obj: Object) -> Key:
-    """(namespace, name); the namespace of a cluster-scoped object is empty."""
+    """Return (namespace, name). The namespace of a cluster-scoped object is empty."""
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
 def _version(resource_version: str | None) -> int:
-    """A resourceVersion as a number; 0 for one that is no number (never newer than another)."""
+    """Return a resourceVersion as a number, 0 if it is not one (never newer than another)."""
     return int(resource_version) if resource_version and resource_version.isdigit() else 0
 
 
@@ -58,9 +63,9 @@ def _is_same(one: Object, other: Object) -> bool:
 
 
 def _content(obj: Object) -> Object:
-    """An object without its version, and without its type, which items of a list do not bear.
+    """Return an object without its version and type.
 
-    The removal of an object has a version of its own.
+    A removal has a version of its own, and items of a list have no type.
     """
     meta = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
     rest = {key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}}
@@ -70,10 +75,14 @@ def _content(obj: Object) -> Object:
 class Informer:
     """List, then watch, for ever.
 
-    Parameters: ``transform`` reduces an object before it is stored and shown to handlers (it must
-    keep ``metadata`` name, namespace, uid and resourceVersion). ``on_change(old, new)``: ``old`` is
-    None for an addition, ``new`` is None for a removal. An object that was deleted and made again
-    under the same name is a removal and an addition, also if only the result was seen.
+    Parameters
+    ----------
+    transform : Reduces an object before it is stored and shown to handlers. It must keep
+        ``metadata`` name, namespace, uid and resourceVersion.
+    on_change : Called with (old, new). ``old`` is None for an addition, ``new`` for a removal.
+
+    An object that was deleted and created again under the same name is a removal and an addition,
+    even if only the result was seen.
     """
 
     def __init__(
@@ -99,10 +108,10 @@ class Informer:
         self._handlers: list[ChangeHandler] = [on_change] if on_change else []
         self._store: dict[Key, Object] = {}
         self._tombstones: OrderedDict[str, int] = OrderedDict()
-        self._ahead: dict[Key, int] = {}  # observed versions that the watch has not reached
+        self._ahead: dict[Key, int] = {}  # versions written by us that the watch has not reached
         self._resource_version = ""
         self._must_list = True
-        self._touched: set[Key] | None = None  # what the watch told of since a list began
+        self._touched: set[Key] | None = None  # keys that the watch reported since a list began
         self._retry_cap_s = retry_cap_s
         self._backoff = Backoff(base_s=RETRY_BASE_S, cap_s=retry_cap_s)
         self._task: asyncio.Task[None] | None = None
@@ -110,11 +119,11 @@ class Informer:
     # -- reading the store -----------------------------------------------------------------------
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """The stored object, or None. It is shared: callers must not change it."""
+        """Return the stored object, or None. It is shared: callers must not change it."""
         return self._store.get((namespace, name))
 
     def items(self) -> Iterator[Object]:
-        """All stored objects, in no order. Do not await while iterating."""
+        """Return all stored objects, in no order. Do not await while iterating."""
         return iter(self._store.values())
 
     def __len__(self) -> int:
@@ -122,21 +131,21 @@ class Informer:
 
     @property
     def resource_version(self) -> str:
-        """Version up to which the store is complete; empty before the first list."""
+        """Version up to which the store is complete, empty before the first list."""
         return self._resource_version
 
     def add_handler(self, handler: ChangeHandler) -> None:
-        """Another observer; it is shown what is stored already as additions."""
+        """Add a handler. It sees the stored objects as additions."""
         self._handlers.append(handler)
         for obj in list(self._store.values()):
             self._call(handler, None, obj)
 
     def observe(self, obj: Object) -> None:
-        """Take in the answer to a write of ours at once, so that the next decision sees it.
+        """Store the answer to one of our writes at once, so that the next decision sees it.
 
-        Ignored if the watch has already passed that version (the object may be gone since); in
-        doubt the watch corrects it a moment later. Versions are compared as numbers, which API
-        servers guarantee within one resource.
+        It is ignored if the watch has already passed that version, because the object may be gone
+        since. If in doubt, the watch corrects it a moment later. Versions are compared as numbers,
+        which API servers guarantee within one resource.
         """
         metadata = obj["metadata"]
         version = _version(metadata.get("resourceVersion"))
@@ -156,22 +165,23 @@ class Informer:
             self._task = asyncio.create_task(self.run(), name=f"informer {self.resource.key}")
 
     async def stop(self) -> None:
-        """End the task; the store stays readable. Harmless if never started."""
+        """End the task. The store stays readable. Harmless if it was never started."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def relist(self) -> None:
-        """Read everything anew, against whatever a watch may have lost; return when that is done.
+        """Read everything again, in case a watch has lost something, and return when done.
 
-        The watch goes on meanwhile: very many take long to list. Waits for as long as the API
-        server cannot be read.
+        The watch continues meanwhile, because a large list takes long. While the API server cannot
+        be read, this waits.
         """
         backoff = Backoff(base_s=RETRY_BASE_S, cap_s=self._retry_cap_s)
         while True:
             self.start()
             await self._listed.wait()
+            # Record from now on what the watch reports: the list is older than that.
             self._touched, relists = set(), self.relists
             watched_to = _version(self._resource_version)
             try:
@@ -189,8 +199,11 @@ class Informer:
                 self._touched = None
 
     async def _begin_anew(self) -> None:
-        """List and watch from there: a server restored from a backup counts from lower versions,
-        and knows of none to which the watch has come."""
+        """List again and watch from that version.
+
+        A server that was restored from a backup counts from lower versions, and does not know the
+        version that the watch has reached.
+        """
         await self.stop()
         self._must_list, self._listed = True, asyncio.Event()
         listed = self._listed
@@ -198,10 +211,10 @@ class Informer:
         await listed.wait()
 
     async def _reconcile(self, fresh: Mapping[Key, Object], listed_at: int) -> None:
-        """Make the store what was listed, but for what was heard of since that began.
+        """Make the store equal to the list, except for objects reported since the list began.
 
-        Removals come first, so that capacity frees before use. The watch may be behind the list:
-        what it tells then is older than what is stored, or of objects that are gone.
+        Removals come first, so that capacity is freed before it is used. The watch may be behind
+        the list. It may then report older states, or objects that are gone.
         """
         for number, key in enumerate([key for key in self._store if key not in fresh]):
             if self._is_untouched(key) and key in self._store:
@@ -216,24 +229,25 @@ class Informer:
                 await asyncio.sleep(0)
 
     def _is_untouched(self, key: Key) -> bool:
-        """Whether nothing was heard of it since what is being compared began to be listed."""
+        """Whether no event of the object has come since the present list began."""
         return key not in self._ahead and key not in (self._touched or ())
 
     def _bury(self, uid: str | None, at: int) -> None:
+        """Remember the version of a removal: a late event must not bring the object back."""
         if uid is not None:
             self._tombstones[uid] = at
         while len(self._tombstones) > TOMBSTONES_MAX:
             self._tombstones.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything after ``stop``; handlers see removals (the definition is gone)."""
+        """Drop all objects after ``stop`` (the definition is gone). Handlers see removals."""
         for key in list(self._store):
             self._remove(key)
         self._ahead.clear()
         self._must_list = True
 
     async def run(self) -> None:
-        """Follow the cluster until cancelled; failures are retried with back-off."""
+        """Follow the cluster until cancelled. Failures are retried with back-off."""
         while True:
             try:
                 if self._must_list:
@@ -242,8 +256,8 @@ class Informer:
             except Gone:
                 self._must_list = True
             except (ApiUnavailable, ApiError) as error:
-                # Also 403 or 404: rights and definitions may come later. The version is kept:
-                # a watch that only lost its connection goes on where it was.
+                # Also for 403 or 404: rights and definitions may come later. The version is kept: a
+                # watch that only lost its connection continues where it was.
                 after_s = error.retry_after_s if isinstance(error, ApiUnavailable) else None
                 delay_s = self._backoff.next_delay_s(after_s)
                 logger.warning(
@@ -273,7 +287,7 @@ class Informer:
         )
 
     def _keep(self, raw: Object) -> Object:
-        """Of an object as listed what is stored; what is stored already is not kept twice."""
+        """Return what to store of a listed object. An unchanged object is not stored twice."""
         stored = self._store.get(key_of(raw))
         return stored if stored is not None and _is_same(stored, raw) else self._reduce(raw)
 
@@ -298,12 +312,13 @@ class Informer:
     def _replace(self, items: list[Object], listed_at: int) -> None:
         """Make the store equal to ``items``, as ``_keep`` made them.
 
-        Removals come first, so that capacity frees before use.
-        Only what was observed while the list was on its way survives it; nothing else is kept
-        for a high version alone, because a server restored from a backup counts from lower ones.
+        Removals come first, so that capacity is freed before it is used. Only our own writes during
+        the list survive it. A high version alone does not keep an object, because a server restored
+        from a backup counts from lower versions.
         """
         fresh = {key_of(item): item for item in items}
         self._tombstones.clear()
+        # The server counts from lower versions now, so versions written before say nothing.
         if listed_at < _version(self._resource_version):
             self._ahead.clear()
         self._ahead = {key: at for key, at in self._ahead.items() if at > listed_at}
@@ -324,7 +339,7 @@ class Informer:
             self._touched.add(key)
         if key in self._ahead:
             if self._ahead[key] > _version(self._resource_version):
-                return  # of before our write, whose own event is still to come
+                return  # older than our write: the event of that write is still to come
             del self._ahead[key]
         if self._is_overtaken(key, event):
             return
@@ -332,18 +347,18 @@ class Informer:
             self._bury(metadata["uid"], _version(self._resource_version))
             last, stored = self._reduce(obj), self._store.get(key)
             if stored is not None and _content(stored) != _content(last):
-                # How it ended may be told by this alone.
+                # The last state may be the only one that tells how the object ended.
                 self._upsert(key, last)
             self._remove(key)
         else:
             self._upsert(key, self._reduce(obj))
 
     def _is_overtaken(self, key: Key, event: WatchEvent) -> bool:
-        """Whether something later of the object is known: servers keep order, proxies may not."""
+        """Whether a later state of the object is known. Servers keep order, proxies may not."""
         metadata = event.object["metadata"]
         at = _version(metadata["resourceVersion"])
         if at <= self._tombstones.get(metadata.get("uid"), -1):
-            return True  # later than that it comes again only to a watch that selects
+            return True  # a later event could only come from a watch with a selector
         stored = self._store.get(key)
         return stored is not None and 0 < at < _version(stored["metadata"].get("resourceVersion"))
 
@@ -352,6 +367,7 @@ class Informer:
         if old is not None:
             if _is_same(old, new):
                 return
+            # Another UID is another object: handlers must see the end of the first one.
             if old["metadata"].get("uid") != new["metadata"].get("uid"):
                 self._remove(key, is_seen=False)
                 old = None
@@ -371,7 +387,7 @@ class Informer:
         try:
             handler(old, new)
         except Exception:
-            # One observer's mistake must not stop the others from seeing the cluster.
+            # An error in one handler must not hide the cluster from the others.
             logger.exception(
                 "informer handler failed action=notify resource=%s key=%s",
                 self.resource.key,

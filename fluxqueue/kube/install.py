@@ -1,8 +1,7 @@
-"""Putting our objects into a cluster: namespace, definitions, webhook configuration, where the
-view server is.
+"""Install our objects in a cluster: namespace, definitions, webhook, policies, view.
 
-Called by ``fluxqueue up``; a chart does the same in production. Every step may be repeated and
-brings what is there to what it should be.
+``fluxqueue up`` calls it. In production a chart does the same. Every step may be repeated, and
+corrects what is there.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from fluxqueue.workload.labels import SELF_MADE, VIEW
 
 CRD_FILES = ("fluxjobs.yaml", "fluxqueues.yaml", "placementreviews.yaml")
 VIEW_NAMESPACE, VIEW_NAME = "kube-public", "fluxqueue-view"
-"""The ConfigMap that says where the view server is; the namespace is there for such things."""
+"""The ConfigMap with the address of the view server, in the namespace for such data."""
 ESTABLISHED_TIMEOUT_S = 30.0
 _POLL_S = 0.1
 
 
 def read_crds() -> list[dict[str, Any]]:
-    """Read our definitions: from the wheel, or from the chart of a source checkout.
+    """Return our definitions, from the wheel or from the chart of a source checkout.
 
     Raises
     ------
@@ -79,15 +78,15 @@ async def install_definitions(client: KubeClient, namespace: str) -> None:
                     await client.list(resource)
                 return
             except NotFound:
-                # Right after their creation the paths are still unknown to the server.
+                # Right after their creation the server does not know the paths yet.
                 await asyncio.sleep(_POLL_S)
 
 
 async def put_definitions(client: KubeClient) -> None:
-    """Create our definitions, or bring those that are there to this version.
+    """Create our definitions, or update them to this version.
 
-    Needs the rights to create definitions and to patch ours, no others: the chart's hook before an
-    upgrade has no more.
+    It needs only the rights to create definitions and to patch ours. The chart's hook before an
+    upgrade has no others.
     """
     for definition in read_crds():
         await put(client, CRDS, definition)
@@ -99,9 +98,9 @@ async def install_webhook(client: KubeClient, configuration: Mapping[str, Any]) 
 
 
 async def install_policies(client: KubeClient, documents: Iterable[Mapping[str, Any]]) -> bool:
-    """Create or correct our admission policies and their bindings; tell whether they are served.
+    """Create or correct our admission policies and bindings. Return whether they are served.
 
-    Kubernetes has them since 1.30. Without them the controller's own rules hold, and no others.
+    Kubernetes has them since 1.30. Without them only the controller's own rules hold.
     """
     kinds = {one.kind: one for one in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)}
     try:
@@ -113,7 +112,7 @@ async def install_policies(client: KubeClient, documents: Iterable[Mapping[str, 
 
 
 async def read_user(client: KubeClient) -> str:
-    """The name under which the API server knows whoever calls it with this client."""
+    """Return the name under which the API server knows the user of this client."""
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     answer = await client.request("POST", path, body=asked)
@@ -121,7 +120,7 @@ async def read_user(client: KubeClient) -> str:
 
 
 async def remove_webhook(client: KubeClient, name: str) -> None:
-    """Remove our MutatingWebhookConfiguration; nothing to do where it is gone."""
+    """Remove our MutatingWebhookConfiguration, if it is there."""
     try:
         await client.delete(MUTATING_WEBHOOKS, None, name)
     except NotFound:
@@ -129,19 +128,19 @@ async def remove_webhook(client: KubeClient, name: str) -> None:
 
 
 async def tell_view(client: KubeClient, url: str, authority_pem: str) -> None:
-    """Write down where the view server is, for everybody's command line (``cli.user.view``)."""
+    """Publish the address of the view server for command lines (``cli.user.view``)."""
     await put(client, NAMESPACES, {"metadata": {"name": VIEW_NAMESPACE}})
     data = {"url": url, "ca.crt": authority_pem, "service": None, "namespace": None}
     body = {"metadata": {"name": VIEW_NAME, "labels": {VIEW: SELF_MADE}}, "data": data}
     whole = {"apiVersion": CONFIGMAPS.api_version, "kind": CONFIGMAPS.kind, **body}
     try:
         await client.create(CONFIGMAPS, VIEW_NAMESPACE, _without_nulls(whole))
-    except Conflict:  # whose it is stays as it was
+    except Conflict:  # the mark of its maker stays as it was
         await client.patch(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME, {"data": data})
 
 
 async def forget_view(client: KubeClient) -> bool:
-    """There is no view server any more: remove that word if we made it; tell whether it was."""
+    """Remove the address of the view server if we wrote it. Return whether it was removed."""
     with suppress(NotFound, Conflict):
         meta = (await client.get(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME))["metadata"]
         if (meta.get("labels") or {}).get(VIEW) == SELF_MADE:
@@ -157,7 +156,7 @@ async def put(
     *,
     namespace: str | None = None,
 ) -> None:
-    """Create an object, or merge ``body`` into the one that is there."""
+    """Create an object, or merge ``body`` into the existing one."""
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
     try:
         await client.create(resource, namespace, _without_nulls(whole))
@@ -167,7 +166,7 @@ async def put(
 
 
 def _without_nulls(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a merge patch takes away is not there in a new object."""
+    """Return ``body`` without nulls, which delete a field in a merge patch only."""
     return {
         key: _without_nulls(one) if isinstance(one, Mapping) else one
         for key, one in body.items()

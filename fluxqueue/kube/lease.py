@@ -1,13 +1,15 @@
 """Leader election by a coordination Lease, with a fencing term.
 
-Run by every controller process; at most one believes to lead at a time, and commits are fenced by
-the term besides, because belief is no proof. Two rules keep clocks out of it: another holder's
-Lease counts as expired only after it has not changed for its duration *on our monotonic clock*,
-and our own lead ends (locally) a good while before the Lease does, counted from the moment the
-last successful renewal was *started*, so a slow answer cannot lengthen it.
+Every controller process runs it. At most one of them believes at a time that it leads. That is not
+proof, so the term also fences commits. Two rules make it independent of clocks:
 
-The term is the Lease's ``leaseTransitions``; it rises with every acquisition, also when the same
-process takes its own Lease again, so two leads never share a term.
+- The Lease of another holder has expired only if it has not changed for its duration *on our
+  monotonic clock*.
+- Our own lead ends locally well before the Lease does. It counts from the *start* of the last
+  successful renewal, so a slow answer cannot extend it.
+
+The term is the Lease's ``leaseTransitions``. It rises with every acquisition, even if the same
+process takes its own Lease again. So two leads never share a term.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 Lease = dict[str, Any]
 
-# Part of the duration during which we trust a renewal; the rest is for the request on its way,
-# for clocks that run at different speeds and for work in flight when trust ends.
+# The part of the duration for which we trust a renewal. The rest covers the request on its way,
+# clocks of different speeds, and work in flight when the trust ends.
 TRUSTED_SHARE = 2 / 3
 
 RESIGN_ATTEMPTS = 3
@@ -37,17 +39,18 @@ RESIGN_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The last Lease seen and since when (monotonic seconds) it has not changed."""
+    """The last Lease seen, and since when it has not changed (monotonic seconds)."""
 
     resource_version: str
     since_s: float
 
 
 def is_free(lease: Lease, seen: Observation, now_s: float, identity: str = "") -> bool:
-    """May ``identity`` take this Lease? Released, its own, or unchanged for its whole duration.
+    """Whether ``identity`` may take this Lease: released, its own, or expired.
 
-    Its own: a process that was killed and started again under the same name need not wait for
-    itself. The term rises all the same, so should both live, only the newer can commit.
+    A Lease is expired if it has not changed for its whole duration. A process that was killed and
+    restarted under the same name need not wait for itself. The term rises all the same. If both
+    live, only the newer one can commit.
     """
     spec = lease.get("spec") or {}
     if spec.get("holderIdentity") in (None, "", identity):
@@ -56,17 +59,20 @@ def is_free(lease: Lease, seen: Observation, now_s: float, identity: str = "") -
 
 
 def micro_time(now: datetime) -> str:
-    """MicroTime as the API server wants it: always six digits of fraction."""
+    """Return a MicroTime as the API server requires it: always six digits of fraction."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 class LeaseElector:
     """Campaigns for one Lease until cancelled.
 
-    Parameters: durations in seconds; ``renew_s`` defaults to a third of ``duration_s``.
-    ``on_started(term)`` and ``on_lost()`` are plain functions called in the event loop; they start
-    and stop work, they do not do it. ``term_floor``: the highest term known from elsewhere (the
-    database), so that a Lease that was deleted does not start again below it; may be raised later.
+    Parameters
+    ----------
+    on_started, on_lost : Plain functions called in the event loop, ``on_started`` with the term.
+        They start and stop work, and must not do it themselves.
+    duration_s, renew_s, retry_s : Seconds. ``renew_s`` defaults to a third of ``duration_s``.
+    term_floor : The highest term known from elsewhere (the database). A Lease that was deleted must
+        not start again below it. It may be raised later.
     """
 
     def __init__(
@@ -95,12 +101,12 @@ class LeaseElector:
 
     @property
     def is_leader(self) -> bool:
-        """True only inside the trust window; ask before every step that must not be done twice."""
+        """True only inside the trust window. Ask before every step that must not happen twice."""
         return self._held is not None and time.monotonic() < self._trusted_until_s
 
     @property
     def term(self) -> int:
-        """The present term; 0 when not leading."""
+        """The present term, 0 when not leading."""
         return int(self._held["spec"]["leaseTransitions"]) if self._held is not None else 0
 
     async def run(self) -> None:
@@ -131,6 +137,7 @@ class LeaseElector:
             await asyncio.sleep(self._retry_s)
 
     async def _try_acquire(self, now_s: float) -> Lease | None:
+        """Take the Lease if it is free. Return it, or None."""
         try:
             lease = await self._client.get(LEASES, self._namespace, self._name)
         except NotFound:
@@ -149,14 +156,14 @@ class LeaseElector:
                 await asyncio.sleep(min(self._renew_s, self._trust_left_s()))
                 await self._renew_until_trusted()
         finally:
-            # Cancellation passes here too: whoever started work must be told to stop it.
+            # Cancellation passes here too: work that was started must be told to stop.
             if self._held is not None and not self.is_leader:
                 self._held = None
             logger.info("not leading any more action=lose lease=%s", self._name)
             self._on_lost()
 
     async def _renew_until_trusted(self) -> None:
-        """One successful renewal, or ``_held = None`` when another holds it or time is up."""
+        """Renew once. Set ``_held`` to None if another process holds the Lease or time is up."""
         try:
             async with asyncio.timeout(self._trust_left_s()):
                 while not await self._renew_once():  # noqa: ASYNC110 - remote state, no event
@@ -165,7 +172,7 @@ class LeaseElector:
             self._held = None
 
     async def _renew_once(self) -> bool:
-        """True: renewed or certainly lost; False: try again."""
+        """Return True if renewed or certainly lost, False to try again."""
         assert self._held is not None
         started_s = time.monotonic()
         lease = {**self._held, "spec": {**self._held["spec"], "renewTime": self._now()}}
@@ -174,7 +181,7 @@ class LeaseElector:
         except Conflict:
             return await self._look_who_holds()
         except NotFound:
-            self._held = None  # deleted by hand: the next campaign makes it with a higher term
+            self._held = None  # deleted by hand: the next campaign creates it with a higher term
             return True
         except (ApiUnavailable, ApiError) as error:
             logger.warning("lease not renewed action=renew lease=%s error=%s", self._name, error)
@@ -183,7 +190,10 @@ class LeaseElector:
         return True
 
     async def _look_who_holds(self) -> bool:
-        """After a conflict: an edit by a third party is harmless, another holder or term is not."""
+        """After a conflict, return True if the Lease is lost, False to try again.
+
+        An edit by a third party is harmless. Another holder or term is not.
+        """
         assert self._held is not None
         try:
             lease = await self._client.get(LEASES, self._namespace, self._name)
@@ -199,7 +209,7 @@ class LeaseElector:
         return True
 
     async def _resign(self) -> None:
-        """Release on a clean end, so that the successor need not wait for the expiry."""
+        """Release the Lease on a clean end, so that the successor need not wait for its expiry."""
         lease, self._held = self._held, None
         try:
             for _ in range(RESIGN_ATTEMPTS):
@@ -215,9 +225,9 @@ class LeaseElector:
             logger.info("lease not released action=resign lease=%s error=%s", self._name, error)
 
     async def _still_held(self, lease: Lease) -> Lease | None:
-        """The Lease as it is now, if it is held under the same term.
+        """Return the present Lease if we hold it under the same term, else None.
 
-        A renewal that was under way when we were cancelled may have arrived all the same.
+        A renewal that was under way when we were cancelled may have arrived after all.
         """
         found = await self._client.get(LEASES, self._namespace, self._name)
         same = ("holderIdentity", "leaseTransitions")
@@ -225,7 +235,7 @@ class LeaseElector:
         return found if is_same else None
 
     def _trust(self, lease: Lease, started_s: float) -> bool:
-        """Believe in ``lease`` from the attempt's start; False if that time is over already."""
+        """Trust ``lease`` from the start of the attempt. False if that time is over already."""
         self.term_floor = max(self.term_floor, int(lease["spec"]["leaseTransitions"]))
         self._trusted_until_s = started_s + self._duration_s * TRUSTED_SHARE
         is_trusted = time.monotonic() < self._trusted_until_s

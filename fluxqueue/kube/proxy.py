@@ -1,13 +1,13 @@
-"""Which proxy a request to the API server goes through: kubectl's rules.
+"""The proxy for requests to the API server, by kubectl's rules.
 
-Called by ``config.py`` for each loaded configuration. The rules are those of Go's
+``config.py`` calls it for each loaded configuration. The rules are those of Go's
 ``golang.org/x/net/http/httpproxy``, which kubectl uses:
 
-* ``proxy-url`` of the kubeconfig wins, and ``NO_PROXY`` does not apply to it.
-* Without one, ``HTTPS_PROXY`` or ``HTTP_PROXY`` is used by the server's scheme, unless
-  ``NO_PROXY`` names the server or the server is this machine.
+- ``proxy-url`` of the kubeconfig wins, and ``NO_PROXY`` does not apply to it.
+- Without it, the scheme of the server selects ``HTTPS_PROXY`` or ``HTTP_PROXY``. Neither is used if
+  ``NO_PROXY`` names the server, or the server is this machine.
 
-Must not open connections: it reads settings and answers.
+It must not open connections: it only reads settings.
 """
 
 from __future__ import annotations
@@ -25,9 +25,16 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 def proxy_for(server: str, given: str | None, environ: Mapping[str, str]) -> str | None:
     """Return the URL of the proxy for ``server``, or None for a direct connection.
 
-    Parameters: ``server`` is the API server's URL, ``given`` the kubeconfig's ``proxy-url``,
-    ``environ`` the process environment.
-    Raises: ``InvalidSettings`` for a proxy that cannot be used, naming where it was set.
+    Parameters
+    ----------
+    server : The URL of the API server.
+    given : The ``proxy-url`` of the kubeconfig.
+    environ : The process environment.
+
+    Raises
+    ------
+    InvalidSettings
+        The proxy cannot be used. The error names where it was set.
     """
     if given:
         return _checked(given, where="clusters[].cluster.proxy-url")
@@ -47,11 +54,11 @@ def _from_environment(scheme: str, environ: Mapping[str, str]) -> tuple[str, str
 
 
 def is_excluded(url: SplitResult, no_proxy: str) -> bool:
-    """Tell whether ``url`` is reached directly: it is this machine, or ``no_proxy`` names it.
+    """Whether ``url`` is reached directly: it is this machine, or ``no_proxy`` names it.
 
-    ``no_proxy`` is a list with commas of ``*``, addresses, CIDR blocks, and domains, each with an
-    optional port. ``example.com`` means the domain and all below, ``.example.com`` and
-    ``*.example.com`` only those below.
+    ``no_proxy`` is a comma-separated list of ``*``, addresses, CIDR blocks and domains, each with
+    an optional port. ``example.com`` means the domain and all below it. ``.example.com`` and
+    ``*.example.com`` mean only those below it.
     """
     host = (url.hostname or "").rstrip(".").lower()
     address = _address(host)
@@ -101,7 +108,7 @@ def _contains(block: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address
     try:
         return address in ipaddress.ip_network(block, strict=False)
     except ValueError:
-        return False  # as Go does: an entry that cannot be read excludes nothing
+        return False  # as in Go: an unreadable entry excludes nothing
 
 
 def _checked(proxy: str, *, where: str) -> str:

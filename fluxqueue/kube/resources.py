@@ -1,7 +1,7 @@
 """Names and URL paths of the API resources that fluxqueue uses.
 
-Pure data; called by everything that talks to the cluster. A resource that is missing here can be
-made on the spot: ``Resource("example.org", "v1", "widgets", "Widget", True)``.
+Pure data for all code that talks to the cluster. A resource that is missing here can be constructed
+in place: ``Resource("example.org", "v1", "widgets", "Widget", True)``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One API resource: ``group`` is empty for the core group."""
+    """One API resource. ``group`` is empty for the core group."""
 
     group: str
     version: str
@@ -36,11 +36,11 @@ class Resource:
         name: str | None = None,
         subresource: str | None = None,
     ) -> str:
-        """URL path of the collection or of one object.
+        """Return the URL path of the collection or of one object.
 
-        ``namespace=None`` on a namespaced resource is the collection of all namespaces; naming an
-        object there is a programming error (ValueError). The namespace of a cluster-scoped
-        resource is ignored, so that generic code need not ask.
+        ``namespace=None`` on a namespaced resource means the collection of all namespaces. Naming
+        an object there is a programming error (ValueError). The namespace of a cluster-scoped
+        resource is ignored, so generic code need not check.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
@@ -83,7 +83,7 @@ NODE_TOPOLOGIES = tuple(
     )
     for version in ("v1alpha2", "v1alpha1")
 )
-"""Where the zones of nodes stand, the best version first; few clusters serve any."""
+"""The NUMA zones of nodes, the best version first. Few clusters serve any."""
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
 )

@@ -1,8 +1,8 @@
-"""How bytes reach the API server: the ``Transport`` seam and its aiohttp implementation.
+"""How bytes reach the API server: the ``Transport`` interface, and aiohttp behind it.
 
-``KubeClient`` is the only caller. A transport knows nothing of Kubernetes: it neither retries nor
-interprets answers; it reports a connection that failed as ``TransportError`` and says whether the
-request may have been acted upon. The embedded cluster has a second, in-process implementation.
+Only ``KubeClient`` calls it. A transport knows nothing of Kubernetes: it neither retries nor
+interprets answers. It reports a failed connection as ``TransportError``, and whether the server may
+have acted on the request. The embedded cluster has a second, in-process implementation.
 """
 
 from __future__ import annotations
@@ -23,17 +23,22 @@ from fluxqueue.kube.config import ClusterConfig
 
 CONNECT_TIMEOUT_S = 5.0
 READ_BUFFER_BYTES = 1 << 18
-# Below the idle timeouts of usual servers and balancers, so that we close first: a request sent
-# on a connection that the other side is just closing could not be told from one acted upon.
+# Below the idle timeouts of usual servers and balancers, so that we close first. A request on a
+# connection that the other side just closes looks like one that was acted on.
 KEEPALIVE_S = 30.0
 
 READS_EVERY_S, READS_CREDIT_S = 0.05, 0.3
-"""A stream that much comes over is read so often and no more, after a few times at once. Servers
-send each event by itself, and taking a record out of TLS costs more than understanding it; those
-that have come together cost less than half."""
+"""A busy stream is read once per ``READS_EVERY_S`` seconds, after some free reads.
+
+``READS_CREDIT_S`` is the credit for the free reads. Servers send each event by itself, and to
+decrypt a TLS record costs more than to parse it. Events that are read together cost less than half.
+"""
 READ_BYTES, READS_RARER = 1 << 16, 4
-"""Where a read has brought more than so many bytes, some ten pods, the next waits as many times
-longer, up to four: who is behind by fifty pods gains nothing by the first of them."""
+"""After a read of more than ``READ_BYTES`` bytes, some ten pods, the next one waits longer.
+
+The wait grows in proportion, up to ``READS_RARER`` times. A reader that is fifty pods behind gains
+nothing from reading the first of them sooner.
+"""
 
 
 class TransportError(ApiUnavailable):
@@ -46,7 +51,7 @@ class TransportError(ApiUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A complete answer; header names are lower case or case-insensitive."""
+    """A complete answer. Header names are lower case or case-insensitive."""
 
     status: int
     headers: Mapping[str, str]
@@ -54,18 +59,18 @@ class Reply:
 
 
 class StreamReply(Protocol):
-    """An answer whose body arrives over time."""
+    """An answer with a body that arrives over time."""
 
     status: int
     headers: Mapping[str, str]
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Pieces of the body as they arrive; raises TransportError if the connection breaks."""
+        """Yield pieces of the body as they arrive. Raises TransportError if the stream breaks."""
         ...
 
 
 class Transport(Protocol):
-    """One API server as a sender of requests; ``target`` is path and query, already encoded."""
+    """A sender of requests to one API server. ``target`` is path and query, already encoded."""
 
     async def send(
         self,
@@ -75,7 +80,7 @@ class Transport(Protocol):
         body: bytes | None,
         timeout_s: float,
     ) -> Reply:
-        """Send and read the whole answer. Raises TransportError."""
+        """Send a request and read the whole answer. Raises TransportError."""
         ...
 
     def stream(
@@ -85,12 +90,12 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close all connections; a call that follows raises ApiUnavailable."""
+        """Close all connections. A later call raises ApiUnavailable."""
         ...
 
 
 class HttpTransport:
-    """aiohttp over TCP and TLS; connections are opened on first use and kept alive."""
+    """aiohttp over TCP and TLS. Connections are opened on first use and kept alive."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
@@ -98,15 +103,16 @@ class HttpTransport:
         self._is_closed = False
 
     def _opened(self) -> aiohttp.ClientSession:
-        # Made lazily because aiohttp wants a running loop.
+        # Opened lazily, because aiohttp needs a running loop.
         if self._is_closed:
-            # Of several calls one failed, and who made them left: the others may be trying still.
+            # If one of several concurrent calls failed, its caller may have closed the client: the
+            # other calls may still retry.
             raise ApiUnavailable(f"{self._config.server}: this client is closed")
         if self._session is None:
             context = self._config.ssl_context()
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=0,  # the client bounds concurrency itself; watches must not count
+                    limit=0,  # the client limits concurrency itself, and watches must not count
                     ssl=context if context is not None else True,
                     keepalive_timeout=KEEPALIVE_S,
                 ),
@@ -185,7 +191,7 @@ class _HttpStream:
             try:
                 chunk = await self._response.content.readany()
             except aiohttp.SocketTimeoutError:
-                return  # silence: a half-dead connection looks exactly like this
+                return  # silence looks exactly like a half-dead connection
             except (aiohttp.ClientError, OSError) as error:
                 raise _as_transport_error(error, self._server) from error
             if not chunk:
@@ -194,7 +200,7 @@ class _HttpStream:
             await self._gather(len(chunk))
 
     async def _gather(self, size: int) -> None:
-        """Leave what comes where it is for a moment, if much does."""
+        """Pause before the next read if the stream is busy, so that more arrives together."""
         pause_s = self._pace.pause_s(asyncio.get_running_loop().time(), size)
         if pause_s > 0:
             with _undisturbed(self._response.connection):
@@ -202,14 +208,19 @@ class _HttpStream:
 
 
 class ReadPace:
-    """How long a stream is left alone after a read (generic cell rate algorithm, ITU-T I.371)."""
+    """How long to pause after a read (generic cell rate algorithm, ITU-T I.371)."""
 
     def __init__(self) -> None:
         self._due_s = float("-inf")
-        """When the reads until now would have come to their end, at their usual distance."""
+        """When the reads so far would have ended at their usual distance."""
 
     def pause_s(self, now_s: float, size: int) -> float:
-        """Seconds to wait at ``now_s`` (monotonic), after ``size`` bytes; 0 where little comes."""
+        """Return the seconds to pause after a read of ``size`` bytes, 0 if the stream is slow.
+
+        Parameters
+        ----------
+        now_s : Monotonic seconds.
+        """
         distance_s = READS_EVERY_S * min(max(size / READ_BYTES, 1), READS_RARER)
         self._due_s = max(self._due_s, now_s) + distance_s
         return distance_s if self._due_s - now_s > READS_CREDIT_S else 0.0
@@ -217,7 +228,7 @@ class ReadPace:
 
 @contextmanager
 def _undisturbed(connection: Connection | None) -> Iterator[None]:
-    """Have the kernel wake nobody for this connection until it is full, or has ended."""
+    """Tell the kernel not to wake us for this connection until its buffer is full or it ends."""
     transport = None if connection is None else connection.transport
     if transport is None or transport.is_closing():
         yield
@@ -232,7 +243,7 @@ def _undisturbed(connection: Connection | None) -> Iterator[None]:
 
 
 def _as_transport_error(error: BaseException, server: str) -> TransportError:
-    # Failures of connecting (refused, DNS, TLS, connect timeout) happen before anything is sent.
+    # A failure to connect (refused, DNS, TLS, timeout) happens before anything is sent.
     is_unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
     what = str(error) or type(error).__name__
     return TransportError(f"{server}: {what}", is_unsent=is_unsent)

@@ -1,7 +1,7 @@
-"""The API resource of a workload, as rows name its kind.
+"""The API resource of a workload, from the kind that its row names.
 
-Called by whoever writes to workloads: the worker's release, the controller. It stands apart from
-``resources``, which a command of a user imports without the table of kinds.
+The parts that write to workloads call it: the worker's release and the controller. It is separate
+from ``resources``, because users' commands import that without the table of kinds.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from fluxqueue.workload.references import Reference
 
 
 def resource_of(kind: str, owner: Reference | None = None) -> Resource:
-    """The resource of a kind of workloads, as rows name it; ``owner`` where that is what stands
-    for the workload.
+    """Return the resource of a kind of workloads, as rows name it.
+
+    Parameters
+    ----------
+    owner : The object that represents the workload, if that is another object.
 
     Raises
     ------
