@@ -1,9 +1,10 @@
-"""The clock that controller, worker and command line are handed; tests hand over ``ManualClock``.
+"""The clock of controller, worker and command line. Tests pass ``ManualClock``.
 
-The core (fluxjob ... scheduler) takes integer seconds as arguments instead and never sees a clock.
-Time-outs of a single call (``kube.client``, ``localpg``) go by the machine's own clock, and what
-processes agree on (terms, due times) by the database's. ``Pace`` says how often loops work,
-``Lately`` how much has happened just now.
+The core (fluxjob ... scheduler) takes integer seconds as arguments and never sees a clock. Timeouts
+of a single call (``kube.client``, ``localpg``) use the machine's own clock. Times that processes
+agree on (terms, due times) come from the database.
+
+``Pace`` tells loops how often to work. ``Lately`` counts what has just happened.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
-    """What the edges may ask of time."""
+    """What the outer layers may ask of time."""
 
     def now_s(self) -> int:
         """Whole seconds since the epoch."""
 
     def monotonic_s(self) -> float:
-        """Seconds that never step back: for time-outs and durations."""
+        """Seconds that never step back, for timeouts and durations."""
 
     async def sleep(self, delay_s: float) -> None:
         """Wait for ``delay_s`` seconds of this clock."""
@@ -42,11 +43,11 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, delay_s: float) -> None:
-        """Wait for ``delay_s`` seconds.
+        """Wait for ``delay_s`` seconds. A cancelled task ends here at the latest.
 
-        A task that was cancelled ends here even where its cancellation was lost on the way:
-        libraries turn it into errors of their own (a worker whose database has gone while it
-        stops), and a loop that carries on after every error would never end.
+        Libraries can swallow a cancellation and raise an error of their own, for example if the
+        database is gone while a worker stops. A loop that continues after every error would then
+        never end.
         """
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -55,7 +56,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that only moves when told; ``sleep`` moves it."""
+    """A clock that moves only by ``advance`` and ``sleep``."""
 
     def __init__(self, at_s: int = 1_700_000_000) -> None:
         self._at_s = float(at_s)
@@ -65,7 +66,7 @@ class ManualClock:
         return int(self._at_s)
 
     def monotonic_s(self) -> float:
-        """The same time; it never steps back by itself."""
+        """The same time. It never steps back by itself."""
         return self._at_s
 
     def advance(self, delta_s: float) -> None:
@@ -73,14 +74,16 @@ class ManualClock:
         self._at_s += delta_s
 
     async def sleep(self, delay_s: float) -> None:
-        """Advance at once and let others run."""
+        """Advance at once, and let other tasks run."""
         self.advance(delay_s)
         await asyncio.sleep(0)
 
 
 class Rest(NamedTuple):
-    """How long a batch is rested from: ``each_s``, and ``times`` what it took but for ``most_s`` at
-    most.
+    """The pause after a batch, in seconds.
+
+    It is ``each_s`` plus ``times`` the duration of the batch, where the second part is at most
+    ``most_s``.
     """
 
     each_s: float
@@ -89,27 +92,30 @@ class Rest(NamedTuple):
 
 
 class Pace:
-    """Rest after work, in times of what the work took: under load fewer, larger batches.
+    """Pauses between batches, in proportion to the work: under load fewer, larger batches.
 
-    Who works in batches that cost about the same however large they are does less in all when he
-    lets some more come together; each also costs what he does not see (``Rest.each_s``): tasks, and
-    statements of others. A few in a row go without rest (the generic cell rate algorithm, ITU-T
-    I.371), so who has little to do keeps nobody waiting.
+    If each batch has a fixed cost, fewer and larger batches are cheaper. A batch also causes costs
+    elsewhere (``Rest.each_s``): tasks, and statements of other processes. A few batches in a row
+    run without a pause (the generic cell rate algorithm, ITU-T I.371), so a single job does not
+    wait.
 
     Parameters
     ----------
-    clock : whose time it is.
-    delay_s : how much longer than at its quickest the API server takes to answer at present
-        (seconds). While it answers at once, larger batches would spare nobody anything, and a rest
-        of more than ``DELAYS`` such delays would only keep those waiting who come one by one.
+    clock : The clock that times are measured with.
+    delay_s : Returns how much longer than its quickest answer the API server takes at present, in
+        seconds.
 
-    ``is_awaited``: whether somebody waits for the room that a batch finds. Nodes are idle
-    meanwhile, which costs more than our own time, and the rest is short (``AWAITED``); but where
-    the API server is what all wait for, room that is found sooner is not used sooner, and the rest
-    grows with the delay (``AWAITED_DELAYS``), up to that of others. Where all have what they want,
-    batches may be larger (``CALM``); and where they come faster than one in ``PIECE_S``, the rest
-    grows with the last batch (``size``), up to ``CALM_MAX_S``. Where they come more slowly, a
-    longer rest would only keep them waiting.
+    ``is_awaited``: jobs wait for the capacity that a batch finds. Nodes are idle meanwhile, which
+    costs more than our own time, so the pause is short (``AWAITED``). If the API server is the
+    bottleneck, deciding faster would not start pods any sooner. The pause then grows with the delay
+    (``AWAITED_DELAYS``), up to the pause of the other case.
+
+    If no job waits, batches may be larger (``CALM``). If jobs also come faster than one per
+    ``PIECE_S``, the pause grows with the last batch (``size``), up to ``CALM_MAX_S``. If they come
+    more slowly, a longer pause would only delay them.
+
+    That growth stops at ``DELAYS`` times the delay. While the API server answers at once, larger
+    batches would save nothing, and would only delay jobs that come one by one.
     """
 
     CREDIT_S = 1.5
@@ -124,7 +130,7 @@ class Pace:
         self.is_awaited = True
         self.size = 0
         self._rested_s = float("-inf")
-        """When all rest that is due would be over."""
+        """The time when all pauses that are due would be over."""
 
     async def rest(self) -> None:
         """Wait until the next batch may begin."""
@@ -134,7 +140,7 @@ class Pace:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Do one batch; rest follows from how long it took."""
+        """Run one batch, and derive the next pause from its duration."""
         began_s = self._clock.monotonic_s()
         try:
             yield
@@ -154,14 +160,14 @@ class Pace:
 
 
 class Lately:
-    """How many of something there were within the last ``span_s`` seconds of ``clock``."""
+    """Counts how many there were within the last ``span_s`` seconds of ``clock``."""
 
     def __init__(self, clock: Clock, span_s: float) -> None:
         self._clock, self._span_s = clock, span_s
         self._found: deque[tuple[float, int]] = deque()
 
     def count(self, more: int) -> int:
-        """Note ``more`` that are there now, and tell how many there were, with these."""
+        """Record ``more`` now, and return the count within the span, these included."""
         now_s = self._clock.monotonic_s()
         while self._found and self._found[0][0] <= now_s - self._span_s:
             self._found.popleft()
@@ -176,5 +182,5 @@ def to_rfc3339(at_s: int) -> str:
 
 
 def from_rfc3339(text: str) -> int:
-    """Read a Kubernetes time (fractions are dropped) as epoch seconds."""
+    """Read a Kubernetes time as epoch seconds. Fractions are dropped."""
     return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())

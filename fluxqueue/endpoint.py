@@ -1,8 +1,8 @@
-"""``/healthz``, ``/readyz`` and ``/metrics`` of controller and worker, and heartbeats of loops.
+"""``/healthz``, ``/readyz`` and ``/metrics`` of controller and worker, and loop heartbeats.
 
-Made by the processes' entry points, before anything that may have to be waited for. *healthy*: the
-process lives and its loops turn; nothing that a restart would not mend counts. *ready*: what it
-needs can be reached. The webhook has a server of its own.
+The entry points of the processes create it before anything that they may wait for. *healthy*: the
+process lives and its loops run. Only problems that a restart would fix count. *ready*: everything
+it needs can be reached. The webhook has its own server.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from fluxqueue import metrics
 from fluxqueue.errors import InvalidSettings
 
 CHECK_TIMEOUT_S = 2.0
-"""One readiness check; the chart's probes wait for three seconds."""
+"""Seconds for one readiness check. The chart's probes wait for three seconds."""
 
 ReadyCheck = Callable[[], Awaitable[str | None]]
 LiveCheck = Callable[[], str | None]
 
 
 class Heartbeats:
-    """When each loop has to have turned again at the latest."""
+    """The latest time at which each loop must run again."""
 
     def __init__(self) -> None:
         self._due_s: dict[str, float] = {}
 
     def beat(self, loop: str, *, within_s: float) -> None:
-        """``loop`` turns now, and will again within ``within_s`` unless something is wrong."""
+        """Record that ``loop`` runs now. It must run again within ``within_s`` seconds."""
         self._due_s[loop] = time.monotonic() + within_s
 
     def stop(self, loop: str) -> None:
-        """``loop`` has ended as it should."""
+        """Record that ``loop`` has ended as intended."""
         self._due_s.pop(loop, None)
 
     def problem(self) -> str | None:
-        """Which loops have stopped turning, if any."""
+        """Name the loops that have stopped running, or return None."""
         now = time.monotonic()
         late = sorted(loop for loop, due_s in self._due_s.items() if now > due_s)
         return f"stuck: {', '.join(late)}" if late else None
 
 
 class Endpoint:
-    """The server; an async context manager. Port 0 means none, so everything is accepted.
+    """The server, as an async context manager. Port 0 means no server, and calls have no effect.
 
-    ``live_checks`` and ``ready_checks`` may be added to while it runs; each gives what is wrong, in
-    words, or None. Until ``started`` is called it is not ready.
+    ``live_checks`` and ``ready_checks`` may grow while it runs. Each check returns the problem in
+    words, or None. The process is not ready before ``started`` is called.
     """
 
     def __init__(self, port: int) -> None:
@@ -61,11 +61,11 @@ class Endpoint:
         self.ready_checks: dict[str, ReadyCheck] = {}
 
     def waits_for(self, what: str) -> None:
-        """Say in ``/readyz`` what the start waits for."""
+        """Show in ``/readyz`` what the start waits for."""
         self._waits_for = f"waits for {what}"
 
     def started(self) -> None:
-        """The start is over: from now on the checks decide."""
+        """Mark the start as over: from now on the checks decide."""
         self._waits_for = ""
 
     async def __aenter__(self) -> Self:
@@ -90,7 +90,7 @@ class Endpoint:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            # No host: all addresses, whichever IP family the cluster has.
+            # No host: listen on all addresses, because the IP family of the cluster is unknown.
             await web.TCPSite(runner, None, self._port).start()
         except OSError as error:
             await runner.cleanup()

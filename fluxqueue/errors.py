@@ -1,18 +1,18 @@
-"""The one exception tree. Every layer raises from here; this module imports nothing of ours.
+"""The one exception tree. Every layer raises from here. This module imports nothing of ours.
 
 ::
 
     FluxQueueError
-    ├── InvalidInput            the user must change something; never retried
-    │   ├── InvalidJobspec      a jobspec or a Kubernetes object that cannot become one
+    ├── InvalidInput            the user must change something, never retried
+    │   ├── InvalidJobspec      a jobspec, or a Kubernetes object that cannot become one
     │   │   └── TooComplex      a request that costs more work than one request may
-    │   ├── InvalidGraph        JGF, GRUG or node data that is no containment graph
+    │   ├── InvalidGraph        JGF, GRUG or node data that is not a containment graph
     │   └── InvalidSettings     configuration: environment, flags, kubeconfig
     │       └── WrongCluster    the database belongs to another cluster
-    ├── MatchError              outcomes of a match; two of them, never confused
+    ├── MatchError              the two outcomes of a failed match, never confused
     │   ├── InsufficientResources   busy now, try later        (Fluxion: EBUSY)
     │   └── Unsatisfiable           can never fit as it is     (Fluxion: ENODEV)
-    ├── Transient               the same call may succeed later; callers retry with back-off
+    ├── Transient               the same call may succeed later, callers retry with back-off
     │   ├── DatabaseUnavailable
     │   ├── OlderCodeRuns       a migration would break processes that are still connected
     │   └── ApiUnavailable      connection refused, reset, 429, 5xx (``retry_after_s``)
@@ -21,8 +21,8 @@
     │   ├── Conflict            409: read again, then decide again
     │   ├── Invalid             422: the request contradicts the object's present state
     │   └── Gone                410: the watch is too old, list again
-    ├── EffectsFailed           a part of a task has failed; it is run again, what is done is done
-    ├── LostLeadership          this process no longer holds the term; nothing was committed
+    ├── EffectsFailed           a part of a task has failed, and only that part is run again
+    ├── LostLeadership          this process no longer holds the term, nothing was committed
     └── IllegalTransition       a state change that docs/developer/state-machine.md does not have
 """
 
@@ -32,15 +32,18 @@ import re
 from typing import Any
 
 SHOWN_MAX = 60
-"""Longest value shown in a refusal."""
+"""Longest value shown in an error message, in characters."""
 QUOTED_MAX = 250
-"""Longest value that a sentence quotes whole: a path of a setting is to be read to its end."""
+"""Longest value that a message quotes whole: users must be able to read a path to its end."""
 MESSAGE_MAX = 1000
-"""Longest message, and longest place, of a refusal: both may quote what a user wrote."""
+"""Longest message, and longest place, of an error. Both may quote a user's text."""
 
 
 class FluxQueueError(Exception):
-    """Root of all errors raised on purpose; ``is_retryable``: whether time alone can mend it."""
+    """Root of all errors raised on purpose.
+
+    ``is_retryable``: the same call may succeed later without a change.
+    """
 
     is_retryable = False
 
@@ -52,8 +55,11 @@ def _cut(text: str, most: int) -> str:
 class InvalidInput(FluxQueueError):
     """Input that its author must change.
 
-    Parameters: ``where`` names the field or place (``spec.template.spec...``, ``line 3``),
-    ``value`` is what stood there, ``hint`` is the way out.
+    Parameters
+    ----------
+    where : The field or place (``spec.template.spec...``, ``line 3``).
+    value : The value that was found there.
+    hint : The way to fix it.
     """
 
     def __init__(
@@ -73,12 +79,12 @@ class InvalidInput(FluxQueueError):
         return f"{place}{self.message}{hint}"
 
     def _shown_value(self) -> str:
-        """The value as text, where it is a scalar and the sentence does not name it already."""
+        """Return the value as text if it is a scalar and the message does not have it already."""
         value = self.value
         if not isinstance(value, (str, int, float)):
             return ""
         if isinstance(value, str) and len(value) > QUOTED_MAX:
-            # Looking for a long value in the sentence takes its length squared.
+            # Searching a long value in the message would cost the square of its length.
             shown = _cut(repr(value[: 2 * SHOWN_MAX]), SHOWN_MAX)
             return "" if shown in self.message else shown
         if isinstance(value, int) and value.bit_length() > 64:
@@ -95,7 +101,7 @@ class InvalidJobspec(InvalidInput):
 
 
 class TooComplex(InvalidJobspec):
-    """A request that is larger than one may be, or costs more work than one may cost."""
+    """A request that is too large, or costs more work than one request may."""
 
 
 class InvalidGraph(InvalidInput):
@@ -114,7 +120,7 @@ class WrongCluster(InvalidSettings):
 
 
 class MatchError(FluxQueueError):
-    """A match that did not succeed; ``reason`` is a sentence for the user."""
+    """A match that did not succeed. ``reason`` is a sentence for the user."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -128,7 +134,7 @@ class InsufficientResources(MatchError):
 
 
 class Unsatisfiable(MatchError):
-    """Never possible on this graph as it is (ENODEV)."""
+    """Never possible on the present graph (ENODEV)."""
 
 
 class Transient(FluxQueueError):
@@ -138,7 +144,7 @@ class Transient(FluxQueueError):
 
 
 class DatabaseUnavailable(Transient):
-    """Postgres cannot be reached or broke the connection."""
+    """Postgres cannot be reached, or broke the connection."""
 
 
 class OlderCodeRuns(Transient):
@@ -154,7 +160,7 @@ class ApiUnavailable(Transient):
 
 
 class ApiError(FluxQueueError):
-    """The API server answered with a refusal; ``body`` is its Status object."""
+    """The API server answered with a refusal. ``body`` is its Status object."""
 
     def __init__(self, code: int, reason: str, message: str, body: dict[str, Any]) -> None:
         self.code, self.reason, self.body = code, reason, body
@@ -172,7 +178,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: AlreadyExists or a stale resourceVersion; ``reason`` tells which."""
+    """409: AlreadyExists or a stale resourceVersion. ``reason`` tells which."""
 
 
 class Invalid(ApiError):
@@ -184,13 +190,13 @@ class Gone(ApiError):
 
 
 class EffectsFailed(FluxQueueError):
-    """Effects of a task have failed; their rows go on owing them, and the task is run again."""
+    """Effects of a task have failed. They stay pending in their rows, and the task is run again."""
 
     is_retryable = True
 
 
 class LostLeadership(FluxQueueError):
-    """The term has moved on; the transaction was rolled back."""
+    """The term has moved on. The transaction was rolled back."""
 
 
 class IllegalTransition(FluxQueueError):

@@ -1,9 +1,11 @@
-"""A TCP port that stays ours while the server on it starts, dies and starts again.
+"""A TCP port that stays reserved while the server on it starts, crashes and restarts.
 
-Held by whoever starts a server as a process of its own: ``fluxqueue up`` and the embedded Postgres.
-A port that was merely found free can be anybody's a moment later: another server's, or the near
-end of somebody's outgoing connection, even of one that tries to reach this very port and then
-meets itself. Must not be used by the server itself, which simply listens.
+A process that starts a server as another process holds the port: ``fluxqueue up`` and the embedded
+Postgres. A port that was only found free can be taken a moment later. Another server may take it.
+It may also become the local end of an outgoing connection, even of one that tries to reach this
+very port and then connects to itself.
+
+The server itself must not use this class: it simply listens.
 """
 
 from __future__ import annotations
@@ -15,22 +17,30 @@ LOOPBACK = "127.0.0.1"
 
 
 class HeldPort:
-    """A port of the loopback interface, kept from others until ``release``.
+    """A port of the loopback interface, kept from other processes until ``release``.
 
-    Parameters: ``wishes`` are ports to be preferred, in this order (0: none); else any free one.
-    Raises: ``OSError`` when there is no free port at all.
+    Parameters
+    ----------
+    wishes : Preferred ports in this order, 0 for none. Otherwise any free port is taken.
 
-    How: a socket that is bound but does not listen. Linux lets a server that sets SO_REUSEADDR, as
-    all usual ones do, listen beside it, and gives the port to nobody who asks for any port; whoever
-    connects while no server listens is refused. Other systems would refuse the server too, so
-    there the port is let go at once, and is only likely to stay free.
+    Raises
+    ------
+    OSError
+        There is no free port at all.
+
+    The class binds a socket that does not listen. On Linux a server that sets SO_REUSEADDR, as all
+    usual servers do, may listen beside it. Linux gives the port to no process that asks for any
+    port. Connections are refused while no server listens.
+
+    Other systems would refuse the server too. There the port is released at once, and is only
+    likely to stay free.
     """
 
     def __init__(self, *wishes: int) -> None:
         self._socket: socket.socket | None = None
         for wish in (*(port for port in wishes if port), 0):
             holder = socket.socket()
-            # As servers do: a connection in TIME_WAIT does not make the port taken.
+            # As servers do: a connection in TIME_WAIT must not make the port look taken.
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 holder.bind((LOOPBACK, wish))
@@ -46,7 +56,7 @@ class HeldPort:
             self.release()
 
     def release(self) -> None:
-        """Let others have it. Harmless to repeat."""
+        """Let other processes have the port. Harmless to repeat."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

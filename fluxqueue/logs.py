@@ -1,7 +1,7 @@
-"""Log set-up: one line per event, readable text for a terminal, JSON for a cluster.
+"""Log setup: one line per event, text for a terminal, JSON for a cluster.
 
-Called once by each process entry point. A log call has a constant message and puts its data in
-``extra=`` (``action=`` plus ids), so that lines are found by event and not by sentence.
+Each process entry point calls it once. A log call has a constant message, and puts its data in
+``extra=`` (``action=`` plus ids). So lines are found by event, not by sentence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 ERROR_MAX = 200
-"""Characters told of what is no request."""
+"""Characters shown of data that is not an HTTP request."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -51,8 +51,10 @@ class TextFormatter(logging.Formatter):
 
 
 def tell_refusal_shortly(record: logging.LogRecord) -> bool:
-    """A filter of the web servers' log: what a client sent that is no request has been answered
-    (400), and is no failure of ours that a traceback would explain.
+    """Shorten the log of data that is not an HTTP request. A filter for the web servers.
+
+    The client has been answered (400). A traceback would explain nothing, because nothing of ours
+    failed.
     """
     error = record.exc_info[1] if record.exc_info else None
     if type(error).__module__ == "aiohttp.http_exceptions":
@@ -63,7 +65,7 @@ def tell_refusal_shortly(record: logging.LogRecord) -> bool:
 
 
 def set_up(level: str = "INFO", *, as_json: bool = False) -> None:
-    """Send all logs to standard error in one format; quieten chatty libraries."""
+    """Send all logs to standard error in one format, and quieten noisy libraries."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

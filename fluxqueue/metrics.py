@@ -1,9 +1,11 @@
-"""Every metric of controller and worker, in one registry; served by ``endpoint`` at ``/metrics``.
+"""All metrics of controller and worker in one registry. ``endpoint`` serves ``/metrics``.
 
-Set by whoever does or sees the thing (client, database, worker, controller); the deciding core
-knows nothing of it. Names and labels are an interface: dashboards and alerts read them
-(docs/reference/metrics.md lists them). What is read from the rows is shown by the leading
-controller alone, so that a sum over processes counts nothing twice.
+The code that does or sees something sets its metric: client, database, worker, controller. The
+deciding core knows nothing of metrics. Names and labels are an interface for dashboards and alerts
+(docs/reference/metrics.md lists them).
+
+Only the leading controller exports what is read from the rows, so a sum over processes counts
+nothing twice.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _LONG_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 8640
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One metric as docs/reference/metrics.md lists it; docs/metrics_table.py writes the list."""
+    """One metric as docs/reference/metrics.md lists it. docs/metrics_table.py writes the list."""
 
     name: str
     kind: str
@@ -189,5 +191,5 @@ def stop_leading(role: str) -> None:
 
 
 def render() -> bytes:
-    """Write all metrics in Prometheus' text format."""
+    """Return all metrics in Prometheus' text format."""
     return generate_latest(REGISTRY)

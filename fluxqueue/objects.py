@@ -1,6 +1,7 @@
-"""What a Kubernetes object is here: its JSON, as the API server sends it.
+"""The type of a Kubernetes object: its JSON, as the API server sends it.
 
-For every layer: read, not changed; who makes or changes one works on a copy, a plain ``dict``.
+Every layer reads objects and does not change them. Code that makes or changes an object works on a
+copy, a plain ``dict``.
 """
 
 from __future__ import annotations

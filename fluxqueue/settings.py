@@ -1,9 +1,11 @@
 """Settings: the environment, read and validated once.
 
-Called by each process entry point: ``Settings.from_env(os.environ)``; everything else takes the
-values it needs as arguments. Two variables of one machine stand apart: ``FLUXQUEUE_PG_BIN`` is read
-where Postgres is looked for, ``FLUXQUEUE_DATA_DIR`` by the command line. ``describe()`` renders the
-table of all variables for ``--help`` and the documentation, from the same data that validates them.
+Each process entry point calls ``Settings.from_env(os.environ)``. Everything else takes the values
+it needs as arguments. Two variables of the machine are read elsewhere. The search for Postgres
+reads ``FLUXQUEUE_PG_BIN``, the command line ``FLUXQUEUE_DATA_DIR``.
+
+``describe()`` renders the table of all variables for ``--help`` and the documentation, from the
+same data that validates them.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from typing import Any, Self
 from fluxqueue.errors import InvalidSettings
 
 MATCH_POLICY = "pack"
-"""Where neither a workload nor the administrator says one; the simulator's, too."""
+"""The match policy if neither workload nor administrator sets one, also in the simulator."""
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 @dataclass(frozen=True, slots=True)
 class _Variable:
-    """How one field is read: its environment variable, its meaning, what is allowed."""
+    """How one field is read: its environment variable, its meaning, the allowed values."""
 
     name: str
     help: str
@@ -34,7 +36,7 @@ class _Variable:
 
     @property
     def allowed(self) -> str:
-        """What may stand in the variable, in words."""
+        """The allowed values, in words."""
         if self.choices:
             return ", ".join(self.choices)
         if self.low is None and self.high is None:
@@ -42,7 +44,13 @@ class _Variable:
         return f"{_plain(self.low)} to {_plain(self.high)}"
 
     def parse(self, text: str, kind: type) -> Any:
-        """Read ``text`` as ``kind``; raises ``InvalidSettings`` naming variable, value, allowed."""
+        """Read ``text`` as ``kind``.
+
+        Raises
+        ------
+        InvalidSettings
+            The error names the variable, the value and what is allowed.
+        """
         if kind is bool:
             return self._parse_bool(text)
         if kind is str:
@@ -90,7 +98,7 @@ def _setting(default: Any, name: str, help_text: str, **more: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of a process; units are in the names (seconds, millicores, rows)."""
+    """All settings of a process. Units are in the names (seconds, millicores, rows)."""
 
     # Where things are
     database_url: str = _setting(
@@ -313,10 +321,14 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Read all variables; an empty one counts as unset.
+        """Read all variables. An empty one counts as unset.
 
-        Raises: ``InvalidSettings`` naming variable, value and what is allowed; also for a name
-        that is nearly one of ours, because a misspelt variable would otherwise go unnoticed.
+        Raises
+        ------
+        InvalidSettings
+            The error names the variable, the value and what is allowed. A name that is almost one
+            of ours is refused too, because a misspelt variable would otherwise have no effect
+            unnoticed.
         """
         values: dict[str, Any] = {}
         for one in fields(cls):
@@ -343,8 +355,8 @@ _NEAR = 0.9
 
 
 def _refuse_misspelt(environ: Mapping[str, str], known: set[str]) -> None:
-    # Not every unknown FLUXQUEUE_... may be refused: Kubernetes itself puts variables such as
-    # FLUXQUEUE_WEBHOOK_SERVICE_HOST into every container beside a Service of that name.
+    # Not every unknown FLUXQUEUE_... may be refused: Kubernetes itself sets variables such as
+    # FLUXQUEUE_WEBHOOK_SERVICE_HOST in every container beside a Service of that name.
     for name in environ:
         if name.startswith("FLUXQUEUE_") and name not in known:
             meant = difflib.get_close_matches(name, sorted(known), n=1, cutoff=_NEAR)
@@ -358,7 +370,7 @@ def _refuse_misspelt(environ: Mapping[str, str], known: set[str]) -> None:
 
 
 def describe() -> str:
-    """Render all variables as a Markdown table."""
+    """Return all variables as a Markdown table."""
     rows = ["| Variable | Default | Allowed | Meaning |", "|---|---|---|---|"]
     for one in fields(Settings):
         variable: _Variable = one.metadata["variable"]

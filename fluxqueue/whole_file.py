@@ -1,8 +1,10 @@
 """A small file that its readers see whole or not at all.
 
-Called wherever one process leaves a file for another: kubeconfigs, certificates, keys, tokens and
-ports. Whoever waits for such a file reads it in the very moment it appears, and whoever wrote it
-may be killed half way. Must not be used for what is long or appended to.
+It is for files that one process leaves for another: kubeconfigs, certificates, keys, tokens and
+ports. A process that waits for such a file reads it at the moment it appears. The process that
+writes it may be killed half way.
+
+Do not use it for files that are long or appended to.
 """
 
 from __future__ import annotations
@@ -17,11 +19,18 @@ PUBLIC = 0o644
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = PRIVATE) -> None:
-    """Put ``content`` where ``path`` is; what stood there is replaced in one step.
+    """Write ``content`` to ``path``, and replace the old content in one step.
 
-    Parameters: ``content`` text (written as UTF-8) or bytes; ``mode`` the file's permissions.
-    A symbolic link stays, what it leads to is replaced. Raises: ``OSError``; then whatever stood
-    there is as it was.
+    Parameters
+    ----------
+    path : A symbolic link stays, and its target is replaced.
+    content : Text (written as UTF-8) or bytes.
+    mode : The permissions of the file.
+
+    Raises
+    ------
+    OSError
+        The old content is unchanged.
     """
     path = path.resolve()
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
