@@ -1,6 +1,6 @@
 """``fluxqueue certs``: make the webhook's CA and serving certificate in a folder.
 
-Called by ``fluxqueue.cli.main``; repeats are harmless, a set that is still good is kept.
+``fluxqueue.cli.main`` calls it. Repeating it is harmless: a set that is still good is kept.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ def certs(
 
 
 def run(folder: Path, names: Sequence[str] = LOOPBACK, *, days: int = 365) -> str:
-    """Make or keep the certificates, and say which in one line.
+    """Make or keep the certificates, and return which in one line.
 
-    Parameters: ``names`` are the DNS names and addresses that the webhook is called by; ``days``
-    is the serving certificate's life.
+    Parameters
+    ----------
+    names : The DNS names and addresses under which the webhook is called.
+    days : The lifetime of the serving certificate in days.
 
     Raises
     ------
     InvalidInput
-        A name is no name, or the folder cannot be written.
+        A name is not valid, or the folder cannot be written.
     """
     from fluxqueue.certs import ensure
 

@@ -1,7 +1,7 @@
 """``fluxqueue check``: the invariants against a live database and cluster.
 
-Exit code 0 where all hold (warnings may be printed), 1 where one is broken, 2 where the database or
-the cluster is not named rightly. Reads only.
+Exit code 0 if all hold (warnings may be printed), 1 if one is broken. Exit code 2 if the database
+or the cluster is not given correctly. It reads only.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def check(
 
 
 def describe(findings: list[Finding]) -> list[str]:
-    """The findings for people: what is broken first, then the warnings, then the sum."""
+    """Return the findings for people: broken invariants, then warnings, then the totals."""
     from fluxqueue.checking import Severity
 
     broken = [finding for finding in findings if finding.severity is Severity.BROKEN]
@@ -73,7 +73,7 @@ def describe(findings: list[Finding]) -> list[str]:
 
 
 def database_settings(database_url: str) -> Settings:
-    """The environment with a database: the one named, or that of a running ``fluxqueue up``.
+    """Return the environment with a database: ``database_url``, or that of a running ``up``.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def database_settings(database_url: str) -> Settings:
 
 
 def _settings(database_url: str, kubeconfig: Path | None) -> Settings:
-    """The environment, filled up with what a running ``fluxqueue up`` left in its folder."""
+    """Return the environment, completed by what a running ``fluxqueue up`` left in its folder."""
     settings, folder = database_settings(database_url), default_data_dir()
     config = str(kubeconfig or settings.kubeconfig)
     if not config and (folder / "kubeconfig").is_file():

@@ -1,6 +1,6 @@
-"""What a cluster has and what of it is used, read through its API server.
+"""The capacity of a cluster and its use, read through the API server.
 
-For ``fluxqueue graph``, ``nodes``, ``tree`` and ``resource-query --from-cluster``, which need no
+``fluxqueue graph``, ``nodes``, ``tree`` and ``resource-query --from-cluster`` use it. They need no
 database.
 """
 
@@ -23,13 +23,15 @@ from fluxqueue.workload.kinds import workload_uid
 from fluxqueue.workload.nodes import foreign_pod, node_fact
 
 BOUND = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-"""Field selector of pods that may take something of a node."""
+"""Field selector of pods that may use capacity of a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Nodes, and what bound pods use of each (node -> resource -> base units): ``used`` all of
-    them, ``foreign`` those that are not of ``fluxjobs``, which hold an allocation.
+    """Nodes, and the use of each (node -> resource -> base units).
+
+    ``used`` is the use of all bound pods, ``foreign`` that of pods outside ``fluxjobs``.
+    ``fluxjobs`` are the FluxJobs with an allocation.
     """
 
     nodes: list[NodeFact]
@@ -38,7 +40,7 @@ class ClusterView:
     fluxjobs: list[dict[str, Any]] = field(default_factory=list)
 
     def free_nodes(self) -> list[NodeFact]:
-        """The nodes with only what nobody uses as their capacity."""
+        """Return the nodes with their free capacity as capacity."""
         return [
             replace(
                 node,
@@ -57,7 +59,7 @@ async def read_cluster(kubeconfig: Path | None) -> ClusterView:
     Raises
     ------
     InvalidSettings
-        No usable kubeconfig, or the cluster has no nodes.
+        There is no usable kubeconfig, or the cluster has no nodes.
     """
     config = load_config(str(kubeconfig) if kubeconfig else None)
     async with KubeClient(config) as client:
@@ -65,7 +67,7 @@ async def read_cluster(kubeconfig: Path | None) -> ClusterView:
 
 
 async def view_cluster(client: KubeClient) -> ClusterView:
-    """The same over a connection that is open. Of each page no more is kept than counts.
+    """Read the same over an open connection. Of each page only what counts is kept.
 
     Raises
     ------
@@ -88,13 +90,13 @@ async def view_cluster(client: KubeClient) -> ClusterView:
 
 
 def _bound(pod: dict[str, Any]) -> tuple[str, ForeignPod] | None:
-    """Whose a pod is and what it takes; None where it takes nothing."""
+    """Return the workload UID of a pod and its use, or None if it uses nothing."""
     fact = foreign_pod(pod)
     return None if fact is None else (workload_uid(pod), fact)
 
 
 async def _topologies(client: KubeClient) -> dict[str, dict[str, Any]]:
-    """NodeResourceTopology objects by node; none where the cluster serves none, or hides them."""
+    """Return NodeResourceTopology objects by node, none if they are not served or readable."""
     for resource in NODE_TOPOLOGIES:
         try:
             found = (await client.list(resource)).items
@@ -107,7 +109,7 @@ async def _topologies(client: KubeClient) -> dict[str, dict[str, Any]]:
 
 
 async def _running_fluxjobs(client: KubeClient) -> list[dict[str, Any]]:
-    """FluxJobs with an allocation; none where fluxqueue is not installed."""
+    """Return FluxJobs with an allocation, none if fluxqueue is not installed."""
 
     found = []
     try:

@@ -1,7 +1,7 @@
-"""``fluxqueue db``: migrate the database, compare it with the code, wait for it, steer by it.
+"""``fluxqueue db``: migrate the database, compare it with the code, wait for it, steer.
 
-The functions here print and choose exit codes; the work is in ``fluxqueue.db.migrate``. Errors of
-our tree pass through to ``cli/main.py``, which prints one line and exits 2 (bad input) or 1.
+The functions here print and choose exit codes. The work is in ``fluxqueue.db.migrate``. Our own
+errors pass through to ``cli/main.py``, which prints one line and exits with 2 (bad input) or 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``fluxqueue demo``: the whole system on one machine, shown at work and then called to account.
+"""``fluxqueue demo``: the whole system on one machine, shown at work and then checked.
 
-Starts what ``fluxqueue up`` starts in a temporary folder, plays three scenes and checks every
-invariant. Exit code 1 if anything was lost or leaked; the folder with the logs is kept then.
+It starts what ``fluxqueue up`` starts in a temporary folder, plays three scenes and checks every
+invariant. The exit code is 1 if anything was lost or leaked. The folder with the logs is then kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_SEED = 2026
 CHECK_PATIENCE_S = 15.0
 NODE_GRACE_S = "120"
-"""A machine so busy that its simulated nodes fall silent must not lose them in the middle."""
+"""Seconds, so that a busy machine does not lose its simulated nodes while they are silent."""
 
 
 def demo(
@@ -46,7 +46,7 @@ def demo(
 
     folder = (data_dir or Path(tempfile.mkdtemp(prefix="fluxqueue-demo-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)  # where the database server runs as another user it must reach its data
+    folder.chmod(0o755)  # the database server may run as another user, and must reach its data
     screen = choose_screen(Console(), is_plain=plain)
     has_gone_well = False
     try:
@@ -61,7 +61,7 @@ def demo(
 
 
 async def _until_signal(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
-    """Play; SIGTERM ends it as Ctrl-C does, all parts stopped in order."""
+    """Play until the end. SIGTERM stops all parts in order, as Ctrl-C does."""
     playing = asyncio.ensure_future(_play(folder, jobs, seed, screen))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
     try:
@@ -96,7 +96,7 @@ async def _play(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
 
 
 async def _scenes(stack: Stack, jobs: int, seed: int, screen: Screen) -> tuple[list[str], Outcome]:
-    """Play all scenes; give what went wrong, and the last outcome with the leaks of all."""
+    """Play all scenes. Return the problems, and the last outcome with the leaks of all."""
     from fluxqueue.clock import SystemClock
     from fluxqueue.db.database import Database
     from fluxqueue.demo.manifests import batch_scene, pi_scene, retry_scene
@@ -125,14 +125,14 @@ async def _scenes(stack: Stack, jobs: int, seed: int, screen: Screen) -> tuple[l
             outcomes.append(outcome)
         problems += await _check(database, client, screen)
     for name, part in stack.parts.items():
-        if part.restarts:  # nobody's loss: what dies is started again and goes on
+        if part.restarts:  # nothing is lost: a part that crashes is restarted
             screen.say(f"{name} ended and was started again {part.restarts} times")
     leaked = sum(outcome.leaked for outcome in outcomes)
     return problems, dataclasses.replace(outcomes[-1], leaked=leaked)
 
 
 async def _check(database: Database, client: KubeClient, screen: Screen) -> list[str]:
-    """Every invariant, on rows and cluster as the scenes have left them."""
+    """Check every invariant on rows and cluster after the scenes."""
     from fluxqueue.checking import Severity, check
     from fluxqueue.clock import SystemClock
 

@@ -1,6 +1,6 @@
-"""The picture of ``fluxqueue graph``: one box per node, filled by what is used, grouped by level.
+"""The picture of ``fluxqueue graph``: one box per node, filled by its use, grouped by level.
 
-matplotlib draws it (extra ``draw``); nothing else imports it.
+It needs matplotlib (extra ``draw``), which nothing else imports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ USED, FREE, DOWN = "#3b6ea5", "#e6edf5", "#c9c9c9"
 
 
 def draw(view: ClusterView, levels: Levels, output: Path) -> None:
-    """Draw topology and occupancy into ``output`` (its suffix names the format).
+    """Draw topology and occupancy into ``output``. Its suffix selects the format.
 
     Raises
     ------

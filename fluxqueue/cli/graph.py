@@ -1,6 +1,6 @@
-"""``fluxqueue graph``: the current cluster as a Flux graph (JGF) or as a picture (SVG, PNG).
+"""``fluxqueue graph``: the present cluster as a Flux graph (JGF) or a picture (SVG, PNG).
 
-Reads nodes and pods through the API server, so it needs no database; also hands the graph to
+It reads nodes and pods through the API server, so it needs no database. It also makes the graph for
 ``resource-query --from-cluster``.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PICTURES = (".svg", ".png")
 MEMORY_GRANULE_BYTES = 1 << 32
-"""One memory vertex is 4 GiB: Flux gives vertices as a whole."""
+"""One memory vertex is 4 GiB, because Flux allocates whole vertices."""
 
 
 def graph(
@@ -72,7 +72,7 @@ def graph(
 
 
 def configured_levels() -> Levels:
-    """The levels that the environment names, as the controller and the workers read them."""
+    """Return the levels from the environment, as the controller and the workers read them."""
     from fluxqueue.fluxjob.levels import parse_levels
     from fluxqueue.settings import Settings
 
@@ -80,7 +80,10 @@ def configured_levels() -> Levels:
 
 
 def render_levels(levels: Levels, nodes: Sequence[NodeFact]) -> str:
-    """A table of the levels, top first; ``fluxqueue/within`` takes a name or a label of it."""
+    """Return a table of the levels, top first.
+
+    ``fluxqueue/within`` takes a name or a label from it.
+    """
     from fluxqueue.fluxjob.tree import count_levels
 
     rows = [("LEVEL", "PLACES", "NODES", "UNKNOWN", "LABELS")]
@@ -98,7 +101,7 @@ def render_levels(levels: Levels, nodes: Sequence[NodeFact]) -> str:
 
 
 def ask_cluster(text: bytes, policy: str | None) -> tuple[int, str]:
-    """What the scheduling cycle would say to a jobspec now: exit status and words."""
+    """Return what the scheduling cycle would decide about a jobspec: exit status and words."""
     import time
 
     from fluxqueue.cli.cluster_view import read_cluster
@@ -114,8 +117,11 @@ def ask_cluster(text: bytes, policy: str | None) -> tuple[int, str]:
 
 
 def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
-    """The graph of what is free now in the cluster that kubectl would use; with ``takes_shares``
-    one consumable pool per resource (``cpu`` in millicores), what is used being used by others."""
+    """Return the graph of what is free in the cluster that kubectl would use.
+
+    With ``takes_shares`` it has one consumable pool per resource (``cpu`` in millicores). What is
+    in use then counts as used by other pods.
+    """
     from fluxqueue.cli.cluster_view import read_cluster
     from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 
@@ -136,7 +142,7 @@ def resource_query(context: typer.Context) -> None:
 
 
 def _check_output(output: Path) -> None:
-    """Refuse before anything is read what could not be written at the end."""
+    """Refuse an output that cannot be written, before anything is read."""
     if output.suffix not in (".json", *PICTURES):
         raise InvalidSettings(
             f"{output.suffix or 'no suffix'} is no format that can be written",

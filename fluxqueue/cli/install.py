@@ -1,7 +1,7 @@
-"""``fluxqueue install``: the FluxJob definition and the webhook's configuration, without a chart.
+"""``fluxqueue install``: the definitions and the webhook configuration, without a chart.
 
-Called by ``fluxqueue.cli.main``; docker-compose.yml and clusters without Helm use it. It brings
-what is there to what it should be and may be repeated; ``fluxqueue uninstall`` takes it back.
+``fluxqueue.cli.main`` calls it. docker-compose.yml and clusters without Helm use it. It corrects
+what is there and may be repeated. ``fluxqueue uninstall`` removes it again.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, A
 
 
 def _view(url: str, ca: Path | None) -> tuple[str, str] | None:
-    """Where people reach the view server, and whom they trust there; no CA: their system's."""
+    """Return the URL of the view server and its CA, empty for the CAs of the client's system."""
     if not url and ca is None:
         return None
     if not url.startswith("https://"):
@@ -134,7 +134,7 @@ async def _install(
     view: tuple[str, str] | None,
     own_users: list[str],
 ) -> bool:
-    """Install; tell whether the policies are in force."""
+    """Install everything. Return whether the policies are in force."""
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
     from fluxqueue.kube.install import (

@@ -1,8 +1,8 @@
-"""What kubectl asks of its plugins: the entry point ``kubectl_complete-fluxqueue``.
+"""Completion for kubectl plugins: the entry point ``kubectl_complete-fluxqueue``.
 
-kubectl completes ``kubectl fluxqueue ...`` by running it with the words typed so far, and reads
-Cobra's protocol: a word a line, with a tab what it means, then ``:`` and a bit set. The words come
-from where a shell's own completion has them (``fluxqueue --install-completion``).
+To complete ``kubectl fluxqueue ...``, kubectl runs it with the words typed so far. The answer is
+Cobra's protocol: one word per line with its description after a tab, then ``:`` and a bit set. The
+words are those of the shell completion (``fluxqueue --install-completion``).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import shlex
 import sys
 
 NO_FILES = 4
-"""Cobra's ShellCompDirectiveNoFileComp: offer no names of files beside."""
+"""Cobra's ShellCompDirectiveNoFileComp: do not offer file names."""
 _VARIABLE = "_FLUXQUEUE_COMPLETE"
 
 
 def for_kubectl() -> None:
-    """Offer words, and say that no more are to be offered."""
+    """Print the words, and that no file names are to be offered."""
     from fluxqueue.cli.main import app
 
-    # What fish is told, a word and a tab and its meaning, is what Cobra's protocol wants.
+    # The format for fish (word, tab, description) is what Cobra's protocol needs.
     os.environ[_VARIABLE] = "complete_fish"
     os.environ["_TYPER_COMPLETE_FISH_ACTION"] = "get-args"
     os.environ["_TYPER_COMPLETE_ARGS"] = shlex.join(["fluxqueue", *(sys.argv[1:] or [""])])

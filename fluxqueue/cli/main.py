@@ -1,9 +1,9 @@
-"""The ``fluxqueue`` command, and ``kubectl fluxqueue``: one file per subcommand or subject.
+"""The ``fluxqueue`` command and ``kubectl fluxqueue``: one file per subcommand or subject.
 
-What a user types stands in ``cli.user`` and needs a kubeconfig only; the others are the
-administrator's, and the parts of the system itself.
+Users' commands are in ``cli.user`` and need only a kubeconfig. The others are for the
+administrator, or are the parts of the system itself.
 
-Errors of our own tree become one line on standard error: exit code 2 for input that must change,
+Our own errors become one line on standard error. The exit code is 2 for input that must change, and
 1 for everything else.
 """
 
@@ -25,9 +25,11 @@ from fluxqueue import __version__
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 GC_THRESHOLDS = (50_000, 4, 500)
-"""New objects between two runs of the garbage collector: what is imported stays, and looking
-through it every 700 objects was a sixth of the time that a process takes to start. Then the runs
-after which it looks through what outlived them; all stands still for that, 0.6 s for a million."""
+"""New objects between two runs of the garbage collector, then runs per older generation.
+
+Imported objects stay, and scanning them every 700 objects took a sixth of the start of a process. A
+scan of older generations stops everything: 0.6 s for a million objects.
+"""
 
 USERS = "Jobs and queues, with a kubeconfig"
 ADMINISTRATORS = "The system itself, for its administrator"
@@ -35,14 +37,14 @@ ADMINISTRATORS = "The system itself, for its administrator"
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """Where a command is: ``module:name`` below ``fluxqueue.cli``, a function or a Typer."""
+    """A command and its place: ``module:name`` below ``fluxqueue.cli``, a function or a Typer."""
 
     where: str
     panel: str = ADMINISTRATORS
     settings: dict[str, Any] = field(default_factory=dict)
 
     def load(self, name: str) -> Any:
-        """Import it, and make the command of it."""
+        """Import the function or Typer, and return its command."""
         module, _, attribute = self.where.partition(":")
         found = getattr(importlib.import_module(f"fluxqueue.cli.{module}"), attribute)
         if not isinstance(found, typer.Typer):
@@ -94,11 +96,11 @@ VERBS = {
     ),
     "db": Verb("db:app"),
 }
-"""In the order in which help lists them."""
+"""All commands in the order of the help."""
 
 
 class _Loading(MutableMapping[str, Any]):
-    """Commands by name, each imported when it is looked up and not when the names are listed."""
+    """Commands by name. Each is imported at its lookup, not when the names are listed."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
@@ -109,8 +111,8 @@ class _Loading(MutableMapping[str, Any]):
         return self._loaded[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As of any mapping, but a KeyError of what is imported is no word about ``name``."""
-        return self[name] if name in self else default  # noqa: SIM401  which is this function
+        """Return a command. Unlike ``Mapping.get`` it lets a KeyError of an import pass."""
+        return self[name] if name in self else default  # noqa: SIM401  this is that function
 
     def __setitem__(self, name: str, command: Any) -> None:
         self._loaded[name] = command
@@ -129,14 +131,14 @@ class _Loading(MutableMapping[str, Any]):
 
 
 class Verbs(typer.core.TyperGroup):
-    """The command of commands: who types one would wait for the imports of all the others."""
+    """The command group. Running one command does not wait for the imports of the others."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = _Loading()
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  as the base class has it
-        """Their names."""
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  signature of the base class
+        """Return the names."""
         return list(self.commands)
 
 
@@ -164,11 +166,11 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; the console script's entry point, under both of its names."""
+    """Run the command line: the entry point of the console script under both of its names."""
     called = Path(sys.argv[0]).name
     gc.set_threshold(*GC_THRESHOLDS)
-    if sys.stdout is None:  # closed (``>&-``): what is printed goes nowhere, what is done is done
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  for ever
+    if sys.stdout is None:  # closed (``>&-``): output is dropped, and the work is still done
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  stays open
     try:
         app(prog_name="kubectl fluxqueue" if called.startswith("kubectl") else "fluxqueue")
     except InvalidInput as error:
@@ -177,7 +179,7 @@ def main() -> None:
     except FluxQueueError as error:
         print(f"fluxqueue: {error}", file=sys.stderr)
         sys.exit(1)
-    except OSError as error:  # a full disk below standard output, a file that cannot be read
+    except OSError as error:  # a full disk under standard output, or an unreadable file
         print(f"fluxqueue: {error}", file=sys.stderr)
         sys.exit(1)
 

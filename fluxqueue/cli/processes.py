@@ -1,7 +1,7 @@
 """``fluxqueue controller``, ``worker`` and ``view``: one process of each part.
 
-Composition roots: they read the settings, open the doors to database and cluster, and run until
-SIGTERM or SIGINT. A database that is not there yet is waited for, never crashed over.
+These are composition roots: they read the settings, connect to database and cluster, and run until
+SIGTERM or SIGINT. If the database is not there yet, they wait and do not crash.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 API_CHECK_S = 1.5
 VIEW_PATIENCE_S = 10.0
-"""Longest statement of the view server: who asks waits for it."""
+"""Longest statement of the view server in seconds: a client waits for it."""
 CERTIFICATE_LOOK_S = 3600.0
 
 IdentityOption = Annotated[
@@ -187,7 +187,7 @@ async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) ->
 
 
 def _make_certificate(folder: Path, names: list[str]) -> None:
-    """What is not good for a third of its life any more is made anew; the server takes it."""
+    """Renew a certificate with less than a third of its life left. The server reloads it."""
     from fluxqueue.certs import ensure
 
     if names:
@@ -195,7 +195,7 @@ def _make_certificate(folder: Path, names: list[str]) -> None:
 
 
 def _watch_doors(endpoint: Endpoint, database: Reader, client: KubeClient) -> None:
-    """Ready means from now on: database and API server answer."""
+    """From now on, ready means that database and API server answer."""
     from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable
 
     async def ask_database() -> str | None:
@@ -235,7 +235,7 @@ def _on_signals(stop: object) -> None:
 
 
 async def _cluster_uid(client: KubeClient, endpoint: Endpoint) -> str:
-    """Which cluster this process runs in; says what it waits for."""
+    """Return the UID of the cluster, and report what it waits for."""
     from fluxqueue.kube.cluster import read_cluster_uid
 
     endpoint.waits_for("the API server")
@@ -243,7 +243,7 @@ async def _cluster_uid(client: KubeClient, endpoint: Endpoint) -> str:
 
 
 async def _wait_for_schema(settings: Settings, endpoint: Endpoint) -> None:
-    """Wait until the database answers and has been migrated; says what it waits for."""
+    """Wait until the database answers and is migrated, and report what it waits for."""
     from fluxqueue.db import migrate
 
     endpoint.waits_for("the database and its migration")

@@ -1,9 +1,11 @@
 """``fluxqueue resource-query``: Fluxion's resource-query, on our matcher.
 
-Takes resource-query's arguments and its command language on standard input and writes what it
-writes, so that Fluxion's command files replay byte for byte (flux-sched,
+It takes resource-query's arguments, and its command language on standard input. It writes the same
+output, so Fluxion's command files replay byte for byte (flux-sched,
 resource/utilities/resource-query.cpp, command.cpp). At a terminal it has a prompt, ``help`` and a
-history. The clock is read here, for the elapsed times; the matcher always matches at time 0, as
+history.
+
+The clock is read here, for elapsed times only. The matcher always matches at time 0, as
 resource-query does.
 """
 
@@ -32,7 +34,7 @@ from fluxqueue.jobspec import document
 
 
 def _read_jgf(data: bytes) -> ResourceGraph:
-    """As Fluxion's JGF reader, which drops units, so that R shows none either."""
+    """Read JGF as Fluxion does, which drops units, so that R shows none either."""
     graph = read_jgf(data)
     graph.units.clear()
     return graph
@@ -55,20 +57,17 @@ def main(
     ask_cluster: Callable[[bytes, str | None], tuple[int, str]] | None = None,
     standard_input: Iterable[str] | None = None,
 ) -> int:
-    """Run a session; returns the exit status.
+    """Run a session and return the exit status.
 
     Parameters
     ----------
-    argv
-        The arguments, without the program's name.
-    from_cluster
-        Makes a graph of the current cluster, for ``--from-cluster``, with consumable pools if
-        told so; handed in by the command line, because this module may not talk to a cluster.
-    ask_cluster
-        Puts one jobspec to the scheduling cycle's matcher over the current cluster, for
-        ``--from-cluster --jobspec``; gives exit status and answer.
-    standard_input
-        Lines to read instead of standard input (tests).
+    argv : The arguments without the program name.
+    from_cluster : Returns a graph of the present cluster for ``--from-cluster``, with consumable
+        pools if its argument is true. The command line passes it, because this module must not talk
+        to a cluster.
+    ask_cluster : Asks the scheduling cycle's matcher about one jobspec on the present cluster, for
+        ``--from-cluster --jobspec``. Returns exit status and answer.
+    standard_input : Lines to read instead of standard input (tests).
     """
     options = _parser().parse_args(argv)
     try:
@@ -83,7 +82,7 @@ def main(
         else:
             _run(options, matcher, sys.stdout, standard_input, load_s)
     except BrokenPipeError:
-        # Whoever reads has enough, as ``| head``; Python's flush at exit must not fail either.
+        # The reader has closed the pipe (``| head``). Python's flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (FluxQueueError, OSError) as failure:
@@ -124,13 +123,15 @@ def _run(
 
 
 def _lines(given: Iterable[str] | None, *, shows_prompt: bool) -> Iterator[str]:
-    """Lines of input; with history and completion at a terminal. Ends at end of input, where
-    resource-query itself would wait for ever."""
+    """Yield lines of input, with history and completion at a terminal.
+
+    It ends at the end of input, where resource-query itself would wait for ever.
+    """
     if given is not None:
         yield from given
         return
     if not sys.stdin.isatty():
-        # Bytes that are no UTF-8 are part of a word that no command knows.
+        # Bytes that are not UTF-8 become part of a word that no command knows.
         for line in sys.stdin.buffer:
             yield line.decode(errors="replace")
         return
@@ -142,7 +143,7 @@ def _lines(given: Iterable[str] | None, *, shows_prompt: bool) -> Iterator[str]:
             lambda text, i: ([w for w in words if w.startswith(text)] + [""])[i] or None
         )
         readline.parse_and_bind("tab: complete")
-    except ImportError:  # no line editing on this platform; input() still works
+    except ImportError:  # no line editing on this platform, but input() works
         pass
     while True:
         try:

@@ -1,7 +1,7 @@
 """The commands of ``resource-query``: match, cancel, find, update and the rest.
 
-Called by ``cli.resource_query``, line by line. Results go to the session's output, remarks to
-standard output and errors to standard error, as in flux-sched's ``utilities/command.cpp``.
+``cli.resource_query`` calls them line by line. As in flux-sched's ``utilities/command.cpp``,
+results go to the output of the session, remarks to standard output and errors to standard error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fluxqueue.jobspec import Jobspec, document, idset, parse_jobspec
 
 RULE = "INFO: =============================\n"
 _FULL_ONLY = {"jgf_shorthand": "jgf", "rv1_shorthand": "rv1"}
-"""``find`` shows each vertex on its own, so the shorthand forms never apply to it."""
+"""``find`` shows each vertex on its own, so it never uses the shorthand formats."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class JobInfo:
 
 
 class Session:
-    """One resource-query session: a matcher, a job counter, and where to write."""
+    """One resource-query session: a matcher, a job counter, and the output."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Session:
         self.jobs: dict[int, JobInfo] = {}
 
     def run_line(self, line: str) -> bool:
-        """Run one line; False if it ends the session. Unknown commands change nothing."""
+        """Run one line. Return False if it ends the session. Unknown commands change nothing."""
         words = line.split()
         if not words or words[0].startswith("#"):
             return True
@@ -134,7 +134,7 @@ class Session:
         if jobspec is not None and isinstance(failure, (InsufficientResources, Unsatisfiable)):
             now = None if isinstance(failure, Unsatisfiable) else 0
             why = why_not(self.matcher.by_vertices, jobspec, now)
-            print(f"WHY: {why}", file=sys.stderr)  # Fluxion's output has no place for it
+            print(f"WHY: {why}", file=sys.stderr)  # Fluxion's output has no place for the reason
         return failure is None
 
     def _show_satisfiability(self, failure: FluxQueueError | None, elapsed: float) -> None:
@@ -233,7 +233,7 @@ class Session:
             if self.matcher.cancel_part(job, given):
                 self.jobs[job].state = "CANCELED"
             if words[4:] == ["stats"]:
-                # Fluxion's partial cancel goes straight to the vertices and counts none.
+                # Fluxion's partial cancel goes directly to the vertices and counts none.
                 self._show_counts("PARTIAL CANCEL", 0, 0)
 
     def _show_counts(self, what: str, visited: int, held: int) -> None:
@@ -370,7 +370,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One word of the language; ``run`` is None for the one that ends the session."""
+    """One word of the language. ``run`` is None for the word that ends the session."""
 
     name: str
     short: str
@@ -413,8 +413,11 @@ for _command in _TABLE:
 
 
 def visit_counts(matcher: FluxionMatcher, job: int) -> tuple[int, int]:
-    """Vertices that Fluxion's cancel visits, and those of them that the job holds or shares: it
-    walks from the root and looks at every child of a vertex with the job's tag."""
+    """Return the vertices that Fluxion's cancel visits, and how many of them the job holds.
+
+    Held means held or shared. Fluxion walks from the root, and looks at every child of a vertex
+    with the job's tag.
+    """
     graph = matcher.graph
     visited, held = 1, 0
     for v, _ in ResourceSet(graph, matcher.state.bookings[job]).vertices():
@@ -440,12 +443,14 @@ def _read(reader: str, name: str, *, needs_hosts: bool = True) -> JgfDocument | 
 
 
 def read_file(name: str, most: int) -> bytes:
-    """A file's bytes; of one with more than ``most`` bytes so many that its reader refuses it.
+    """Return the content of a file, at most ``most`` + 1 bytes.
+
+    One byte too many is enough for the caller to refuse the file.
 
     Raises
     ------
     InvalidInput
-        It cannot be read.
+        The file cannot be read.
     """
     try:
         with Path(name).open("rb") as file:
@@ -458,7 +463,7 @@ def read_file(name: str, most: int) -> bytes:
 
 
 def _number(word: str) -> int:
-    """As strtoll: the leading digits, else 0."""
+    """Parse a number as strtoll does: the leading digits, else 0."""
     digits = ""
     for position, character in enumerate(word[:19]):
         if not (character in "0123456789" or (character == "-" and position == 0)):

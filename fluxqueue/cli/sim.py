@@ -1,6 +1,6 @@
-"""``fluxqueue sim``: the production queue on virtual time, figures per policy, a Gantt chart.
+"""``fluxqueue sim``: the production queue on virtual time, with figures and a Gantt chart.
 
-Needs no database and no cluster. The same seed gives the same workload and the same result.
+It needs no database and no cluster. The same seed gives the same workload and the same result.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def sim(
     )
 
     rules = _preemption(min_runtime, grace) if preemption else None
-    parse_policy(match_policy)  # a name that is none is refused before the work is drawn
+    parse_policy(match_policy)  # refuse a wrong name before the workload is drawn
     policies = [queue_policy(name, queue_depth=depth) for name in _policy_names(policy)]
     if out is not None:
         check_format(out)
@@ -137,7 +137,7 @@ def _save(work: Sequence[SimulatedJob], path: Path, nodes: int, cores: int) -> N
 
 
 def _preemption(min_runtime: str, grace: str) -> PreemptionRules:
-    """As a FluxQueue's ``spec.preemption`` says it."""
+    """Return the rules that ``spec.preemption`` of a FluxQueue would give."""
     from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules
     from fluxqueue.workload.annotations import parse_duration
 

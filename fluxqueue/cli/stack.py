@@ -1,7 +1,7 @@
-"""All parts of fluxqueue on this machine: Postgres, cluster, webhook, controller, workers, view.
+"""All parts on this machine: Postgres, cluster, webhook, controller, workers, view server.
 
-The body of ``fluxqueue up`` and ``fluxqueue demo``, also used by the end-to-end tests. The same
-parts run against an embedded cluster or an existing one, with an embedded database or a given one.
+``fluxqueue up``, ``fluxqueue demo`` and the end-to-end tests use it. The same parts run on an
+embedded or an existing cluster, with an embedded or an existing database.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ANSWER_TIMEOUT_S = 2.0
 
 
 class Stack:
-    """Everything running; ``async with`` starts it in order and stops it in reverse."""
+    """The running system. ``async with`` starts it in order and stops it in reverse."""
 
     def __init__(self, options: StackOptions) -> None:
         self.options = options
@@ -68,7 +68,7 @@ class Stack:
 
     @property
     def database_url(self) -> str:
-        """URL of the database in use."""
+        """The URL of the database in use."""
         if self.options.database_url:
             return self.options.database_url
         assert self.postgres is not None, "the database has been started"
@@ -102,7 +102,7 @@ class Stack:
 
     async def _start(self) -> None:
         if self.options.kubeconfig is not None:
-            load_kubeconfig(str(self.options.kubeconfig))  # refuse at once what cannot be used
+            load_kubeconfig(str(self.options.kubeconfig))  # refuse an unusable kubeconfig at once
         cluster = asyncio.create_task(self._start_cluster())
         try:
             await self._start_database()
@@ -123,19 +123,22 @@ class Stack:
             self.postgres = LocalPostgres(self.options.data_dir / "postgres")
             await asyncio.to_thread(self.postgres.start)
             self._keepers.append(asyncio.create_task(self._keep_postgres(self.postgres)))
-            # So that `fluxqueue check` and its like find the database from another shell.
+            # So that `fluxqueue check` and other commands find the database from another shell.
             write_whole(self.options.data_dir / "database-url", self.postgres.socket_url)
         await self._wait_for_database()
         await asyncio.to_thread(migrate.upgrade, self.database_url, migrate.PRE)
 
     async def _wait_for_database(self) -> None:
-        """Wait as long as it takes, and say so; not in a thread, which Ctrl-C could not end."""
+        """Wait as long as it takes, and report it.
+
+        The wait is not in a thread, because Ctrl-C could not end a thread.
+        """
         from fluxqueue.db import migrate
 
         told = ""
         while True:
             try:
-                # No time to wait: one attempt.
+                # A timeout of 0 makes one attempt.
                 await asyncio.to_thread(migrate.wait_for_database, self.database_url, timeout_s=0)
                 return
             except DatabaseUnavailable as error:
@@ -145,7 +148,7 @@ class Stack:
             await asyncio.sleep(DATABASE_RETRY_S)
 
     async def _keep_postgres(self, postgres: LocalPostgres) -> None:
-        """Start the server again when it dies, as a StatefulSet does."""
+        """Restart the server when it crashes, as a StatefulSet does."""
         while True:
             if not await asyncio.to_thread(postgres.wait, 0.2):
                 continue
@@ -209,7 +212,7 @@ class Stack:
             "webhook",
             python("webhook", "--cert-dir", str(folder)),
             "--host",
-            LOOPBACK if host == LOOPBACK else "0.0.0.0",  # noqa: S104  asked for by name
+            LOOPBACK if host == LOOPBACK else "0.0.0.0",  # noqa: S104  the user asked for this host
             "--port",
             str(port),
             environ=self.options.environ,
@@ -224,7 +227,7 @@ class Stack:
         )
         async with self._client() as client:
             await install_webhook(client, configuration)
-            # All parts have the user's own account: the policies keep every other one off.
+            # All parts use the user's own account. The policies refuse every other account.
             await install_policies(client, build_policies([await read_user(client)]))
 
     async def _start_queue(self) -> None:
@@ -246,8 +249,8 @@ class Stack:
             await view
 
     async def start_view(self, host: str = LOOPBACK) -> None:
-        """Start the view server, on this address, and tell command lines where it is."""
-        folder = self.options.data_dir / "certs"  # the webhook's: good for this machine
+        """Start the view server on ``host``, and publish its address for command lines."""
+        folder = self.options.data_dir / "certs"  # the webhook's, valid for this machine
         port = self._hold_port("view-port")
         command = python("fluxqueue", "view", "--cert-dir", str(folder), "--host", host)
         environ = self._own_kubeconfig("view", self._environ())
@@ -263,25 +266,25 @@ class Stack:
         return {
             "DATABASE_URL": self.database_url,
             "KUBECONFIG": str(self.kubeconfig.absolute()),
-            # Several processes of one machine cannot share a port.
+            # Several processes on one machine cannot share a port.
             "FLUXQUEUE_HTTP_PORT": "0",
             **self.options.environ,
         }
 
     def _own_kubeconfig(self, kind: str, environ: dict[str, str]) -> dict[str, str]:
-        """The environment of a part that may have an account of its own."""
+        """Return the environment of a part that may have its own account."""
         own = self.options.kubeconfigs.get(kind)
         return {**environ, **({"KUBECONFIG": str(own.absolute())} if own is not None else {})}
 
     def _queue_part(self, kind: str, number: int, of: int, environ: dict[str, str]) -> Part:
-        """A controller or worker; the only controller needs no number in its name."""
+        """Return a controller or worker. A single controller needs no number in its name."""
         name = kind if of == 1 else f"{kind}-{number}"
-        # A fixed name takes its Lease back at once after a crash.
+        # A process with a fixed name takes its Lease back at once after a crash.
         command = python("fluxqueue", kind, "--identity", name)
         return self._part(name, command, environ=self._own_kubeconfig(kind, environ))
 
     def _hold_port(self, name: str) -> int:
-        """A port for a part, which dies and starts again; the one of the last time if possible."""
+        """Return a port for a part that may restart, the port of the previous run if possible."""
         remembered = self.options.data_dir / name
         wanted = int(remembered.read_text()) if remembered.is_file() else 0
         held = HeldPort(wanted)
@@ -326,7 +329,7 @@ class Stack:
             await asyncio.to_thread(self.postgres.stop)
 
     async def _leave_cluster(self) -> None:
-        """An existing cluster must not be left calling a webhook, or naming a view that is gone."""
+        """Remove the webhook and the view's address: an existing cluster must not call them."""
         from webhook.configuration import NAME
 
         try:
@@ -339,9 +342,9 @@ class Stack:
 
 
 def _require_localcluster() -> None:
-    """Raises ``InvalidSettings`` where the embedded cluster is not installed."""
+    """Raise ``InvalidSettings`` if the embedded cluster is not installed."""
     found = importlib.util.find_spec("localcluster")
-    if found is None or found.origin is None:  # a folder of that name is not yet the package
+    if found is None or found.origin is None:  # a plain folder of that name is not the package
         raise InvalidSettings(
             "the embedded cluster is not installed",
             hint="pip install 'fluxqueue[embedded]', or give --kubeconfig of a running cluster",
@@ -360,7 +363,10 @@ async def _is_led(database: Database, before: dict[str, Role]) -> bool:
 
 
 async def _answers_as(authority_pem: bytes, port: int) -> bool:
-    """Whether who listens there shows a certificate of ours; any server would take the call."""
+    """Whether the server on ``port`` shows our certificate.
+
+    Any other server would accept a connection, too.
+    """
     context = ssl.create_default_context(cadata=authority_pem.decode())
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""What ``up`` and ``demo`` are asked for: plain values, so that the command line starts fast."""
+"""The options of ``up`` and ``demo`` as plain values, so that the command line starts fast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluxqueue.held_port import LOOPBACK
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """The embedded cluster's nodes, all alike."""
+    """The nodes of the embedded cluster, which are all alike."""
 
     nodes: int = 4
     cpu: str = "16"
@@ -21,12 +21,12 @@ class ClusterShape:
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What ``up`` was asked for.
+    """The options of ``up``.
 
-    ``kubeconfig`` names an existing cluster in place of the embedded one, ``database_url`` an
-    existing database; ``environ`` is handed to controller and workers (``FLUXQUEUE_*``).
-    ``kubeconfigs`` gives ``controller``, ``worker`` or ``view`` an account of its own on that
-    cluster. ``has_view``: with a view server from the start.
+    ``kubeconfig`` names an existing cluster instead of the embedded one, ``database_url`` an
+    existing database. ``environ`` is passed to controller and workers (``FLUXQUEUE_*``).
+    ``kubeconfigs`` gives ``controller``, ``worker`` or ``view`` its own account on that cluster.
+    ``has_view``: start a view server as well.
     """
 
     data_dir: Path
@@ -43,5 +43,5 @@ class StackOptions:
 
 
 def default_data_dir() -> Path:
-    """Where ``up`` keeps database, cluster and logs unless told otherwise."""
+    """Return the default folder of ``up`` for database, cluster and logs."""
     return Path(os.environ.get("FLUXQUEUE_DATA_DIR", ".fluxqueue"))

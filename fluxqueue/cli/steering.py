@@ -1,9 +1,11 @@
-"""``fluxqueue db hold|release|cancel|requeue|priority|move`` and ``list|history|accounting``.
+"""``fluxqueue db``: ``hold|release|cancel|requeue|priority|move|list|history|accounting``.
 
-For the administrator beside the database, whatever state the cluster is in; everybody else's verbs
-are ``cli.user``. Works on the database alone: what is to happen on the cluster the workers do.
-Exit code 0 where everything is now as was asked for, 1 where a command was refused for one of the
-names, 2 for bad input. The work is in ``db.life.steering`` and ``db.accounting``.
+These are for the administrator at the database, whatever state the cluster is in. Users' commands
+are in ``cli.user``. They work on the database alone, and the workers apply the changes to the
+cluster.
+
+Exit code 0 if all names are now as requested, 1 if a command was refused for one of them, 2 for bad
+input. The work is in ``db.life.steering`` and ``db.accounting``.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ Row = dict[str, Any]
 
 
 class Output(StrEnum):
-    """How results are printed."""
+    """Formats of the results."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -217,14 +219,14 @@ def accounting(
 
 
 def _must_be_known(rows: Sequence[Row], name: str, namespace: str) -> None:
-    """Say so where nothing was found: an empty table would look like an answer. Exits 1."""
+    """Exit with 1 and a message if nothing was found: an empty table looks like an answer."""
     if not rows:
         typer.echo(f"{name}: nothing is known of it in namespace {namespace}", err=True)
         raise typer.Exit(1)
 
 
 def _time(text: str, where: str) -> datetime | None:
-    """Read a date, a time, or an age such as ``7d``; None where nothing is said."""
+    """Read a date, a time, or an age such as ``7d``. None for an empty text."""
     from fluxqueue.clock import SystemClock
     from fluxqueue.workload.annotations import parse_duration
 
@@ -262,7 +264,10 @@ def _steer(
 
 
 def _user() -> str:
-    """Name of who calls; in the images no user has one (KeyError; OSError from Python 3.13 on)."""
+    """Return the name of the calling user.
+
+    In the images no user has a name (KeyError, OSError from Python 3.13 on).
+    """
     try:
         return getpass.getuser()
     except (KeyError, OSError):

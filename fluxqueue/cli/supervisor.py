@@ -1,8 +1,8 @@
-"""A process tree of parts: start, restart what dies, stop in order.
+"""A process tree of parts: start, restart after a crash, stop in order.
 
-Used by ``fluxqueue up`` and ``demo``. A part is an ordinary subprocess with a log file of its own;
-it dies with us, however we die. Restarting is what a Deployment does in a cluster, so killing any
-part shows how the system goes on.
+``fluxqueue up`` and ``demo`` use it. A part is an ordinary subprocess with its own log file. It
+ends with this process, however this process ends. A Deployment restarts pods in the same way, so
+killing a part shows how the system continues.
 """
 
 from __future__ import annotations
@@ -22,21 +22,26 @@ from fluxqueue.errors import FluxQueueError
 STOP_TIMEOUT_S = 20.0
 RESTART_MIN_S, RESTART_MAX_S = 0.1, 3.0
 READY_TIMEOUT_S = 180.0
-"""For a part that neither ends nor gets ready; a machine under load takes its time."""
+"""For a part that neither ends nor becomes ready. A machine under load takes time."""
 PR_SET_PDEATHSIG = 1
 LOG_TAIL_LINES = 15
 
 
 class PartFailed(FluxQueueError):
-    """A part ended before it was ready; the message carries the end of its log."""
+    """A part ended before it was ready. The message has the end of its log."""
 
 
 @dataclass(slots=True)
 class Part:
     """One child process that is kept running until ``stop``.
 
-    Parameters: ``command`` is the argument vector, ``environ`` is added to ours, ``log`` receives
-    its output. ``restarts`` counts how often it had to be started again.
+    Parameters
+    ----------
+    command : The argument vector.
+    log : Receives its output.
+    environ : Added to our own environment.
+
+    ``restarts`` counts how often it was restarted.
     """
 
     name: str
@@ -50,12 +55,12 @@ class Part:
 
     @property
     def pid(self) -> int | None:
-        """Process id while it runs."""
+        """The process id while it runs."""
         running = self.process is not None and self.process.returncode is None
         return self.process.pid if running and self.process is not None else None
 
     async def start(self) -> None:
-        """Start it and keep it running."""
+        """Start the process and keep it running."""
         await self._launch()
         self._keeper = asyncio.create_task(self._keep())
 
@@ -67,7 +72,7 @@ class Part:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environ},
-                # Ctrl-C in the terminal reaches us alone; we stop the parts in order.
+                # Ctrl-C in the terminal reaches only this process, which stops the parts in order.
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
@@ -87,11 +92,11 @@ class Part:
             await self._launch_in_the_end()
 
     async def _launch_in_the_end(self) -> None:
-        """Nobody else starts it again: what keeps the system from it now may pass."""
+        """Start the process, and try again until that works: nothing else restarts it."""
         while True:
             try:
                 await self._launch()
-            except OSError as error:  # no process, no memory, no file left
+            except OSError as error:  # out of processes, memory or files
                 print(f"{self.name} does not start and is tried again: {error}", file=sys.stderr)
                 await asyncio.sleep(RESTART_MAX_S)
             else:
@@ -100,12 +105,12 @@ class Part:
     async def wait_ready(
         self, is_ready: Callable[[], Awaitable[bool]], *, timeout_s: float = READY_TIMEOUT_S
     ) -> None:
-        """Wait until ``is_ready`` says so.
+        """Wait until ``is_ready`` returns True.
 
         Raises
         ------
         PartFailed
-            It ended again and again, or was not ready in time.
+            The process ended several times, or was not ready in time.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -119,14 +124,14 @@ class Part:
             ) from error
 
     def log_tail(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         if not self.log.is_file():
             return ""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-LOG_TAIL_LINES:])
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ask it to end, and end it when it does not."""
+        """Ask the process to end, and kill it after ``timeout_s``."""
         self._is_stopping = True
         if self._keeper is not None and self.process is None:
             self._keeper.cancel()
@@ -147,15 +152,15 @@ class Part:
 
 
 def python(*arguments: str) -> list[str]:
-    """The command line of one of our own modules under this interpreter.
+    """Return the command line of one of our own modules under this interpreter.
 
-    ``-P`` keeps the working directory off the module path: a user's ``random.py`` there would be
-    imported in place of the standard library's.
+    ``-P`` keeps the working directory off the module path. Otherwise a user's ``random.py`` there
+    would replace that of the standard library.
     """
     return [sys.executable, "-P", "-m", *arguments]
 
 
 def _die_with_parent() -> None:
-    """Between fork and exec: end when the process that started us ends, however it does."""
+    """Between fork and exec: end this process when its parent ends, however that happens."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""``fluxqueue uninstall``: leave the cluster as if the queue had never been there, where we may.
+"""``fluxqueue uninstall``: remove the queue from the cluster, and start what waits for it.
 
-Also the chart's hook before removal. Exit code 0 where nothing waits for fluxqueue any more, 1
-where something could not be let go (repeat it), 2 for input that must change.
+It is also the chart's hook before removal. Exit code 0 if nothing waits for fluxqueue any more, 1
+if something could not be started (repeat it), 2 for input that must change.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def _run(settings: Settings, kubeconfig: str, options: UninstallOptions) -
 
 
 def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
-    """The report for people: what was done, then what remains and how that goes."""
+    """Return the report for people: what was done, what remains, and how to remove it."""
     from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE
     from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, PLACEMENT_REVIEWS
 

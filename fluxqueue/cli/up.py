@@ -58,7 +58,7 @@ async def _run(options: StackOptions) -> None:
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if not ready.is_set():
-        serving.cancel()  # a start under way is given up; what has started is stopped in order
+        serving.cancel()  # abandon a start under way, and stop in order what has started
     with suppress(asyncio.CancelledError):
         await serving
 

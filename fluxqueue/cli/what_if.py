@@ -1,9 +1,11 @@
-"""What the scheduling cycle would say to one jobspec, asked of the cluster through its API server.
+"""What the scheduling cycle would decide about one jobspec, asked of the cluster.
 
-For ``fluxqueue resource-query --from-cluster --jobspec FILE``. The same matcher over the same
-facts: nodes with labels, taints and NUMA zones, what pods of others use, and what is allocated to
-FluxJobs until when, by the R in their status. What is promised to work that waits stands in no
-object, so a start in the future is the earliest beside what runs.
+``fluxqueue resource-query --from-cluster --jobspec FILE`` uses it. It runs the same matcher on the
+same facts: nodes with labels, taints and NUMA zones, the use of unmanaged pods, and the allocations
+of FluxJobs by the R in their status.
+
+No object shows what is promised to waiting jobs. So a future start is the earliest one beside
+running jobs.
 """
 
 from __future__ import annotations
@@ -41,18 +43,18 @@ class Answer:
 
 
 def read_question(text: str | bytes, levels: Levels) -> Jobspec:
-    """A jobspec as it stands in ``spec.jobspec``, or in Flux's words (core, memory in GiB).
+    """Read a jobspec as in ``spec.jobspec``, or in Flux's words (core, memory in GiB).
 
     Raises
     ------
     InvalidJobspec
-        It is none, or asks for what pods cannot be given.
+        It is not a jobspec, or asks for something that pods cannot have.
     """
     return to_canonical(parse_document(document.load(text, InvalidJobspec)), levels)
 
 
 def matcher_of(view: ClusterView, levels: Levels, policy: str) -> Matcher:
-    """The cycle's matcher over the cluster as it is."""
+    """Return the cycle's matcher on the present cluster."""
     matcher = Matcher(ShareLedger(levels), policy)
     matcher.ledger.add_rows([node.name for node in view.nodes])
     for node in view.nodes:
@@ -65,7 +67,7 @@ def matcher_of(view: ClusterView, levels: Levels, policy: str) -> Matcher:
 
 
 def _read_placement(fluxjob: dict[str, Any]) -> Placement | None:
-    """What a running FluxJob holds, by its R; None where that cannot be read."""
+    """Return what a running FluxJob holds by its R, None if that cannot be read."""
     try:
         given = read_resource_set((fluxjob.get("status") or {}).get("R"))
         jobspec = read_stored(fluxjob["spec"].get("jobspec") or {})
@@ -77,7 +79,7 @@ def _read_placement(fluxjob: dict[str, Any]) -> Placement | None:
 
 
 def ask(matcher: Matcher, jobspec: Jobspec, now: int) -> Answer:
-    """Now, later or never; ``now`` in epoch seconds."""
+    """Answer now, later or never. ``now`` is in epoch seconds."""
     try:
         placement = matcher.match_now(jobspec, now)
     except InsufficientResources:

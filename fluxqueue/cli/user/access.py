@@ -1,7 +1,7 @@
-"""How a verb reaches the cluster: kubeconfig, context, namespace, impersonation, as with kubectl.
+"""How a command reaches the cluster: kubeconfig, context, namespace, impersonation.
 
-``with_access`` gives a command these options, and an ``Access`` in their place. What the API server
-refuses is told in its own sentence here, in one place.
+The options are those of kubectl. ``with_access`` adds them to a command, which gets an ``Access``.
+Refusals of the API server are printed here, in one place and in its own words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DONE, REFUSED, BAD_INPUT, NOT_YET, NEVER = 0, 1, 2, 3, 4
-"""Exit codes of every verb; docs/user/cli.md lists them."""
+"""Exit codes of every command. docs/user/cli.md lists them."""
 INTERRUPTED = 130
 TIMEOUT_S = 30.0
 
@@ -37,7 +37,7 @@ _DENIED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """An open connection; ``namespace`` None is all of them."""
+    """An open connection. ``namespace`` None means all namespaces."""
 
     client: KubeClient
     namespace: str | None
@@ -45,13 +45,13 @@ class Cluster:
 
     @property
     def one_namespace(self) -> str:
-        """The namespace of a verb that acts in one."""
+        """The namespace of a command that acts in one."""
         return self.namespace or "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which cluster, and as whom; empty fields are as kubectl would have them."""
+    """Which cluster, and as which user. The defaults are kubectl's."""
 
     kubeconfig: Path | None = None
     context: str = ""
@@ -60,7 +60,7 @@ class Access:
     is_everywhere: bool = False
 
     def run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
-        """Do ``work`` on the cluster; a refusal is told, and ends the command with code 1."""
+        """Run ``work`` on the cluster. A refusal is printed and ends the command with code 1."""
         try:
             return asyncio.run(self._run(work))
         except ApiError as error:
@@ -81,13 +81,13 @@ class Access:
 
 
 def refuse(error: ApiError) -> NoReturn:
-    """Tell what the API server said, and exit 1."""
+    """Print what the API server answered, and exit with 1."""
     typer.echo(f"fluxqueue: {sentence(error)}", err=True)
     raise typer.Exit(REFUSED)
 
 
 def sentence(error: ApiError) -> str:
-    """What the API server said, without the wrapping: of an admission, its own sentence."""
+    """Return the message of the API server. For a webhook or policy it is only their sentence."""
     text = str(error.body.get("message") or error)
     if found := _DENIED.search(text):
         return text[found.end() :]
@@ -127,7 +127,7 @@ _DEFAULTS: dict[str, Any] = {
 def with_access(
     *, is_namespaced: bool = True, may_be_everywhere: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that make up its first parameter, an ``Access``."""
+    """Add the options of ``Access`` to a command, which gets an ``Access`` first."""
     options: dict[str, Any] = dict(_CLUSTER)
     if is_namespaced:
         options["namespace"] = Namespace

@@ -1,7 +1,7 @@
-"""``fluxqueue history`` and ``acct``: what happened to a job; who used how much, as sacct shows.
+"""``fluxqueue history`` and ``acct``: what happened to a job, and usage, as sacct shows it.
 
-Both come from the view server, which shows everybody what RBAC lets him list. The administrator's
-commands beside the database (``fluxqueue db history``) read the same with the same statements.
+Both come from the view server, which shows each user what RBAC lets them list. The administrator's
+commands at the database (``fluxqueue db history``) use the same statements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Form = Annotated[str, typer.Option("--output", "-o", help=", ".join(OUTPUTS))]
 
 
 def what_happened(detail: Mapping[str, Any]) -> str:
-    """The detail of a line of history, for people."""
+    """Return the detail of a line of history for people."""
     return detail.get("reason") or ", ".join(
         f"{key} {value}" for key, value in detail.items() if key not in {"from", "reason"}
     )
@@ -195,7 +195,7 @@ def acct(
 
 
 def _must_be_known(count: int, name: str) -> None:
-    """Say so where nothing was found: an empty table would look like an answer. Exits 1."""
+    """Exit with 1 and a message if nothing was found: an empty table looks like an answer."""
     if not count:
         typer.echo(f"fluxqueue: {name}: nothing is known of it in this namespace", err=True)
         raise typer.Exit(REFUSED)
@@ -226,12 +226,12 @@ async def _print(
 def make_printer(
     output: str, columns: Columns, short: Sequence[str] | None = None
 ) -> printing.Printer:
-    """The form that ``-o`` names; CSV has all columns, and times with their zone.
+    """Return the printer for ``-o``. CSV has all columns, and times with their zone.
 
     Raises
     ------
     InvalidInput
-        There is no such form.
+        There is no such output format.
     """
     if output == "json":
         return Items()
@@ -247,13 +247,13 @@ def make_printer(
 
 
 class Items:
-    """A JSON list, as the view server gives its items."""
+    """A JSON list of items as the view server sends them."""
 
     def __init__(self) -> None:
         self._is_first = True
 
     def prepare(self, item: Item) -> Item:
-        """The item itself."""
+        """Return the item unchanged."""
         return item
 
     def write(self, prepared: Sequence[Item]) -> None:
@@ -269,20 +269,20 @@ class Items:
 
 
 class Csv:
-    """RFC 4180, with the names of the fields in the first line; what is nested is JSON."""
+    """RFC 4180 with the field names in the first line. Nested values are JSON."""
 
     def __init__(self) -> None:
         self._fields: list[str] = []
 
     def prepare(self, item: Item) -> dict[str, Any]:
-        """Its fields."""
+        """Return the fields of an item."""
         return {
             key: json.dumps(one) if isinstance(one, dict | list) else one
             for key, one in item.items()
         }
 
     def write(self, prepared: Sequence[dict[str, Any]]) -> None:
-        """Print lines, below the names if they are the first."""
+        """Print lines, the first ones below the field names."""
         writer = csv.DictWriter(sys.stdout, self._fields or list(prepared[0]))
         if not self._fields:
             self._fields = list(prepared[0])
@@ -290,4 +290,4 @@ class Csv:
         writer.writerows(prepared)
 
     def close(self) -> None:
-        """Nothing ends lines."""
+        """CSV needs no end."""

@@ -1,8 +1,9 @@
-"""What the shell offers after TAB: names of jobs, queues, nodes and namespaces of the cluster.
+"""Shell completion: names of jobs, queues, nodes and namespaces of the cluster.
 
-Asked while somebody types: as many pages as a moment reads, a short patience, and silence whatever
-goes wrong. The words typed so far say which cluster and namespace. No API server finds names by how
-they begin, so of very many some may not be offered; that there are more is told.
+It runs while the user types. So it reads only as many pages as a moment allows, waits little, and
+stays silent on every error. The words typed so far select cluster and namespace. No API server
+finds names by their prefix. If there are very many, some may not be offered, and the user is told
+that there are more.
 """
 
 from __future__ import annotations
@@ -21,22 +22,25 @@ if TYPE_CHECKING:
     from fluxqueue.kube.resources import Resource
 
 PATIENCE_S = 2.0
-"""For an answer."""
+"""Seconds to wait for an answer."""
 READING_S = 0.3
-"""No further page is asked for after this."""
+"""Seconds after which no further page is requested."""
 PAGE = 500
 OFFERED_MAX = 100
 MORE = "..."
-"""Ends a word that stands for those that are not offered. A shell completes what all words have in
-common: without it, also what only those have that were read."""
+"""The end of a word that stands for all names that are not offered.
+
+A shell completes the common prefix of all words. Without this word it would complete a prefix that
+only the names read so far have in common.
+"""
 
 Offers = list[tuple[str, str]]
-"""Words, each with what explains it."""
+"""Words, each with its description."""
 Item = Mapping[str, Any]
 
 
 def complete_jobs(context: typer.Context, incomplete: str) -> Offers:
-    """Names of workloads that the cluster knows, with their state."""
+    """Return names of workloads in the cluster, with their state."""
     from fluxqueue.kube.resources import FLUXJOBS
 
     typed = set(context.params.get("names") or ())
@@ -48,7 +52,7 @@ def complete_jobs(context: typer.Context, incomplete: str) -> Offers:
 
 
 def complete_queues(context: typer.Context, incomplete: str) -> Offers:
-    """Names of FluxQueues, with their policy."""
+    """Return names of FluxQueues, with their policy."""
     from fluxqueue.kube.resources import FLUXQUEUES
 
     def read(one: Item) -> tuple[str, str]:
@@ -58,7 +62,7 @@ def complete_queues(context: typer.Context, incomplete: str) -> Offers:
 
 
 def complete_nodes(context: typer.Context, incomplete: str) -> Offers:
-    """Names of nodes."""
+    """Return names of nodes."""
     from fluxqueue.kube.resources import NODES
 
     def read(one: Item) -> tuple[str, str]:
@@ -69,7 +73,7 @@ def complete_nodes(context: typer.Context, incomplete: str) -> Offers:
 
 
 def complete_namespaces(context: typer.Context, incomplete: str) -> Offers:
-    """Names of namespaces."""
+    """Return names of namespaces."""
     from fluxqueue.kube.resources import NAMESPACES
 
     return _offer(
@@ -78,7 +82,7 @@ def complete_namespaces(context: typer.Context, incomplete: str) -> Offers:
 
 
 def complete_states(incomplete: str) -> Offers:
-    """States of a FluxJob, and the words for several."""
+    """Return states of a FluxJob, and the words for several states."""
     from fluxqueue.cli.user.fluxjobs import GROUPS
     from fluxqueue.fluxjob.states import FluxJobState
 
@@ -94,8 +98,9 @@ def _offer(
     incomplete: str,
     typed: Set[str] = frozenset(),
 ) -> Offers:
-    """What begins like ``incomplete`` and is not ``typed`` yet; ``read`` tells a name and what
-    explains it.
+    """Return names that begin with ``incomplete`` and are not ``typed`` yet.
+
+    ``read`` returns the name of an object and its description.
     """
 
     def offer(one: Item) -> tuple[str, str] | None:
@@ -112,7 +117,7 @@ def _offer(
 async def _read(
     params: dict[str, Any], resource: Resource, offer: Callable[[Item], tuple[str, str] | None]
 ) -> tuple[Offers, bool]:
-    """Offers from as many pages as there is time for, and whether there may be more."""
+    """Return offers from as many pages as time allows, and whether there may be more."""
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
 

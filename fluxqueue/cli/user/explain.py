@@ -1,7 +1,7 @@
-"""``fluxqueue explain``: when a job starts, what is in its way, what would start earlier.
+"""``fluxqueue explain``: when a job starts, what blocks it, what would start earlier.
 
-Makes a PlacementReview, waits for its answer, prints it and takes it away. The answer is the
-matcher's own; the exit code says which it is.
+It creates a PlacementReview, waits for the answer, prints it and deletes the review. The answer is
+the matcher's own. The exit code tells which one it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fluxqueue.objects import Object
 
 EXIT_CODES = {"Now": DONE, "Later": NOT_YET, "Never": NEVER}
 UNANSWERED = {"Invalid": BAD_INPUT, "NotFound": BAD_INPUT}
-"""Exit codes by reason, where there is no verdict; of others the code is that of a refusal."""
+"""Exit codes by reason if there is no verdict. For all other reasons it is REFUSED."""
 
 TIMEOUT = "30s"
 _LOOK_S = 0.1
@@ -136,12 +136,12 @@ def _changes(
 
 
 def read_file(name: str) -> dict[str, Any]:
-    """What a review's spec says of a file: a manifest, a jobspec, or a script to submit.
+    """Return the part of a review's spec for a file: a manifest, a jobspec, or a script.
 
     Raises
     ------
     InvalidInput
-        It cannot be read, or holds none of these.
+        The file cannot be read, or contains none of these.
     """
     import yaml
 
@@ -191,16 +191,18 @@ def _name_in(asked: Object) -> str:
 
 
 async def ask(cluster: Cluster, spec: Object, limit_s: float) -> Object:
-    """Make a review and wait for its answer; what is answered is taken away.
+    """Create a review, wait for its answer, and delete it.
 
     Raises
     ------
     ApiError
-        The API server refuses the question, or the answer did not come in time.
+        The API server refuses the review.
+    ApiUnavailable
+        The answer did not come in time.
     """
     from fluxqueue.kube.resources import PLACEMENT_REVIEWS
 
-    # Nobody lists reviews: the name is what keeps the answer to whom it is for.
+    # Users cannot list reviews: a random name keeps the answer private to this user.
     name = f"explain-{secrets.token_hex(8)}"
     at = (PLACEMENT_REVIEWS, cluster.one_namespace, name)
     body = {
@@ -229,7 +231,7 @@ async def ask(cluster: Cluster, spec: Object, limit_s: float) -> Object:
 
 
 def exit_code(review: Object) -> int:
-    """The exit code that an answer is."""
+    """Return the exit code for an answer."""
     status = review["status"]
     verdict = status.get("verdict")
     return EXIT_CODES[verdict] if verdict else UNANSWERED.get(status["reason"], REFUSED)
@@ -239,7 +241,7 @@ def exit_code(review: Object) -> int:
 
 
 def tell(review: Object, output: str, name: str) -> None:
-    """Print an answer; where there is none, why, on standard error."""
+    """Print an answer, or on standard error why there is none."""
     status = review["status"]
     if output == "json":
         typer.echo(json.dumps(review, indent=2))
@@ -256,7 +258,7 @@ def tell(review: Object, output: str, name: str) -> None:
 
 
 def prose(status: Object, name: str) -> list[str]:
-    """The answer in sentences."""
+    """Return the answer in sentences."""
     from fluxqueue.cli.user.printing import is_coloured
     from fluxqueue.clock import from_rfc3339
 

@@ -1,7 +1,7 @@
-"""FluxJobs as users read them: one line each, which of them, in which order, and by which name.
+"""FluxJobs as users read them: one line each, filters, orders, and lookup by name.
 
-Pure but for ``find``, which asks the API server whom a name stands for. Called by the verbs about
-jobs; nothing here prints.
+Pure except for ``find``, which asks the API server for the FluxJob of a name. The commands about
+jobs call it. Nothing here prints.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fluxqueue.kube.resources import FLUXJOBS, NAMESPACES
 from fluxqueue.workload.fluxjob_name import name_for
 
 SUFFIXES = ("job", "pod", "group", "deployment", "statefulset", "replicaset")
-"""Of a FluxJob's name, by what its workload is; docs/user/groups.md."""
+"""Suffixes of FluxJob names by the kind of workload (docs/user/groups.md)."""
 
 HOLDING = frozenset({FluxJobState.ALLOCATED, FluxJobState.RUNNING})
 GROUPS: Mapping[str, frozenset[FluxJobState]] = {
@@ -48,7 +48,10 @@ _FAR = 2**60
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """What one line says of a FluxJob; times in epoch seconds, ``expected`` while it waits."""
+    """What one line shows of a FluxJob.
+
+    Times are epoch seconds. ``expected`` is the expected start while it waits.
+    """
 
     namespace: str
     fluxjob: str
@@ -69,9 +72,9 @@ class JobLine:
 
 
 def read_line(fluxjob: Mapping[str, Any]) -> JobLine:
-    """Read a FluxJob as the API server gives it; one without a status waits.
+    """Read a FluxJob from the API server. One without a status is Pending.
 
-    What many have in common is there once, however many lines are kept.
+    Equal texts are interned, so they exist once however many lines are kept.
     """
     meta, spec = fluxjob["metadata"], fluxjob["spec"]
     status = fluxjob.get("status") or {}
@@ -100,12 +103,12 @@ def _time(text: str | None) -> int | None:
 
 
 def parse_states(words: str, where: str = "--state") -> frozenset[str]:
-    """Read ``pending,running``, or words for several (``waiting``), in any case.
+    """Read ``pending,running``, or words for several states (``waiting``), in any case.
 
     Raises
     ------
     InvalidInput
-        A word is no state.
+        A word is not a state.
     """
     known = {state.lower(): frozenset({state}) for state in FluxJobState} | dict(GROUPS)
     found: set[str] = set()
@@ -120,7 +123,7 @@ def parse_states(words: str, where: str = "--state") -> frozenset[str]:
 
 
 def turn(line: JobLine) -> tuple[int, ...]:
-    """Sort key: what runs, oldest first; what waits in the order of its turn; then the rest."""
+    """Return the sort key: running jobs, oldest first, then waiting jobs by turn, then others."""
     state = FluxJobState(line.state) if line.state in set(FluxJobState) else FluxJobState.PENDING
     rank = _RANK.get(state, _LAST)
     if rank == 0:
@@ -139,13 +142,13 @@ STAGES: tuple[frozenset[FluxJobState], ...] = (
     frozenset({FluxJobState.UNSATISFIABLE}),
     FINAL,
 )
-"""The states in the order of ``turn``, for who reads them one after the other."""
+"""The states in the order of ``turn``, for reading them one after the other."""
 
 
 def state_selector(states: frozenset[str], user: str = "") -> str:
-    """The field selector of FluxJobs in one of ``states`` (of ``user``, if not empty).
+    """Return the field selector of FluxJobs in one of ``states`` (of ``user``, if not empty).
 
-    A selector knows *and* alone, so of several states it names those that are not meant.
+    A selector knows only *and*. So for several states it names the states to leave out.
     """
     others = sorted(state.value for state in FluxJobState if state not in states)
     named = sorted(states)
@@ -172,7 +175,7 @@ ORDERS: dict[str, Callable[[JobLine], Any]] = {
 
 
 def parse_order(word: str) -> tuple[Callable[[JobLine], Any], bool]:
-    """A sort key, and whether backwards (``-age``).
+    """Return a sort key, and whether the order is reversed (``-age``).
 
     Raises
     ------
@@ -189,10 +192,11 @@ def parse_order(word: str) -> tuple[Callable[[JobLine], Any], bool]:
 
 
 async def find(client: KubeClient, namespace: str, reference: str) -> dict[str, Any]:
-    """The FluxJob that a workload's name, a FluxJob's name or a jobid stands for.
+    """Return the FluxJob for the name of a workload, of a FluxJob, or a jobid.
 
-    Of several the newest that has not ended, as the database's commands choose. A number is always
-    a jobid. Names are asked for one by one; a jobid, which no selector knows, page by page.
+    If several match, it is the newest that has not ended, as in the database's commands. A number
+    is always a jobid. Names are requested one by one. No selector knows jobids, so a jobid is
+    searched page by page.
 
     Raises
     ------
@@ -216,12 +220,14 @@ async def find(client: KubeClient, namespace: str, reference: str) -> dict[str, 
 
 
 async def check_namespace(client: KubeClient, name: str) -> None:
-    """For who found nothing: is there such a namespace? Who may not look is told nothing.
+    """Raise an error if a namespace does not exist, for commands that found nothing.
+
+    Users that may not read the namespace get no error.
 
     Raises
     ------
     InvalidInput
-        There is none.
+        There is no such namespace.
     """
     with suppress(ApiError):
         try:

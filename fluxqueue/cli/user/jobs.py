@@ -1,9 +1,11 @@
 """``fluxqueue jobs``: what is in the queue and what runs, as squeue shows it.
 
-Read in pages, and narrowed by the API server as far as it can. Without ``--sort`` those of a state
-are shown in the order of their turn where they are few; of more the lines come as they are read, in
-the API server's order, and none is kept. ``--sort`` by anything but the name, which is that order,
-reads all first and says so; it keeps a line of each, with ``--limit`` of no more than are shown.
+The list is read in pages, and the API server filters as far as it can. Without ``--sort``, the jobs
+of a state are shown by turn if they are few. If they are many, lines come as they are read, in the
+API server's order, and none is kept.
+
+``--sort name`` is the API server's order. Any other ``--sort`` reads all jobs first, and says so.
+It keeps one line of each, with ``--limit`` only as many as are shown.
 """
 
 from __future__ import annotations
@@ -27,14 +29,16 @@ if TYPE_CHECKING:
 OUTPUTS = "table, wide, json, yaml, name, or custom=JOBID,NAME,WHY:.status.reason"
 FULL_NAME = "fluxjob.jobs.converged-computing.org"
 BATCH = 500
-"""FluxJobs a page."""
+"""FluxJobs per page."""
 
 ORDERED_MAX = 1000
-"""So many of a state are put in order before they are shown, unless an order is asked for: what a
-fraction of a second reads."""
+"""Jobs of a state that are sorted before they are shown, if no order is requested.
+
+They are read in a fraction of a second.
+"""
 
 RESTARTS_MAX = 3
-"""So often a list that took too long is begun anew, while nothing of it is shown."""
+"""Restarts of a list that took too long, while nothing of it is shown."""
 
 Narrow = Callable[["JobLine"], bool]
 
@@ -131,7 +135,7 @@ def jobs(
 
 @dataclass(slots=True)
 class _View:
-    """One look at FluxJobs that is printed while it is read; ``count`` lines so far."""
+    """One list of FluxJobs, printed while it is read. ``count`` is the lines so far."""
 
     source: Narrowed
     printer: printing.Printer
@@ -141,7 +145,7 @@ class _View:
     count: int = 0
 
     async def by_turn(self) -> None:
-        """What one page holds in order; of more, state by state."""
+        """Show one page in order. If there are more, show them state by state."""
         from fluxqueue.cli.user.fluxjobs import STAGES
 
         is_shown = await self._show(self.states, most=BATCH, is_all_or_nothing=True)
@@ -155,11 +159,11 @@ class _View:
                     await self._show(states, most=ORDERED_MAX)
 
     async def as_read(self) -> None:
-        """In the API server's order."""
+        """Show all in the API server's order."""
         await self._show(self.states, most=0)
 
     async def sorted_by(self, key: Callable[[JobLine], Any], is_backwards: bool) -> None:
-        """All in an order that the API server does not have."""
+        """Show all in an order that the API server does not have."""
         for attempt in range(RESTARTS_MAX + 1):
             try:
                 found = await self._sort(key, is_backwards)
@@ -206,9 +210,9 @@ class _View:
     async def _show(
         self, states: frozenset[str], *, most: int, is_all_or_nothing: bool = False
     ) -> bool:
-        """Show those in ``states``: up to ``most`` in the order of their turn, more as read.
+        """Show jobs in ``states``: up to ``most`` by turn, more than that as they are read.
 
-        ``is_all_or_nothing``: of more than ``most`` show nothing, and say so.
+        ``is_all_or_nothing``: if there are more than ``most``, show nothing and return False.
         """
         from fluxqueue.cli.user.fluxjobs import read_line, turn
 
@@ -265,7 +269,7 @@ class _View:
 async def _follow(
     cluster: Cluster, printer: printing.Printer, narrow: Narrow, version: str
 ) -> None:
-    """Print each FluxJob that changes in what is shown of it; one that leaves the filter once."""
+    """Print each FluxJob when its shown line changes, and once when it leaves the filter."""
     from fluxqueue.cli.user.fluxjobs import read_line
     from fluxqueue.kube.resources import FLUXJOBS
 
@@ -299,12 +303,12 @@ async def _present_version(cluster: Cluster) -> str:
 
 
 def make_printer(output: str, is_everywhere: bool, watch: bool) -> printing.Printer:
-    """The form that ``-o`` names.
+    """Return the printer for ``-o``.
 
     Raises
     ------
     InvalidInput
-        There is no such form.
+        There is no such output format.
     """
     word, _, custom = output.partition("=")
     if word == "custom" and custom:
@@ -339,7 +343,7 @@ def _cells(headers: Sequence[str]) -> Callable[[Mapping[str, Any]], printing.Cel
 def _custom(
     text: str,
 ) -> tuple[list[str], Callable[[Mapping[str, Any]], printing.Cells]]:
-    """Columns by our names, or by a header and a path of the object."""
+    """Return columns by our own names, or by a header and a path in the object."""
     headers: list[str] = []
     readers: list[Callable[[Mapping[str, Any]], str]] = []
     for part in text.split(","):
@@ -365,14 +369,14 @@ def _one_cell(header: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 def now_s() -> int:
-    """The time, in seconds since the epoch."""
+    """Return the time in epoch seconds."""
     from fluxqueue.clock import SystemClock
 
     return SystemClock().now_s()
 
 
 def clock_time(at_s: int | None) -> str:
-    """A time of this machine's clock; nothing for None."""
+    """Return a time in the zone of this machine, empty for None."""
     from datetime import datetime
 
     if at_s is None:

@@ -1,7 +1,7 @@
-"""FluxJobs page by page, narrowed by the API server as far as it can.
+"""FluxJobs page by page, filtered by the API server as far as it can.
 
-For the verbs that would otherwise read very many to show a few: ``jobs``, ``top``, ``tree``. They
-look again at what comes, since a server older than selectable fields narrows nothing.
+``jobs``, ``top`` and ``tree`` use it. They would otherwise read very many FluxJobs to show a few.
+They also filter themselves, because a server without selectable fields filters nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from fluxqueue.kube.client import KubeClient, ListResult
 from fluxqueue.kube.resources import FLUXJOBS
 
 PAGE = 500
-"""FluxJobs."""
+"""FluxJobs per page."""
 NOT_SELECTABLE = 400
-"""Answer of a server that knows no selectable fields."""
+"""Answer of a server without selectable fields."""
 
 
 @dataclass(slots=True)
 class Narrowed:
-    """FluxJobs of a namespace (None: of all) and a user (empty: of all).
+    """FluxJobs of a namespace (None: all) and of a user (empty: all).
 
-    ``version`` is that of the first page that was read: who watches from there misses nothing of
-    what later pages show.
+    ``version`` is that of the first page that was read. A watch from there misses nothing that
+    later pages show.
     """
 
     client: KubeClient
@@ -38,15 +38,17 @@ class Narrowed:
     async def pages(
         self, states: frozenset[str], *, limit: int = PAGE
     ) -> AsyncGenerator[ListResult, None]:
-        """Those in ``states``, page by page in the server's order; all of them where it selects
-        nothing, which ``is_selecting`` says from the first page on.
+        """Yield FluxJobs in ``states`` page by page, in the server's order.
+
+        A server that cannot select sends all of them. ``is_selecting`` is False from the first page
+        on.
 
         Raises
         ------
         Gone
             It took so long that the server has forgotten this list.
         ApiError, ApiUnavailable
-            It refuses, or cannot be reached.
+            The server refuses, or cannot be reached.
         """
         selector = state_selector(states, self.user) if self.is_selecting else ""
         try:

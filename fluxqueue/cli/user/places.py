@@ -1,8 +1,8 @@
-"""``fluxqueue nodes``, ``tree`` and ``queues``: where there is room, as sinfo shows it.
+"""``fluxqueue nodes``, ``tree`` and ``queues``: free capacity, as sinfo shows it.
 
-What is ours is what FluxJobs were allocated, by the R in their status, whether or not their pods
-are there yet: of a node that one holds whole, all that others do not use. What is others' is what
-bound pods of nobody here ask for.
+OURS is what FluxJobs were allocated, by the R in their status, even if their pods are not there
+yet. On a node that a FluxJob holds whole, it is everything that other pods do not use. OTHERS is
+what unmanaged bound pods request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GIB = 1 << 30
 
 @dataclass
 class Use:
-    """Amounts in base units: what there is, what is ours, what is others'."""
+    """Amounts in base units: capacity, our use, the use of unmanaged pods."""
 
     nodes: int = 0
     has: dict[str, int] = field(default_factory=dict)
@@ -40,18 +40,18 @@ class Use:
     states: dict[str, int] = field(default_factory=dict)
 
     def free(self, name: str) -> int:
-        """What is neither; a node may be promised more than it has left."""
+        """Return what is left, at least 0: a node may be promised more than it has."""
         taken = self.ours.get(name, 0) + self.others.get(name, 0)
         return max(0, self.has.get(name, 0) - taken)
 
     def take_whole(self) -> None:
-        """One FluxJob holds all of it that others do not use; nothing more fits beside it."""
+        """Count everything that unmanaged pods do not use as ours: one FluxJob holds the node."""
         self.ours = {
             name: has - min(has, self.others.get(name, 0)) for name, has in self.has.items()
         }
 
     def add(self, more: Use) -> None:
-        """Count another's in."""
+        """Add the amounts of ``more``."""
         self.nodes += more.nodes
         for into, amounts in (
             (self.has, more.has), (self.ours, more.ours), (self.others, more.others),
@@ -61,7 +61,7 @@ class Use:
                 into[name] = into.get(name, 0) + amount
 
     def to_json(self) -> dict[str, Any]:
-        """As ``-o json`` prints it."""
+        """Return the form of ``-o json``."""
         names = sorted(self.has)
         return {
             "nodes": self.nodes,
@@ -80,7 +80,7 @@ class Use:
 
 @dataclass(frozen=True)
 class NodeLine:
-    """One node: where it stands in the levels, its state, and what of it is used."""
+    """One node: its place in the levels, its state, and its use."""
 
     name: str
     path: tuple[str | None, ...]
@@ -90,7 +90,7 @@ class NodeLine:
 
 
 def node_lines(view: ClusterView, levels: Levels, why: Mapping[str, str]) -> list[NodeLine]:
-    """A line for each node; ``why``: node -> reason for which it was drained."""
+    """Return a line for each node. ``why`` is node -> reason for its drain."""
     from fluxqueue.fluxjob.levels import path_of
 
     ours, whole = _allocated(view.fluxjobs)
@@ -111,9 +111,9 @@ def node_lines(view: ClusterView, levels: Levels, why: Mapping[str, str]) -> lis
 def _allocated(
     fluxjobs: Iterable[Mapping[str, Any]],
 ) -> tuple[dict[str, dict[str, int]], set[str]]:
-    """Node -> resource -> what FluxJobs hold, and the nodes of which one is held whole.
+    """Return node -> resource -> what FluxJobs hold, and the nodes that one holds whole.
 
-    An R that cannot be read counts nothing.
+    An unreadable R counts nothing.
     """
     from fluxqueue.errors import InvalidInput as Unreadable
     from fluxqueue.scheduler.resource_set import read_resource_set
@@ -299,7 +299,7 @@ def tree(
 
 @dataclass
 class Branch:
-    """A place with what is below it; a node is a leaf."""
+    """A place with everything below it. A node is a leaf."""
 
     name: str
     use: Use = field(default_factory=Use)
@@ -307,7 +307,7 @@ class Branch:
     below: dict[str, Branch] = field(default_factory=dict)
 
     def add(self, path: Sequence[str], line: NodeLine) -> None:
-        """Count a node in, here and at every place of its path."""
+        """Count a node here and at every place on its path."""
         self.use.add(line.use)
         if not path:
             self.state = line.state
@@ -315,7 +315,7 @@ class Branch:
         self.below.setdefault(path[0], Branch(path[0])).add(path[1:], line)
 
     def walk(self, depth: int, prefix: str = "", own: str = "") -> Iterable[tuple[str, Branch]]:
-        """Every place with its label, drawn as a tree, to ``depth`` below this one."""
+        """Yield every place with its label, drawn as a tree, down to ``depth`` below this one."""
         yield own + self.name, self
         children = list(self.below.values()) if depth else []
         for number, child in enumerate(children, 1):
@@ -324,7 +324,7 @@ class Branch:
             yield from child.walk(depth - 1, prefix + line, prefix + mark)
 
     def to_json(self, depth: int) -> dict[str, Any]:
-        """As ``-o json`` prints it."""
+        """Return the form of ``-o json``."""
         below = [child.to_json(depth - 1) for child in self.below.values()] if depth else []
         found: dict[str, Any] = {"name": self.name, **self.use.to_json()}
         return {**found, **({"below": below} if below else {})}
@@ -404,7 +404,7 @@ async def _read(cluster: Cluster) -> tuple[list[NodeLine], Levels]:
 
 
 async def read_levels(cluster: Cluster) -> Levels:
-    """The levels as the cluster's FluxQueues show them; the defaults where none does yet."""
+    """Return the levels that the cluster's FluxQueues show, or the defaults if none does."""
     from fluxqueue.errors import ApiError
     from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
     from fluxqueue.kube.resources import FLUXQUEUES

@@ -1,7 +1,7 @@
-"""How answers are printed: aligned columns, JSON, YAML, names, columns of one's own.
+"""How answers are printed: aligned columns, JSON, YAML, names, custom columns.
 
-A printer takes objects in batches, so that a list of any length is never held whole. Colours are
-for terminals only, and for none where NO_COLOR is set (no-color.org).
+A printer takes objects in batches, so a long list is never in memory as a whole. Colours are used
+only at terminals, and not if NO_COLOR is set (no-color.org).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']+)'\]")
 
 
 def is_coloured() -> bool:
-    """Whether standard output is a terminal that wants colours."""
+    """Whether standard output is a terminal with colours."""
     dull = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return sys.stdout.isatty() and not dull
 
 
 class Table:
-    """Aligned columns; widths are those of the first batch, and grow with later ones."""
+    """Aligned columns. Widths are those of the first batch, and grow with later ones."""
 
     def __init__(self, headers: Sequence[str]) -> None:
         self._headers = tuple(headers)
@@ -43,7 +43,7 @@ class Table:
         self._has_begun = False
 
     def write(self, rows: Sequence[Cells]) -> None:
-        """Print rows, below the headers if they are the first."""
+        """Print rows, the first ones below the headers."""
         lines = [tuple(cell or "-" for cell in row) for row in rows]
         shown = lines if self._has_begun else [self._headers, *lines]
         for column, width in enumerate(self._widths):
@@ -67,10 +67,10 @@ def _colour(cell: str) -> str:
 
 
 class Printer(Protocol):
-    """One form of output for objects of the API."""
+    """One output format for objects of the API."""
 
     def prepare(self, item: Mapping[str, Any]) -> Any:
-        """What has to be kept of an object until it is written."""
+        """Return what must be kept of an object until it is written."""
         ...
 
     def write(self, prepared: Sequence[Any]) -> None:
@@ -78,18 +78,18 @@ class Printer(Protocol):
         ...
 
     def close(self) -> None:
-        """Print what ends the list."""
+        """Print the end of the list."""
         ...
 
 
 class Columns:
-    """A table whose cells are made of objects."""
+    """A table with cells made of objects."""
 
     def __init__(self, headers: Sequence[str], cells: Callable[[Mapping[str, Any]], Cells]) -> None:
         self._table, self._cells = Table(headers), cells
 
     def prepare(self, item: Mapping[str, Any]) -> Cells:
-        """Its cells."""
+        """Return the cells of an object."""
         return self._cells(item)
 
     def write(self, prepared: Sequence[Cells]) -> None:
@@ -97,17 +97,17 @@ class Columns:
         self._table.write(prepared)
 
     def close(self) -> None:
-        """Nothing ends a table."""
+        """A table needs no end."""
 
 
 class Json:
-    """A List, as kubectl prints one; with ``is_lines`` one object a line, for watching."""
+    """A List as kubectl prints it. With ``is_lines`` one object per line, for watching."""
 
     def __init__(self, *, is_lines: bool = False) -> None:
         self._is_lines, self._is_first = is_lines, True
 
     def prepare(self, item: Mapping[str, Any]) -> bytes:
-        """The object, compact."""
+        """Return the object as compact JSON."""
         return json.dumps(item, separators=(",", ":")).encode()
 
     def write(self, prepared: Sequence[bytes]) -> None:
@@ -130,10 +130,10 @@ class Json:
 
 
 class Yaml:
-    """Documents, one after the other."""
+    """YAML documents, one after the other."""
 
     def prepare(self, item: Mapping[str, Any]) -> bytes:
-        """The object, compact."""
+        """Return the object as compact JSON."""
         return json.dumps(item, separators=(",", ":")).encode()
 
     def write(self, prepared: Sequence[bytes]) -> None:
@@ -145,17 +145,17 @@ class Yaml:
             typer.echo(yaml.safe_dump(json.loads(one), sort_keys=False), nl=False)
 
     def close(self) -> None:
-        """Nothing ends documents."""
+        """YAML documents need no end."""
 
 
 class Names:
-    """``fluxjob.jobs.converged-computing.org/train-job``, as kubectl takes them."""
+    """``fluxjob.jobs.converged-computing.org/train-job``, as kubectl accepts them."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
 
     def prepare(self, item: Mapping[str, Any]) -> str:
-        """Its name."""
+        """Return the name of an object."""
         return f"{self._prefix}/{item['metadata']['name']}"
 
     def write(self, prepared: Sequence[str]) -> None:
@@ -164,16 +164,16 @@ class Names:
             typer.echo(one)
 
     def close(self) -> None:
-        """Nothing ends names."""
+        """Names need no end."""
 
 
 def read_path(path: str, where: str) -> Callable[[Mapping[str, Any]], str]:
-    """A reader of ``.status.conditions[0].reason``; what is not there reads as nothing.
+    """Return a reader of ``.status.conditions[0].reason``. A missing value reads as empty.
 
     Raises
     ------
     InvalidInput
-        It is no such path.
+        The text is not such a path.
     """
     steps: list[str | int] = []
     at = 0
@@ -200,7 +200,7 @@ def read_path(path: str, where: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 def span(seconds: int) -> str:
-    """A length of time as kubectl writes ages: ``42s``, ``5m``, ``3h12m``, ``2d4h``."""
+    """Write a length of time as kubectl writes ages: ``42s``, ``5m``, ``3h12m``, ``2d4h``."""
     seconds = max(0, seconds)
     if seconds < 120:
         return f"{seconds}s"

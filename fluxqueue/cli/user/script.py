@@ -1,8 +1,9 @@
-"""What a batch script asks for: its ``#FLUX:`` and ``#SBATCH`` lines as one ``Request``.
+"""Read a batch script: its ``#FLUX:`` and ``#SBATCH`` lines as one ``Request``.
 
-Pure: text in, ``Request`` out. A directive that has no meaning here (``--mail-user``) is named in
-``Request.ignored``; one that is unknown, or cannot be kept, is refused with its line. Flux's words
-are RFC 36's (``#FLUX: -N2``, ``# flux: --queue=batch``), Slurm's those of sbatch(1).
+Pure: text in, ``Request`` out. A directive without a meaning here (``--mail-user``) is listed in
+``Request.ignored``. An unknown directive, or one that cannot be met, is refused with its line.
+Flux's words are those of RFC 36 (``#FLUX: -N2``, ``# flux: --queue=batch``), Slurm's those of
+sbatch(1).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from fluxqueue.errors import InvalidInput
 
 SCRIPT_MAX_BYTES = 100_000
-"""One argument of a process may have 128 KiB (Linux' MAX_ARG_STRLEN)."""
+"""One argument of a process may have 128 KiB (MAX_ARG_STRLEN of Linux)."""
 
 _DIRECTIVE = re.compile(r"^#\s?(?:(?P<slurm>SBATCH)\s|(?i:(?P<flux>flux):))\s*(?P<words>.*)$")
 _BY_C = re.compile(r"^(?:ba|da|z|k)?sh$|^python[0-9.]*$")
@@ -24,7 +25,7 @@ _BY_E = frozenset({"perl", "ruby", "node"})
 
 @dataclass(frozen=True)
 class Request:
-    """What to submit; empty fields are left to the cluster."""
+    """What to submit. Empty fields are left to the cluster."""
 
     name: str = ""
     image: str = ""
@@ -83,7 +84,7 @@ def read_script(text: str, name: str) -> Request:
     Raises
     ------
     InvalidInput
-        A directive that is unknown or has a value that cannot be; no usable first line.
+        A directive is unknown or has an invalid value, or the first line is not usable.
     """
     if len(text.encode()) > SCRIPT_MAX_BYTES:
         raise InvalidInput(
@@ -98,17 +99,17 @@ def read_script(text: str, name: str) -> Request:
             dialect = "slurm" if found["slurm"] else "flux"
             request = _apply(request, found["words"], dialect, f"{name}:{number}")
         elif line.strip() and not line.startswith("#"):
-            break  # as in Slurm: what follows the first command is none
+            break  # as in Slurm: lines after the first command are not directives
     return request
 
 
 def interpreter(text: str, name: str) -> tuple[str, ...]:
-    """The command that runs ``text`` without a file, by its first line.
+    """Return the command that runs ``text`` without a file, by its first line.
 
     Raises
     ------
     InvalidInput
-        It has none, or one that takes no program as an argument.
+        It has no such line, or its interpreter takes no program as an argument.
     """
     first = text.split("\n", 1)[0]
     if not first.startswith("#!"):
@@ -138,7 +139,7 @@ def _apply(request: Request, words: str, dialect: str, where: str) -> Request:
 
 
 def _next(words: list[str], dialect: str, where: str) -> tuple[str, str, list[str]]:
-    """The first option with its value, and the words after it."""
+    """Return the first option with its value, and the words after it."""
     word, rest = words[0], words[1:]
     value: str | None = None
     if word.startswith("--"):
@@ -169,7 +170,7 @@ def _set(request: Request, option: str, value: str, where: str) -> Request:
         return replace(request, **changes)
     target = _VALUES[option]
     if target == "nodes":
-        # So many nodes with a task on each, where nothing says how many tasks there are.
+        # That many nodes with one task each, if no directive gives the number of tasks.
         nodes = _number(value.partition("-")[0], where)
         tasks = max(request.tasks, nodes)
         return replace(request, tasks=tasks, is_spread=tasks == nodes)
@@ -203,7 +204,7 @@ def _value(option: str, target: str, value: str, request: Request, where: str) -
 
 
 def pair(text: str, where: str) -> tuple[str, str]:
-    """``NAME=VALUE``. Raises InvalidInput."""
+    """Read ``NAME=VALUE``. Raises InvalidInput."""
     name, is_pair, value = text.partition("=")
     if not is_pair or not re.fullmatch(r"[A-Za-z_][\w.-]*", name):
         raise InvalidInput(f"{text!r} is no NAME=VALUE", where=where, value=text)
@@ -217,7 +218,7 @@ def _number(text: str, where: str) -> int:
 
 
 def _memory(text: str, where: str) -> str:
-    """Slurm's amounts, MiB where no unit is named, as a quantity; a quantity as it is."""
+    """Return a quantity for Slurm's amounts, in MiB without a unit. A quantity stays as it is."""
     found = re.fullmatch(r"(\d+)([KMGT]?)B?(i?)", text)
     if not found:
         raise InvalidInput(f"{text!r} is no amount of memory", where=where, hint="512M, 4G, 4Gi")
@@ -225,10 +226,10 @@ def _memory(text: str, where: str) -> str:
 
 
 def duration(text: str, option: str, where: str) -> str:
-    """A run time as ``fluxqueue/duration`` takes it.
+    """Return a run time as ``fluxqueue/duration`` takes it.
 
-    Slurm writes minutes, ``MM:SS``, ``HH:MM:SS``, ``D-HH[:MM[:SS]]``; Flux ``90s``, ``2.5h``, and
-    minutes without a unit; both are read, whichever dialect the directive is of.
+    Slurm writes minutes, ``MM:SS``, ``HH:MM:SS`` or ``D-HH[:MM[:SS]]``. Flux writes ``90s``,
+    ``2.5h``, and minutes without a unit. Both are accepted in both dialects.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""``fluxqueue hold|release|requeue|priority|move|cancel`` and ``drain|undrain``: one patch each.
+"""``fluxqueue hold|release|requeue|priority|move|cancel`` and ``drain|undrain``.
 
-A verb writes what is wanted into the FluxJob's spec; admission judges it in the user's own name,
-and the controller carries it out. So the rights are those of RBAC, and who did what stands in the
-API server's audit log and in ``history``. Cancelling is deleting the FluxJob.
+Each is one patch. A command writes the requested change into the FluxJob's spec. Admission checks
+it in the user's own name, and the controller carries it out. So the rights are those of RBAC, and
+the API server's audit log and ``history`` show who did what. To cancel is to delete the FluxJob.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _patching(spec: Mapping[str, Any]) -> Write:
             FLUXJOBS,
             meta["namespace"],
             meta["name"],
-            # The UID makes it a patch of this FluxJob, not of a later one of its name (409).
+            # The UID limits the patch to this FluxJob: a later one of the same name gives 409.
             {"metadata": {"uid": meta["uid"]}, "spec": dict(spec)},
             field_manager=FIELD_MANAGER,
             dry_run=dry_run,
@@ -61,7 +61,7 @@ def hold(access: Access, names: Names, dry_run: DryRun = False, output: Output =
 
     async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
         if fluxjob["spec"].get("hold") and not _is_held(fluxjob):
-            # Let go beside the FluxJob since: only a change is heeded.
+            # It was released elsewhere since: only a change of the field has an effect.
             await _patching({"hold": None})(cluster, fluxjob, dry_run)
         await _patching({"hold": True})(cluster, fluxjob, dry_run)
 
@@ -81,7 +81,7 @@ def release(
             raise InvalidInput(
                 f"is not held by hand: {status.get('reason')}", hint=_way_out(fluxjob)
             )
-        # Held beside the FluxJob, it says nothing of it: only a change is heeded.
+        # If it was held elsewhere, the field is empty: only a change of the field has an effect.
         is_said = fluxjob["spec"].get("hold") is not None
         await _patching({"hold": None if is_said else False})(cluster, fluxjob, dry_run)
 
@@ -89,7 +89,7 @@ def release(
 
 
 def _way_out(fluxjob: Mapping[str, Any]) -> str:
-    """How its author, who holds it, lets it go; empty where another holds it."""
+    """Return the command with which its author releases it, empty for other holders."""
     from fluxqueue.fluxjob.holders import ANNOTATION
     from fluxqueue.workload.kinds import kind_of_fluxjob
     from fluxqueue.workload.labels import HOLD
@@ -114,7 +114,7 @@ def requeue(
     access: Access, names: Names, dry_run: DryRun = False, output: Output = "table"
 ) -> None:
     """End the pods of running jobs and have them wait again at their old place."""
-    # A wish has a name, so that the same one is not carried out twice.
+    # Each request has a name, so that the same one is not carried out twice.
     name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
     _steer(access, names, _patching({"requeue": name}), "to be requeued", dry_run, output)
 
@@ -136,7 +136,7 @@ def priority(
     if value is not None and value not in INT32:
         raise InvalidInput("is out of range", where="priority", value=value, hint="32 bits")
     if clear and len(names) > 1 and names[-1].isdigit() and not all(map(str.isdigit, names)):
-        # Taken for a jobid, it would change a job that was not meant.
+        # The number would be read as a jobid, and would change a job that was not meant.
         raise InvalidInput(
             "with --clear no number is given", where="PRIORITY", value=names[-1],
             hint="leave it out, or --clear; a jobid goes before the names",
@@ -187,7 +187,7 @@ def _number(text: str) -> int:
 def _steer(
     access: Access, names: Sequence[str], write: Write, what: str, dry_run: bool, output: str
 ) -> None:
-    """Do it for each name, tell of each; exit 1 if one was refused."""
+    """Do it for each name and print each result. Exit with 1 if one was refused."""
     if output not in {"table", "json", "name"}:
         raise InvalidInput(
             f"{output!r} is no form", where="-o", value=output, hint="table, json or name"
@@ -282,7 +282,7 @@ def _cordon(
 async def _patch(
     cluster: Cluster, resource: Resource, name: str, patch: Mapping[str, Any], dry_run: bool
 ) -> str:
-    """Patch one; empty, or why it was refused."""
+    """Patch one object. Return an empty text, or the refusal."""
     try:
         await cluster.client.patch(
             resource, None, name, patch, field_manager=FIELD_MANAGER, dry_run=dry_run

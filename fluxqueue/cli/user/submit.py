@@ -1,7 +1,7 @@
-"""``fluxqueue submit``: a Job from a command line or a script; wait for it, read its logs.
+"""``fluxqueue submit``: a Job from a command line or a script, with waiting and logs.
 
-The Job is an ordinary one, with our annotations: what this makes, a manifest can say. Each of its
-pods runs the command, as srun does; JOB_COMPLETION_INDEX tells them apart.
+The Job is an ordinary one with our annotations: a manifest can say the same. Each of its pods runs
+the command, as with srun. JOB_COMPLETION_INDEX distinguishes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 IMAGE_VARIABLE = "FLUXQUEUE_IMAGE"
 GPU = "nvidia.com/gpu"
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".flux")
-"""How names of scripts end: who names one that is not there means no program of the image."""
+"""Suffixes of scripts: a missing file with one of them is not a program of the image."""
 APPEARS_S = 60.0
 EXPLAINED_WITHIN_S = 30.0
 _LOOK_S = 0.2
@@ -112,12 +112,12 @@ def submit(
 
 
 def read_command(words: list[str]) -> Request:
-    """A script, where the first word is a file that begins with ``#!``; else a command.
+    """Return the request of a script (a file that begins with ``#!``), or of a command.
 
     Raises
     ------
     InvalidInput
-        A script that is not there, or cannot be used; no command at all.
+        A script does not exist or cannot be used, or there is no command.
     """
     from fluxqueue.cli.user.script import Request, read_script
 
@@ -149,13 +149,13 @@ def read_command(words: list[str]) -> Request:
 
 
 def _name_of(word: str) -> str:
-    """A name for a Job, made of a word, and not one that is taken."""
+    """Return a name for a Job, made from ``word`` and a random suffix."""
     base = re.sub(r"[^a-z0-9]+", "-", word.rsplit("/", 1)[-1].lower()).strip("-")[:40] or "job"
     return f"{base.rstrip('-')}-{secrets.token_hex(3)}"
 
 
 def job_manifest(request: Request) -> dict[str, Any]:
-    """The Job that ``request`` is.
+    """Return the Job for ``request``.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def _container(request: Request) -> dict[str, Any]:
     return {
         "name": "main",
         "image": request.image,
-        # Kubernetes expands $(NAME) and makes one $ of two; the program is to see its own text.
+        # Kubernetes expands $(NAME) and turns $$ into $. The program must see its own text.
         "command": [word.replace("$", "$$") for word in request.command],
         **({"workingDir": request.folder} if request.folder else {}),
         **(
@@ -251,7 +251,7 @@ async def _submit(
 
 
 async def _explain(cluster: Cluster, manifest: dict[str, Any]) -> None:
-    """When it would start; who may not ask is told what was asked for at first."""
+    """Print when it would start. Users without the right to ask still see the dry run."""
     from fluxqueue.cli.user.access import sentence
     from fluxqueue.cli.user.explain import ask, tell
 
@@ -288,7 +288,7 @@ def _tell(job: dict[str, Any], output: str, dry_run: bool) -> None:
 
 
 async def _until_ended(cluster: Cluster, job: dict[str, Any], attaches: bool) -> int:
-    """Tell each change of state on standard error, the logs on standard output."""
+    """Print each change of state on standard error, and the logs on standard output."""
     from fluxqueue.cli.user.waiting import until_state
     from fluxqueue.fluxjob.states import FluxJobState
 
@@ -306,7 +306,7 @@ async def _until_ended(cluster: Cluster, job: dict[str, Any], attaches: bool) ->
 
 
 async def _appears(cluster: Cluster, job: dict[str, Any]) -> dict[str, Any] | None:
-    """The Job's FluxJob, which the controller makes; None, and said so, where it does not."""
+    """Return the FluxJob of the Job, or None with a message if the controller makes none."""
     from fluxqueue.kube.resources import FLUXJOBS
     from fluxqueue.workload.fluxjob_name import name_for
 
@@ -331,7 +331,7 @@ async def _appears(cluster: Cluster, job: dict[str, Any]) -> dict[str, Any] | No
 
 
 async def _attach(cluster: Cluster, job: dict[str, Any]) -> None:
-    """Print the logs of each of its pods as they come; lines of several are told apart."""
+    """Print the logs of each pod as they come. With several pods each line has a prefix."""
     from fluxqueue.kube.resources import JOBS, PODS
 
     namespace, name = cluster.one_namespace, job["metadata"]["name"]

@@ -1,8 +1,8 @@
-"""``fluxqueue top``: the queue on the whole screen, as it is now, until q is pressed.
+"""``fluxqueue top``: the present queue on the whole screen, until q is pressed.
 
-By the kubeconfig alone: FluxJobs are read once, what runs first, and then watched; a line of each
-is kept, in order. What is drawn covers the screen and is written over what was there, so nothing
-flickers; of long lists only what is seen is drawn, whatever there is beside it.
+It needs only the kubeconfig. FluxJobs are read once, running ones first, and then watched. One line
+of each is kept, in order. Drawing covers the screen and replaces the old content, so nothing
+flickers. Of long lists only the visible part is drawn.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from fluxqueue.cli.user.narrowed import Narrowed
 
 TICK_S = 1.0
-"""How often it is drawn where nothing changes: clocks go on."""
+"""Seconds between two drawings if nothing changes: the times on screen advance."""
 LEAST_S = 0.2
-"""Not drawn more often than this, nor than a fifth of the time goes into drawing."""
+"""Least seconds between two drawings. Drawing also takes at most a fifth of the time."""
 AGAIN_S = 2.0
 OTHER_ROWS = 5
-"""Lines that are no FluxJobs: two of sums, a blank one, headings, keys."""
+"""Lines without FluxJobs: two of totals, a blank one, headings, keys."""
 KEYS = "q quit   ↑ ↓ PgUp PgDn Home End scroll   o order   r reverse"
 
 _KEY = re.compile(rb"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|.", re.DOTALL)
@@ -96,7 +96,7 @@ def top(
 
 @dataclass
 class Board:
-    """What is shown, and how: FluxJobs by UID, the order, how far it is scrolled."""
+    """What is shown, and how: FluxJobs by UID, their order, the scroll position."""
 
     is_everywhere: bool = False
     queue: str = ""
@@ -112,7 +112,7 @@ class Board:
     _ordered: list[tuple[Any, str]] = field(default_factory=list)
 
     def put(self, fluxjob: Mapping[str, Any], *, is_gone: bool = False) -> None:
-        """A FluxJob is as it is now; those that have ended go."""
+        """Add or update a FluxJob. Ended ones are removed."""
         from fluxqueue.cli.user.fluxjobs import read_line
         from fluxqueue.fluxjob.states import FINAL
 
@@ -125,7 +125,7 @@ class Board:
             self._count(line, 1)
 
     def drop(self, uid: str) -> None:
-        """It is shown no more, if it was."""
+        """Remove a FluxJob, if it is shown."""
         line = self.lines.pop(uid, None)
         if line is not None:
             del self._ordered[bisect_left(self._ordered, (self._key(line), uid))]
@@ -145,7 +145,7 @@ class Board:
         return list(ORDERS.items())[self.order]
 
     def _shown(self, page: int) -> list[JobLine]:
-        """Those that the screen has room for, from where it is scrolled to."""
+        """Return the lines that fit the screen, from the scroll position on."""
         end = self.offset + page
         if self.is_backwards:
             last = len(self._ordered)
@@ -155,7 +155,7 @@ class Board:
         return [self.lines[uid] for _, uid in uids]
 
     def press(self, key: bytes, page: int) -> bool:
-        """Heed a key; False: it is over. ``page``: FluxJobs on the screen."""
+        """Handle a key. Return False to quit. ``page`` is the number of FluxJobs on the screen."""
         from fluxqueue.cli.user.fluxjobs import ORDERS
 
         if key in {b"q", b"Q"}:
@@ -173,7 +173,7 @@ class Board:
         return True
 
     def draw(self, width: int, height: int, now: int) -> RenderableType:
-        """The whole screen, of so many characters and lines."""
+        """Return the whole screen of ``width`` characters and ``height`` lines."""
         from rich.console import Group
         from rich.text import Text
 
@@ -218,12 +218,12 @@ class Board:
 
 
 def page_of(height: int) -> int:
-    """How many FluxJobs a screen of so many lines has room for."""
+    """Return how many FluxJobs fit a screen of ``height`` lines."""
     return max(1, height - OTHER_ROWS)
 
 
 class _Top:
-    """A board that is kept up to date and drawn, until a key ends it."""
+    """A board that is updated and drawn until a key ends it."""
 
     def __init__(self, cluster: Cluster, board: Board) -> None:
         from rich.console import Console
@@ -233,7 +233,7 @@ class _Top:
         self._changed, self._over = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
-        """Draw until it is over, or the API server refuses."""
+        """Draw until the user quits or the API server refuses."""
         with _keys(self._press), _resizes(self._changed.set):
             tasks = [asyncio.create_task(one) for one in (self._follow(), self._draw())]
             over = asyncio.create_task(self._over.wait())
@@ -275,7 +275,7 @@ class _Top:
                 self._say(f"as it was: {error}")
                 await asyncio.sleep(AGAIN_S)
             except Gone:
-                pass  # watched from too long ago: all is read again
+                pass  # the watch began too long ago: read all again
 
     async def _read_and_watch(self) -> None:
         from fluxqueue.cli.user.narrowed import Narrowed
@@ -289,9 +289,9 @@ class _Top:
         await self._watch(source.version)
 
     async def _read(self, source: Narrowed, seen: set[str]) -> None:
-        """What runs first, then what waits: it is on the screen before all are read.
+        """Read running jobs first, then waiting ones, so that they appear before all are read.
 
-        What changes meanwhile the watch tells, which begins before the first page.
+        The watch begins before the first page, and so reports every change meanwhile.
         """
         from fluxqueue.cli.user.fluxjobs import STAGES
         from fluxqueue.fluxjob.states import FINAL
@@ -307,7 +307,7 @@ class _Top:
                         self._board.put(one)
                     self._changed.set()
             if not source.is_selecting:
-                return  # it gave all of them
+                return  # it sent all of them
 
     async def _watch(self, version: str) -> None:
         from fluxqueue.kube.resources import FLUXJOBS
@@ -329,7 +329,7 @@ class _Top:
 
 @contextmanager
 def _keys(press: Callable[[bytes], None]) -> Iterator[None]:
-    """Have keys at once, and not shown; where no keyboard is, Ctrl-C ends it."""
+    """Read keys at once and without echo. Without a keyboard, Ctrl-C quits."""
     if not sys.stdin.isatty():
         yield
         return
@@ -341,7 +341,7 @@ def _keys(press: Callable[[bytes], None]) -> Iterator[None]:
     tty.setcbreak(keyboard)
 
     def read() -> None:
-        for key in _KEY.findall(os.read(keyboard, 1024)):  # several, where somebody types fast
+        for key in _KEY.findall(os.read(keyboard, 1024)):  # several, if the user types fast
             press(key)
 
     loop.add_reader(keyboard, read)
@@ -354,7 +354,7 @@ def _keys(press: Callable[[bytes], None]) -> Iterator[None]:
 
 @contextmanager
 def _resizes(heed: Callable[[], None]) -> Iterator[None]:
-    """Tell when the terminal has another size."""
+    """Call ``heed`` when the terminal changes its size."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGWINCH, heed)
     try:

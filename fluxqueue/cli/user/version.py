@@ -1,4 +1,4 @@
-"""``fluxqueue version``: of this command, of the cluster, and of what it serves of ours."""
+"""``fluxqueue version``: the versions of this command, of the cluster, and of our API there."""
 
 from __future__ import annotations
 

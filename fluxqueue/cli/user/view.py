@@ -1,8 +1,8 @@
-"""How a verb reaches the view server: with the credentials of the kubeconfig, and nothing else.
+"""How a command reaches the view server, with the credentials of the kubeconfig alone.
 
-Where it is stands in a ConfigMap that everybody may read (``kube-public/fluxqueue-view``): a URL,
-or a Service that the API server's own proxy reaches, so that no address has to be known. It proves
-who calls by the kubeconfig's token; other kinds of credentials prove it to the API server alone.
+A ConfigMap that all users may read (``kube-public/fluxqueue-view``) has its address. That is a URL,
+or a Service behind the API server's own proxy. The user then needs no address. The token of the
+kubeconfig identifies the user. Other credentials identify them to the API server only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Token = Annotated[
 
 
 class NoView(ApiError):
-    """There is none that could be asked."""
+    """There is no view server that could be asked."""
 
     def __init__(self, message: str) -> None:
         super().__init__(0, "NoView", message, {"message": message})
@@ -53,7 +53,7 @@ class NoView(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An open way to a view server."""
+    """An open connection to a view server."""
 
     client: KubeClient
     root: str
@@ -61,14 +61,14 @@ class View:
     async def lists(
         self, path: str, query: Mapping[str, str], limit: int = 0
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Items of a list, page by page; ``limit`` 0 is all.
+        """Yield items of a list, page by page. ``limit`` 0 means all.
 
         Raises
         ------
         InvalidInput
-            A parameter that it does not take, or a token that it does not know.
+            The server rejects a parameter, or does not know the token.
         ApiError, ApiUnavailable
-            It refuses, or cannot be reached.
+            The server refuses, or cannot be reached.
         """
         given, count = {key: one for key, one in query.items() if one}, 0
         while True:
@@ -81,7 +81,7 @@ class View:
             given["continue"] = page["continue"]
 
     async def _get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """One answer; what it refuses is told as what it is, and not as the API server's word."""
+        """Return one answer. A refusal is reported as the view server's, not the API server's."""
         try:
             return await self.client.request("GET", path, query=query)
         except ApiUnavailable as error:
@@ -101,12 +101,12 @@ class View:
 
 
 def _check_url(url: str) -> None:
-    """A token is shown to nobody in clear, but on this machine.
+    """Refuse a URL that would send the token in clear text, except on this machine.
 
     Raises
     ------
     InvalidInput
-        It is no URL that may be asked.
+        The URL must not be used.
     """
     parts = urlsplit(url)
     is_ours = parts.hostname in LOOPBACK
@@ -121,14 +121,14 @@ def _check_url(url: str) -> None:
 
 @asynccontextmanager
 async def open_view(cluster: Cluster, url: str, token: str) -> AsyncIterator[View]:
-    """The view server of a cluster, or the one at ``url``.
+    """Open the view server of a cluster, or the one at ``url``.
 
     Raises
     ------
     NoView
-        The cluster tells of none.
+        The cluster has no view server.
     InvalidInput
-        There is no token to show, somebody else's name is to be used, or ``url`` is none.
+        There is no token, another user is impersonated without one, or ``url`` is not valid.
     """
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import ClusterConfig

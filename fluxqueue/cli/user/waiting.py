@@ -1,4 +1,4 @@
-"""``fluxqueue wait``: until jobs are in a state, with an exit code that a script can branch on."""
+"""``fluxqueue wait``: wait for states of jobs, with an exit code for scripts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fluxqueue.cli.user.complete import complete_jobs, complete_states
 from fluxqueue.errors import Gone, NotFound
 
 GONE = "Gone"
-"""Stands for the state of a FluxJob that is not there any more."""
+"""Stands for the state of a FluxJob that no longer exists."""
 
 
 @with_access()
@@ -75,7 +75,7 @@ async def until_state(
 ) -> int:
     """Follow one FluxJob until it is in one of ``wanted`` (0) or never will be (4).
 
-    Started counts as reached where it has been and is over: who looks late is not told wrong.
+    A state of a started job counts as reached if the job has started and ended meanwhile.
     """
     from fluxqueue.cli.user.fluxjobs import HOLDING, read_line
     from fluxqueue.fluxjob.states import FINAL
@@ -98,7 +98,7 @@ async def until_state(
 
 
 async def _states(cluster: Cluster, fluxjob: Mapping[str, Any]) -> Any:
-    """The FluxJob now and after each change; last None, where it is gone or is another."""
+    """Yield the FluxJob now and after each change, then None if it is gone or replaced."""
     from fluxqueue.kube.resources import FLUXJOBS
 
     meta = fluxjob["metadata"]
@@ -123,7 +123,7 @@ async def _states(cluster: Cluster, fluxjob: Mapping[str, Any]) -> Any:
                     if event.type == "MODIFIED":
                         yield event.object
                     elif event.type == "DELETED":
-                        # What it was when it went: it may have ended the moment before.
+                        # Yield its last state too: it may have ended the moment before.
                         yield event.object
                         yield None
                         return
